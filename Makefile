@@ -1,0 +1,57 @@
+# Every verb makes its own .venv first (scripts/venv.sh); the second call finds it ready.
+#   make demo | test | lint | docs | bench | wheels | examples | clean
+# Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/one.py
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export PYTHON
+
+ifeq ($(OS),Windows_NT)
+BIN := .venv/Scripts
+else
+BIN := .venv/bin
+endif
+DEMO_ARGS ?=
+TEST_ARGS ?=
+WORKERS ?= 2
+BENCH ?= $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
+
+.PHONY: help venv demo test lint format docs bench wheels examples clean
+
+help:
+	@sed -n '1,3p' Makefile
+
+venv:
+	@scripts/venv.sh
+
+demo: venv  ## train a small model on the embedded corpus and search it
+	$(BIN)/prvr demo $(DEMO_ARGS)
+
+test: venv  ## unit tests, laws, golden numbers and doctests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS)
+
+lint: venv  ## style, format, types, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo
+
+format: venv  ## mend what can be mended without a person
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: venv  ## the documentation into site/, warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+bench: venv  ## print the ratios behind every figure in the documentation
+	for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script"; done
+
+wheels: venv  ## three wheels into dist/, each installed alone and tried
+	$(BIN)/python scripts/check_wheels.py
+
+examples: venv  ## every example on small data
+	$(BIN)/python scripts/run_examples.py
+
+clean:  ## everything that make built, .venv included
+	rm -rf .venv dist site runs .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find packages tests examples benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

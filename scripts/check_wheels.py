@@ -1,0 +1,112 @@
+"""Build the three wheels, install each alone in an empty environment, and run the first example of its README there.
+
+Usage: python scripts/check_wheels.py [lorentz regdiff prvr]
+
+"Alone" means: lorentz-nn and regdiff without the other two packages, prvr with the wheels of both.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DIST = ROOT / "dist"
+DISTRIBUTIONS = {"lorentz": "lorentz-nn", "regdiff": "regdiff", "prvr": "prvr"}
+MUST_HOLD = {"lorentz": [], "regdiff": [], "prvr": ["prvr/presets/"]}
+
+
+def run(command: list[str | Path], *, cwd: Path = ROOT) -> str:
+    """Run a command; on failure print everything it said and stop."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        text=True,
+        encoding="utf-8",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"},
+    )
+    if done.returncode:
+        raise SystemExit(f"failed ({done.returncode}): {' '.join(map(str, command))}\n{done.stdout}")
+    return done.stdout
+
+
+def build(package: str) -> Path:
+    """The wheel of one package, checked for what it must hold."""
+    # no isolation: the environment that runs this holds hatchling already, and no second copy of anything is fetched
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        DIST,
+        ROOT / "packages" / package,
+    ]
+    run(command)
+    (wheel,) = DIST.glob(f"{DISTRIBUTIONS[package].replace('-', '_')}-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    for needed in [f"{package}/__init__.py", f"{package}/py.typed", "licenses/LICENSE", *MUST_HOLD[package]]:
+        if not any(needed in name for name in names):
+            raise SystemExit(f"{wheel.name}: holds no {needed}")
+    strangers = {name.split("/")[0] for name in names if ".dist-info/" not in name} - {package}
+    if strangers:
+        raise SystemExit(f"{wheel.name}: holds more than {package}: {sorted(strangers)}")
+    return wheel
+
+
+def readme_example(package: str) -> str:
+    """The first python block of the package's README."""
+    readme = ROOT / "packages" / package / "README.md"
+    block = re.search(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), flags=re.DOTALL)
+    if block is None:
+        raise SystemExit(f"{readme}: no ```python block to run")
+    return block.group(1)
+
+
+def try_alone(package: str, wheels: list[Path]) -> str:
+    """Install one package in an empty environment and run its README example outside the repository."""
+    started = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix=f"wheel-{package}-"))
+    try:
+        venv.create(folder / "env", with_pip=False)
+        python = folder / "env" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        # this environment's pip installs into the empty one: nothing is upgraded first
+        pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+        run([*pip, "install", "--quiet", "--no-compile", "--constraint", ROOT / "constraints.txt", *wheels])
+        example = folder / "example.py"
+        example.write_text(readme_example(package), encoding="utf-8", newline="\n")
+        printed = run([python, "-I", example], cwd=folder)
+        others = [name for name in DISTRIBUTIONS if name != package] if package != "prvr" else []
+        probe = f"import importlib.util as u; print([n for n in {others!r} if u.find_spec(n)])"
+        present = run([python, "-I", "-c", probe], cwd=folder).strip()
+        if present != "[]":
+            raise SystemExit(f"{package}: its environment also holds {present}")
+        return f"{package}: installed alone, README example ran in {time.monotonic() - started:.0f} s\n{printed}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(packages: list[str]) -> None:
+    """Build all, then try the named ones two at a time."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    built = {package: build(package) for package in DISTRIBUTIONS}
+    # prvr gets its siblings as files: their names on an index are not ours
+    needed = {"lorentz": [built["lorentz"]], "regdiff": [built["regdiff"]], "prvr": list(built.values())}
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for report in pool.map(lambda package: try_alone(package, needed[package]), packages):
+            print(report.rstrip())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(DISTRIBUTIONS))
