@@ -1,0 +1,84 @@
+"""What a sequence says to each register in one shot: learned queries, or plain segment averages."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+
+class ConditionGenerator(nn.Module):
+    r"""Learned queries that read a sequence: c = CA(queries, V, V) (DreamPRVR, supplement eq. 28).
+
+    y = LN(queries + attention(queries, V)); c = LN(y + W relu(W y)): post-norm, multi-head, no output projection after
+    the attention, and a hidden layer as wide as the model.
+
+    Args:
+        dim: Width d.
+        num: Number of queries n.
+        heads: Number of heads; divides dim.
+        dropout: Rate on attention weights and on both residual branches.
+
+    Raises:
+        ValueError: `dim` is not a multiple of `heads`.
+
+    Example:
+        >>> import torch
+        >>> ConditionGenerator(dim=8, num=4, heads=2)(torch.randn(3, 10, 8)).shape
+        torch.Size([3, 4, 8])
+    """
+
+    def __init__(self, dim: int, num: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if heads < 1 or dim % heads:
+            raise ValueError(f"heads: got {heads} with dim {dim}, expected a divisor of dim")
+        self.heads = heads
+        self.query_tokens = nn.Parameter(torch.randn(1, num, dim))
+        self.attention = nn.ModuleDict({name: nn.Linear(dim, dim) for name in ("query", "key", "value")})
+        self.attention_norm = nn.LayerNorm(dim)
+        self.ffn_in = nn.Linear(dim, dim)
+        self.ffn_out = nn.Linear(dim, dim)
+        self.ffn_norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b n d"]:
+        """Read the sequence.
+
+        Args:
+            x: Keys and values.
+            mask: True marks a valid position; None means all are. Every row needs one.
+        """
+        queries = self.query_tokens.expand(x.shape[0], -1, -1)
+        inputs = {"query": queries, "key": x, "value": x}
+        q, k, v = (
+            self.attention[name](inputs[name]).unflatten(-1, (self.heads, -1)).transpose(1, 2) for name in inputs
+        )
+        read = F.scaled_dot_product_attention(
+            q, k, v, None if mask is None else mask[:, None, None], self.dropout.p if self.training else 0.0
+        )
+        y = self.attention_norm(queries + self.dropout(read.transpose(1, 2).flatten(2)))
+        return self.ffn_norm(y + self.dropout(self.ffn_out(F.relu(self.ffn_in(y)))))
+
+
+def adaptive_average_pool(
+    x: Float[Tensor, "b l d"], num: int, mask: Bool[Tensor, "b l"] | None = None
+) -> Float[Tensor, "b n d"]:
+    """Average the m valid positions of each row into n segments [floor(i m / n), ceil((i + 1) m / n)).
+
+    Args:
+        x: The sequence.
+        num: Number of segments n; it may exceed m, segments then overlap.
+        mask: True marks a valid position; None means all are. A row without any gives zeros.
+
+    Example:
+        >>> import torch
+        >>> adaptive_average_pool(torch.tensor([[[1.0], [3.0], [5.0], [7.0]]]), 2).flatten().tolist()
+        [2.0, 6.0]
+    """
+    valid = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
+    rank = valid.cumsum(1).unsqueeze(1) - 1
+    count = valid.sum(1)[:, None, None]
+    segment = torch.arange(num, device=x.device)[:, None]
+    first = segment * count // num
+    end = -(-(segment + 1) * count // num)
+    inside = ((rank >= first) & (rank < end) & valid.unsqueeze(1)).to(x.dtype)
+    return inside @ x / inside.sum(-1, keepdim=True).clamp(min=1)

@@ -1,0 +1,131 @@
+"""The register denoiser (DRE of DreamPRVR): a residual MLP over each register, given its timestep and condition."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+def sincos_table(length: int, dim: int, dtype: torch.dtype = torch.float64) -> Float[Tensor, "l d"]:
+    """Sinusoidal code of Vaswani et al. (2017): table[p, 2i] = sin(p / 10000^(2i/d)), table[p, 2i+1] = cos(same).
+
+    Args:
+        length: Number of positions.
+        dim: Width of the code.
+        dtype: Precision of the whole computation, frequencies included; the result is returned in it.
+
+    Example:
+        >>> sincos_table(2, 4)[0].tolist()
+        [0.0, 1.0, 0.0, 1.0]
+    """
+    log_base = torch.log(torch.tensor(10000.0, dtype=torch.float64)).item()
+    even = torch.arange(0, dim, 2, dtype=dtype, device="cpu")
+    angles = torch.arange(length, dtype=dtype, device="cpu")[:, None] * torch.exp(even * -(log_base / dim))
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :dim]
+
+
+class RegisterDenoiser(nn.Module):
+    r"""eps(x, t, c): the noise in each register x, given its timestep t and its condition c (DreamPRVR, DRE).
+
+    te = W swish(W table[t]);  c' = W relu(LN(c));  h_0 = x;
+    h_{i+1} = W drop(swish(LN(W swish(LN(h_i)) + W swish(te) + W swish(c')))) + W h_i;  eps = W (h_N + x),
+    each W a linear map with its own weights and bias. Registers do not see each other: they differ through c and x.
+
+    Args:
+        dim: Width d of registers and conditions.
+        steps: T, the number of timesteps in the table.
+        layers: N, the number of blocks.
+        time_table: "sincos" (the paper), or "random", a frozen N(0, 0.02) table as in the released code, whose global
+            re-initialisation overwrote the sinusoids. Either is a buffer, kept in the state dict and never trained.
+        dropout: Rate inside the blocks.
+
+    Raises:
+        ValueError: Unknown `time_table`, or sizes below 1.
+
+    Example:
+        >>> import torch
+        >>> denoiser = RegisterDenoiser(dim=8, steps=10)
+        >>> denoiser(torch.randn(2, 3, 8), torch.tensor([0, 9]), torch.randn(2, 3, 8)).shape
+        torch.Size([2, 3, 8])
+    """
+
+    time_table: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        steps: int,
+        layers: int = 2,
+        *,
+        time_table: Literal["sincos", "random"] = "sincos",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if min(dim, steps, layers) < 1:
+            raise ValueError(f"dim, steps, layers: got {dim}, {steps}, {layers}, expected integers of at least 1")
+        if time_table == "sincos":
+            table = sincos_table(steps, dim).to(torch.get_default_dtype())
+        elif time_table == "random":
+            table = torch.randn(steps, dim) * 0.02
+        else:
+            raise ValueError(f"time_table: got {time_table!r}, expected 'sincos' or 'random'")
+        # A buffer and not an nn.Embedding: a model-wide re-initialisation of embeddings must not touch it.
+        self.register_buffer("time_table", table)
+        self.time_in = nn.Linear(dim, dim)
+        self.time_out = nn.Linear(dim, dim)
+        self.condition_norm = nn.LayerNorm(dim)
+        self.condition_proj = nn.Linear(dim, dim)
+        self.layers = nn.ModuleList(_Block(dim, dropout) for _ in range(layers))
+        self.out = nn.Linear(dim, dim)
+
+    def forward(
+        self, sample: Float[Tensor, "b *n d"], timestep: Int[Tensor, "b"], condition: Float[Tensor, "b *m d"]
+    ) -> Float[Tensor, "b *n d"]:
+        """Predict the noise.
+
+        Args:
+            sample: Noised registers.
+            timestep: One timestep in [0, T) per row.
+            condition: One condition per register, or a shape that broadcasts to the sample.
+
+        Raises:
+            ValueError: A condition that does not broadcast to the sample.
+        """
+        rank, given, expected = sample.ndim, tuple(condition.shape), tuple(sample.shape)
+        middle = zip(given[1:-1], expected[1:-1], strict=False)
+        if (
+            len(given) != rank
+            or any(c not in (1, s) for c, s in middle)
+            or (given[0], given[-1]) != (expected[0], expected[-1])
+        ):
+            raise ValueError(f"condition: got shape {given}, expected {expected}, or 1 in place of a register axis")
+        time = self.time_out(F.silu(self.time_in(self.time_table[timestep])))
+        time = F.silu(time).view(time.shape[0], *(1,) * (rank - 2), time.shape[-1])
+        condition = F.silu(self.condition_proj(F.relu(self.condition_norm(condition))))
+        h = sample
+        for layer in self.layers:
+            h = layer(h, time, condition)
+        return self.out(h + sample)
+
+
+class _Block(nn.Module):
+    """One residual block; `time` and `condition` arrive after their swish."""
+
+    def __init__(self, dim: int, dropout: float) -> None:
+        super().__init__()
+        self.norm_in = nn.LayerNorm(dim)
+        self.proj_in = nn.Linear(dim, dim)
+        self.time_proj = nn.Linear(dim, dim)
+        self.condition_proj = nn.Linear(dim, dim)
+        self.norm_out = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+        self.proj_out = nn.Linear(dim, dim)
+        self.shortcut = nn.Linear(dim, dim)
+
+    def forward(
+        self, x: Float[Tensor, "b *n d"], time: Float[Tensor, "b *o d"], condition: Float[Tensor, "b *m d"]
+    ) -> Float[Tensor, "b *n d"]:
+        h = self.proj_in(F.silu(self.norm_in(x))) + self.time_proj(time) + self.condition_proj(condition)
+        return self.proj_out(self.dropout(F.silu(self.norm_out(h)))) + self.shortcut(x)

@@ -1,0 +1,107 @@
+"""RegisterDenoiser: its equation written out, independence of registers, the frozen time table."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from regdiff import RegisterDenoiser
+from regdiff.denoiser import sincos_table
+
+
+def spread(module: nn.Module) -> nn.Module:
+    """Random weights and biases everywhere, so that no term is hidden by a zero."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(std=0.4)
+    return module.double().eval()
+
+
+def test_the_equation_register_by_register():
+    denoiser = spread(RegisterDenoiser(6, steps=5, layers=3))
+    x, c, timestep = torch.randn(2, 4, 6).double(), torch.randn(2, 4, 6).double(), torch.tensor([4, 1])
+    swish = nn.functional.silu
+    output = denoiser(x, timestep, c)
+    for row in range(2):
+        te = denoiser.time_out(swish(denoiser.time_in(denoiser.time_table[timestep[row]])))
+        for n in range(4):
+            ce = denoiser.condition_proj(torch.relu(denoiser.condition_norm(c[row, n])))
+            h = x[row, n]
+            for layer in denoiser.layers:
+                a = (
+                    layer.proj_in(swish(layer.norm_in(h)))
+                    + layer.time_proj(swish(te))
+                    + layer.condition_proj(swish(ce))
+                )
+                h = layer.proj_out(swish(layer.norm_out(a))) + layer.shortcut(h)
+            torch.testing.assert_close(output[row, n], denoiser.out(h + x[row, n]))
+
+
+def test_registers_and_rows_are_independent():
+    denoiser = spread(RegisterDenoiser(6, steps=5))
+    x, c, timestep = torch.randn(3, 4, 6).double(), torch.randn(3, 4, 6).double(), torch.tensor([0, 2, 4])
+    output = denoiser(x, timestep, c)
+    order = torch.randperm(4)
+    torch.testing.assert_close(denoiser(x[:, order], timestep, c[:, order]), output[:, order])
+    torch.testing.assert_close(denoiser(x[[2, 0]], timestep[[2, 0]], c[[2, 0]]), output[[2, 0]])
+    shared = denoiser(x, timestep, c[:, :1])
+    torch.testing.assert_close(shared, denoiser(x, timestep, c[:, :1].expand_as(c)))
+    vectors = denoiser(x[:, 0], timestep, c[:, 0])
+    torch.testing.assert_close(vectors, output[:, 0])
+
+
+@pytest.mark.parametrize("time_table", ["sincos", "random"])
+def test_the_time_table_is_frozen_saved_and_survives_reinitialisation(time_table):
+    denoiser = RegisterDenoiser(6, steps=5, time_table=time_table)
+
+    def init_linear_and_embedding(module):
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+
+    before = denoiser.time_table.clone()
+    denoiser.apply(init_linear_and_embedding)
+    assert torch.equal(denoiser.time_table, before)
+    assert "time_table" not in dict(denoiser.named_parameters())
+    other = RegisterDenoiser(6, steps=5, time_table="random")
+    other.load_state_dict(denoiser.state_dict())
+    assert torch.equal(other.time_table, before)
+
+
+def test_time_tables():
+    table = sincos_table(7, 6)
+    for p in range(7):
+        for i in range(3):
+            angle = p / 10000 ** (2 * i / 6)
+            assert table[p, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-14)
+            assert table[p, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-14)
+    assert sincos_table(3, 5).shape == (3, 5)
+    torch.testing.assert_close(RegisterDenoiser(6, steps=7).time_table, table.float())
+    drawn = RegisterDenoiser(64, steps=1000, time_table="random").time_table
+    assert drawn.std().item() == pytest.approx(0.02, rel=0.02)
+
+
+def test_timesteps_matter_and_gradients_reach_every_parameter():
+    denoiser = spread(RegisterDenoiser(6, steps=5))
+    x, c = torch.randn(1, 4, 6).double(), torch.randn(1, 4, 6).double()
+    first, second = (denoiser(x, torch.tensor([t]), c) for t in (0, 1))
+    assert (first - second).abs().max() > 1e-3
+    first.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in denoiser.parameters())
+
+
+def test_dropout_only_in_training():
+    denoiser = RegisterDenoiser(16, steps=5, dropout=0.5)
+    call = (torch.randn(2, 4, 16), torch.tensor([0, 1]), torch.randn(2, 4, 16))
+    assert not torch.equal(denoiser(*call), denoiser(*call))
+    denoiser.eval()
+    assert torch.equal(denoiser(*call), denoiser(*call))
+
+
+def test_errors(unchecked):
+    with pytest.raises(ValueError, match="time_table: got 'learned', expected 'sincos' or 'random'"):
+        RegisterDenoiser(6, steps=5, time_table="learned")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="dim, steps, layers: got 6, 0, 2"):
+        RegisterDenoiser(6, steps=0)
+    with pytest.raises(ValueError, match=r"condition: got shape \(2, 3, 6\), expected \(2, 4, 6\)"):
+        RegisterDenoiser(6, steps=5)(torch.randn(2, 4, 6), torch.tensor([0, 1]), torch.randn(2, 3, 6))

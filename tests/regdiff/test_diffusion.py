@@ -1,0 +1,318 @@
+"""ConditionalDiffusion: closed forms, laws of the forward and reverse process, and its refusals."""
+
+import copy
+import math
+
+import pytest
+import torch
+from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
+from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regdiff import ConditionalDiffusion
+from regdiff.schedule import float64_alphas_cumprod, spaced_timesteps
+
+SHAPE = (3, 2, 4)
+
+
+def cosine(steps: int, kind=DDIMScheduler, **options):
+    options = {"clip_sample": False, "timestep_spacing": "trailing"} | options
+    return kind(num_train_timesteps=steps, beta_schedule="squaredcos_cap_v2", **options)
+
+
+def textbook_abar(steps: int) -> list[float]:
+    """abar of the cosine schedule, written out again: products of Python floats."""
+    f = [math.cos((t / steps + 0.008) / 1.008 * math.pi / 2) ** 2 for t in range(steps + 1)]
+    abar, product = [], 1.0
+    for t in range(steps):
+        product *= 1 - min(0.999, 1 - f[t + 1] / f[t])
+        abar.append(product)
+    return abar
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64)
+
+
+def bridge(target, start, abar):
+    """A denoiser that knows target and noise: it returns the eps that leads from x_t back to the target."""
+
+    def denoiser(sample, timestep, condition):
+        a = abar[timestep].view(-1, 1, 1)
+        return (sample - a.sqrt() * target) / (1 - a).sqrt()
+
+    return denoiser
+
+
+@pytest.mark.parametrize("steps", [1, 5, 10, 50, 1000])
+@pytest.mark.parametrize("kind", [DDIMScheduler, DDPMScheduler])
+def test_alphas_cumprod_is_float64(steps, kind):
+    ours = float64_alphas_cumprod(cosine(steps, kind))
+    torch.testing.assert_close(ours, torch.tensor(textbook_abar(steps), dtype=torch.float64), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("beta_schedule", ["linear", "scaled_linear"])
+def test_other_schedules_agree_with_diffusers_in_float32(beta_schedule):
+    scheduler = DDIMScheduler(num_train_timesteps=50, beta_schedule=beta_schedule)
+    ours = float64_alphas_cumprod(scheduler)
+    torch.testing.assert_close(ours.float(), scheduler.alphas_cumprod, rtol=2e-6, atol=0)
+    assert not torch.equal(ours, scheduler.alphas_cumprod.double())
+
+
+def test_trained_betas_and_unknown_schedules():
+    betas = [0.1, 0.2, 0.3]
+    ours = float64_alphas_cumprod(DDIMScheduler(num_train_timesteps=3, trained_betas=betas))
+    torch.testing.assert_close(ours, torch.tensor([0.9, 0.72, 0.504], dtype=torch.float64), rtol=1e-15, atol=0)
+    rescaled = DDIMScheduler(num_train_timesteps=20, rescale_betas_zero_snr=True)
+    assert torch.equal(float64_alphas_cumprod(rescaled), rescaled.alphas_cumprod.double())
+
+
+@pytest.mark.parametrize("steps", [5, 10, 50, 1000])
+@pytest.mark.parametrize("kind", [DDIMScheduler, DDPMScheduler])
+def test_one_step_is_the_textbook_posterior(steps, kind):
+    """q(x_{t-1} | x_t, x_0) of Ho et al. (2020), eq. 7, mean and variance, at the ends and in the middle."""
+    abar = textbook_abar(steps)
+    x, clean, noise = draw(*SHAPE), draw(*SHAPE), draw(*SHAPE)
+    diffusion = ConditionalDiffusion(lambda *_: clean, cosine(steps, kind, prediction_type="sample"))
+    for t in (1, steps // 2, steps - 1):
+        a, before = abar[t], abar[t - 1]
+        beta = 1 - a / before
+        mean = before**0.5 * beta / (1 - a) * clean + (1 - before) / (1 - a) * (1 - beta) ** 0.5 * x
+        std = (beta * (1 - before) / (1 - a)) ** 0.5
+        options = {"return_chain": True, "timesteps": [t, t - 1]}
+        if kind is DDIMScheduler:
+            step = diffusion.sample(x, None, noise=noise, **options)[0]
+        else:
+            step = diffusion.sample(x, None, generator=torch.Generator().manual_seed(1), **options)[0]
+            noise = torch.randn(SHAPE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        torch.testing.assert_close(step, mean + std * noise, rtol=1e-9, atol=1e-10)
+
+
+def test_ddpm_equals_ddim_with_eta_one():
+    def denoiser(sample, timestep, condition):
+        return torch.tanh(sample + condition + timestep.view(-1, 1, 1))
+
+    x, condition = draw(*SHAPE), draw(*SHAPE)
+    results = [
+        ConditionalDiffusion(denoiser, cosine(8, kind, clip_sample=True)).sample(
+            x, condition, 5, generator=torch.Generator().manual_seed(3), return_chain=True
+        )
+        for kind in (DDIMScheduler, DDPMScheduler)
+    ]
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
+
+
+@given(steps=st.integers(1, 12), data=st.data())
+def test_bridge_stays_on_the_forward_path(steps, data):
+    """With the exact eps and eta=0, x after each step is the forward process at the next timestep; the end is x_0."""
+    ladder = data.draw(st.lists(st.integers(0, steps - 1), min_size=1, unique=True).map(lambda t: sorted(t)[::-1]))
+    scheduler = cosine(steps)
+    abar = float64_alphas_cumprod(scheduler)
+    target, start = draw(*SHAPE), draw(*SHAPE)
+    diffusion = ConditionalDiffusion(bridge(target, start, abar), scheduler, eta=0.0)
+
+    def noised(t):
+        return diffusion.add_noise(target, start, torch.full((SHAPE[0],), t))
+
+    chain = diffusion.sample(noised(ladder[0]), None, timesteps=ladder, return_chain=True)
+    assert chain.shape == (len(ladder), *SHAPE)
+    expected = [noised(t) for t in ladder[1:]] + [target]
+    torch.testing.assert_close(chain, torch.stack(expected), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("prediction_type", ["epsilon", "sample", "v_prediction"])
+@pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
+def test_oracle_recovers_the_clean_sample(prediction_type, eta):
+    """Whatever the parametrisation, the training target itself as a denoiser ends at x_0, and its loss is zero."""
+    target, abar = draw(*SHAPE), float64_alphas_cumprod(cosine(10))
+
+    def oracle(sample, timestep, condition):
+        a = abar[timestep].view(-1, 1, 1)
+        clean = target.repeat(len(sample) // SHAPE[0], 1, 1)
+        eps = (sample - a.sqrt() * clean) / (1 - a).sqrt()
+        return {"epsilon": eps, "sample": clean, "v_prediction": a.sqrt() * eps - (1 - a).sqrt() * clean}[
+            prediction_type
+        ]
+
+    diffusion = ConditionalDiffusion(oracle, cosine(10, prediction_type=prediction_type), eta=eta)
+    torch.testing.assert_close(diffusion.sample(draw(*SHAPE), None), target, rtol=1e-8, atol=1e-8)
+    for timesteps in (None, "all", torch.tensor([0, 4, 9])):
+        assert diffusion.loss(target, None, timesteps=timesteps).item() < 1e-16
+
+
+def test_gaussian_target_keeps_its_marginal():
+    """x_0 ~ N(0, s^2): with the exact conditional mean and eta=1, the chain ends with variance close to s^2."""
+    s2, rows, abar = 0.25, 40_000, float64_alphas_cumprod(cosine(200))
+
+    def exact(sample, timestep, condition):
+        a = abar[timestep].view(-1, 1)
+        return sample * (1 - a).sqrt() / (a * s2 + 1 - a)
+
+    diffusion = ConditionalDiffusion(exact, cosine(200))
+    end = diffusion.sample(draw(rows, 1), None)
+    # 5 standard errors of a variance estimate, plus the discretisation of 200 steps.
+    assert abs(end.var().item() / s2 - 1) < 5 * math.sqrt(2 / rows) + 0.03
+    assert abs(end.mean().item()) < 5 * math.sqrt(s2 / rows)
+
+
+def test_loss_over_all_timesteps_is_the_mean_of_single_ones():
+    weight = draw(4, 4)
+
+    def denoiser(sample, timestep, condition):
+        return sample @ weight + condition["a"][0].view(-1, 1, 1) * timestep.view(-1, 1, 1) + condition["scale"]
+
+    condition = {"a": (draw(3),), "scale": torch.tensor(0.3, dtype=torch.float64), "name": "kept"}
+    target, diffusion = draw(*SHAPE), ConditionalDiffusion(denoiser, cosine(6))
+    one = draw(*SHAPE)
+    each = draw(6, *SHAPE)
+    for noise, of in ((one, lambda t: one), (each, lambda t: each[t])):
+        singles = [diffusion.loss(target, condition, of(t), torch.full((3,), t)) for t in range(6)]
+        together = diffusion.loss(target, condition, noise, "all")
+        torch.testing.assert_close(together, torch.stack(singles).mean(), rtol=1e-12, atol=0)
+
+
+def test_loss_draws_every_timestep_and_repeats_with_a_seed():
+    seen = []
+
+    def denoiser(sample, timestep, condition):
+        seen.append(timestep)
+        return sample
+
+    diffusion = ConditionalDiffusion(denoiser, cosine(4))
+    target = draw(200, 2, 4)
+    a, b = (diffusion.loss(target, None, generator=torch.Generator().manual_seed(5)) for _ in range(2))
+    assert a == b
+    assert torch.equal(seen[0], seen[1])
+    assert seen[0].unique().tolist() == [0, 1, 2, 3]
+
+
+def test_noise_forms():
+    diffusion = ConditionalDiffusion(lambda sample, *_: 0.5 * sample, cosine(4))
+    x, noise = draw(*SHAPE), draw(*SHAPE)
+    reused = diffusion.sample(x, None, noise=noise)
+    assert torch.equal(reused, diffusion.sample(x, None, noise=noise.expand(4, *SHAPE)))
+    per_step = torch.stack([noise, noise, noise + 1, noise])
+    assert not torch.allclose(reused, diffusion.sample(x, None, noise=per_step))
+    last = torch.stack([noise, noise, noise, noise + 1])
+    torch.testing.assert_close(reused, diffusion.sample(x, None, noise=last))  # no noise after the last step
+    seeds = [diffusion.sample(x, None, generator=torch.Generator().manual_seed(s)) for s in (0, 0, 1)]
+    assert torch.equal(seeds[0], seeds[1])
+    assert not torch.allclose(seeds[0], seeds[2])
+
+
+def test_eta_zero_is_deterministic():
+    diffusion = ConditionalDiffusion(lambda sample, *_: 0.5 * sample, cosine(4), eta=0.0)
+    x = draw(*SHAPE)
+    assert torch.equal(diffusion.sample(x, None), diffusion.sample(x, None))
+
+
+def test_sampling_is_differentiable():
+    weight = (0.1 * draw(4, 4)).requires_grad_()
+    x, condition, noise = (draw(1, 2, 4).requires_grad_() for _ in range(3))
+
+    def chain(weight, x, condition, noise):
+        diffusion = ConditionalDiffusion(lambda s, t, c: torch.tanh(s @ weight) + c, cosine(3))
+        return diffusion.sample(x, condition, noise=noise) / 100
+
+    assert torch.autograd.gradcheck(chain, (weight, x, condition, noise))
+
+
+def test_the_scheduler_is_copied_and_never_changed():
+    scheduler = cosine(10)
+    before = copy.deepcopy(scheduler.__dict__)
+    diffusion = ConditionalDiffusion(lambda sample, *_: sample, scheduler)
+    diffusion.sample(draw(*SHAPE), None, 3)
+    diffusion.loss(draw(*SHAPE), None)
+    for name, value in before.items():
+        same = torch.equal(value, getattr(scheduler, name)) if isinstance(value, torch.Tensor) else None
+        assert same if same is not None else value == getattr(scheduler, name), name
+    assert scheduler.alphas_cumprod.dtype == torch.float32
+    first = diffusion.sample(torch.ones(SHAPE), None, 4, noise=torch.zeros(SHAPE))
+    scheduler.alphas_cumprod.zero_()
+    assert torch.equal(first, diffusion.sample(torch.ones(SHAPE), None, 4, noise=torch.zeros(SHAPE)))
+
+
+@pytest.mark.parametrize("steps", [1, 10, 17, 30, 100])
+def test_every_number_of_steps_is_spaced_well(steps):
+    for num_steps in range(1, steps + 1):
+        ladder = spaced_timesteps(cosine(steps), num_steps)
+        assert len(ladder) == num_steps
+        assert ladder == sorted(set(ladder), reverse=True)
+        assert ladder[0] == steps - 1
+        assert ladder[-1] >= 0
+
+
+def test_no_step_reads_a_tensor_back():
+    """`.item()` and its like would wait for the accelerator in every step."""
+
+    class Reads(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.count += "local_scalar" in str(func) or "nonzero" in str(func)
+            return func(*args, **(kwargs or {}))
+
+    diffusion = ConditionalDiffusion(lambda sample, *_: 0.5 * sample, cosine(10))
+    with Reads() as reads:
+        diffusion.sample(draw(*SHAPE), None)
+        diffusion.loss(draw(*SHAPE), None, timesteps="all")
+    assert reads.count == 0
+    with Reads() as reads:
+        torch.ones(1).item()
+    assert reads.count == 1  # the counter counts
+
+
+def test_a_schedule_used_while_validating_still_trains():
+    weight = torch.ones(4, requires_grad=True)
+    diffusion = ConditionalDiffusion(lambda sample, *_: sample * weight, cosine(4, prediction_type="v_prediction"))
+    target = torch.randn(SHAPE).requires_grad_()
+    with torch.inference_mode():
+        diffusion.loss(target.detach(), None)
+    diffusion.loss(target, None).backward()
+    assert weight.grad is not None
+    assert target.grad is not None
+
+
+def identity(sample, timestep, condition):
+    return sample
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d, x: d.sample(x, None, num_steps=6), r"num_steps: got 6, expected 1 to 5"),
+        (lambda d, x: d.sample(x, None, num_steps=0), r"num_steps: got 0"),
+        (lambda d, x: d.sample(x, None, timesteps=[1, 3]), r"strictly descending integers in \[0, 5\)"),
+        (lambda d, x: d.sample(x, None, timesteps=[5, 3]), r"timesteps: got \[5, 3\]"),
+        (lambda d, x: d.sample(x, None, timesteps=[]), r"timesteps: got \[\]"),
+        (lambda d, x: d.sample(x, None, num_steps=2, timesteps=[1, 0]), r"not both"),
+        (lambda d, x: d.sample(x, None, noise=x[:1]), r"noise: got shape \(1, 2, 4\), expected \(3, 2, 4\)"),
+        (lambda d, x: d.sample(x, {"a": torch.ones(2, 4)}), r"condition: got a tensor of shape \(2, 4\)"),
+        (lambda d, x: d.loss(x, None, timesteps="every"), r"timesteps: got 'every'"),
+        (lambda d, x: d.loss(x, None, timesteps=torch.tensor([1])), r"one per row, \(3,\)"),
+        (lambda d, x: d.loss(x, None, noise=x.expand(5, *SHAPE)), r"noise: got shape \(5, 3, 2, 4\)"),
+        (lambda d, x: d.loss(x, torch.ones(4)), r"condition: .* first axis of 3"),
+    ],
+)
+def test_bad_calls_say_what_is_expected(call, message, unchecked):
+    diffusion = ConditionalDiffusion(identity, cosine(5))
+    with pytest.raises(ValueError, match=message):
+        call(diffusion, draw(*SHAPE))
+
+
+def test_bad_construction_says_what_is_supported():
+    with pytest.raises(ValueError, match="got EulerDiscreteScheduler, expected one of DDIMScheduler, DDPMScheduler"):
+        ConditionalDiffusion(identity, EulerDiscreteScheduler())
+    with pytest.raises(ValueError, match="prediction_type: got 'score'"):
+        ConditionalDiffusion(identity, DDIMScheduler(prediction_type="score"))
+    with pytest.raises(ValueError, match="variance_type: got 'learned'"):
+        ConditionalDiffusion(identity, DDPMScheduler(variance_type="learned"))
+    with pytest.raises(ValueError, match="eta: got 2"):
+        ConditionalDiffusion(identity, cosine(5), eta=2.0)
+    with pytest.raises(ValueError, match="DDPMScheduler draws its own"):
+        ConditionalDiffusion(identity, cosine(5, DDPMScheduler)).sample(draw(*SHAPE), None, noise=draw(*SHAPE))
+    with pytest.raises(ValueError, match="eta=0 is deterministic"):
+        ConditionalDiffusion(identity, cosine(5), eta=0.0).sample(draw(*SHAPE), None, noise=draw(*SHAPE))

@@ -1,0 +1,148 @@
+"""Generalised pooling, the prior and the textual perturbation, against plain loops and closed forms."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regdiff import AttentionReadout, Gaussian, GeneralizedPooling, PriorSampler, TextualPerturbation
+
+
+def random_mask(rows: int, length: int) -> torch.Tensor:
+    """Any pattern with at least one valid position a row."""
+    mask = torch.rand(rows, length) < 0.5
+    mask[torch.arange(rows), torch.randint(length, (rows,))] = True
+    return mask
+
+
+def test_pooling_by_plain_loops():
+    pooling = GeneralizedPooling(length=9, code_dim=4).double()
+    x = torch.randn(2, 7, 3).double()
+    gru, table = pooling.gru, pooling.rank_table
+
+    def run(suffix, codes):
+        """One direction of a GRU, gate by gate."""
+        w_i, w_h = getattr(gru, f"weight_ih_l0{suffix}"), getattr(gru, f"weight_hh_l0{suffix}")
+        b_i, b_h = getattr(gru, f"bias_ih_l0{suffix}"), getattr(gru, f"bias_hh_l0{suffix}")
+        state, states = torch.zeros(4).double(), []
+        for code in codes:
+            (ri, zi, ni), (rh, zh, nh) = (w_i @ code + b_i).chunk(3), (w_h @ state + b_h).chunk(3)
+            z = torch.sigmoid(zi + zh)
+            state = (1 - z) * torch.tanh(ni + torch.sigmoid(ri + rh) * nh) + z * state
+            states.append(state)
+        return states
+
+    ahead, back = run("", table[:7]), run("_reverse", table[:7].flip(0))[::-1]
+    score = torch.stack([pooling.score((a + b) / 2)[0] for a, b in zip(ahead, back, strict=True)]) / 0.1
+    weights = score.softmax(0)
+    for row in range(2):
+        for channel in range(3):
+            ordered = sorted(x[row, :, channel].tolist(), reverse=True)
+            expected = sum(w * v for w, v in zip(weights.tolist(), ordered, strict=True))
+            assert pooling(x)[row, channel].item() == pytest.approx(expected, rel=1e-12)
+
+
+@given(seed=st.integers(0, 1000), rows=st.integers(1, 5), length=st.integers(1, 12))
+def test_padding_changes_nothing(seed, rows, length):
+    """Row by row, every masked reduction equals the same one over the valid positions alone, in any mask pattern."""
+    torch.manual_seed(seed)
+    x, mask = torch.randn(rows, length, 6).double(), random_mask(rows, length)
+    x[~mask] = 1e6 * torch.randn(int((~mask).sum()), 6).double()
+    pooling, readout = GeneralizedPooling(12, 4).double(), AttentionReadout(6).double()
+    prior = PriorSampler(6, 12).double()
+    for row in range(rows):
+        alone = x[row : row + 1, mask[row]]
+        torch.testing.assert_close(pooling(x, mask)[row], pooling(alone)[0])
+        torch.testing.assert_close(readout(x, mask)[row], readout(alone)[0])
+        torch.testing.assert_close(prior(x, mask).mean[row], prior(alone).mean[0])
+        torch.testing.assert_close(prior(x, mask).logvar[row], prior(alone).logvar[0])
+
+
+def test_pooling_ignores_order_and_its_weights_sum_to_one():
+    pooling = GeneralizedPooling(8)
+    x = torch.randn(3, 8, 5)
+    torch.testing.assert_close(pooling(x[:, torch.randperm(8)]), pooling(x))
+    torch.testing.assert_close(pooling(torch.full((1, 5, 2), 3.0)), torch.full((1, 2), 3.0))
+
+
+def test_masked_gradients_are_finite_and_zero_on_padding():
+    prior, x, mask = PriorSampler(6, 8), torch.randn(4, 8, 6).requires_grad_(), random_mask(4, 8)
+    gaussian = prior(x, mask)
+    (gaussian.kl() + gaussian.sample(3).square().sum()).backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert not x.grad[~mask].any()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in prior.parameters())
+
+
+def test_the_mean_has_unit_length():
+    torch.testing.assert_close(PriorSampler(6)(torch.randn(4, 32, 6)).mean.norm(dim=-1), torch.ones(4))
+
+
+def test_kl_against_torch_distributions():
+    mean, logvar = torch.randn(5, 7).double(), torch.randn(5, 7).double()
+    normal = torch.distributions.Normal(mean, (0.5 * logvar).exp())
+    standard = torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))
+    expected = torch.distributions.kl_divergence(normal, standard).sum(-1).mean()
+    torch.testing.assert_close(Gaussian(mean, logvar).kl(), expected)
+
+
+def test_sample_is_reparameterised():
+    mean, logvar = torch.randn(2, 3).requires_grad_(), torch.randn(2, 3).requires_grad_()
+    gaussian = Gaussian(mean, logvar)
+    noise = torch.randn(2, 4, 3)
+    drawn = gaussian.sample(4, noise=noise)
+    torch.testing.assert_close(drawn, mean[:, None] + logvar.exp().sqrt()[:, None] * noise)
+    drawn.sum().backward()
+    torch.testing.assert_close(mean.grad, torch.full((2, 3), 4.0))
+    torch.testing.assert_close(logvar.grad, (0.5 * logvar.exp().sqrt() * noise.sum(1)).detach())
+    a, b, c = (gaussian.sample(4, torch.Generator().manual_seed(s)) for s in (1, 1, 2))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+
+
+@pytest.mark.parametrize("num", [1, 4])
+def test_perturbation_by_plain_loops(num):
+    features, drawn = torch.randn(3, 6).double(), [torch.randn(3, num, 6).double() for _ in range(2)]
+    output = TextualPerturbation(0.2)(features, num, z_alpha=drawn[0], z_beta=drawn[1])
+    for b in range(3):
+        values = features[b].tolist()
+        m = sum(values) / 6
+        squares = sum((v - m) ** 2 for v in values)
+        for n in range(num):
+            for i in range(6):
+                alpha = 1 + 0.2 * math.sqrt(squares / 5) * drawn[0][b, n, i].item()
+                beta = m + 0.2 * math.sqrt(squares / 5) * drawn[1][b, n, i].item()
+                expected = alpha * (values[i] - m) / math.sqrt(squares / 6 + 1e-5) + beta
+                assert output[b, n, i].item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_perturbation_draws_and_gradient():
+    features = torch.randn(2, 64).requires_grad_()
+    perturb = TextualPerturbation(0.1)
+    a, b = (perturb(features, 4, torch.Generator().manual_seed(7)) for _ in range(2))
+    assert torch.equal(a, b)
+    assert not torch.allclose(a[:, 0], a[:, 1])
+    exact = TextualPerturbation(0.0)(features, 2)
+    mean, std = features.mean(-1, keepdim=True), features.std(-1, keepdim=True, correction=0)
+    torch.testing.assert_close(exact[:, 0], (features - mean) / std + mean, rtol=1e-4, atol=1e-4)
+    # The normalised part is all that carries gradient: its sum over coordinates is constant, and so beta is detached.
+    (gradient,) = torch.autograd.grad(exact.sum(), features, retain_graph=True)
+    assert gradient.abs().max() < 1e-5
+    (gradient,) = torch.autograd.grad((exact * torch.randn(64)).sum(), features)
+    assert gradient.abs().max() > 1e-2
+
+
+def test_errors(unchecked):
+    with pytest.raises(ValueError, match="gamma: got -1"):
+        TextualPerturbation(-1)
+    with pytest.raises(ValueError, match="num >= 1"):
+        TextualPerturbation()(torch.randn(2, 4), 0)
+    with pytest.raises(ValueError, match=r"d >= 2"):
+        TextualPerturbation()(torch.randn(2, 1), 3)
+    with pytest.raises(ValueError, match="features: got length 9, the rank table holds 8; raise `length`"):
+        GeneralizedPooling(8)(torch.randn(1, 9, 2))
+    with pytest.raises(ValueError, match="mask: row 1 has no valid position"):
+        GeneralizedPooling(8)(torch.randn(2, 8, 2), torch.tensor([[True] * 8, [False] * 8]))

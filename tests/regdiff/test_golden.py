@@ -1,0 +1,109 @@
+"""The released DreamPRVR numbers, through the public classes. Arrays under `sd/` carry our own state-dict names."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regdiff import RegisterGenerator, Registers, TextualPerturbation
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "regdiff_dreamprvr.npz"
+STEPS, ROWS, NUM, DIM = 10, 6, 4, 32
+# Relative to the largest value: float64 as asked of a port, float32 by the authors' own float32-float64 gap.
+LIMITS = {torch.float64: (1e-6, 5e-6), torch.float32: (1e-5, 2e-5)}
+DTYPES = [torch.float64, torch.float32]
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, np.ndarray]:
+    with np.load(FIXTURE) as arrays:
+        return dict(arrays)
+
+
+def released(golden: dict[str, np.ndarray], dtype: torch.dtype) -> RegisterGenerator:
+    generator = RegisterGenerator(
+        DIM,
+        NUM,
+        heads=2,
+        steps=STEPS,
+        layers=2,
+        start="prior_mean",
+        noise="start",
+        loss_timesteps="all",
+        time_table="random",
+        schedule_dtype=torch.float32,
+    )
+    weights = {name[3:]: torch.from_numpy(value) for name, value in golden.items() if name.startswith("sd/")}
+    generator.load_state_dict(weights)
+    return generator.to(dtype)
+
+
+def run(golden: dict[str, np.ndarray], dtype: torch.dtype) -> tuple[RegisterGenerator, torch.Tensor, Registers]:
+    generator = released(golden, dtype)
+    features = torch.from_numpy(golden[("out64/" if dtype is torch.float64 else "out/") + "mean_clip_feat"])
+    return generator, features, generator(features, return_chain=True)
+
+
+def check_close(value: torch.Tensor, expected: np.ndarray, limit: float) -> None:
+    gap = np.abs(value.detach().numpy() - expected).max() / np.abs(expected).max()
+    assert gap <= limit, f"relative difference {gap:.2e} > {limit:.0e}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_prior_condition_and_pooling(golden, dtype):
+    generator, features, registers = run(golden, dtype)
+    suffix, limit = ("64" if dtype is torch.float64 else ""), LIMITS[dtype][0]
+    check_close(registers.prior.mean, golden[f"out{suffix}/pvs_mu"], limit)
+    check_close(registers.prior.logvar, golden[f"out{suffix}/pvs_logvar"], limit)
+    check_close(registers.condition, golden[f"out{suffix}/condition"], limit)
+    check_close(generator.prior.pooling(features), golden[f"out{suffix}/gpo_pooled"], limit)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_reverse_chain(golden, dtype):
+    _, _, registers = run(golden, dtype)
+    expected = golden[f"out{'64' if dtype is torch.float64 else ''}/reverse_chain"]
+    check_close(registers.chain, expected, LIMITS[dtype][1])
+    check_close(registers.tokens, expected[-1], LIMITS[dtype][1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_predicted_noise_and_losses(golden, dtype):
+    generator, _, registers = run(golden, dtype)
+    suffix, limit = ("64" if dtype is torch.float64 else ""), LIMITS[dtype][0]
+    targets = torch.from_numpy(golden["in/tps_output"]).to(dtype)
+    predicted = []
+    for t in range(STEPS):
+        timesteps = torch.full((ROWS,), t)
+        noised = generator.diffusion.add_noise(targets, registers.start, timesteps)
+        predicted.append(generator.denoiser(noised, timesteps, registers.condition))
+    check_close(torch.stack(predicted), golden[f"out{suffix}/dre_predicted_noise"], limit)
+    terms = generator.loss(targets, registers)
+    check_close(terms["prior_kl"], golden[f"loss{suffix}/pvs_raw"], limit)
+    check_close(terms["diffusion"], golden[f"loss{suffix}/dre_raw"], limit)
+
+
+def test_schedule(golden):
+    abar = released(golden, torch.float64).diffusion.alphas_cumprod
+    assert abar.dtype == torch.float64
+    np.testing.assert_allclose(abar.numpy(), golden["sched/alphas_cumprod"], rtol=1e-12)
+    before = torch.cat([torch.ones(1, dtype=abar.dtype), abar[:-1]])
+    np.testing.assert_allclose((1 - abar / before).numpy(), golden["sched/betas"], rtol=1e-12)
+    variance = (1 - before) / (1 - abar) * (1 - abar / before)
+    np.testing.assert_allclose(variance.numpy(), golden["sched/posterior_variance"], rtol=1e-12, atol=1e-16)
+
+
+def test_textual_perturbation(golden):
+    drawn = {name: torch.from_numpy(golden[f"tps/{name}"]).permute(2, 0, 1) for name in ("z_alpha", "z_beta")}
+    output = TextualPerturbation(gamma=0.1)(torch.from_numpy(golden["tps/features"]), NUM, **drawn)
+    check_close(output, golden["tps/output"], 1e-6)
+
+
+def test_limits_tell_variants_apart(golden):
+    """Another eta or fresh noise is off by far more than any limit above."""
+    generator, _, registers = run(golden, torch.float64)
+    for eta, noise in ((0.0, None), (1.0, None), (0.5, registers.start)):
+        generator.diffusion.eta = eta
+        other = generator.diffusion.sample(registers.start, registers.condition, noise=noise)
+        assert (registers.tokens - other).abs().max() > 1e-2

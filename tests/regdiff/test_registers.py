@@ -1,0 +1,263 @@
+"""Condition, pooling and the RegisterGenerator that joins the parts."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regdiff import ConditionGenerator, Gaussian, RegisterGenerator, TextualPerturbation, adaptive_average_pool
+
+DIM, NUM, LENGTH = 8, 3, 10
+RELEASED = {"start": "prior_mean", "noise": "start", "loss_timesteps": "all", "time_table": "random"}
+CORRECT = {}
+VARIANTS = {
+    "released": RELEASED,
+    "correct": CORRECT,
+    "gaussian": {"start": "gaussian"},
+    "gaussian-start": {"start": "gaussian", "noise": "start"},
+    "mean-gaussian": {"start": "prior_mean"},
+    "few-steps": {"num_sampling_steps": 2},
+    "condition": {"kind": "condition"},
+    "pooled": {"kind": "pooled"},
+}
+
+
+def build(variant: str = "correct", **options) -> RegisterGenerator:
+    return RegisterGenerator(DIM, NUM, heads=2, **({"steps": 4, "length": LENGTH} | VARIANTS[variant] | options))
+
+
+def features(rows: int = 5, length: int = LENGTH) -> torch.Tensor:
+    return torch.randn(rows, length, DIM)
+
+
+def some_mask() -> torch.Tensor:
+    mask = torch.rand(5, LENGTH) < 0.6
+    mask[:, 4] = True
+    return mask
+
+
+def test_condition_by_plain_loops():
+    module = ConditionGenerator(DIM, NUM, heads=2).double().eval()
+    x, mask = features(2).double(), some_mask()[:2]
+    output = module(x, mask)
+    for row in range(2):
+        kept = x[row, mask[row]]
+        heads = []
+        for h in range(2):
+            part = slice(4 * h, 4 * h + 4)
+            q = module.attention["query"](module.query_tokens[0])[:, part]
+            k, v = module.attention["key"](kept)[:, part], module.attention["value"](kept)[:, part]
+            heads.append((q @ k.T / 2).softmax(-1) @ v)
+        y = module.attention_norm(module.query_tokens[0] + torch.cat(heads, -1))
+        y = module.ffn_norm(y + module.ffn_out(torch.relu(module.ffn_in(y))))
+        torch.testing.assert_close(output[row], y)
+
+
+@pytest.mark.parametrize(("length", "num"), [(10, 3), (10, 10), (3, 5), (7, 1), (1, 4)])
+def test_adaptive_pool_equals_torch_and_ignores_padding(length, num):
+    x = features(2, length)
+    expected = F.adaptive_avg_pool1d(x.mT, num).mT
+    torch.testing.assert_close(adaptive_average_pool(x, num), expected)
+    padded = torch.full((2, length + 4, DIM), 1e3)
+    mask = torch.zeros(2, length + 4, dtype=torch.bool)
+    for row in range(2):
+        mask[row, torch.randperm(length + 4)[:length]] = True
+    padded[mask] = x.flatten(0, 1)
+    torch.testing.assert_close(adaptive_average_pool(padded, num, mask), expected)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("train", [True, False])
+def test_shapes_terms_and_finite_gradients(variant, train):
+    generator = build(variant).train(train)
+    x = features().requires_grad_()
+    registers = generator(x, some_mask(), return_chain=True)
+    assert registers.tokens.shape == (5, NUM, DIM)
+    assert registers.condition.shape == (5, NUM, DIM)
+    terms = generator.loss(TextualPerturbation()(torch.randn(5, DIM), NUM), registers)
+    diffused = variant not in ("condition", "pooled")
+    assert ("diffusion" in terms) == diffused
+    assert ("prior_kl" in terms) == (diffused and not variant.startswith("gaussian"))
+    if diffused:
+        assert registers.tokens.abs().max() <= 1 + 1e-5
+        assert torch.equal(registers.chain[-1], registers.tokens)
+        assert len(registers.chain) == generator.num_sampling_steps
+    total = registers.tokens.square().sum() + torch.stack([*terms.values(), x.new_zeros(())]).sum()
+    total.backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    unused = [name for name, p in generator.named_parameters() if p.grad is None]
+    assert unused == []
+    assert all(p.grad.isfinite().all() for p in generator.parameters())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_eval_is_deterministic_and_independent_of_the_batch(variant):
+    # float64: the first step divides by sqrt(abar), which turns float32 rounding into 1e-5.
+    generator, x, mask = build(variant).double().eval(), features().double(), some_mask()
+    together = generator(x, mask).tokens
+    torch.manual_seed(123)
+    assert torch.equal(generator(x, mask).tokens, together)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    torch.testing.assert_close(generator(x[order], mask[order]).tokens, together[order])
+    torch.testing.assert_close(generator(x[2:3], mask[2:3]).tokens, together[2:3])
+
+
+def test_eval_noise_is_the_same_in_every_process_and_is_not_saved():
+    first, second = build(), build()
+    assert torch.equal(first.eval_noise, second.eval_noise)
+    assert not any("eval_noise" in name or "rank" in name for name in first.state_dict())
+    assert build("released").eval_noise is None
+    second.load_state_dict(first.state_dict())
+    x = features()
+    assert torch.equal(first.eval()(x).tokens, second.eval()(x).tokens)
+
+
+def test_training_draws_and_a_generator_fixes_them():
+    generator, x = build(), features()
+    assert not torch.allclose(generator(x).tokens, generator(x).tokens)
+    for train in (True, False):
+        generator.train(train)
+        a, b, c = (generator(x, generator=torch.Generator().manual_seed(s)).tokens for s in (0, 0, 1))
+        assert torch.equal(a, b)
+        assert not torch.allclose(a, c)
+    released = build("released")
+    assert torch.equal(released(x).tokens, released(x).tokens)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_padding_changes_nothing(variant):
+    generator, x = build(variant, length=LENGTH + 3).double().eval(), features().double()
+    padded = torch.cat([x, 1e3 * torch.randn(5, 3, DIM).double()], dim=1)
+    mask = torch.arange(LENGTH + 3).expand(5, -1) < LENGTH
+    torch.testing.assert_close(generator(padded, mask).tokens, generator(x).tokens)
+
+
+@pytest.mark.parametrize("variant", ["released", "correct", "gaussian"])
+def test_permuting_query_tokens_permutes_registers(variant):
+    generator, x = build(variant).double().eval(), features().double()
+    before, order = generator(x).tokens, torch.tensor([2, 0, 1])
+    with torch.no_grad():
+        generator.condition.query_tokens.copy_(generator.condition.query_tokens[:, order].clone())
+    if generator.eval_noise is not None:
+        generator.eval_noise = generator.eval_noise[:, order]
+    torch.testing.assert_close(generator(x).tokens, before[:, order])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("steps", "num"), [(1, 3), (3, 1), (1, 1)])
+def test_one_step_and_one_register(variant, steps, num):
+    options = {"num_sampling_steps": 1} if variant == "few-steps" else {}
+    generator = RegisterGenerator(DIM, num, 2, steps, **(VARIANTS[variant] | options))
+    registers = generator(features())
+    assert registers.tokens.shape == (5, num, DIM)
+    terms = generator.loss(TextualPerturbation()(torch.randn(5, DIM), num), registers)
+    assert all(term.isfinite() for term in terms.values())
+
+
+def test_released_start_is_the_mean_and_serves_as_all_noise():
+    generator, x = build("released"), features()
+    registers = generator(x)
+    assert torch.equal(registers.start, registers.prior.mean[:, None].expand(-1, NUM, -1))
+    targets = torch.randn(5, NUM, DIM)
+    loss = 0.0
+    for t in range(4):
+        timesteps = torch.full((5,), t)
+        noised = generator.diffusion.add_noise(targets, registers.start, timesteps)
+        loss += F.mse_loss(generator.denoiser(noised, timesteps, registers.condition), registers.start) / 4
+    torch.testing.assert_close(generator.loss(targets, registers)["diffusion"], loss)
+
+
+def test_only_a_sampled_start_trains_the_variance_by_the_registers():
+    for variant, trained in (("correct", True), ("mean-gaussian", False), ("released", False)):
+        generator = build(variant)
+        generator(features()).tokens.square().sum().backward()
+        assert (generator.prior.logvar_pooled.weight.grad is not None) == trained
+
+
+def test_the_prior_sample_is_mean_plus_fixed_noise_in_eval():
+    generator, x = build().eval(), features()
+    registers = generator(x)
+    prior = registers.prior
+    assert isinstance(prior, Gaussian)
+    torch.testing.assert_close(registers.start, prior.mean[:, None] + prior.std[:, None] * generator.eval_noise[0])
+
+
+def test_the_loss_can_be_learned():
+    """A few steps of gradient descent on one batch bring the diffusion loss well below that of predicting zero."""
+    torch.manual_seed(1)
+    generator, x = build("released"), features()
+    targets = TextualPerturbation()(torch.randn(5, DIM), NUM)
+    optimiser = torch.optim.Adam(generator.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(60):
+        loss = generator.loss(targets, generator(x))["diffusion"]
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.1 * losses[0]
+
+
+def test_copies_are_independent():
+    generator, x = build("released"), features()
+    other = copy.deepcopy(generator)
+    assert other.diffusion.denoiser is other.denoiser
+    with torch.no_grad():
+        other.denoiser.out.weight.add_(1.0)
+    assert not torch.allclose(generator(x).tokens, other(x).tokens)
+
+
+def test_float64_and_autocast():
+    generator, x = build().eval(), features()
+    single = generator(x).tokens
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = generator(x)
+        terms = generator.loss(torch.randn(5, NUM, DIM), mixed)
+    assert mixed.start.dtype == mixed.tokens.dtype == torch.float32
+    assert all(term.isfinite() for term in terms.values())
+    assert (mixed.tokens - single).abs().mean() < 0.1
+    double = generator.double()(x.double()).tokens
+    assert double.dtype == torch.float64
+    torch.testing.assert_close(double.float(), single, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "pool"}, "kind: got 'pool', expected one of 'diffusion', 'condition', 'pooled'"),
+        ({"start": "mean"}, "start: got 'mean', expected one of 'prior_mean', 'prior_sample', 'gaussian'"),
+        ({"noise": "none"}, "noise: got 'none', expected one of 'start', 'gaussian'"),
+        ({"loss_timesteps": "some"}, "loss_timesteps: got 'some', expected one of 'all', 'random'"),
+        ({"time_table": "learned"}, "time_table: got 'learned'"),
+        ({"num_sampling_steps": 5}, "num_sampling_steps: got 5, expected 1 to 4"),
+        ({"num_sampling_steps": 0}, "num_sampling_steps: got 0"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(options, message, unchecked):
+    with pytest.raises(ValueError, match=message):
+        build(**options)
+
+
+def test_bad_inputs_say_what_is_expected(unchecked):
+    generator, x = build(), features()
+    with pytest.raises(ValueError, match=r"features: got shape \(5, 10, 9\), expected \(b, l >= 1, 8\)"):
+        generator(torch.randn(5, LENGTH, 9))
+    with pytest.raises(ValueError, match=r"mask: got torch.bool of shape \(4, 10\)"):
+        generator(x, torch.ones(4, LENGTH, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"mask: got torch.float32"):
+        generator(x, torch.ones(5, LENGTH))
+    with pytest.raises(ValueError, match=r"targets: got shape \(5, 2, 8\), expected \(5, 3, 8\)"):
+        generator.loss(torch.randn(5, 2, DIM), generator(x))
+    with pytest.raises(ValueError, match="heads: got 3 with dim 8"):
+        RegisterGenerator(DIM, NUM, heads=3)
+    with pytest.raises(ValueError, match="num_registers: got 0"):
+        RegisterGenerator(DIM, 0, heads=2)
+
+
+def test_importing_regdiff_does_not_import_diffusers():
+    code = "import sys, regdiff; sys.exit('diffusers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
