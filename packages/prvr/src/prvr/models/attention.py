@@ -1,0 +1,161 @@
+"""A stack of attention blocks in one batched computation: a mixer over positions inside a post-norm block.
+
+Shapes: `k` blocks, `v` videos (or queries), `l` positions, `n` registers, `d` width, `h` heads.
+Registers are extra keys and values; they are never queries, because nothing downstream would see their rows
+(DreamPRVR supplement eq. 29-30: register rows see the video only and are discarded).
+"""
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from prvr.models.layers import StackedLayerNorm, StackedLinear
+
+__all__ = ["AttentionBlocks", "EuclideanMixer", "Mixer", "TransformerBlocks", "key_mask", "pad_window"]
+
+
+class Mixer(Protocol):
+    """Mixes positions: `(v, l, d)` seen by all blocks -> `(k, v, l, d)`."""
+
+    def __call__(
+        self,
+        x: Float[Tensor, "v l d"],
+        window: Float[Tensor, "k l l"] | None,
+        mask: Bool[Tensor, "v l"] | None,
+        registers: Float[Tensor, "v n d"] | None,
+    ) -> Float[Tensor, "k v l d"]: ...
+
+
+def pad_window(window: Float[Tensor, "k l l"], registers: int, value: float) -> Float[Tensor, "k 1 1 l s"]:
+    """The window with a neutral column per register, ready to broadcast over videos and heads."""
+    if registers:
+        window = F.pad(window, (0, registers), value=value)
+    return window[:, None, None]
+
+
+def key_mask(mask: Bool[Tensor, "v l"] | None, registers: int) -> Bool[Tensor, "v 1 1 s"] | None:
+    """Which keys count, registers always, ready to broadcast over heads and positions."""
+    if mask is None:
+        return None
+    return (F.pad(mask, (0, registers), value=True) if registers else mask)[:, None, None]
+
+
+def _multiplied(
+    q: Tensor, k: Tensor, v: Tensor, window: Tensor | None, mask: Tensor | None, registers: int, dropout: float
+) -> Tensor:
+    """softmax(q k^T / sqrt(e) * G) v: the window scales the logits (GMMFormer eq. 4, HLFormer eq. 10)."""
+    logits = q @ k.mT * (q.shape[-1] ** -0.5)
+    if window is not None:
+        logits = logits * pad_window(window, registers, 1.0)
+    if mask is not None:
+        logits = logits.masked_fill(~mask, -torch.inf)
+    weights = logits.softmax(-1)
+    return (F.dropout(weights, dropout) if dropout else weights) @ v
+
+
+def _added(
+    q: Tensor, k: Tensor, v: Tensor, window: Tensor | None, mask: Tensor | None, registers: int, dropout: float
+) -> Tensor:
+    """softmax(q k^T / sqrt(e) + log G) v: near positions are favoured whatever the sign of the logits."""
+    bias = None
+    if window is not None:
+        bias = pad_window(window, registers, 0.0).to(q.dtype)
+        if mask is not None:
+            bias = bias.masked_fill(~mask, -torch.inf)
+        bias = bias.expand(q.shape[0], q.shape[1], 1, *bias.shape[-2:]).flatten(0, 1)
+    elif mask is not None:
+        bias = mask.expand(q.shape[0], *mask.shape).flatten(0, 1)
+    flat = (t.flatten(0, 1) for t in (q, k, v))
+    return F.scaled_dot_product_attention(*flat, attn_mask=bias, dropout_p=dropout).unflatten(0, q.shape[:2])
+
+
+class EuclideanMixer(nn.Module):
+    """K multi-head attentions with Gaussian windows and no output projection.
+
+    Args:
+        num: blocks.
+        dim: width d.
+        heads: heads h, contiguous chunks of d / h.
+        window: "multiply" scales logits by the window, "add" adds its logarithm.
+        dropout: on attention weights.
+    """
+
+    def __init__(self, num: int, dim: int, heads: int, window: str, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = StackedLinear((num, 3), dim, dim)
+        self.attend = {"multiply": _multiplied, "add": _added}[window]
+        self.dropout = dropout
+
+    def forward(
+        self,
+        x: Float[Tensor, "v l d"],
+        window: Float[Tensor, "k l l"] | None,
+        mask: Bool[Tensor, "v l"] | None,
+        registers: Float[Tensor, "v n d"] | None,
+    ) -> Float[Tensor, "k v l d"]:
+        q, k, v = self.qkv.shared(x).unbind(1)
+        extra = 0
+        if registers is not None:
+            extra = registers.shape[1]
+            rk, rv = self.qkv.shared(registers, slice(1, 3)).unbind(1)
+            k, v = torch.cat([k, rk], 2), torch.cat([v, rv], 2)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(2, 3) for t in (q, k, v))
+        dropout = self.dropout if self.training else 0.0
+        mixed = self.attend(q, k, v, window, key_mask(mask, extra), extra, dropout)
+        return mixed.transpose(2, 3).flatten(-2)
+
+
+class TransformerBlocks(nn.Module):
+    """K post-norm blocks: y = LN(x + mixer(x)); out = LN(y + FFN(y)), FFN d -> 4d -> d with ReLU.
+
+    Args:
+        mixer: what mixes positions (Euclidean or Lorentz attention), for all K at once.
+        num: blocks K.
+        dim: width d.
+        dropout: after the mixer and after the feed-forward.
+    """
+
+    def __init__(self, mixer: nn.Module, num: int, dim: int, dropout: float) -> None:
+        super().__init__()
+        self.num = num
+        self.mixer = mixer
+        self.norm1 = StackedLayerNorm(num, dim)
+        self.expand = StackedLinear((num,), dim, 4 * dim)
+        self.contract = StackedLinear((num,), 4 * dim, dim)
+        self.norm2 = StackedLayerNorm(num, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "v l d"],
+        window: Float[Tensor, "k l l"] | None = None,
+        mask: Bool[Tensor, "v l"] | None = None,
+        registers: Float[Tensor, "v n d"] | None = None,
+    ) -> Float[Tensor, "k v l d"]:
+        y = self.norm1(x + self.dropout(self.mixer(x, window, mask, registers)))
+        return self.norm2(y + self.dropout(self.contract(F.relu(self.expand(y)))))
+
+
+class AttentionBlocks(nn.Module):
+    """K attention blocks without feed-forward (GMMFormer): LN(dropout(W mixer(x)) + x)."""
+
+    def __init__(self, mixer: nn.Module, num: int, dim: int, dropout: float) -> None:
+        super().__init__()
+        self.num = num
+        self.mixer = mixer
+        self.project = StackedLinear((num,), dim, dim)
+        self.norm = StackedLayerNorm(num, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "v l d"],
+        window: Float[Tensor, "k l l"] | None = None,
+        mask: Bool[Tensor, "v l"] | None = None,
+        registers: Float[Tensor, "v n d"] | None = None,
+    ) -> Float[Tensor, "k v l d"]:
+        return self.norm(self.dropout(self.project(self.mixer(x, window, mask, registers))) + x)

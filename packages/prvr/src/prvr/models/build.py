@@ -1,0 +1,164 @@
+"""From a configuration to the parts of a retriever: the only place that asks which part is meant.
+
+Released parts are imported where a `Compat` field asks for one, so that the rest stands without `prvr.released`.
+"""
+
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import nn
+
+from prvr.config import BlockConfig, ModelConfig
+from prvr.models.attention import AttentionBlocks, EuclideanMixer, TransformerBlocks
+from prvr.models.encoders import BlockStack, BranchEncoder, QueryEncoder
+from prvr.models.fusion import ConcatFusion, MeanFusion, MeanGuidedFusion
+from prvr.models.layers import AttentionPooling, InputProjection, Positions, masked_mean
+from prvr.models.lorentz_mixer import LorentzMixer
+from prvr.models.padding import FramePadding, MaskedFrames
+from prvr.models.windows import GaussianWindows
+from regdiff import RegisterGenerator
+
+__all__ = ["Parts", "build_parts"]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a retriever is made of; None where the configuration has no such part."""
+
+    query: QueryEncoder
+    clips: BranchEncoder | None
+    frames: BranchEncoder | None
+    padding: FramePadding
+    frame_pool: AttentionPooling | None
+    guide: TransformerBlocks | None
+    registers: RegisterGenerator | None
+
+
+def build_parts(config: ModelConfig) -> Parts:
+    """Build every part, freshly initialised: matrices N(0, 0.02), biases 0, norms 1 and 0."""
+    compat = config.compat
+    released = compat.padding != "masked"
+    clips = frames = None
+    if config.branches != "frames":
+        # The released clip branch owns a position table as long as the frames'; rows past the clips are never used.
+        clips = _branch(config, config.num_clips, config.max_frames if released else config.num_clips)
+    if config.branches != "clips":
+        frames = _branch(config, config.max_frames, config.max_frames)
+    return Parts(
+        query=QueryEncoder(
+            InputProjection(config.query_dim, config.hidden, config.input_dropout),
+            Positions(config.max_words, config.hidden, config.input_dropout),
+            _blocks(config, (BlockConfig(),)),
+            AttentionPooling(config.hidden),
+        ),
+        clips=clips,
+        frames=frames,
+        padding=_padding(config),
+        frame_pool=AttentionPooling(config.hidden) if config.frame_pooling == "attention" else None,
+        guide=_guide(config),
+        registers=_registers(config),
+    )
+
+
+def _mixer(config: ModelConfig, space: str, num: int) -> nn.Module:
+    if space == "euclidean":
+        return EuclideanMixer(num, config.hidden, config.heads, config.window, config.dropout)
+    if config.compat.lorentz == "released":
+        from prvr.released.lorentz_mixer import ReleasedLorentzMixer
+
+        return ReleasedLorentzMixer(num, config.hidden, config.heads, config.lorentz_dim, config.dropout)
+    return LorentzMixer(num, config.hidden, config.heads, config.lorentz_dim, config.window, config.dropout)
+
+
+def _blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:
+    """One stack of blocks that share a geometry."""
+    kind = TransformerBlocks if config.layer == "transformer" else AttentionBlocks
+    return kind(_mixer(config, blocks[0].space, len(blocks)), len(blocks), config.hidden, config.dropout)
+
+
+def _windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: int) -> nn.Module:
+    widths = [block.width for block in blocks]
+    if config.compat.window == "released":
+        from prvr.released.windows import BatchWindows, ReleasedWindows
+
+        return BatchWindows(widths) if config.compat.padding == "to_batch" else ReleasedWindows(widths, length)
+    return GaussianWindows(widths, length, logarithm=config.window == "add")
+
+
+def _fusion(config: ModelConfig, length: int) -> nn.Module:
+    if config.fusion == "mean":
+        return MeanFusion()
+    if config.fusion == "concat_linear":
+        return ConcatFusion(len(config.blocks), config.hidden)
+    average = masked_mean
+    if config.compat.padding == "to_length":
+        from prvr.released.padding import unmasked_mean
+
+        average = unmasked_mean
+    return MeanGuidedFusion(config.hidden, config.heads, length, config.fusion_temperature, config.dropout, average)
+
+
+def _padding(config: ModelConfig) -> FramePadding:
+    if config.compat.padding == "to_length":
+        from prvr.released.padding import PadToLength
+
+        return PadToLength(config.max_frames)
+    return MaskedFrames()
+
+
+def _branch(config: ModelConfig, length: int, positions: int) -> BranchEncoder:
+    order = sorted(range(len(config.blocks)), key=lambda i: config.blocks[i].space)
+    kinds = [tuple(same) for _, same in groupby((config.blocks[i] for i in order), key=lambda block: block.space)]
+    layers = [
+        BlockStack(
+            [_blocks(config, kind) for kind in kinds],
+            [_windows(config, kind, length) for kind in kinds],
+            order,
+            _fusion(config, length),
+        )
+        for _ in range(config.depth)
+    ]
+    has_registers = config.registers.kind != "none"
+    return BranchEncoder(
+        InputProjection(config.video_dim, config.hidden, config.input_dropout),
+        Positions(positions, config.hidden, config.input_dropout),
+        layers,
+        InputProjection(config.hidden, config.hidden, config.input_dropout) if has_registers else None,
+    )
+
+
+def _guide(config: ModelConfig) -> TransformerBlocks | None:
+    """The block whose output the registers are generated from (Block0 of DreamPRVR)."""
+    if config.registers.kind == "none":
+        return None
+    mixer = _mixer(config, "euclidean", 1)
+    return TransformerBlocks(mixer, 1, config.hidden, config.dropout)
+
+
+def _registers(config: ModelConfig) -> RegisterGenerator | None:
+    chosen = config.registers
+    if chosen.kind == "none":
+        return None
+    generator = RegisterGenerator(
+        config.hidden,
+        chosen.num,
+        config.heads,
+        chosen.steps,
+        chosen.layers,
+        kind=chosen.kind,
+        start=chosen.start,
+        noise=chosen.noise,
+        loss_timesteps=chosen.loss_timesteps,
+        time_table=chosen.time_table,
+        length=config.num_clips,
+        dropout=config.dropout,
+        num_sampling_steps=chosen.sampling_steps,
+        schedule_dtype=torch.float32 if chosen.float32_constants else torch.float64,
+    )
+    for module in generator.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    return generator

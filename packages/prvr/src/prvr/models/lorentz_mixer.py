@@ -1,0 +1,93 @@
+"""Lorentz attention for a stack of blocks: into hyperbolic space, attention there, and back (HLFormer eq. 11-16)."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from lorentz.functional import centroid, expmap0, join_heads, logmap0, lorentz_attention, pairwise_inner, project
+from prvr.models.attention import key_mask, pad_window
+from prvr.models.layers import StackedLayerNorm, StackedLinear
+
+__all__ = ["LorentzMixer", "StackedProjection"]
+
+
+class StackedProjection(nn.Module):
+    """K input projections ReLU(Linear(dropout(LayerNorm(x)))), of one shared input or of one input each."""
+
+    def __init__(self, num: int, in_features: int, out_features: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = StackedLayerNorm(num, in_features)
+        self.dropout = nn.Dropout(dropout)
+        self.linear = StackedLinear((num,), in_features, out_features)
+
+    def forward(self, x: Float[Tensor, "k v l i"]) -> Float[Tensor, "k v l o"]:
+        return F.relu(self.linear(self.dropout(self.norm(x))))
+
+
+class LorentzMixer(nn.Module):
+    """K multi-head Lorentz attentions, c = 1.
+
+    x -> s P_in(x) -> expmap0 -> linear maps of the space part -> attention by squared Lorentzian distance, values
+    aggregated by their Lorentz centroid -> heads joined on the manifold -> logmap0 -> P_out(.) / s.
+    The scale s lies in (0, 1) by construction, so expmap0 cannot overflow.
+
+    Args:
+        num: blocks K.
+        dim: Euclidean width d.
+        heads: h; each head lives in an ambient space of (lorentz_dim + 1) / h coordinates.
+        lorentz_dim: n, dimension of the hyperbolic space that is entered.
+        window: "add" adds the window's logarithm to the logits. "multiply" scales them, as the papers write, although
+            these logits are never positive, so that far positions gain.
+        dropout: on attention weights and in the projections.
+    """
+
+    def __init__(self, num: int, dim: int, heads: int, lorentz_dim: int, window: str, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.window = window
+        self.dropout = dropout
+        ambient = (lorentz_dim + 1) // heads
+        self.enter = StackedProjection(num, dim, lorentz_dim, dropout)
+        self.qkv = StackedLinear((num, 3), lorentz_dim + 1, heads * (ambient - 1))
+        self.leave = StackedProjection(num, heads * (ambient - 1), dim, dropout)
+        # Logits of the scale s, started at s = n^(-1/2); of the temperature, at sqrt(n + 1) of HLFormer eq. 15.
+        self.scale = nn.Parameter(torch.full((num,), -math.log(math.sqrt(lorentz_dim) - 1)))
+        self.log_temperature = nn.Parameter(torch.full((num,), 0.5 * math.log(lorentz_dim + 1)))
+        self.stacked_dims = 1
+
+    def _heads(self, points: Float[Tensor, "k v l n"], parts: slice) -> Float[Tensor, "p k v h l e"]:
+        weight, bias = self.qkv.weight[:, parts], self.qkv.bias
+        mapped = torch.einsum("kvln,kpon->pkvlo", points, weight)
+        if bias is not None:
+            mapped = mapped + bias[:, parts].transpose(0, 1)[:, :, None, None]
+        return project(mapped.unflatten(-1, (self.heads, -1)).transpose(3, 4))
+
+    def forward(
+        self,
+        x: Float[Tensor, "v l d"],
+        window: Float[Tensor, "k l l"] | None,
+        mask: Bool[Tensor, "v l"] | None,
+        registers: Float[Tensor, "v n d"] | None,
+    ) -> Float[Tensor, "k v l d"]:
+        length, extra = x.shape[1], 0 if registers is None else registers.shape[1]
+        tokens = x if registers is None else torch.cat([x, registers], 1)
+        scale = torch.sigmoid(self.scale)[:, None, None, None]
+        points = expmap0(self.enter(tokens.expand(len(scale), *tokens.shape)) * scale)
+        q, k, v = self._heads(points, slice(None)).unbind(0)
+        q = q[..., :length, :]
+        temperature = self.log_temperature.exp()[:, None, None, None, None]
+        keep = key_mask(mask, extra)
+        dropout = self.dropout if self.training else 0.0
+        if self.window == "add" or window is None:
+            bias = None if window is None else pad_window(window, extra, 0.0)
+            mixed = lorentz_attention(q, k, v, scale=temperature, bias=bias, mask=keep, dropout_p=dropout)
+        else:
+            logits = (2 + 2 * pairwise_inner(q, k)) / temperature * pad_window(window, extra, 1.0)
+            if keep is not None:
+                logits = logits.masked_fill(~keep, -torch.inf)
+            mixed = centroid(v, F.dropout(logits.softmax(-1), dropout, training=dropout > 0))
+        joined = join_heads(mixed)
+        return self.leave(logmap0(joined)) / scale

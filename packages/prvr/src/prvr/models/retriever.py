@@ -1,0 +1,164 @@
+"""The retriever: text and video into one space, compared by the maximum cosine over clips and frames."""
+
+from functools import partial
+
+from huggingface_hub import PyTorchModelHubMixin
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from prvr.config import ModelConfig, config_to_dict, model_config_from_dict
+from prvr.models.build import build_parts
+from prvr.models.padding import FramePadding
+from prvr.scoring import max_scores
+from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
+from regdiff import Registers
+
+__all__ = ["Retriever"]
+
+_CARD = """---
+library_name: prvr
+tags:
+- partially-relevant-video-retrieval
+- prvr
+---
+# A partially relevant video retriever
+
+Given a sentence that describes one moment, it ranks untrimmed videos. Load it with
+`prvr.Retriever.from_pretrained(PATH)`; inputs are the features it was trained on (`config.json`: `video_dim`,
+`query_dim`), rows scaled to unit length.
+"""
+
+
+class Retriever(
+    nn.Module,
+    PyTorchModelHubMixin,
+    library_name="prvr",
+    tags=["partially-relevant-video-retrieval"],
+    model_card_template=_CARD,
+    coders={ModelConfig: (config_to_dict, model_config_from_dict)},
+):
+    """A member of the family HLFormer, DreamPRVR, GMMFormer and their hybrids, as `config` composes it.
+
+    Example:
+        >>> import torch
+        >>> from prvr.config import BlockConfig, ModelConfig
+        >>> retriever = Retriever(ModelConfig(video_dim=16, query_dim=12, hidden=8, heads=2, num_clips=4,
+        ...     max_frames=8, blocks=(BlockConfig(), BlockConfig(width=2.0)))).eval()
+        >>> text = retriever.encode_text(torch.randn(3, 5, 12), torch.ones(3, 5, dtype=torch.bool))
+        >>> video = retriever.encode_video(torch.randn(2, 4, 16), torch.randn(2, 6, 16),
+        ...     torch.ones(2, 6, dtype=torch.bool))
+        >>> retriever.score(text, video).total.shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        parts = build_parts(config)
+        self.query = parts.query
+        self.clips = parts.clips
+        self.frames = parts.frames
+        self.padding: FramePadding = parts.padding
+        self.frame_pool = parts.frame_pool
+        self.guide = parts.guide
+        self.registers = parts.registers
+
+    def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q d"]:
+        """One vector per query.
+
+        Args:
+            words: `(q, w, e)` word features, at most `config.max_words` of them.
+            word_mask: `(q, w)` True = valid.
+
+        Raises:
+            ValueError: too many words, or a width other than `config.query_dim`.
+        """
+        _check_width("words", words, self.config.query_dim, "query_dim")
+        return self.query(words, word_mask)
+
+    def encode_video(
+        self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
+    ) -> VideoEmbedding:
+        """Clip and frame embeddings of each video.
+
+        Args:
+            clips: `(v, c, f)`, exactly `config.num_clips` of them.
+            frames: `(v, l, f)`, at most `config.max_frames`.
+            frame_mask: `(v, l)` True = valid.
+
+        Raises:
+            ValueError: another number of clips, too many frames, or a width other than `config.video_dim`.
+        """
+        return self._encode_video(clips, frames, frame_mask)[0]
+
+    def _encode_video(
+        self, clips: Tensor, frames: Tensor, frame_mask: Tensor
+    ) -> tuple[VideoEmbedding, Registers | None]:
+        _check_width("clips", clips, self.config.video_dim, "video_dim")
+        _check_width("frames", frames, self.config.video_dim, "video_dim")
+        if clips.shape[1] != self.config.num_clips:
+            raise ValueError(f"got {clips.shape[1]} clips per video, this model was built for {self.config.num_clips}")
+        if frames.shape[1] > self.config.max_frames:
+            raise ValueError(
+                f"got {frames.shape[1]} frames, this model takes at most {self.config.max_frames}: "
+                "pool them with prvr.data.segment_mean"
+            )
+        registers = tokens = encoded_clips = encoded_frames = mask = None
+        if self.clips is not None:
+            x = self.clips.embed(clips)
+            if self.registers is not None:
+                registers = self.registers(x if self.guide is None else self.guide(x)[0])
+                tokens = registers.tokens
+            encoded_clips = self.clips(x, None, tokens)
+        if self.frames is not None:
+            frames, mask = self.padding.before(frames, frame_mask)
+            encoded_frames = self.frames(self.frames.embed(frames), mask, tokens)
+            encoded_frames, kept = self.padding.after(encoded_frames, mask)
+            if self.frame_pool is not None:
+                encoded_frames, kept = self.frame_pool(encoded_frames, mask)[:, None], None
+            mask = kept
+        return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens), registers
+
+    def score(self, text: Float[Tensor, "q d"], video: VideoEmbedding, dots: bool = False) -> Scores:
+        """Scores of every query with every video; `dots` adds the unnormalised maxima that InfoNCE trains on."""
+        clips = clips_dot = frames = frames_dot = None
+        if video.clips is not None:
+            clips, clips_dot = max_scores(text, video.clips, None, dots)
+        if video.frames is not None:
+            frames, frames_dot = max_scores(text, video.frames, video.frame_mask, dots)
+        if clips is None:
+            total = frames
+        elif frames is None:
+            total = clips
+        else:
+            total = self.config.clip_weight * clips + self.config.frame_weight * frames
+        if total is None:
+            raise ValueError("the video embedding has neither clips nor frames: encode it with encode_video")
+        return Scores(total, clips, frames, clips_dot, frames_dot)
+
+    def forward(self, batch: Batch) -> RetrieverOutput:
+        """Encode a batch and score every query with every video in it."""
+        text = self.encode_text(batch.words, batch.word_mask)
+        video, registers = self._encode_video(batch.clips, batch.frames, batch.frame_mask)
+        loss = None
+        if self.registers is not None and registers is not None:
+            loss = partial(self.registers.loss, registers=registers)
+        return RetrieverOutput(text, video, self.score(text, video, dots=True), registers, loss)
+
+    def project_bounds(self) -> None:
+        """Put bounded parameters back into their bounds: after loading and after each optimiser step.
+
+        Only released parts keep bounds this way; elsewhere it does nothing.
+        """
+        for module in self.modules():
+            project = getattr(module, "project_bounds", None)
+            if module is not self and project is not None:
+                project()
+
+
+def _check_width(name: str, x: Tensor, width: int, key: str) -> None:
+    if x.shape[-1] != width:
+        raise ValueError(
+            f"{name} have {x.shape[-1]} features, this model was built for {width}: use the features it was trained "
+            f"on, or set model.{key}={x.shape[-1]} and train anew"
+        )

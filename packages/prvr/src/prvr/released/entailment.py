@@ -1,0 +1,80 @@
+"""The released partial order preservation loss of HLFormer (POP), guards and bounds included."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from prvr.released.padding import UnmaskedPooling
+from prvr.types import VideoEmbedding
+
+__all__ = ["ReleasedEntailment"]
+
+
+class ReleasedEntailment(nn.Module):
+    """mean over queries of max(0, exterior angle - half-aperture), the video's cone around the query (eq. 18-20).
+
+    Args:
+        dim: width d.
+        curvature: starting value of c; kept within a factor of 10 by projecting the parameter.
+        min_radius: K of the half-aperture asin(2K / (sqrt(c) |v|)).
+    """
+
+    def __init__(self, dim: int, curvature: float, min_radius: float) -> None:
+        super().__init__()
+        self.pool_frames = UnmaskedPooling(dim)
+        self.pool_clips = UnmaskedPooling(dim)
+        self.log_curvature = nn.Parameter(torch.tensor(math.log(curvature)))
+        self.text_log_scale = nn.Parameter(torch.tensor(-0.5 * math.log(dim)))
+        self.video_log_scale = nn.Parameter(torch.tensor(-0.5 * math.log(dim)))
+        self.bounds = (math.log(curvature / 10), math.log(curvature * 10))
+        self.min_radius = min_radius
+
+    @torch.no_grad()
+    def project_bounds(self) -> None:
+        """Keep c within its bounds and both scales at most 1, as the released forward does in place."""
+        self.log_curvature.clamp_(*self.bounds)
+        self.text_log_scale.clamp_(max=0)
+        self.video_log_scale.clamp_(max=0)
+
+    def lift(
+        self, text: Float[Tensor, "q d"], video: VideoEmbedding
+    ) -> tuple[Float[Tensor, "q d"], Float[Tensor, "v d"]]:
+        """Space parts of queries and videos on the hyperboloid."""
+        parts = []
+        if video.frames is not None:
+            parts.append(self.pool_frames(video.frames))
+        if video.clips is not None:
+            parts.append(self.pool_clips(video.clips))
+        pooled = sum(parts[1:], parts[0]) / len(parts)
+        c = self.log_curvature.exp()
+
+        def expmap0(x: Tensor) -> Tensor:
+            radius = c.sqrt() * x.norm(dim=-1, keepdim=True)
+            return torch.sinh(radius.clamp(1e-8, math.asinh(2**15))) * x / radius.clamp_min(1e-8)
+
+        return expmap0(text * self.text_log_scale.exp()), expmap0(pooled * self.video_log_scale.exp())
+
+    def angles(
+        self, video: Float[Tensor, "q d"], text: Float[Tensor, "q d"]
+    ) -> tuple[Float[Tensor, " q"], Float[Tensor, " q"]]:
+        """Exterior angle at the video's apex and half-aperture of its cone, row by row."""
+        c = self.log_curvature.exp()
+        video_time = (1 / c + (video * video).sum(-1)).sqrt()
+        text_time = (1 / c + (text * text).sum(-1)).sqrt()
+        inner = c * ((video * text).sum(-1) - video_time * text_time)
+        radius = video.norm(dim=-1)
+        bottom = radius * (inner * inner - 1).clamp_min(1e-8).sqrt() + 1e-8
+        limit = 1 - 1e-8
+        angle = torch.acos(((text_time + inner * video_time) / bottom).clamp(-limit, limit))
+        aperture = torch.asin((2 * self.min_radius / (radius * c.sqrt() + 1e-8)).clamp(-limit, limit))
+        return angle, aperture
+
+    def forward(
+        self, text: Float[Tensor, "q d"], video: VideoEmbedding, query_to_video: Int[Tensor, " q"]
+    ) -> Float[Tensor, ""]:
+        query_points, video_points = self.lift(text, video)
+        angle, aperture = self.angles(video_points[query_to_video], query_points)
+        return F.relu(angle - aperture).mean()

@@ -1,0 +1,111 @@
+"""The released Lorentz attention of HLFormer, all blocks of a stack at once (golden numbers, section 2)."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from prvr.models.attention import key_mask, pad_window
+from prvr.models.layers import StackedLinear
+from prvr.models.lorentz_mixer import StackedProjection
+from prvr.released.numerics import guarded_acosh, guarded_sqrt
+
+__all__ = ["ReleasedLorentzMixer"]
+
+
+def _lorentz(u: Tensor, v: Tensor) -> Tensor:
+    """<u, v>_L over the last axis, kept."""
+    product = u * v
+    return product[..., 1:].sum(-1, keepdim=True) - product[..., :1]
+
+
+class ReleasedLorentzMixer(nn.Module):
+    """K Lorentz attentions as released: curvature fixed at -1, scale e^a with a <= 0 kept by projection.
+
+    Linear maps act on ambient coordinates without bias; each head's time is sigmoid(y_0) e^s + 1.1 and its space part
+    is rescaled to match. The window multiplies logits that are never positive, bias included. Heads are joined by
+    plain concatenation, and logmap0 takes head 0's time for the time of the whole. Dropout acts on the input of the
+    linear maps, never on attention weights: dropping every key of a short video would leave the manifold.
+    """
+
+    def __init__(self, num: int, dim: int, heads: int, lorentz_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.stacked_dims = 1
+        self.enter = StackedProjection(num, dim, lorentz_dim, dropout)
+        self.linear = StackedLinear((num, 3), lorentz_dim + 1, lorentz_dim + 1, bias=False)
+        self.linear_scale = _StackedScalars((num, 3), math.log(10))
+        self.log_scale = nn.Parameter(torch.full((num,), -0.5 * math.log(lorentz_dim)))
+        self.temperature = nn.Parameter(torch.full((num, 1), math.sqrt(lorentz_dim + 1)))
+        self.bias = nn.Parameter(torch.zeros(num))
+        self.leave = StackedProjection(num, lorentz_dim, dim, dropout)
+        self.dropout = nn.Dropout(dropout)
+
+    @torch.no_grad()
+    def project_bounds(self) -> None:
+        """Keep a <= 0, as the released forward does in place."""
+        self.log_scale.clamp_(max=0)
+
+    def _points(self, x: Float[Tensor, "k v l d"], scale: Tensor) -> Float[Tensor, "k v l n"]:
+        u = self.enter(x) * scale
+        radius = guarded_sqrt((u * u).sum(-1, keepdim=True))
+        space = torch.sinh(radius.clamp_max(10)) * u / radius
+        return torch.cat([(1 + (space * space).sum(-1, keepdim=True)).sqrt(), space], -1)
+
+    def _heads(self, points: Float[Tensor, "k v l n"]) -> Float[Tensor, "k p v h l e"]:
+        mapped = torch.einsum("kvln,kpon->kpvlo", self.dropout(points), self.linear.weight)
+        mapped = mapped.unflatten(-1, (self.heads, -1)).transpose(3, 4)
+        gain = self.linear_scale.value.exp()[:, :, None, None, None, None]
+        time = torch.sigmoid(mapped[..., :1]) * gain + 1.1
+        space = mapped[..., 1:]
+        length = (space * space).sum(-1, keepdim=True).clamp_min(1e-8)
+        return torch.cat([time, space * ((time * time - 1) / length).sqrt()], -1)
+
+    def context(
+        self,
+        x: Float[Tensor, "v l d"],
+        window: Float[Tensor, "k l l"] | None,
+        mask: Bool[Tensor, "v l"] | None,
+        registers: Float[Tensor, "v n d"] | None,
+    ) -> Float[Tensor, "k v l a"]:
+        """Aggregated values with the heads concatenated."""
+        length, extra = x.shape[1], 0 if registers is None else registers.shape[1]
+        tokens = x if registers is None else torch.cat([x, registers], 1)
+        num = len(self.log_scale)
+        scale = self.log_scale.exp()[:, None, None, None]
+        key, value, query = self._heads(self._points(tokens.expand(num, *tokens.shape), scale)).unbind(1)
+        query = query[..., :length, :]
+        flipped = torch.cat([-query[..., :1], query[..., 1:]], -1)
+        logits = (2 + 2 * flipped @ key.mT) / self.temperature[:, :, None, None, None] + self.bias[
+            :, None, None, None, None
+        ]
+        if window is not None:
+            logits = logits * pad_window(window, extra, 1.0)
+        keep = key_mask(mask, extra)
+        if keep is not None:
+            logits = logits.masked_fill(~keep, -1e18)
+        mean = logits.softmax(-1) @ value
+        mean = mean / _lorentz(mean, mean).neg().abs().clamp_min(1e-8).sqrt()
+        return mean.transpose(2, 3).flatten(-2)
+
+    def forward(
+        self,
+        x: Float[Tensor, "v l d"],
+        window: Float[Tensor, "k l l"] | None,
+        mask: Bool[Tensor, "v l"] | None,
+        registers: Float[Tensor, "v n d"] | None,
+    ) -> Float[Tensor, "k v l d"]:
+        joined = self.context(x, window, mask, registers)
+        time = joined[..., :1]
+        tangent = guarded_acosh(time) / (time * time - 1).sqrt() * joined[..., 1:]
+        return self.leave(tangent / self.log_scale.exp()[:, None, None, None])
+
+
+class _StackedScalars(nn.Module):
+    """Scalars of a stack, one per linear map."""
+
+    def __init__(self, stack: tuple[int, ...], start: float) -> None:
+        super().__init__()
+        self.stacked_dims = len(stack)
+        self.value = nn.Parameter(torch.full(stack, start))

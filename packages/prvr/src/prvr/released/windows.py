@@ -1,0 +1,52 @@
+"""The released Gaussian window: its peak lies beside the diagonal, and each row is divided by its maximum."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from prvr.models.windows import ExactTable
+
+__all__ = ["BatchWindows", "ReleasedWindows", "released_window"]
+
+
+def released_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
+    """g_ij = exp(-(j/(L-1) - i/L)^2 / 2s^2), s = max(w, 0.01)/9; G = g / max over j. In float64.
+
+    The centres are i/L but the keys lie on linspace(0, 1, L), hence the division by the row's maximum.
+    """
+    if width is None:
+        return torch.ones(length, length, dtype=torch.float64)
+    keys = torch.linspace(0, 1, length, dtype=torch.float64)
+    centres = torch.arange(length, dtype=torch.float64)[:, None] / length
+    window = torch.exp(-((keys - centres) ** 2) / (2 * (max(width, 0.01) / 9) ** 2))
+    return window / window.amax(-1, keepdim=True)
+
+
+class ReleasedWindows(nn.Module):
+    """Windows of a fixed length, `(k, l, l)`: HLFormer and DreamPRVR pad every input to it."""
+
+    def __init__(self, widths: Sequence[float | None], length: int) -> None:
+        super().__init__()
+        self.table = ExactTable(torch.stack([released_window(length, width) for width in widths]))
+
+    def forward(self, length: int) -> Float[Tensor, "k l l"]:
+        table = self.table()
+        if length != table.shape[-1]:
+            raise ValueError(f"the released window has length {table.shape[-1]}, the input {length}: pad it first")
+        return table
+
+
+class BatchWindows(nn.Module):
+    """Windows as long as the batch (GMMFormer): a video's encoding depends on the longest video beside it."""
+
+    like: Tensor
+
+    def __init__(self, widths: Sequence[float | None]) -> None:
+        super().__init__()
+        self.widths = tuple(widths)
+        self.register_buffer("like", torch.zeros(()), persistent=False)
+
+    def forward(self, length: int) -> Float[Tensor, "k l l"]:
+        return torch.stack([released_window(length, width) for width in self.widths]).to(self.like)

@@ -1,0 +1,72 @@
+"""Similarity of queries with videos: the maximum over a video's clips and frames, and where in time it lies.
+
+Evaluation and search call the same functions, so that the metric and the ranked list cannot disagree.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+__all__ = ["best_moment", "clip_scores", "max_scores"]
+
+
+def max_scores(
+    text: Float[Tensor, "q d"],
+    tokens: Float[Tensor, "v l d"],
+    mask: Bool[Tensor, "v l"] | None = None,
+    dots: bool = True,
+) -> tuple[Float[Tensor, "q v"], Float[Tensor, "q v"] | None]:
+    r"""$\max_j \cos(q, v_j)$ and $\max_j q \cdot v_j$ over a video's valid rows (HLFormer eq. 8-9).
+
+    Args:
+        text: `(q, d)` query embeddings.
+        tokens: `(v, l, d)` clip or frame embeddings.
+        mask: `(v, l)` True = valid; None = every row counts.
+        dots: also give the maxima of the plain dot products.
+
+    Example:
+        >>> text = torch.tensor([[1.0, 0.0]])
+        >>> tokens = torch.tensor([[[2.0, 0.0], [0.0, 1.0]]])
+        >>> [s.tolist() for s in max_scores(text, tokens)]
+        [[[1.0]], [[2.0]]]
+    """
+    dot = torch.einsum("qd,vld->qvl", text, tokens)
+    inverse_text = text.norm(dim=-1).clamp_min(1e-12).reciprocal()
+    inverse_tokens = tokens.norm(dim=-1).clamp_min(1e-12).reciprocal()
+    cosine = dot * inverse_tokens * inverse_text[:, None, None]
+    if mask is not None:
+        cosine = cosine.masked_fill(~mask, -torch.inf)
+        dot = dot.masked_fill(~mask, -torch.inf) if dots else dot
+    return cosine.amax(-1), dot.amax(-1) if dots else None
+
+
+def clip_scores(text: Float[Tensor, "q d"], clips: Float[Tensor, "v c d"]) -> Float[Tensor, "q v c"]:
+    """Cosine of every query with every clip."""
+    return torch.einsum("qd,vcd->qvc", F.normalize(text, dim=-1), F.normalize(clips, dim=-1))
+
+
+def best_moment(scores: Float[Tensor, " c"], duration: float) -> tuple[float, float]:
+    """The moment that answers best, in seconds: the run of clips around the highest score.
+
+    The run grows from the best clip both ways while the score stays above half way between the median and the best.
+    Clip i of c covers [i, i + 1) / c of the video.
+
+    Args:
+        scores: `(c,)` cosine of one query with each clip of one video, in time order.
+        duration: length of the video in seconds.
+
+    Example:
+        >>> best_moment(torch.tensor([0.1, 0.9, 0.8, 0.1]), duration=40.0)
+        (10.0, 30.0)
+    """
+    peak = int(scores.argmax())
+    level = 0.5 * (scores[peak] + scores.median())
+    keep = (scores >= level).tolist()
+    first = last = peak
+    while first > 0 and keep[first - 1]:
+        first -= 1
+    while last < len(keep) - 1 and keep[last + 1]:
+        last += 1
+    unit = duration / len(keep)
+    return first * unit, (last + 1) * unit

@@ -1,0 +1,195 @@
+"""The frozen records that travel between the parts: a batch, embeddings, scores."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regdiff import Registers
+
+__all__ = ["Batch", "RetrieverOutput", "Scores", "VideoEmbedding"]
+
+
+def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
+    """Copy of a frozen record with its tensors on `device`; floating ones also in `dtype`."""
+    changes = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if isinstance(value, Tensor):
+            changes[field.name] = value.to(
+                device=device, dtype=dtype if value.is_floating_point() else None, non_blocking=True
+            )
+    return replace(record, **changes)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Videos with all the captions that go with them.
+
+    Args:
+        clips: `(v, c, f)` mean-pooled clip features, rows of unit length.
+        frames: `(v, l, f)` frame features; rows past a video's end are arbitrary, `frame_mask` says which count.
+        frame_mask: `(v, l)` boolean, True = valid; every video has at least one valid frame.
+        words: `(q, w, e)` word features.
+        word_mask: `(q, w)` boolean, True = valid; every query has at least one valid word.
+        query_to_video: `(q,)` index of the video each query was written for.
+        relevant: `(q, v)` boolean, which videos truly answer a query; default: only its own.
+        video_ids, query_ids: names, for messages.
+
+    Raises:
+        ValueError: shapes disagree, a mask is not boolean, or a query points outside the batch.
+
+    Example:
+        >>> import torch
+        >>> batch = Batch(clips=torch.ones(2, 4, 3), frames=torch.ones(2, 6, 3),
+        ...     frame_mask=torch.ones(2, 6, dtype=torch.bool), words=torch.ones(3, 5, 7),
+        ...     word_mask=torch.ones(3, 5, dtype=torch.bool), query_to_video=torch.tensor([0, 0, 1]))
+        >>> batch.positives.tolist()
+        [[True, False], [True, False], [False, True]]
+    """
+
+    clips: Float[Tensor, "v c f"]
+    frames: Float[Tensor, "v l f"]
+    frame_mask: Bool[Tensor, "v l"]
+    words: Float[Tensor, "q w e"]
+    word_mask: Bool[Tensor, "q w"]
+    query_to_video: Int[Tensor, " q"]
+    relevant: Bool[Tensor, "q v"] | None = None
+    video_ids: Sequence[str] = ()
+    query_ids: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        videos, queries = self.clips.shape[0], self.words.shape[0]
+        wanted = {
+            "clips": (self.clips, 3, videos),
+            "frames": (self.frames, 3, videos),
+            "frame_mask": (self.frame_mask, 2, videos),
+            "words": (self.words, 3, queries),
+            "word_mask": (self.word_mask, 2, queries),
+            "query_to_video": (self.query_to_video, 1, queries),
+        }
+        for name, (tensor, ndim, rows) in wanted.items():
+            if tensor.ndim != ndim or tensor.shape[0] != rows:
+                raise ValueError(
+                    f"Batch.{name} has shape {tuple(tensor.shape)}, expected {ndim} axes with {rows} rows "
+                    f"({videos} videos by clips, {queries} queries by words)"
+                )
+        for name in ("frame_mask", "word_mask"):
+            mask = getattr(self, name)
+            if mask.dtype != torch.bool:
+                raise ValueError(f"Batch.{name} is {mask.dtype}, expected torch.bool (True = valid): use {name} > 0")
+            data = self.frames if name == "frame_mask" else self.words
+            if mask.shape != data.shape[:2]:
+                raise ValueError(f"Batch.{name} has shape {tuple(mask.shape)}, its features {tuple(data.shape[:2])}")
+        if self.clips.shape[2] != self.frames.shape[2]:
+            raise ValueError(f"clips have {self.clips.shape[2]} features, frames {self.frames.shape[2]}: must be equal")
+        if videos == 0 or queries == 0:
+            raise ValueError(f"an empty batch: {videos} videos, {queries} queries; at least one of each is needed")
+        owner = self.query_to_video
+        if owner.is_floating_point() or owner.dtype == torch.bool:
+            raise ValueError(f"Batch.query_to_video is {owner.dtype}, expected an integer index")
+        # Host check only: on a GPU this would stall every step, and batches are validated before they travel.
+        if owner.device.type == "cpu" and bool((owner < 0).any() | (owner >= videos).any()):
+            raise ValueError(f"Batch.query_to_video must lie in [0, {videos}), got {owner.min()}..{owner.max()}")
+        if self.relevant is not None and (
+            self.relevant.dtype != torch.bool or self.relevant.shape != (queries, videos)
+        ):
+            raise ValueError(
+                f"Batch.relevant is {self.relevant.dtype} {tuple(self.relevant.shape)}, "
+                f"expected torch.bool {(queries, videos)}"
+            )
+
+    @property
+    def own(self) -> Bool[Tensor, "q v"]:
+        """`(q, v)` boolean: the one video each query was written for."""
+        columns = torch.arange(self.clips.shape[0], device=self.query_to_video.device)
+        return self.query_to_video[:, None] == columns
+
+    @property
+    def positives(self) -> Bool[Tensor, "q v"]:
+        """`(q, v)` boolean: every video that answers the query, its own included."""
+        return self.own if self.relevant is None else self.relevant | self.own
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
+        """Copy on `device`; floating tensors in `dtype`."""
+        return _moved(self, device, dtype)
+
+
+@dataclass(frozen=True)
+class VideoEmbedding:
+    """What a gallery stores of its videos.
+
+    Args:
+        clips: `(v, c, d)` clip embeddings, or None when the branch is off.
+        frames: `(v, l, d)` frame embeddings (GMMFormer: one row), or None when the branch is off.
+        frame_mask: `(v, l)` rows that count in the maximum; None = all (the released code).
+        registers: `(v, n, d)` registers that conditioned the encoding, or None.
+    """
+
+    clips: Float[Tensor, "v c d"] | None = None
+    frames: Float[Tensor, "v l d"] | None = None
+    frame_mask: Bool[Tensor, "v l"] | None = None
+    registers: Float[Tensor, "v n d"] | None = None
+
+    def __len__(self) -> int:
+        tensor = self.clips if self.clips is not None else self.frames
+        return 0 if tensor is None else tensor.shape[0]
+
+    def __getitem__(self, rows: slice) -> "VideoEmbedding":
+        return VideoEmbedding(*(None if t is None else t[rows] for t in self._tensors()))
+
+    def _tensors(self) -> tuple[Tensor | None, ...]:
+        return (self.clips, self.frames, self.frame_mask, self.registers)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "VideoEmbedding":
+        """Copy on `device`; floating tensors in `dtype`."""
+        return _moved(self, device, dtype)
+
+    @staticmethod
+    def cat(parts: "Sequence[VideoEmbedding]") -> "VideoEmbedding":
+        """Join along videos; frames are padded to the longest part (padding is masked out)."""
+
+        def joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
+            present = [t for t in tensors if t is not None]
+            if not present:
+                return None
+            length = max(t.shape[1] for t in present)
+            padded = []
+            for t in present:
+                extra = t.new_zeros(t.shape[0], length - t.shape[1], *t.shape[2:])
+                padded.append(torch.cat([t, extra], 1) if extra.shape[1] else t)
+            return torch.cat(padded)
+
+        return VideoEmbedding(*(joined(column) for column in zip(*(p._tensors() for p in parts), strict=True)))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Similarity of every query with every video, `(q, v)` each.
+
+    `clips` and `frames` are maxima of cosines in [-1, 1]; `total` is their weighted sum, by which videos are ranked;
+    `clips_dot` and `frames_dot` are the maxima of plain dot products that InfoNCE trains on.
+    """
+
+    total: Float[Tensor, "q v"]
+    clips: Float[Tensor, "q v"] | None = None
+    frames: Float[Tensor, "q v"] | None = None
+    clips_dot: Float[Tensor, "q v"] | None = None
+    frames_dot: Float[Tensor, "q v"] | None = None
+
+
+@dataclass(frozen=True)
+class RetrieverOutput:
+    """One forward pass: query embeddings `(q, d)`, video embeddings, scores and, if any, the registers.
+
+    `register_loss(targets)` gives the unweighted terms "prior_kl" and "diffusion" for these registers.
+    """
+
+    text: Float[Tensor, "q d"]
+    video: VideoEmbedding
+    scores: Scores
+    registers: Registers | None = None
+    register_loss: Callable[..., dict[str, Tensor]] | None = None

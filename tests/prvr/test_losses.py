@@ -1,0 +1,153 @@
+"""Losses against plain loops over queries and videos."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from prvr.losses import diversity_loss, info_nce_loss, query_structure_loss, triplet_loss
+
+
+def _case(seed: int, videos: int, per_video: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    owner = torch.tensor([v for v in range(videos) for _ in range(per_video[v])])
+    scores = torch.rand(len(owner), videos, generator=generator, dtype=torch.float64) * 2 - 1
+    text = torch.randn(len(owner), 5, generator=generator, dtype=torch.float64)
+    return scores, owner, owner[:, None] == torch.arange(videos), text
+
+
+batches = st.builds(_case, st.integers(0, 10_000), st.just(4), st.lists(st.integers(1, 3), min_size=4, max_size=4))
+
+
+@given(batches)
+def test_hardest_triplet_is_the_plain_loop(case: tuple[Tensor, ...]) -> None:
+    scores, owner, own, _ = case
+    margin, total = 0.2, 0.0
+    queries, videos = scores.shape
+    for q in range(queries):
+        wrong = [scores[q, v].item() for v in range(videos) if v != owner[q]]
+        total += max(0.0, margin + max(wrong) - scores[q, owner[q]].item()) / queries
+    for v in range(videos):
+        mine = [scores[q, v].item() for q in range(queries) if owner[q] == v]
+        wrong = [scores[q, v].item() for q in range(queries) if owner[q] != v]
+        total += max(0.0, margin + max(wrong) - sum(mine) / len(mine)) / videos
+    assert triplet_loss(scores, own, own, margin, "hardest").item() == pytest.approx(total, abs=1e-12)
+
+
+@given(batches)
+def test_a_pool_of_one_is_hardest(case: tuple[Tensor, ...]) -> None:
+    scores, _, own, _ = case
+    assert torch.equal(
+        triplet_loss(scores, own, own, 0.2, "hard", hard_pool=1), triplet_loss(scores, own, own, 0.2, "hardest")
+    )
+
+
+def test_random_negatives_are_never_positives_and_reach_all_others() -> None:
+    own = torch.eye(4, dtype=torch.bool)
+    scores = torch.arange(16.0).reshape(4, 4)
+    positives = own.clone()
+    positives[0, 3] = True  # video 3 answers query 0 as well
+    generator = torch.Generator().manual_seed(0)
+    seen = set()
+    for _ in range(200):
+        hot = scores.clone().requires_grad_()
+        triplet_loss(hot, own, positives, 100.0, "random", generator=generator).backward()
+        assert hot.grad is not None
+        seen |= {(int(q), int(v)) for q, v in (hot.grad > 0).nonzero()}
+    assert seen == {(q, v) for q in range(4) for v in range(4)} - {(0, 0), (1, 1), (2, 2), (3, 3), (0, 3)}
+
+
+def test_hard_pool_keeps_only_the_highest() -> None:
+    scores = torch.tensor([[0.0, 0.9, 0.8, 0.1, 0.2]])
+    own = torch.tensor([[True, False, False, False, False]])
+    chosen = set()
+    for seed in range(50):
+        hot = scores.clone().requires_grad_()
+        triplet_loss(hot, own, own, 1.0, "hard", hard_pool=2, generator=torch.Generator().manual_seed(seed)).backward()
+        assert hot.grad is not None
+        chosen |= set((hot.grad[0] > 0).nonzero()[:, 0].tolist())
+    assert chosen == {1, 2}
+
+
+@given(batches)
+def test_info_nce_is_the_plain_loop(case: tuple[Tensor, ...]) -> None:
+    scores, owner, own, _ = case
+    queries, videos = scores.shape
+    total = 0.0
+    for q in range(queries):
+        everything = sum(math.exp(scores[q, v]) for v in range(videos))
+        total -= math.log(math.exp(scores[q, owner[q]]) / everything) / queries
+    for v in range(videos):
+        mine = sum(math.exp(scores[q, v]) for q in range(queries) if owner[q] == v)
+        total -= math.log(mine / sum(math.exp(scores[q, v]) for q in range(queries))) / videos
+    assert info_nce_loss(scores, own).item() == pytest.approx(total, abs=1e-12)
+
+
+def test_info_nce_of_a_video_without_queries_is_finite() -> None:
+    scores = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    own = torch.tensor([[True, False, False], [False, True, False]])
+    loss = info_nce_loss(scores, own)
+    loss.backward()
+    assert loss.isfinite()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("form", ["focal", "log_sum"])
+@given(case=batches)
+def test_diversity_is_the_plain_loop(form: str, case: tuple[Tensor, ...]) -> None:
+    _, owner, _, text = case
+    margin, scale, power = 0.2, 8.0, 2.0
+    unit = text / text.norm(dim=-1, keepdim=True)
+    total = 0.0
+    for p in range(len(owner)):
+        inner = 0.0
+        for q in range(len(owner)):
+            if p == q or owner[p] != owner[q]:
+                continue
+            c = float(unit[p] @ unit[q])
+            if form == "focal":
+                total += (1 + c) ** power * math.log1p(math.exp(scale * (c + margin)))
+            else:
+                inner += math.exp(scale * (c + margin))
+        if form == "log_sum":
+            total += math.log1p(inner)
+    found = diversity_loss(text, owner, margin, scale, power, form)  # type: ignore[arg-type]
+    assert found.item() == pytest.approx(total / len(owner), rel=1e-10, abs=1e-12)
+
+
+@given(batches)
+def test_query_structure_is_the_plain_loop(case: tuple[Tensor, ...]) -> None:
+    _, owner, _, text = case
+    unit, tau = text / text.norm(dim=-1, keepdim=True), 0.3
+    rows = []
+    for q in range(len(owner)):
+        siblings = [p for p in range(len(owner)) if p != q and owner[p] == owner[q]]
+        if not siblings:
+            continue
+        below = sum(math.exp(float(unit[q] @ unit[k]) / tau) for k in range(len(owner)) if k != q)
+        rows.append(-sum(math.log(math.exp(float(unit[q] @ unit[p]) / tau) / below) for p in siblings) / len(siblings))
+    expected = sum(rows) / len(rows) if rows else 0.0
+    assert query_structure_loss(text, owner, tau).item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
+
+
+@given(batches, st.permutations(range(4)))
+def test_losses_do_not_depend_on_the_order_of_videos(case: tuple[Tensor, ...], order: list[int]) -> None:
+    scores, _, own, _ = case
+    shuffled = torch.tensor(order)
+    for loss in (
+        lambda s, o: triplet_loss(s, o, o, 0.2, "hardest"),
+        info_nce_loss,
+    ):
+        assert loss(scores, own).item() == pytest.approx(loss(scores[:, shuffled], own[:, shuffled]).item(), abs=1e-12)
+
+
+def test_one_video_has_no_negatives() -> None:
+    scores = torch.tensor([[0.3], [0.1]], requires_grad=True)
+    own = torch.ones(2, 1, dtype=torch.bool)
+    for kind in ("random", "hard", "hardest"):
+        assert triplet_loss(scores, own, own, 0.2, kind).item() == 0.0
+    assert info_nce_loss(scores, own).item() == pytest.approx(0.0 - 0.0 + 0.0, abs=1e-6)

@@ -1,0 +1,313 @@
+"""Laws of the retrievers, and every part a configuration can choose."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import prvr
+from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
+from prvr.models import Retriever
+from prvr.models.attention import EuclideanMixer, TransformerBlocks
+from prvr.models.fusion import PooledAttention
+from prvr.models.windows import GaussianWindows, gaussian_window
+from prvr.objective import Objective
+
+E, L = "euclidean", "lorentz"
+SMALL: dict[str, Any] = {
+    "video_dim": 10,
+    "query_dim": 6,
+    "hidden": 16,
+    "heads": 2,
+    "num_clips": 4,
+    "max_frames": 12,
+    "max_words": 7,
+    "lorentz_dim": 15,
+    "blocks": tuple(BlockConfig(space, width) for space in (E, L) for width in (None, 4.0)),
+}
+
+
+def make_batch(lengths: list[int], seed: int = 0, dtype: torch.dtype = torch.float64, pad_to: int = 0) -> prvr.Batch:
+    """Videos of the given numbers of frames, two captions each; padding is filled with nonsense."""
+    generator = torch.Generator().manual_seed(seed)
+    longest, videos = max(*lengths, pad_to), len(lengths)
+    frames = torch.full((videos, longest, 10), 1e3, dtype=dtype)
+    clips = torch.empty(videos, 4, 10, dtype=dtype)
+    words = torch.full((2 * videos, 7, 6), 1e3, dtype=dtype)
+    for v, length in enumerate(lengths):
+        own = torch.Generator().manual_seed(1000 * length + v % 1)
+        frames[v, :length] = torch.randn(length, 10, generator=own, dtype=dtype)
+        clips[v] = torch.randn(4, 10, generator=own, dtype=dtype)
+    counts = torch.randint(1, 8, (2 * videos,), generator=generator)
+    for q, count in enumerate(counts.tolist()):
+        words[q, :count] = torch.randn(count, 6, generator=generator, dtype=dtype)
+    return prvr.Batch(
+        clips=clips,
+        frames=frames,
+        frame_mask=torch.arange(longest) < torch.tensor(lengths)[:, None],
+        words=words,
+        word_mask=torch.arange(7) < counts[:, None],
+        query_to_video=torch.arange(videos).repeat_interleave(2),
+    )
+
+
+def build(**changes: Any) -> Retriever:
+    torch.manual_seed(0)
+    return Retriever(ModelConfig(**(SMALL | changes))).double().eval()
+
+
+CORRECT = {
+    "hybrid": {"registers": RegisterConfig(kind="diffusion", num=3, steps=4)},
+    "multiply": {"window": "multiply"},
+    "gmmformer": {
+        "layer": "attention",
+        "depth": 2,
+        "fusion": "mean",
+        "frame_pooling": "attention",
+        "blocks": (BlockConfig(), BlockConfig(width=2.0)),
+    },
+    "condition": {"registers": RegisterConfig(kind="condition", num=2), "fusion": "concat_linear"},
+}
+
+
+@pytest.fixture(params=list(CORRECT))
+def retriever(request: pytest.FixtureRequest) -> Retriever:
+    return build(**CORRECT[request.param])
+
+
+def test_padding_changes_nothing(retriever: Retriever) -> None:
+    short, padded = make_batch([7, 5, 1]), make_batch([7, 5, 1], pad_to=12)
+    assert padded.frames.shape[1] == 12
+    torch.testing.assert_close(retriever(short).scores.total, retriever(padded).scores.total, rtol=0, atol=1e-10)
+
+
+def test_a_video_does_not_depend_on_its_batch(retriever: Retriever) -> None:
+    batch = make_batch([9, 3, 12])
+    together = retriever.encode_video(batch.clips, batch.frames, batch.frame_mask)
+    for v, length in enumerate([9, 3, 12]):
+        alone = retriever.encode_video(
+            batch.clips[v : v + 1], batch.frames[v : v + 1, :length], batch.frame_mask[v : v + 1, :length]
+        )
+        assert together.clips is not None
+        assert alone.clips is not None
+        torch.testing.assert_close(together.clips[v], alone.clips[0], rtol=0, atol=1e-9)
+        rows = alone.frames.shape[1]
+        torch.testing.assert_close(together.frames[v, :rows], alone.frames[0], rtol=0, atol=1e-9)
+
+
+def test_order_of_videos_and_queries_is_kept(retriever: Retriever) -> None:
+    batch = make_batch([9, 3, 12])
+    order = torch.tensor([2, 0, 1])
+    turned = dataclasses.replace(
+        batch, clips=batch.clips[order], frames=batch.frames[order], frame_mask=batch.frame_mask[order]
+    )
+    torch.testing.assert_close(
+        retriever(batch).scores.total[:, order], retriever(turned).scores.total, rtol=0, atol=1e-9
+    )
+
+
+def test_encoding_is_deterministic_in_eval_mode(retriever: Retriever) -> None:
+    batch = make_batch([9, 3])
+    assert torch.equal(retriever(batch).scores.total, retriever(batch).scores.total)
+
+
+def test_saved_and_loaded_models_agree(retriever: Retriever, tmp_path) -> None:
+    batch = make_batch([9, 3], dtype=torch.float32)
+    retriever = retriever.float()
+    retriever.save_pretrained(tmp_path)
+    loaded = Retriever.from_pretrained(tmp_path).eval()
+    assert loaded.config == retriever.config
+    assert torch.equal(loaded(batch).scores.total, retriever(batch).scores.total)
+    assert "prvr" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("window", ["multiply", "add"])
+def test_stacked_blocks_are_the_sequential_ones(window: str) -> None:
+    """K blocks in one computation against K plain blocks one after the other."""
+    torch.manual_seed(0)
+    blocks = TransformerBlocks(EuclideanMixer(3, 8, 2, window, 0.0), 3, 8, 0.0).double()
+    for parameter in blocks.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    registers = torch.randn(2, 2, 8, dtype=torch.float64)
+    widths = (None, 2.0, 8.0)
+    windows = GaussianWindows(widths, 6, logarithm=window == "add").double()
+    found = blocks(x, windows(5), mask, registers)
+    weight, bias = blocks.mixer.qkv.weight, blocks.mixer.qkv.bias
+    for k, width in enumerate(widths):
+        g = gaussian_window(6, width)[:5, :5]
+        tokens = torch.cat([x, registers], 1)
+        q = F.linear(x, weight[k, 0], bias[k, 0])
+        key, value = (F.linear(tokens, weight[k, j], bias[k, j]) for j in (1, 2))
+        heads = []
+        for h in range(2):
+            part = slice(4 * h, 4 * h + 4)
+            logits = q[..., part] @ key[..., part].mT / 2.0
+            logits[..., :5] = logits[..., :5] * g if window == "multiply" else logits[..., :5] + g.log()
+            logits[..., :5] = logits[..., :5].masked_fill(~mask[:, None], -torch.inf)
+            heads.append(logits.softmax(-1) @ value[..., part])
+        y = F.layer_norm(x + torch.cat(heads, -1), (8,), blocks.norm1.weight[k], blocks.norm1.bias[k])
+        inner = F.relu(F.linear(y, blocks.expand.weight[k], blocks.expand.bias[k]))
+        out = y + F.linear(inner, blocks.contract.weight[k], blocks.contract.bias[k])
+        expected = F.layer_norm(out, (8,), blocks.norm2.weight[k], blocks.norm2.bias[k])
+        torch.testing.assert_close(found[k], expected, rtol=0, atol=1e-10)
+
+
+def test_folded_projections_are_plain_cross_attention() -> None:
+    torch.manual_seed(0)
+    attention = PooledAttention(8, 2, 0.0).double()
+    for parameter in attention.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    x, query = torch.randn(3, 2, 5, 8, dtype=torch.float64), torch.randn(2, 8, dtype=torch.float64)
+    mask = torch.tensor([[True] * 5, [True, False, True, False, False]])
+    found = attention(query, x, mask)
+    for k, v in itertools.product(range(3), range(2)):
+        q, key, value = attention.query(query[v]), attention.key(x[k, v]), attention.value(x[k, v])
+        read = []
+        for h in range(2):
+            part = slice(4 * h, 4 * h + 4)
+            logits = (key[:, part] @ q[part] / 2).masked_fill(~mask[v], -torch.inf)
+            read.append(logits.softmax(0) @ value[:, part])
+        y = attention.norm1(query[v] + torch.cat(read))
+        expected = attention.norm2(y + attention.contract(F.relu(attention.expand(y))))
+        torch.testing.assert_close(found[v, k], expected, rtol=0, atol=1e-10)
+
+
+def test_the_window_peaks_on_the_diagonal_and_ignores_trimming() -> None:
+    window = gaussian_window(12, 2.0)
+    assert torch.equal(window.diagonal(), torch.ones(12, dtype=torch.float64))
+    assert torch.equal(window, window.mT)
+    assert (window.diff(dim=1)[0] < 0).all()
+    assert torch.equal(gaussian_window(5, 2.0, reference=12), window[:5, :5])
+    assert gaussian_window(1, 2.0).tolist() == [[1.0]]
+
+
+def test_windows_keep_their_precision() -> None:
+    windows = GaussianWindows([2.0], 9)
+    assert windows(9).dtype == torch.float32
+    assert torch.equal(windows.double()(9)[0], gaussian_window(9, 2.0))
+
+
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "clips": {"branches": "clips"},
+    "frames": {"branches": "frames"},
+    "mean": {"fusion": "mean"},
+    "concat_linear": {"fusion": "concat_linear"},
+    "euclidean": {"blocks": (BlockConfig(), BlockConfig(E, 2.0), BlockConfig(E, 8.0))},
+    "lorentz": {"blocks": (BlockConfig(L), BlockConfig(L, 2.0))},
+    "one_block": {"blocks": (BlockConfig(),)},
+    "interleaved": {"blocks": (BlockConfig(L, 2.0), BlockConfig(E, 2.0), BlockConfig(L))},
+    "multiply": {"window": "multiply"},
+    "pooled": {"registers": RegisterConfig(kind="pooled", num=3)},
+    "condition": {"registers": RegisterConfig(kind="condition", num=1)},
+    "prior_mean": {"registers": RegisterConfig(kind="diffusion", num=2, steps=3, start="prior_mean", noise="start")},
+    "prior_sample": {"registers": RegisterConfig(kind="diffusion", num=5, steps=6, sampling_steps=2)},
+    "gaussian": {"registers": RegisterConfig(kind="diffusion", steps=1, start="gaussian", loss_timesteps="random")},
+    "released": {
+        "window": "multiply",
+        "compat": Compat("released", "to_length", "released", "released"),
+        "registers": RegisterConfig(kind="diffusion", num=2, steps=3, start="prior_mean", time_table="random"),
+    },
+    "to_batch": {
+        "window": "multiply",
+        "layer": "attention",
+        "depth": 2,
+        "fusion": "mean",
+        "blocks": (BlockConfig(), BlockConfig(E, 5.0)),
+        "frame_pooling": "attention",
+        "compat": Compat("released", "to_batch", "released", "released"),
+    },
+}
+TERMS = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "query_structure", "entailment")
+
+
+def _step(model: ModelConfig, loss: LossConfig) -> dict[str, Tensor]:
+    """One training step with dropout on; every parameter that has a gradient must have a finite one and move."""
+    torch.manual_seed(0)
+    retriever, objective = Retriever(model).train(), Objective(loss, model).train()
+    batch = make_batch([12, 5, 1], dtype=torch.float32)
+    optimizer = torch.optim.SGD([*retriever.parameters(), *objective.parameters()], lr=0.1)
+    before = [p.detach().clone() for p in retriever.parameters()]
+    terms = objective(retriever(batch), batch)
+    terms["total"].backward()
+    optimizer.step()
+    retriever.project_bounds()
+    objective.project_bounds()
+    assert all(value.isfinite() for value in terms.values())
+    assert all(p.isfinite().all() for p in retriever.parameters())
+    moved = [not torch.equal(a, b) for a, b in zip(before, retriever.parameters(), strict=True)]
+    assert sum(moved) >= 15, "text-only losses still reach the whole query encoder"
+    return terms
+
+
+@pytest.mark.parametrize("name", list(ABLATIONS))
+def test_every_part_builds_and_steps(name: str) -> None:
+    model = ModelConfig(**(SMALL | ABLATIONS[name]))
+    diffusion = model.registers.kind == "diffusion"
+    loss = LossConfig(
+        query_structure=0.01,
+        entailment=1e-3,
+        prior_kl=1e-4 if diffusion else 0.0,
+        diffusion=1e-3 if diffusion else 0.0,
+    )
+    terms = _step(model, loss)
+    assert ("diffusion" in terms) == diffusion
+    assert ("triplet_frames" in terms) == (model.branches != "clips")
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_each_loss_alone(term: str) -> None:
+    off = dict.fromkeys(TERMS, 0.0)
+    terms = _step(ModelConfig(**SMALL), LossConfig(**(off | {term: 0.5})))
+    names = [name for name in terms if name != "total"]
+    assert names
+    assert all(name.startswith(term) for name in names)
+    assert terms["total"].item() == pytest.approx(sum(terms[name].item() for name in names), rel=1e-5)
+
+
+def test_register_targets_default_to_perturbed_mean_queries() -> None:
+    model = ModelConfig(**(SMALL | {"registers": RegisterConfig(kind="diffusion", num=2, steps=3)}))
+    torch.manual_seed(0)
+    retriever, objective = Retriever(model).eval(), Objective(LossConfig(diffusion=1.0), model)
+    batch = make_batch([4, 5], dtype=torch.float32)
+    out = retriever(batch)
+    first = objective(out, batch, generator=torch.Generator().manual_seed(1))["diffusion"]
+    again = objective(out, batch, generator=torch.Generator().manual_seed(1))["diffusion"]
+    other = objective(out, batch, generator=torch.Generator().manual_seed(2))["diffusion"]
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"words": torch.zeros(4, 8, 6)}, "sequence of 8 exceeds the 7 positions"),
+        ({"words": torch.zeros(4, 7, 5)}, r"words have 5 features.*built for 6.*query_dim=5"),
+        ({"frames": torch.zeros(2, 13, 10)}, "13 frames, this model takes at most 12"),
+        ({"clips": torch.zeros(2, 5, 10)}, "5 clips per video.*built for 4"),
+    ],
+)
+def test_input_of_another_size_is_refused(change: dict[str, Tensor], message: str) -> None:
+    retriever = build().float()
+    batch = make_batch([4, 5], dtype=torch.float32)
+    if "words" in change:
+        change["word_mask"] = torch.ones(change["words"].shape[:2], dtype=torch.bool)
+    if "frames" in change:
+        change["frame_mask"] = torch.ones(change["frames"].shape[:2], dtype=torch.bool)
+    with pytest.raises(ValueError, match=message):
+        retriever(dataclasses.replace(batch, **change))
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"), [("hlformer-tvr", 29.91), ("dreamprvr-tvr", 37.62), ("gmmformer-tvr", 12.85)]
+)
+def test_parameters_are_as_many_as_the_authors(name: str, millions: float) -> None:
+    config = prvr.load_config(name)
+    retriever, objective = Retriever(config.model), Objective(config.loss, config.model)
+    count = sum(p.numel() for module in (retriever, objective) for p in module.parameters())
+    assert count / 1e6 == pytest.approx(millions, abs=0.006)
