@@ -1,0 +1,265 @@
+"""Evaluation: encode a split once, rank every video for every query, report recalls with their uncertainty."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from prvr.data.packed import Moments, PackedSplit
+from prvr.metrics import RECALLS, RankCounts, RetrievalMetrics, Ties, chance_recall, text_to_text_ranks
+from prvr.results import EvaluationReport, GroupMetrics
+from prvr.statistics import bootstrap_intervals
+from prvr.streaming import stream_counts
+from prvr.types import Scores, VideoEmbedding
+
+__all__ = [
+    "RATIO_EDGES",
+    "EncodedSplit",
+    "EvaluationReport",
+    "GroupMetrics",
+    "TextVideoModel",
+    "encode_split",
+    "evaluate",
+    "moment_groups",
+]
+
+RATIO_EDGES = (0.0, 0.2, 0.4, 1.0)
+"""Edges of the moment-to-video-ratio groups (0, .2], (.2, .4], (.4, 1]."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what is being done, steps done, steps in all)."""
+
+
+@runtime_checkable
+class TextVideoModel(Protocol):
+    """What can be evaluated: a module that encodes texts and videos and scores them (`prvr.Retriever` is one)."""
+
+    def encode_text(self, words: Tensor, word_mask: Tensor, /) -> Tensor:
+        """`(q, w, e)` words and `(q, w)` mask to `(q, d)`."""
+        ...
+
+    def encode_video(self, clips: Tensor, frames: Tensor, frame_mask: Tensor, /) -> VideoEmbedding:
+        """`(v, c, f)` clips, `(v, l, f)` frames and `(v, l)` mask to embeddings."""
+        ...
+
+    def score(self, text: Tensor, video: VideoEmbedding, /) -> Scores:
+        """Similarity of every text with every video."""
+        ...
+
+    def modules(self) -> Iterator[nn.Module]:
+        """As of any `torch.nn.Module`."""
+        ...
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """As of any `torch.nn.Module`."""
+        ...
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """As of any `torch.nn.Module`."""
+        ...
+
+    def eval(self) -> Any:
+        """As of any `torch.nn.Module`."""
+        ...
+
+
+@dataclass(frozen=True)
+class EncodedSplit:
+    """Embeddings of a split: all queries `(q, d)`, and the gallery in parts, in order, as it was encoded."""
+
+    text: Float[Tensor, "q d"]
+    videos: tuple[VideoEmbedding, ...]
+
+    @property
+    def slices(self) -> list[slice]:
+        """Which videos each part holds."""
+        stops = list(accumulate(len(part) for part in self.videos))
+        return [slice(start, stop) for start, stop in pairwise([0, *stops])]
+
+
+def encode_split(
+    retriever: TextVideoModel,
+    split: PackedSplit,
+    *,
+    device: torch.device | str | None = None,
+    video_batch: int = 64,
+    query_batch: int = 256,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> EncodedSplit:
+    """Encodes every video and every query of a split once.
+
+    Runs in evaluation mode without gradients; afterwards the modes of all modules and the random state are as before.
+
+    Args:
+        retriever: the model; moved to `device`.
+        split: a packed split.
+        device: where to compute and keep the embeddings; default: where the model's parameters are.
+        video_batch: how many videos are encoded at a time.
+        query_batch: how many queries are encoded at a time.
+        seed: of whatever the model samples (registers that start from a prior): the same seed, the same embeddings.
+        progress: called with ("videos" or "queries", done, total).
+    """
+    where = device_of(retriever, device)
+    with evaluation_mode(retriever, where, seed):
+        videos, texts, done = [], [], 0
+        for batch in split.video_batches(video_batch):
+            clips, frames, mask = (tensor.to(where) for tensor in batch[:3])
+            videos.append(retriever.encode_video(clips, frames, mask))
+            done += len(batch.indices)
+            if progress is not None:
+                progress("videos", done, len(split.video_ids))
+        done = 0
+        for batch in split.query_batches(query_batch):
+            texts.append(retriever.encode_text(batch.words.to(where), batch.word_mask.to(where)))
+            done += len(batch.indices)
+            if progress is not None:
+                progress("queries", done, len(split.query_ids))
+        return EncodedSplit(torch.cat(texts), tuple(videos))
+
+
+def evaluate(
+    retriever: TextVideoModel,
+    split: PackedSplit,
+    *,
+    encoded: EncodedSplit | None = None,
+    device: torch.device | str | None = None,
+    video_batch: int = 64,
+    query_batch: int = 256,
+    ties: Ties = "worst",
+    bootstrap: int = 1000,
+    seed: int = 0,
+    ratio_edges: Sequence[float] = RATIO_EDGES,
+    progress: Progress | None = None,
+) -> EvaluationReport:
+    """Ranks every video for every query, and every query for every video, and reports all metrics.
+
+    Scores come from `retriever.score` alone, block by block: the matrix of all queries with all videos is never held.
+
+    Args:
+        retriever: the model; moved to `device`, its training mode and the random state are as before afterwards.
+        split: a packed split.
+        encoded: what `encode_split` gave for this split, on the same device; default: encode it now.
+        device: where to compute; default: where the model's parameters are.
+        video_batch: how many videos are encoded and scored at a time; memory and speed only.
+        query_batch: how many queries are encoded and scored at a time; memory and speed only.
+        ties: how irrelevant videos with the same score count: "worst" (against us), "mean", "best".
+        bootstrap: resamples behind the 95 % intervals; 0 = no intervals.
+        seed: of the bootstrap, and of whatever the model samples.
+        ratio_edges: ascending edges of the moment-to-video-ratio groups.
+        progress: called with ("videos", "queries" or "scores", done, total).
+
+    Raises:
+        ValueError: a score is NaN (names a query and a video), or an option is out of range.
+    """
+    where = device_of(retriever, device)
+    if encoded is None:
+        encoded = encode_split(
+            retriever,
+            split,
+            device=where,
+            video_batch=video_batch,
+            query_batch=query_batch,
+            seed=seed,
+            progress=progress,
+        )
+    owner = torch.from_numpy(split.query_to_video)
+    sizes = torch.tensor([len(videos) for videos in split.relevant])
+    columns = torch.tensor([video for videos in split.relevant for video in sorted(videos)])
+    # In order of their videos: the blocks that hold relevant pairs then lie along the diagonal.
+    order = owner.argsort(stable=True)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order))
+    with evaluation_mode(retriever, where, seed):
+        text = encoded.text[order.to(where)]
+        parts = dict(zip((columns.start for columns in encoded.slices), encoded.videos, strict=True))
+        to_video, to_text = stream_counts(
+            lambda q, v: retriever.score(text[q], parts[v.start]).total,
+            torch.stack([place.repeat_interleave(sizes), columns], 1),
+            [slice(i, min(i + query_batch, len(text))) for i in range(0, len(text), query_batch)],
+            encoded.slices,
+            query_ids=[split.query_ids[i] for i in order.tolist()],
+            video_ids=split.video_ids,
+            progress=None if progress is None else lambda done, total: progress("scores", done, total),
+        )
+        siblings = text_to_text_ranks(encoded.text, owner.to(where), ties, query_batch).cpu()
+    misses = len(owner) - len(siblings)
+    to_video, to_text = to_video.cpu()[place], to_text.cpu()
+    ranks, video_ranks = to_video.ranks(ties), to_text.ranks(ties)
+    return EvaluationReport(
+        split=split.name,
+        ties=ties,
+        seed=seed,
+        chance=sum(chance_recall(len(split.video_ids), sizes, k) for k in RECALLS),
+        text_to_video=RetrievalMetrics.from_ranks(ranks, to_video.tied_share),
+        video_to_text=RetrievalMetrics.from_ranks(video_ranks, to_text.tied_share),
+        text_to_text=RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None,
+        intervals=(
+            bootstrap_intervals(ranks.numpy(), split.query_to_video, samples=bootstrap, seed=seed) if bootstrap else {}
+        ),
+        groups=moment_groups(to_video, split.moments, ties, ratio_edges),
+        query_ids=split.query_ids,
+        video_ids=split.video_ids,
+        query_to_video=split.query_to_video,
+        ranks=ranks.numpy(),
+        video_ranks=video_ranks.numpy(),
+    )
+
+
+def moment_groups(
+    counts: RankCounts, moments: Moments, ties: Ties = "worst", edges: Sequence[float] = RATIO_EDGES
+) -> tuple[GroupMetrics, ...]:
+    """Metrics by moment-to-video ratio (end - start) / duration, as MS-SL groups them; bins are (low, high].
+
+    A ratio above 1 (a moment annotated past the end of its video) counts as 1. Queries without a known moment, or with
+    one of no length, are in no group; groups without queries are left out.
+
+    Args:
+        counts: text-to-video counts of all queries.
+        moments: start, end and duration of each query in seconds, NaN where unknown.
+        ties: how ties count.
+        edges: ascending.
+
+    Raises:
+        ValueError: fewer than two edges, or edges that do not ascend.
+    """
+    if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
+        raise ValueError(f"ratio_edges={tuple(edges)}: expected at least two ascending numbers, e.g. {RATIO_EDGES}")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = torch.from_numpy(np.minimum((moments.end - moments.start) / moments.duration, 1.0))
+    groups = []
+    for low, high in pairwise(edges):
+        inside = (ratio > low) & (ratio <= high)
+        if bool(inside.any()):
+            group = counts[inside]
+            groups.append(GroupMetrics(low, high, RetrievalMetrics.from_ranks(group.ranks(ties), group.tied_share)))
+    return tuple(groups)
+
+
+def device_of(retriever: TextVideoModel, device: torch.device | str | None) -> torch.device:
+    """The device that was asked for, else that of the model's parameters."""
+    if device is not None:
+        return torch.device(device)
+    first = next(retriever.parameters(), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+@contextmanager
+def evaluation_mode(retriever: TextVideoModel, device: torch.device, seed: int) -> Iterator[None]:
+    """Evaluation mode, no gradients, seeded; modes of all modules and the random state are restored."""
+    modes = [(module, module.training) for module in retriever.modules()]
+    retriever.to(device)
+    retriever.eval()
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.inference_mode():
+            torch.manual_seed(seed)
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training

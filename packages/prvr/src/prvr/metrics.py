@@ -1,0 +1,296 @@
+"""Ranks and recalls: how high the right video stands in each query's list.
+
+Ranks are counted, not sorted: the rank of a query is 1 + the number of irrelevant videos that score at least as high as
+its best relevant one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int, Real
+from torch import Tensor
+
+__all__ = [
+    "RECALLS",
+    "RankCounts",
+    "RetrievalMetrics",
+    "Ties",
+    "chance_recall",
+    "count_ranks",
+    "mean_rank",
+    "median_rank",
+    "ranks",
+    "recall_at_k",
+    "sumr",
+    "text_to_text_ranks",
+    "tied_share",
+]
+
+Ties = Literal["worst", "mean", "best"]
+
+RECALLS = (1, 5, 10, 100)
+"""The cut-offs that SumR adds up."""
+
+
+@dataclass(frozen=True)
+class RankCounts:
+    """How many irrelevant items stand above, and level with, the best relevant item of each row.
+
+    Args:
+        above: `(q,)` irrelevant items with a higher score.
+        tied: `(q,)` irrelevant items with exactly the same score.
+    """
+
+    above: Int[Tensor, " q"]
+    tied: Int[Tensor, " q"]
+
+    def ranks(self, ties: Ties = "worst") -> Real[Tensor, " q"]:
+        """`(q,)` 1-based ranks: integers, or halves for `ties="mean"`."""
+        if ties == "worst":
+            return 1 + self.above + self.tied
+        if ties == "best":
+            return 1 + self.above
+        if ties == "mean":
+            return 1 + self.above + self.tied / 2
+        raise ValueError(f"ties={ties!r}: expected 'worst', 'mean' or 'best'")
+
+    @property
+    def tied_share(self) -> float:
+        """Share of rows in [0, 1] whose rank depends on how ties are counted."""
+        return int((self.tied > 0).sum()) / max(len(self.tied), 1)
+
+    def cpu(self) -> "RankCounts":
+        """Copy in host memory."""
+        return RankCounts(self.above.cpu(), self.tied.cpu())
+
+    def __getitem__(self, rows: Tensor) -> "RankCounts":
+        return RankCounts(self.above[rows], self.tied[rows])
+
+
+def count_ranks(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"]) -> RankCounts:
+    """Counts what stands above and level with each query's best relevant video.
+
+    Args:
+        scores: `(q, v)` similarities, higher is better; infinities are allowed.
+        relevant: `(q, v)` the videos that answer each query, at least one per row. They never count against each other.
+
+    Raises:
+        ValueError: a score is NaN, or a query has no relevant video.
+
+    Example:
+        >>> scores = torch.tensor([[0.9, 0.5, 0.5, 0.1]])
+        >>> counts = count_ranks(scores, torch.tensor([[False, True, False, False]]))
+        >>> counts.above.tolist(), counts.tied.tolist()
+        ([1], [1])
+    """
+    reject_lonely(~relevant.any(1))
+    nan = scores.amax(1).isnan()  # a maximum keeps NaN, and is one pass
+    if bool(nan.any()):
+        reject_nan(nan, scores.isnan().any(0))
+    best = scores.masked_fill(~relevant, -torch.inf).amax(1, keepdim=True)
+    return RankCounts((scores > best).sum(1), ((scores == best) & ~relevant).sum(1))
+
+
+def ranks(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"], ties: Ties = "worst") -> Real[Tensor, " q"]:
+    """1-based rank of each query's best relevant video.
+
+    `rank = 1 + #{irrelevant v: s(q, v) > s*} + t`, where `s*` is the highest score of a relevant video and `t` is the
+    number of irrelevant videos at exactly `s*` (worst), half of it (mean) or 0 (best).
+
+    Args:
+        scores: `(q, v)` similarities, higher is better.
+        relevant: `(q, v)` the videos that answer each query, at least one per row. They never count against each other.
+        ties: how irrelevant videos with the same score count.
+
+    Returns:
+        `(q,)` integers; floating halves for `ties="mean"`.
+
+    Raises:
+        ValueError: a score is NaN, or a query has no relevant video.
+
+    Example:
+        >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.5]]), torch.tensor([[False, True, False]])
+        >>> [ranks(scores, relevant, ties).item() for ties in ("worst", "mean", "best")]
+        [3, 2.5, 2]
+    """
+    return count_ranks(scores, relevant).ranks(ties)
+
+
+def tied_share(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"]) -> float:
+    """Share of queries in [0, 1] whose best relevant video scores exactly as high as an irrelevant one.
+
+    Example:
+        >>> tied_share(torch.tensor([[0.5, 0.5], [0.2, 0.7]]), torch.tensor([[True, False], [True, False]]))
+        0.5
+    """
+    return count_ranks(scores, relevant).tied_share
+
+
+def reject_lonely(queries: Bool[Tensor, " q"], query_ids: Sequence[str] = ()) -> None:
+    """Raises ValueError if any query is marked as having no relevant video."""
+    if bool(queries.any()):
+        raise ValueError(
+            f"{int(queries.sum())} of {len(queries)} queries have no relevant video, the first is "
+            f"{_named(queries, query_ids)}: a rank needs at least one relevant video per query"
+        )
+
+
+def reject_nan(
+    queries: Bool[Tensor, " q"],
+    videos: Bool[Tensor, " v"],
+    query_ids: Sequence[str] = (),
+    video_ids: Sequence[str] = (),
+) -> None:
+    """Raises ValueError if any query or video is marked as having a NaN among its scores."""
+    if bool(queries.any()):
+        raise ValueError(
+            f"scores are NaN for {int(queries.sum())} of {len(queries)} queries (first: {_named(queries, query_ids)}) "
+            f"and {int(videos.sum())} of {len(videos)} videos (first: {_named(videos, video_ids)}): "
+            "look for NaN in their features or in the model's weights"
+        )
+
+
+def _named(marked: Tensor, ids: Sequence[str]) -> str:
+    first = int(marked.nonzero()[0])
+    return repr(ids[first]) if ids else f"number {first}"
+
+
+def text_to_text_ranks(
+    text: Float[Tensor, "q d"], query_to_video: Int[Tensor, " q"], ties: Ties = "worst", chunk: int = 256
+) -> Real[Tensor, " n"]:
+    """Rank of each caption's nearest sibling among all other captions, by cosine (text-to-text recall, DreamPRVR).
+
+    Args:
+        text: `(q, d)` pooled query embeddings of a split.
+        query_to_video: `(q,)` the video each caption was written for; siblings share it.
+        ties: how other videos' captions at the same similarity count.
+        chunk: captions compared at a time.
+
+    Raises:
+        ValueError: an embedding is not finite.
+
+    Returns:
+        `(n,)` ranks of the n captions that have a sibling; the other q - n have nothing to find and are misses.
+
+    Example:
+        >>> text = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+        >>> text_to_text_ranks(text, torch.tensor([4, 4, 7])).tolist()
+        [1, 1]
+    """
+    if not bool(text.isfinite().all()):
+        raise ValueError(
+            f"text embedding {int((~text.isfinite()).any(1).nonzero()[0])} is not finite: check its features"
+        )
+    unit, found = F.normalize(text, dim=-1), []
+    for start in range(0, len(text), chunk):
+        rows = torch.arange(start, min(start + chunk, len(text)), device=text.device)
+        itself = rows[:, None] == torch.arange(len(text), device=text.device)
+        siblings = (query_to_video[rows, None] == query_to_video) & ~itself
+        with_sibling = siblings.any(1)
+        scores = (unit[rows] @ unit.T).masked_fill(itself, -torch.inf)
+        found.append(count_ranks(scores[with_sibling], siblings[with_sibling]).ranks(ties))
+    return torch.cat(found)
+
+
+def recall_at_k(ranks: Real[Tensor, " q"], k: int) -> float:
+    """Share of queries whose rank is at most k, in percent.
+
+    Example:
+        >>> recall_at_k(torch.tensor([1, 3, 7, 2]), 3)
+        75.0
+    """
+    if len(ranks) == 0:
+        raise ValueError("no ranks: a recall needs at least one query")
+    return 100 * int((ranks <= k).sum()) / len(ranks)
+
+
+def sumr(ranks: Real[Tensor, " q"]) -> float:
+    """SumR = R@1 + R@5 + R@10 + R@100, from unrounded recalls; 400 is perfect.
+
+    Example:
+        >>> sumr(torch.tensor([1, 3, 7, 200]))
+        225.0
+    """
+    return sum(recall_at_k(ranks, k) for k in RECALLS)
+
+
+def median_rank(ranks: Real[Tensor, " q"]) -> float:
+    """Median of the ranks; the mean of the middle two where their number is even (torch's median is the lower one).
+
+    Example:
+        >>> median_rank(torch.tensor([1, 2, 4, 9]))
+        3.0
+    """
+    return float(np.median(ranks.cpu().numpy()))
+
+
+def mean_rank(ranks: Real[Tensor, " q"]) -> float:
+    """Mean of the ranks.
+
+    Example:
+        >>> mean_rank(torch.tensor([1, 2, 6]))
+        3.0
+    """
+    return float(ranks.cpu().double().mean())
+
+
+def chance_recall(num_videos: int, relevant: Int[Tensor, " q"], k: int) -> float:
+    """Expected R@k in percent when every order of the gallery is equally likely.
+
+    `100 mean_q (1 - C(V - r_q, k) / C(V, k))`, with r_q relevant videos of V.
+
+    Args:
+        num_videos: size V of the gallery.
+        relevant: `(q,)` number of relevant videos of each query, from 1 to V.
+        k: the cut-off.
+
+    Example:
+        >>> round(chance_recall(500, torch.ones(3, dtype=torch.int64), 5), 6)
+        1.0
+    """
+    count = relevant.cpu().double()[:, None]
+    drawn = torch.arange(min(k, num_videos), dtype=torch.float64)
+    missed = ((num_videos - count - drawn) / (num_videos - drawn)).clamp(min=0).prod(1)
+    return float(100 * (1 - missed).mean())
+
+
+@dataclass(frozen=True)
+class RetrievalMetrics:
+    """Recalls in percent, their sum, median and mean rank, the number of queries and the share of them that is tied."""
+
+    r1: float
+    r5: float
+    r10: float
+    r100: float
+    sumr: float
+    mdr: float
+    mnr: float
+    queries: int
+    tied: float = 0.0
+
+    @classmethod
+    def from_ranks(cls, ranks: Real[Tensor, " q"], tied: float = 0.0, misses: int = 0) -> "RetrievalMetrics":
+        """Metrics of a set of queries.
+
+        Args:
+            ranks: `(q,)` 1-based ranks, at least one.
+            tied: share of tied queries in [0, 1].
+            misses: further queries that have nothing to find: they lower the recalls and stay out of MdR and MnR.
+
+        Raises:
+            ValueError: no rank.
+
+        Example:
+            >>> RetrievalMetrics.from_ranks(torch.tensor([1, 3, 7, 200])).sumr
+            225.0
+        """
+        if len(ranks) == 0:
+            raise ValueError("no ranks: metrics need at least one query")
+        share = len(ranks) / (len(ranks) + misses)
+        r1, r5, r10, r100 = (share * recall_at_k(ranks, k) for k in RECALLS)
+        total = r1 + r5 + r10 + r100
+        return cls(r1, r5, r10, r100, total, median_rank(ranks), mean_rank(ranks), len(ranks) + misses, tied)

@@ -1,0 +1,121 @@
+"""Moments: for a query, the best videos of a split and where in them the answer lies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from prvr.data.packed import PackedSplit
+from prvr.evaluation import EncodedSplit, TextVideoModel, device_of, encode_split, evaluation_mode
+from prvr.scoring import best_moment, clip_scores
+
+__all__ = ["ExampleQuery", "Hit", "find_moments"]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A video found for a query: its score and, where its duration is known, its best moment in seconds."""
+
+    video_id: str
+    score: float
+    start: float | None
+    end: float | None
+
+
+@dataclass(frozen=True)
+class ExampleQuery:
+    """A query, what was found for it (best first), and what is true."""
+
+    query_id: str
+    caption: str
+    hits: tuple[Hit, ...]
+    video_id: str
+    start: float | None
+    end: float | None
+    relevant: frozenset[str]
+
+    @property
+    def correct(self) -> bool:
+        """Whether the first hit is a relevant video."""
+        return self.hits[0].video_id in self.relevant
+
+
+def find_moments(
+    retriever: TextVideoModel,
+    split: PackedSplit,
+    queries: Sequence[int],
+    k: int = 3,
+    *,
+    encoded: EncodedSplit | None = None,
+    device: torch.device | str | None = None,
+    video_batch: int = 64,
+    seed: int = 0,
+) -> tuple[ExampleQuery, ...]:
+    """The k best videos of the gallery for some queries, each with its best moment in seconds.
+
+    Args:
+        retriever: the model.
+        split: a packed split.
+        queries: numbers of the queries; one row of scores per query is held.
+        k: how many videos; all of them where the gallery is smaller.
+        encoded: what `encode_split` gave for this split, on the same device; default: encode it now.
+        device: where to compute; default: where the model's parameters are.
+        video_batch: how many videos are encoded at a time.
+        seed: of whatever the model samples.
+
+    Raises:
+        ValueError: k is not positive, or a query is out of range.
+    """
+    total = len(split.query_ids)
+    if k < 1 or any(not 0 <= query < total for query in queries):
+        raise ValueError(f"k={k}, queries={list(queries)}: expected k >= 1 and numbers in [0, {total})")
+    if not queries:
+        return ()
+    where = device_of(retriever, device)
+    if encoded is None:
+        encoded = encode_split(retriever, split, device=where, video_batch=video_batch, seed=seed)
+    with evaluation_mode(retriever, where, seed):
+        text = encoded.text[torch.as_tensor(queries, device=where)]
+        scores = torch.cat([retriever.score(text, part).total for part in encoded.videos], 1)
+        values, videos = (t.cpu() for t in scores.topk(min(k, scores.shape[1])))
+        return tuple(
+            _example(
+                split,
+                query,
+                [
+                    Hit(split.video_ids[v], value, *_moment(encoded, split, text[i], v))
+                    for value, v in zip(values[i].tolist(), videos[i].tolist(), strict=True)
+                ],
+            )
+            for i, query in enumerate(queries)
+        )
+
+
+def _example(split: PackedSplit, query: int, hits: list[Hit]) -> ExampleQuery:
+    start, end = float(split.moments.start[query]), float(split.moments.end[query])
+    known = start == start and end == end
+    return ExampleQuery(
+        query_id=split.query_ids[query],
+        caption=split.captions[query],
+        hits=tuple(hits),
+        video_id=split.video_ids[int(split.query_to_video[query])],
+        start=start if known else None,
+        end=end if known else None,
+        relevant=frozenset(split.video_ids[v] for v in split.relevant[query]),
+    )
+
+
+def _moment(encoded: EncodedSplit, split: PackedSplit, text: Tensor, video: int) -> tuple[float | None, float | None]:
+    duration = float(split.durations[video])
+    if not duration > 0:  # NaN: unknown
+        return None, None
+    number = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
+    part, row = encoded.videos[number], video - encoded.slices[number].start
+    if part.clips is not None:
+        tokens = part.clips[row]
+    elif part.frames is not None:
+        tokens = part.frames[row, : int(split.frame_counts[video])]  # padding is no time
+    else:
+        return None, None
+    return best_moment(clip_scores(text[None], tokens[None])[0, 0].float().cpu(), duration)

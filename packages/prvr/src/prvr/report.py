@@ -1,0 +1,106 @@
+"""Tables of an evaluation for the terminal: pure functions that return rich renderables."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from prvr.metrics import RetrievalMetrics
+from prvr.moments import ExampleQuery
+from prvr.results import EvaluationReport
+
+__all__ = ["examples_table", "groups_table", "metrics_table"]
+
+_RECALLS = ("R@1", "R@5", "R@10", "R@100", "SumR")
+
+
+def metrics_table(report: EvaluationReport, title: str | None = None) -> Table:
+    """The main table: recalls in percent, SumR with its interval, median and mean rank, in each direction.
+
+    SumR of chance and the shares of tied queries and videos stand below.
+
+    Args:
+        report: what `prvr.evaluation.evaluate` gave.
+        title: default: the split and its size.
+    """
+    size = f"{report.split}: {len(report.query_ids):,} queries, {len(report.video_ids):,} videos"
+    caption = (
+        f"chance: SumR {report.chance:.1f}\nties count {_TIES[report.ties]}; tied: "
+        f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"
+    )
+    table = _table(title or size, caption)
+    table.add_column("", no_wrap=True)
+    sumr = report.intervals.get("sumr")
+    for name in (*_RECALLS, "interval" if sumr is None else f"{sumr.level:.0%} interval", "MdR", "MnR"):
+        table.add_column(name, justify="right", no_wrap=True)
+    interval = "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"
+    table.add_row("text to video", *_recalls(report.text_to_video), interval, *_middle(report.text_to_video))
+    table.add_row("video to text", *_recalls(report.video_to_text), "", *_middle(report.video_to_text))
+    if report.text_to_text is not None:
+        table.add_row("text to text", *_recalls(report.text_to_text), "", *_middle(report.text_to_text))
+    return table
+
+
+def groups_table(report: EvaluationReport) -> Table | None:
+    """Text to video by the share of the video that the moment takes; None where no moment is known."""
+    if not report.groups:
+        return None
+    known = sum(group.metrics.queries for group in report.groups)
+    known = f"{known:,} of {len(report.query_ids):,} queries have a known moment"
+    table = _table("text to video by moment-to-video ratio", known)
+    table.add_column("ratio")
+    table.add_column("queries", justify="right")
+    for name in (*_RECALLS, "MdR", "MnR"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for group in report.groups:
+        name = f"({group.low:g}, {group.high:g}]"
+        table.add_row(name, f"{group.metrics.queries:,}", *_recalls(group.metrics), *_middle(group.metrics))
+    return table
+
+
+def examples_table(examples: Sequence[ExampleQuery]) -> Table:
+    """Queries with the videos found for them and where in time, best first, and below them what is true.
+
+    A video is right if it answers the query: its own, or another of its relevance set.
+    """
+    table = _table("examples", None)
+    table.add_column("query", overflow="fold", min_width=20)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("video", overflow="fold", min_width=8)
+    table.add_column("moment", justify="right", no_wrap=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("right?", justify="center", no_wrap=True)
+    for example in examples:
+        # Text, not str: a caption or an id may hold square brackets, which rich would read as markup.
+        query = Text(example.caption)
+        for place, hit in enumerate(example.hits, 1):
+            right = Text("yes", "green") if hit.video_id in example.relevant else Text("no", "red")
+            moment = _seconds(hit.start, hit.end)
+            table.add_row(query, str(place), Text(hit.video_id), moment, f"{hit.score:.3f}", right)
+            query = Text("")
+        truth = _seconds(example.start, example.end)
+        table.add_row("", "true", Text(example.video_id), truth, "", "", style="dim", end_section=True)
+    return table
+
+
+_TIES = {"worst": "against us", "mean": "half", "best": "for us"}
+
+
+def _table(title: str, caption: str | None) -> Table:
+    """All tables fit 80 columns."""
+    return Table(
+        title=title, caption=caption, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True
+    )
+
+
+def _recalls(metrics: RetrievalMetrics) -> list[str]:
+    return [f"{value:.1f}" for value in (metrics.r1, metrics.r5, metrics.r10, metrics.r100, metrics.sumr)]
+
+
+def _middle(metrics: RetrievalMetrics) -> list[str]:
+    return [f"{metrics.mdr:g}", f"{metrics.mnr:.1f}"]
+
+
+def _seconds(start: float | None, end: float | None) -> str:
+    return "-" if start is None or end is None else f"{start:.1f} - {end:.1f} s"

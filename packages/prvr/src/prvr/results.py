@@ -1,0 +1,172 @@
+"""What an evaluation found, and its two files: `evaluation.json` for people, `evaluation_ranks.npz` for comparisons."""
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, Real
+
+from prvr.data.errors import DataError
+from prvr.metrics import RetrievalMetrics, Ties
+from prvr.statistics import Interval
+
+__all__ = ["EvaluationReport", "GroupMetrics"]
+
+FORMAT = 1
+_ARRAYS = ("ranks", "query_ids", "query_to_video", "video_ranks", "video_ids")
+
+
+@dataclass(frozen=True)
+class GroupMetrics:
+    """Metrics of the queries whose moment-to-video ratio lies in (low, high]."""
+
+    low: float
+    high: float
+    metrics: RetrievalMetrics
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """All that is reported of a model on a split, and the ranks behind it.
+
+    Args:
+        split: collection and split.
+        ties: how ties count in the ranks.
+        seed: of whatever the model samples, and of the bootstrap.
+        chance: expected text-to-video SumR when every order of the gallery is equally likely.
+        text_to_video: ranks of videos for a query; the numbers papers print.
+        video_to_text: best rank of a video's own queries among all queries.
+        text_to_text: best rank of a caption's siblings among all other captions; None where no caption has one.
+        intervals: bootstrap interval per recall and for SumR, text-to-video; empty when none was asked for.
+        groups: text-to-video by moment-to-video ratio; only groups that have queries, empty where no moment is known.
+        query_ids, video_ids: the queries and the gallery.
+        query_to_video: `(q,)` the video each query was written for.
+        ranks: `(q,)` text-to-video rank of each query.
+        video_ranks: `(v,)` video-to-text rank of each video.
+    """
+
+    split: str
+    ties: Ties
+    seed: int
+    chance: float
+    text_to_video: RetrievalMetrics
+    video_to_text: RetrievalMetrics
+    text_to_text: RetrievalMetrics | None
+    intervals: dict[str, Interval]
+    groups: tuple[GroupMetrics, ...]
+    query_ids: tuple[str, ...] = field(repr=False)
+    video_ids: tuple[str, ...] = field(repr=False)
+    query_to_video: Int[np.ndarray, " q"] = field(repr=False, compare=False)
+    ranks: Real[np.ndarray, " q"] = field(repr=False, compare=False)
+    video_ranks: Real[np.ndarray, " v"] = field(repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the ranks and names, as JSON can hold it."""
+        return {
+            "format": FORMAT,
+            "split": self.split,
+            "videos": len(self.video_ids),
+            "queries": len(self.query_ids),
+            "ties": self.ties,
+            "seed": self.seed,
+            "chance_sumr": self.chance,
+            "text_to_video": asdict(self.text_to_video),
+            "video_to_text": asdict(self.video_to_text),
+            "text_to_text": None if self.text_to_text is None else asdict(self.text_to_text),
+            "intervals": {name: asdict(interval) for name, interval in self.intervals.items()},
+            "groups": [asdict(group) for group in self.groups],
+        }
+
+    def to_json(self, path: Path | str) -> None:
+        """Writes `path` and, beside it, `<stem>_ranks.npz`; each appears whole or not at all.
+
+        The JSON names the hash of the ranks it belongs to, so that a pair torn by a crash is noticed when it is read.
+        """
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
+        names = {"query_ids": np.array(self.query_ids, np.str_), "video_ids": np.array(self.video_ids, np.str_)}
+        arrays = {name: names[name] if name in names else getattr(self, name) for name in _ARRAYS}
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
+        ranks_file = _ranks_file(path)
+        _write_bytes(ranks_file, buffer.getvalue())
+        values = self.to_dict()
+        values["ranks"] = {"file": ranks_file.name, "sha256": hashlib.sha256(buffer.getvalue()).hexdigest()}
+        _write_bytes(path, (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
+
+    @classmethod
+    def from_json(cls, path: Path | str) -> "EvaluationReport":
+        """Reads what `to_json` wrote.
+
+        Raises:
+            DataError: a file is missing, damaged, of another format, or the two do not belong together.
+        """
+        path = Path(path)
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            if values["format"] != FORMAT:
+                raise DataError(
+                    f"{path}: evaluation of format {values['format']!r}, this version reads {FORMAT}. Evaluate again."
+                )
+            arrays = _read_ranks(path, values["ranks"]["sha256"])
+            text_to_text = values["text_to_text"]
+            return cls(
+                split=values["split"],
+                ties=values["ties"],
+                seed=values["seed"],
+                chance=values["chance_sumr"],
+                text_to_video=RetrievalMetrics(**values["text_to_video"]),
+                video_to_text=RetrievalMetrics(**values["video_to_text"]),
+                text_to_text=None if text_to_text is None else RetrievalMetrics(**text_to_text),
+                intervals={name: Interval(**interval) for name, interval in values["intervals"].items()},
+                groups=tuple(
+                    GroupMetrics(group["low"], group["high"], RetrievalMetrics(**group["metrics"]))
+                    for group in values["groups"]
+                ),
+                query_ids=tuple(arrays["query_ids"].tolist()),
+                video_ids=tuple(arrays["video_ids"].tolist()),
+                query_to_video=arrays["query_to_video"],
+                ranks=arrays["ranks"],
+                video_ranks=arrays["video_ranks"],
+            )
+        except FileNotFoundError as error:
+            raise DataError(f"{path}: no such file. Evaluate first: it writes this file and its ranks.") from error
+        except DataError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{path}: not an evaluation ({error!r}). Evaluate again to write it anew.") from error
+
+
+def _ranks_file(path: Path) -> Path:
+    return path.with_name(f"{path.stem}_ranks.npz")
+
+
+def _read_ranks(path: Path, sha256: str) -> dict[str, np.ndarray]:
+    file = _ranks_file(path)
+    if not file.is_file():
+        raise DataError(f"{file}: no such file, but {path.name} stands there. Copy both, or evaluate again.")
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise DataError(f"{file}: does not belong to {path.name}, or is damaged. Copy both again, or evaluate again.")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in _ARRAYS}
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise DataError(f"{file}: cannot be read ({error!r}). Evaluate again to write it anew.") from error
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error}). Free space or choose another folder.") from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,108 @@
+"""Ranks from blocks: counts add up, so the matrix of all queries with all videos is never held whole."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from prvr.metrics import RankCounts, reject_lonely, reject_nan
+
+__all__ = ["stream_counts"]
+
+
+def stream_counts(
+    score: Callable[[slice, slice], Tensor],
+    pairs: Int[Tensor, "n 2"],
+    queries: Sequence[slice],
+    videos: Sequence[slice],
+    *,
+    query_ids: Sequence[str] = (),
+    video_ids: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[RankCounts, RankCounts]:
+    """Ranks in both directions from blocks of a score matrix that is never held whole.
+
+    The blocks that hold relevant pairs are scored first, which gives the score to beat of every query and every video;
+    then every block is scored once and compared with both. Where queries are ordered by their video the first pass
+    touches little more than the diagonal. Memory is that of one block and of the pairs.
+
+    Args:
+        score: gives the block `(rows, columns)` of the score matrix.
+        pairs: (query, video) indices of all relevant pairs; every query at least once, no pair twice.
+        queries: consecutive slices that cover the rows.
+        videos: consecutive slices that cover the columns.
+        query_ids: names of the rows, for messages.
+        video_ids: names of the columns, for messages.
+        progress: called with (blocks done, blocks in all).
+
+    Returns:
+        Counts of each query against the videos, and of each video that has a query, in order of its index, against the
+        queries (the videos are `pairs[:, 1].unique()`).
+
+    Raises:
+        ValueError: a score is NaN, or a query has no relevant video.
+
+    Example:
+        >>> scores = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
+        >>> both = stream_counts(lambda rows, columns: scores[rows, columns], torch.tensor([[0, 0], [1, 0], [2, 1]]),
+        ...     [slice(0, 2), slice(2, 3)], [slice(0, 1), slice(1, 2)])
+        >>> [counts.ranks().tolist() for counts in both]
+        [[1, 1, 1], [1, 1]]
+    """
+    pairs = pairs.cpu()
+    rows, columns = pairs.T.contiguous()
+    num_queries, num_videos = queries[-1].stop, videos[-1].stop
+    reject_lonely(torch.bincount(rows, minlength=num_queries) == 0, query_ids)
+
+    starts = [torch.tensor([part.start for part in parts]) for parts in (queries, videos)]
+    block_of = torch.bucketize(rows, starts[0], right=True) - 1, torch.bucketize(columns, starts[1], right=True) - 1
+    number = block_of[0] * len(videos) + block_of[1]
+    order = number.argsort(stable=True)
+    rows, columns = rows[order], columns[order]
+    numbers, sizes = torch.unique_consecutive(number[order], return_counts=True)
+    found, offset, done, total = [], 0, 0, len(numbers) + len(queries) * len(videos)
+    for block, size in zip(numbers.tolist(), sizes.tolist(), strict=True):
+        q, v = queries[block // len(videos)], videos[block % len(videos)]
+        scores = score(q, v)
+        here = slice(offset, offset + size)
+        found.append(scores[(rows[here] - q.start).to(scores.device), (columns[here] - v.start).to(scores.device)])
+        offset, done = offset + size, done + 1
+        if progress is not None:
+            progress(done, total)
+    own = torch.cat(found)
+    rows, columns = rows.to(own.device), columns.to(own.device)
+
+    lists = [_Counter(own, rows, num_queries), _Counter(own, columns, num_videos)]
+    for v in videos:
+        for q in queries:
+            scores = score(q, v)
+            lists[0].add(scores, q)
+            lists[1].add(scores.T, v)
+            done += 1
+            if progress is not None:
+                progress(done, total)
+    reject_nan(lists[0].nan, lists[1].nan, query_ids, video_ids)
+    return lists[0].counts(), lists[1].counts()[columns.unique()]
+
+
+class _Counter:
+    """Adds up, row by row, what stands above and not below the best own score."""
+
+    def __init__(self, own: Tensor, rows: Tensor, size: int) -> None:
+        self.best = own.new_full((size,), -torch.inf).scatter_reduce(0, rows, own, "amax")
+        # Relevant items level with the best are part of `level` but never count against it.
+        self.own = torch.zeros(size, dtype=torch.int64, device=own.device).index_add(
+            0, rows, (own == self.best[rows]).long()
+        )
+        self.above, self.level = torch.zeros_like(self.own), torch.zeros_like(self.own)
+        self.nan = torch.zeros(size, dtype=torch.bool, device=own.device)
+
+    def add(self, scores: Tensor, rows: slice) -> None:
+        best = self.best[rows, None]
+        self.above[rows] += (scores > best).sum(1)
+        self.level[rows] += (scores == best).sum(1)
+        self.nan[rows] |= scores.amax(1).isnan()
+
+    def counts(self) -> RankCounts:
+        return RankCounts(self.above, self.level - self.own)

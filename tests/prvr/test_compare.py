@@ -1,0 +1,106 @@
+"""Comparison of run folders: matched by query id, refused where the runs do not belong together."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from prvr.compare import compare, compare_reports, comparison_table
+from prvr.data.errors import DataError
+from prvr.metrics import RetrievalMetrics
+from prvr.results import EvaluationReport
+from prvr.statistics import paired_test
+
+OWNER = np.repeat(np.arange(30), 3)
+
+
+def report(seed, shift=0):
+    found = np.random.default_rng(seed).integers(1, 40, size=len(OWNER)) + shift
+    metrics = RetrievalMetrics.from_ranks(torch.from_numpy(found))
+    return EvaluationReport(
+        split="tvr test",
+        ties="worst",
+        seed=0,
+        chance=1.0,
+        text_to_video=metrics,
+        video_to_text=metrics,
+        text_to_text=None,
+        intervals={},
+        groups=(),
+        query_ids=tuple(f"v{video}#enc#{i}" for i, video in enumerate(OWNER)),
+        video_ids=tuple(f"v{video}" for video in range(30)),
+        query_to_video=OWNER,
+        ranks=found,
+        video_ranks=np.ones(30, np.int64),
+    )
+
+
+def test_two_run_folders_are_compared(tmp_path):
+    a, b = report(0, shift=5), report(1)
+    a.to_json(tmp_path / "a" / "evaluation.json")
+    b.to_json(tmp_path / "b" / "evaluation.json")
+    found = compare(tmp_path / "a", tmp_path / "b" / "evaluation.json", samples=200)
+    assert found.differences == paired_test(a.ranks, b.ranks, OWNER, samples=200)
+    assert found.differences["sumr"].value == pytest.approx(b.text_to_video.sumr - a.text_to_video.sumr)
+    assert (found.metrics_a, found.metrics_b, found.videos) == (a.text_to_video, b.text_to_video, 30)
+
+
+def test_queries_are_matched_by_id_not_by_place():
+    a, b = report(0), report(1)
+    order = np.random.default_rng(3).permutation(len(OWNER))
+    videos = np.random.default_rng(4).permutation(30)  # new number -> old number
+    shuffled = replace(
+        b,
+        query_ids=tuple(b.query_ids[i] for i in order),
+        ranks=b.ranks[order],
+        video_ids=tuple(b.video_ids[v] for v in videos),
+        query_to_video=np.argsort(videos)[OWNER[order]],
+    )
+    expected = compare_reports(a, b, samples=100).differences
+    assert compare_reports(a, shuffled, samples=100).differences == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: {"query_ids": (*b.query_ids[:4], "new", *b.query_ids[5:])}, "query 'v1#enc#4' is only in A"),
+        (lambda b: {"video_ids": (*b.video_ids[:-1], "elsewhere")}, "video 'v29' is only in A"),
+        (lambda b: {"ties": "best"}, "A counts ties as 'worst', B as 'best'"),
+        (lambda b: {"query_to_video": np.roll(OWNER, 1)}, "query 'v0#enc#0' belongs to video 'v0' in A and to 'v29'"),
+    ],
+)
+def test_runs_on_other_queries_are_refused(change, message):
+    b = report(1)
+    with pytest.raises(DataError, match=message):
+        compare_reports(report(0), replace(b, **change(b)))
+
+
+def test_a_query_that_only_the_second_run_has_is_named():
+    a, b = report(0), report(1)
+    fewer = replace(a, query_ids=a.query_ids[:-1], ranks=a.ranks[:-1], query_to_video=OWNER[:-1])
+    with pytest.raises(DataError, match=r"A \(89\) and B \(90\).*query 'v29#enc#89' is only in B"):
+        compare_reports(fewer, b)
+
+
+def test_a_folder_without_evaluation_is_named(tmp_path):
+    report(0).to_json(tmp_path / "evaluation.json")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty.evaluation.json: no such file"):
+        compare(tmp_path, tmp_path / "empty")
+
+
+def test_the_table_shows_both_runs_and_the_difference():
+    a, b = report(0, shift=5), report(1)
+    found = compare_reports(a, b, names=("runs/[a]", "runs/b"), samples=100)
+    console = Console(width=140, file=io.StringIO())
+    console.print(comparison_table(found))
+    text = console.file.getvalue()
+    row = next(line for line in text.splitlines() if "SumR" in line)
+    difference = found.differences["sumr"]
+    for part in (f"{a.text_to_video.sumr:.2f}", f"{b.text_to_video.sumr:.2f}", f"{difference.value:+.2f}"):
+        assert part in row
+    assert "A = runs/[a]" in text
+    assert f"{difference.p_value:.4f}" in row

@@ -1,0 +1,378 @@
+"""Evaluation of real models on the packed embedded corpus, against the whole score matrix and by hand."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from prvr import Retriever
+from prvr.config import BlockConfig, ModelConfig
+from prvr.data import Caption, Moment, PackedSplit, PackSettings, open_corpus, pack, write_corpus, write_layout
+from prvr.data.errors import DataError
+from prvr.data.packed import Moments
+from prvr.evaluation import EncodedSplit, encode_split, evaluate, moment_groups
+from prvr.metrics import RankCounts, RetrievalMetrics, ranks, sumr
+from prvr.moments import find_moments
+from prvr.results import EvaluationReport
+from prvr.types import Scores, VideoEmbedding
+
+
+class MeanPooling(nn.Module):
+    """The smallest retriever there is: mean words through one matrix, clips and frames through another."""
+
+    def __init__(self, feature_dim, query_dim, hidden=8):
+        super().__init__()
+        self.text, self.video = nn.Linear(query_dim, hidden), nn.Linear(feature_dim, hidden)
+        self.noise = nn.Dropout(0.5)
+
+    def encode_text(self, words, word_mask):
+        kept = (words * word_mask[..., None]).sum(1) / word_mask.sum(1, keepdim=True)
+        return self.noise(self.text(kept))
+
+    def encode_video(self, clips, frames, frame_mask):
+        return VideoEmbedding(self.noise(self.video(clips)), self.noise(self.video(frames)), frame_mask)
+
+    def score(self, text, video):
+        clips = torch.einsum("qd,vcd->qvc", text, video.clips).amax(-1)
+        frames = torch.einsum("qd,vld->qvl", text, video.frames)
+        return Scores(clips + frames.masked_fill(~video.frame_mask, -torch.inf).amax(-1))
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory):
+    root = tmp_path_factory.mktemp("corpus")
+    with pack(write_corpus(root), "test", cache_dir=root) as packed:
+        yield packed
+
+
+@pytest.fixture
+def model(split):
+    return MeanPooling(split.feature_dim, split.query_dim)
+
+
+class Identity(nn.Module):
+    """Features are embeddings already; with or without the clip branch."""
+
+    def __init__(self, clips=True):
+        super().__init__()
+        self.clips = clips
+
+    def encode_text(self, words, word_mask):
+        return words[:, 0]
+
+    def encode_video(self, clips, frames, frame_mask):
+        return VideoEmbedding(clips if self.clips else None, frames, frame_mask)
+
+    def score(self, text, video):
+        frames = torch.einsum("qd,vld->qvl", text, video.frames)
+        return Scores(frames.masked_fill(~video.frame_mask, -torch.inf).amax(-1))
+
+
+# Video i shows feature i in frames [start, stop) of n, background elsewhere; two seconds a frame.
+PLANTED = {"a": (20, 8, 12), "b": (40, 0, 4), "c": (20, 16, 20), "d": (10, 2, 4)}
+ASKED = ("a#0", "b#0", "a#1", "c#0", "b#1", "d#0", "a#2")  # mixed, and d has one caption only
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A corpus whose answers are known: every caption asks for its own video's feature."""
+    root, ids = tmp_path_factory.mktemp("planted"), list(PLANTED)
+    videos, moments = {}, {}
+    for video, (length, start, stop) in PLANTED.items():
+        videos[video] = np.tile(np.eye(5)[4], (length, 1))
+        videos[video][start:stop] = np.eye(5)[ids.index(video)]
+    captions = [Caption(query, query[0], f"asks for {query[0]}") for query in ASKED]
+    for caption in captions:
+        length, start, stop = PLANTED[caption.video_id]
+        moments[caption.id] = Moment(2.0 * start, 2.0 * stop, 2.0 * length)
+    queries = [(query, np.eye(5)[[ids.index(query[0])]]) for query in ASKED]
+    write_layout(root, "planted", captions={"test": captions}, videos=videos.items(), queries=queries, moments=moments)
+    corpus = open_corpus(root, "planted")
+    with pack(corpus, "test", cache_dir=root, settings=PackSettings(clips=10)) as packed:
+        yield packed
+
+
+def whole_matrix(model, split):
+    """All scores at once, and what is relevant."""
+    encoded = encode_split(model, split)
+    scores = model.score(encoded.text, VideoEmbedding.cat(encoded.videos)).total
+    return scores, torch.from_numpy(split.relevant_matrix)
+
+
+def test_report_agrees_with_the_whole_matrix(model, split):
+    scores, relevant = whole_matrix(model, split)
+    report = evaluate(model, split, video_batch=7, query_batch=9, bootstrap=50)
+    expected = ranks(scores, relevant)
+    assert report.ranks.tolist() == expected.tolist()
+    assert report.video_ranks.tolist() == ranks(scores.T, relevant.T).tolist()
+    assert report.text_to_video == RetrievalMetrics.from_ranks(expected, report.text_to_video.tied)
+    assert report.text_to_video.sumr == sumr(expected)
+    assert (report.query_ids, report.video_ids) == (split.query_ids, split.video_ids)
+    assert report.text_to_video.queries == len(split.query_ids) == 100
+    assert report.video_to_text.queries == report.text_to_text.queries - 80 == 20
+    low, high = report.intervals["sumr"].low, report.intervals["sumr"].high
+    assert low < report.text_to_video.sumr < high
+
+
+@pytest.mark.parametrize(("video_batch", "query_batch"), [(1, 1), (3, 50), (64, 256)])
+def test_batch_sizes_change_nothing(model, split, video_batch, query_batch):
+    model.double()
+    split_of = DoubleSplit(split)
+    expected = evaluate(model, split_of, bootstrap=0)
+    found = evaluate(model, split_of, video_batch=video_batch, query_batch=query_batch, bootstrap=0)
+    assert found == expected
+    assert found.ranks.tolist() == expected.ranks.tolist()
+
+
+class DoubleSplit(PackedSplit):
+    """The same split in float64, so that the size of a matrix product cannot swap two neighbours."""
+
+    def __init__(self, split):
+        super().__init__(split.store)
+
+    def _video_batch(self, which):
+        batch = super()._video_batch(which)
+        return batch._replace(clips=batch.clips.double(), frames=batch.frames.double())
+
+    def _query_batch(self, which):
+        batch = super()._query_batch(which)
+        return batch._replace(words=batch.words.double())
+
+
+@pytest.mark.parametrize("branches", ["both", "clips", "frames"])
+def test_real_retrievers_are_evaluated_and_find_moments(split, branches):
+    config = ModelConfig(
+        video_dim=split.feature_dim, query_dim=split.query_dim, hidden=8, heads=2, num_clips=32, branches=branches,
+        blocks=(BlockConfig(), BlockConfig(width=2.0)),
+    )  # fmt: skip
+    retriever = Retriever(config)
+    report = evaluate(retriever, split, video_batch=8, bootstrap=20)
+    scores, relevant = whole_matrix(retriever, split)
+    assert report.ranks.tolist() == pytest.approx(ranks(scores, relevant).tolist(), abs=1)
+    example = find_moments(retriever, split, [3], k=2)[0]
+    assert example.hits[0].score == pytest.approx(float(scores[3].max()), abs=1e-6)
+    for hit in example.hits:
+        duration = split.durations[split.video_ids.index(hit.video_id)]
+        assert 0 <= hit.start < hit.end <= duration + 1e-6
+
+
+@pytest.mark.parametrize("clips", [True, False])
+@pytest.mark.parametrize("video_batch", [1, 3, 64])
+def test_planted_moments_are_found_in_seconds(planted, clips, video_batch):
+    examples = find_moments(Identity(clips), planted, range(len(ASKED)), k=1, video_batch=video_batch)
+    for query, example in zip(ASKED, examples, strict=True):
+        _, start, stop = PLANTED[query[0]]
+        assert (example.query_id, example.hits[0].video_id, example.correct) == (query, query[0], True)
+        assert (example.hits[0].start, example.hits[0].end) == (2.0 * start, 2.0 * stop)
+        assert (example.start, example.end) == (2.0 * start, 2.0 * stop)
+
+
+def test_ranks_belong_to_their_queries_in_any_order_of_captions(planted):
+    class Wrong(Identity):
+        """Cannot tell c from a: whoever asks for c finds a just as well."""
+
+        def encode_text(self, words, word_mask):
+            text = super().encode_text(words, word_mask).clone()
+            text[:, 0] += text[:, 2]
+            return text
+
+    report = evaluate(Wrong(), planted, query_batch=2, video_batch=3, bootstrap=0)
+    assert dict(zip(report.query_ids, report.ranks.tolist(), strict=True)) == {
+        query: 2 if query[0] == "c" else 1 for query in ASKED
+    }
+    assert dict(zip(report.video_ids, report.video_ranks.tolist(), strict=True)) == {"a": 2, "b": 1, "c": 1, "d": 1}
+    assert report.text_to_video.tied == pytest.approx(1 / 7)
+
+
+def test_captions_without_siblings_are_misses_in_text_to_text(planted):
+    found = evaluate(Identity(), planted, bootstrap=0).text_to_text
+    assert (found.r1, found.r100, found.queries) == (pytest.approx(100 * 5 / 7), pytest.approx(100 * 5 / 7), 7)
+
+
+def test_text_to_text_is_left_out_where_no_caption_has_a_sibling(planted):
+    alone = planted.subset([3])
+    report = evaluate(Identity(), alone, bootstrap=10)
+    assert (report.text_to_text, report.text_to_video.r1, report.chance) == (None, 100.0, 400.0)
+
+
+def test_modes_and_random_state_are_left_as_they_were(model, split):
+    model.train()
+    model.noise.eval()
+    state = torch.get_rng_state()
+    first = evaluate(model, split, bootstrap=0)
+    assert [module.training for module in model.modules()] == [True, True, True, False]
+    assert torch.equal(torch.get_rng_state(), state)
+    model.eval()
+    assert evaluate(model, split, bootstrap=0) == first  # dropout was off
+
+
+def test_modes_are_restored_after_an_error(model, split):
+    nn.init.constant_(model.text.bias, torch.nan)
+    with pytest.raises(ValueError, match=r"NaN for 100 of 100 queries \(first: '[^']*#enc#"):
+        evaluate(model, split)
+    assert model.training
+
+
+def test_one_bad_video_is_named(model, split):
+    encoded = encode_split(model, split, video_batch=6)
+    parts = [replace(part, clips=part.clips.clone()) for part in encoded.videos]
+    parts[1].clips[2] = torch.nan
+    with pytest.raises(ValueError, match=rf"1 of 20 videos \(first: '{split.video_ids[8]}'\)"):
+        evaluate(model, split, encoded=EncodedSplit(encoded.text, tuple(parts)))
+
+
+def test_a_sampling_model_is_evaluated_alike_with_the_same_seed(model, split):
+    class Sampling(MeanPooling):
+        def encode_video(self, clips, frames, frame_mask):
+            encoded = super().encode_video(clips, frames, frame_mask)
+            return replace(encoded, clips=encoded.clips + torch.randn_like(encoded.clips))
+
+    model = Sampling(split.feature_dim, split.query_dim)
+    first, again, other = (evaluate(model, split, seed=seed, bootstrap=0) for seed in (1, 1, 2))
+    assert first.ranks.tolist() == again.ranks.tolist()
+    assert first.ranks.tolist() != other.ranks.tolist()
+
+
+def test_a_constant_model_ties_everywhere_and_chance_is_reported(model, split):
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    worst, mean, best = (evaluate(model, split, ties=ties, bootstrap=0) for ties in ("worst", "mean", "best"))
+    assert worst.text_to_video.tied == worst.video_to_text.tied == 1.0
+    assert best.text_to_video.r1 == 100.0
+    assert worst.text_to_video.r1 == 0.0
+    relevant = split.relevant_matrix.sum(1)
+    assert worst.ranks.tolist() == (20 - relevant + 1).tolist()
+    assert mean.ranks.tolist() == ((20 - relevant) / 2 + 1).tolist()
+    assert worst.chance == mean.chance
+    generator = np.random.default_rng(0)
+    drawn = [
+        sumr(ranks(torch.from_numpy(generator.random((100, 20))), torch.from_numpy(split.relevant_matrix)))
+        for _ in range(300)
+    ]
+    assert worst.chance == pytest.approx(np.mean(drawn), abs=1.0)
+
+
+def test_moment_groups_by_hand():
+    nan = float("nan")
+    moments = Moments(
+        start=np.array([0.0, 10.0, 0.0, 0.0, nan, 5.0, 0.0]),
+        end=np.array([2.0, 14.0, 5.0, 12.0, nan, 5.0, 4.0]),
+        duration=np.array([10.0, 20.0, 10.0, 10.0, nan, 10.0, 20.0]),
+    )  # ratios .2, .2, .5, over 1, unknown, 0 (no length), .2
+    counts = RankCounts(torch.tensor([0, 4, 0, 9, 0, 0, 0]), torch.tensor([0, 0, 0, 0, 0, 0, 1]))
+    short, long = moment_groups(counts, moments)
+    assert (short.low, short.high, short.metrics.queries) == (0.0, 0.2, 3)
+    assert short.metrics.r1 == pytest.approx(100 / 3)
+    assert short.metrics.tied == pytest.approx(1 / 3)
+    assert (long.low, long.high, long.metrics.queries, long.metrics.mnr) == (0.4, 1.0, 2, 5.5)
+    assert len(moment_groups(counts, moments, edges=(0.0, 1.0))) == 1
+    unknown = Moments(*(np.full(7, nan) for _ in range(3)))
+    assert moment_groups(counts, unknown) == ()
+    with pytest.raises(ValueError, match="ascending"):
+        moment_groups(counts, moments, edges=(0.0, 0.5, 0.5))
+
+
+def test_groups_of_the_corpus_hold_every_query(model, split):
+    report = evaluate(model, split, bootstrap=0)
+    assert sum(group.metrics.queries for group in report.groups) == 100
+    weighted = sum(group.metrics.sumr * group.metrics.queries for group in report.groups) / 100
+    assert weighted == pytest.approx(report.text_to_video.sumr)
+
+
+def test_no_interval_on_request_and_progress_is_told(model, split):
+    told = []
+    report = evaluate(model, split, bootstrap=0, video_batch=10, query_batch=50, progress=lambda *s: told.append(s))
+    assert report.intervals == {}
+    assert told[:4] == [("videos", 10, 20), ("videos", 20, 20), ("queries", 50, 100), ("queries", 100, 100)]
+    assert told[-1] == ("scores", told[-1][2], told[-1][2])
+
+
+def test_examples_name_what_is_true_and_what_was_found(model, split):
+    scores, _ = whole_matrix(model, split)
+    queries = [0, 57, 99]
+    for query, example in zip(queries, find_moments(model, split, queries, k=4), strict=True):
+        order = scores[query].argsort(descending=True)[:4].tolist()
+        assert [hit.video_id for hit in example.hits] == [split.video_ids[video] for video in order]
+        assert (example.query_id, example.caption) == (split.query_ids[query], split.captions[query])
+        assert example.video_id == example.query_id.split("#")[0]
+        assert (example.start, example.end) == (split.moments.start[query], split.moments.end[query])
+        assert example.correct == bool(split.relevant_matrix[query, order[0]])
+    assert len(find_moments(model, split, [1], k=99)[0].hits) == 20
+    assert find_moments(model, split, []) == ()
+    with pytest.raises(ValueError, match=r"numbers in \[0, 100\)"):
+        find_moments(model, split, [100])
+
+
+def test_report_survives_its_files(model, split, tmp_path):
+    report = evaluate(model, split, ties="mean", bootstrap=30)
+    report.to_json(tmp_path / "run" / "evaluation.json")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["evaluation.json", "evaluation_ranks.npz"]
+    read = EvaluationReport.from_json(tmp_path / "run" / "evaluation.json")
+    assert read == report
+    for name in ("ranks", "video_ranks", "query_to_video"):
+        assert getattr(read, name).tolist() == getattr(report, name).tolist()
+    shown = json.loads((tmp_path / "run" / "evaluation.json").read_text(encoding="utf-8"))
+    assert shown["text_to_video"]["sumr"] == report.text_to_video.sumr
+    assert shown["intervals"]["sumr"]["level"] == 0.95
+
+
+def test_unusual_ids_survive(model, split, tmp_path):
+    report = evaluate(model, split, bootstrap=0)
+    strange = ("日本語 #1#enc#0", "a\u2028b#enc#0", "x" * 300, *report.query_ids[3:])
+    replace(report, query_ids=strange).to_json(tmp_path / "e.json")
+    assert EvaluationReport.from_json(tmp_path / "e.json").query_ids == strange
+
+
+def damage_json(folder):
+    text = (folder / "evaluation.json").read_text(encoding="utf-8")
+    (folder / "evaluation.json").write_text(text[:100], encoding="utf-8")
+
+
+def damage_key(folder):
+    values = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    del values["text_to_video"]
+    (folder / "evaluation.json").write_text(json.dumps(values), encoding="utf-8")
+
+
+def other_format(folder):
+    values = json.loads((folder / "evaluation.json").read_text(encoding="utf-8")) | {"format": 99}
+    (folder / "evaluation.json").write_text(json.dumps(values), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "evaluation.json").unlink(), "no such file. Evaluate first"),
+        (lambda folder: (folder / "evaluation_ranks.npz").unlink(), "evaluation_ranks.npz: no such file"),
+        (lambda folder: (folder / "evaluation_ranks.npz").write_bytes(b"PK"), "does not belong to evaluation.json"),
+        (damage_json, "evaluation.json: not an evaluation"),
+        (damage_key, "not an evaluation .*text_to_video"),
+        (other_format, "format 99"),
+    ],
+)
+def test_damaged_files_are_named(model, split, tmp_path, damage, message):
+    evaluate(model, split, bootstrap=0).to_json(tmp_path / "evaluation.json")
+    damage(tmp_path)
+    with pytest.raises(DataError, match=message):
+        EvaluationReport.from_json(tmp_path / "evaluation.json")
+
+
+@pytest.mark.parametrize("blocked", ["evaluation_ranks.npz", "evaluation.json"])
+def test_a_failed_write_says_so_and_leaves_nothing_half_written(model, split, tmp_path, blocked):
+    (tmp_path / blocked).mkdir()  # a file cannot replace a folder
+    report = evaluate(model, split, bootstrap=0)
+    with pytest.raises(DataError, match=rf"{blocked}: cannot be written"):
+        report.to_json(tmp_path / "evaluation.json")
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_ranks_of_another_evaluation_are_noticed(model, split, tmp_path):
+    report = evaluate(model, split, bootstrap=0)
+    report.to_json(tmp_path / "evaluation.json")
+    replace(report, ranks=report.ranks + 1).to_json(tmp_path / "other.json")
+    (tmp_path / "other_ranks.npz").replace(tmp_path / "evaluation_ranks.npz")
+    with pytest.raises(DataError, match=r"does not belong to evaluation\.json"):
+        EvaluationReport.from_json(tmp_path / "evaluation.json")

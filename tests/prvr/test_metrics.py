@@ -1,0 +1,252 @@
+"""Ranks and recalls against a plain loop, ir-measures, and numbers from the released code."""
+
+import inspect
+from itertools import combinations
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from prvr.metrics import (
+    RECALLS,
+    RankCounts,
+    RetrievalMetrics,
+    chance_recall,
+    count_ranks,
+    mean_rank,
+    median_rank,
+    ranks,
+    recall_at_k,
+    sumr,
+    text_to_text_ranks,
+    tied_share,
+)
+from prvr.streaming import stream_counts
+
+GOLDEN = Path(__file__).parents[1] / "fixtures" / "prvr_metrics.npz"
+
+
+@st.composite
+def problems(draw, max_queries=12, max_videos=9):
+    """Scores on a coarse grid, so that ties are common, and at least one relevant video per query."""
+    q, v = draw(st.integers(1, max_queries)), draw(st.integers(1, max_videos))
+    levels = st.sampled_from([-1.0, -0.5, 0.0, 0.25, 0.5, 1.0])
+    scores = torch.from_numpy(draw(npst.arrays(np.float32, (q, v), elements=levels)))
+    relevant = torch.from_numpy(draw(npst.arrays(np.bool_, (q, v))))
+    own = torch.from_numpy(draw(npst.arrays(np.int64, q, elements=st.integers(0, v - 1))))
+    relevant[torch.arange(q), own] = True
+    return scores, relevant
+
+
+def loop_rank(scores, relevant, ties):
+    best = max(s for s, r in zip(scores, relevant, strict=True) if r)
+    above = sum(1 for s, r in zip(scores, relevant, strict=True) if not r and s > best)
+    level = sum(1 for s, r in zip(scores, relevant, strict=True) if not r and s == best)
+    return 1 + above + {"worst": level, "mean": level / 2, "best": 0}[ties]
+
+
+@given(problems(), st.sampled_from(["worst", "mean", "best"]))
+def test_ranks_agree_with_a_loop(problem, ties):
+    scores, relevant = problem
+    expected = [loop_rank(s, r, ties) for s, r in zip(scores.tolist(), relevant.tolist(), strict=True)]
+    assert ranks(scores, relevant, ties).tolist() == expected
+
+
+@given(problems())
+def test_tied_share_counts_queries_whose_rank_depends_on_ties(problem):
+    scores, relevant = problem
+    differ = ranks(scores, relevant, "worst") != ranks(scores, relevant, "best")
+    assert tied_share(scores, relevant) == pytest.approx(differ.float().mean().item())
+
+
+@given(problems(), st.integers(1, 5), st.integers(1, 5))
+def test_streamed_counts_equal_the_whole_matrix_in_both_directions(problem, query_chunk, video_chunk):
+    scores, relevant = problem
+    q, v = scores.shape
+    to_video, to_text = stream_counts(
+        lambda rows, columns: scores[rows, columns],
+        relevant.nonzero(),
+        [slice(i, min(i + query_chunk, q)) for i in range(0, q, query_chunk)],
+        [slice(i, min(i + video_chunk, v)) for i in range(0, v, video_chunk)],
+    )
+    whole = count_ranks(scores, relevant)
+    assert to_video.above.tolist() == whole.above.tolist()
+    assert to_video.tied.tolist() == whole.tied.tolist()
+    asked = relevant.any(0)  # a video without queries has no rank
+    whole = count_ranks(scores.T[asked], relevant.T[asked])
+    assert to_text.above.tolist() == whole.above.tolist()
+    assert to_text.tied.tolist() == whole.tied.tolist()
+
+
+def test_streaming_never_asks_for_more_than_a_block_and_scores_the_diagonal_twice():
+    scores, owner = torch.randn(40, 20), torch.arange(40) // 2
+    asked = []
+
+    def score(rows, columns):
+        asked.append((rows, columns))
+        return scores[rows, columns]
+
+    queries, videos = [slice(i, i + 8) for i in range(0, 40, 8)], [slice(i, i + 4) for i in range(0, 20, 4)]
+    steps = []
+    stream_counts(
+        score, torch.stack([torch.arange(40), owner], 1), queries, videos, progress=lambda *step: steps.append(step)
+    )
+    assert len(asked) == 5 + 25  # 5 blocks hold relevant pairs
+    assert all(rows in queries and columns in videos for rows, columns in asked)
+    assert steps == [(i, 30) for i in range(1, 31)]
+
+
+@given(problems(max_queries=6))
+def test_recalls_agree_with_ir_measures(problem):
+    scores, relevant = problem
+    # ir-measures breaks ties by id: nudge the scores apart, against the relevant videos, as ties="worst" counts them.
+    apart = scores.double() - 1e-3 * relevant - 1e-6 * torch.arange(scores.shape[1])
+    qrels = [ir_measures.Qrel(str(q), str(v), 1) for q, v in relevant.nonzero().tolist()]
+    run = [
+        ir_measures.ScoredDoc(str(q), str(v), float(apart[q, v]))
+        for q in range(apart.shape[0])
+        for v in range(apart.shape[1])
+    ]
+    for k in (1, 5, 10):
+        expected = ir_measures.calc_aggregate([ir_measures.Success @ k], qrels, run)[ir_measures.Success @ k]
+        assert recall_at_k(ranks(scores, relevant), k) == pytest.approx(100 * expected)
+
+
+@given(problems())
+def test_ranks_ignore_the_order_of_the_gallery_and_monotone_maps(problem):
+    scores, relevant = problem
+    order = torch.randperm(scores.shape[1])
+    expected = ranks(scores, relevant)
+    assert torch.equal(ranks(scores[:, order], relevant[:, order]), expected)
+    assert torch.equal(ranks(torch.exp(3 * scores) - 7, relevant), expected)
+
+
+def test_released_prvr_metric():
+    with np.load(GOLDEN) as golden:
+        scores, own = torch.from_numpy(golden["prvr/scores"]), torch.from_numpy(golden["prvr/gt_video"])
+        expected = golden["prvr/R1_R5_R10_R100_SumR"]
+    found = ranks(scores, own[:, None] == torch.arange(scores.shape[1]))
+    assert [*(recall_at_k(found, k) for k in RECALLS), sumr(found)] == pytest.approx(expected.tolist(), rel=1e-12)
+
+
+def test_released_diffusionret_metric():
+    with np.load(GOLDEN) as golden:
+        scores = torch.from_numpy(golden["diffusionret/sim"])
+        own = torch.eye(len(scores), dtype=torch.bool)
+        assert (ranks(scores, own) - 1).tolist() == golden["diffusionret/t2v/rank0"].tolist()
+        for direction, matrix in (("t2v", scores), ("v2t", scores.T)):
+            found = ranks(matrix, own)
+            for k in (1, 5, 10, 50):
+                assert recall_at_k(found, k) == pytest.approx(
+                    float(golden[f"diffusionret/{direction}/R{k}"]), rel=1e-12
+                )
+            assert median_rank(found) == golden[f"diffusionret/{direction}/MedianR"]
+            assert mean_rank(found) == pytest.approx(float(golden[f"diffusionret/{direction}/MeanR"]), rel=1e-12)
+
+
+def test_released_diffusionret_metric_with_several_captions():
+    with np.load(GOLDEN) as golden:
+        scores, count = golden["diffusionret/multi/sim"], golden["diffusionret/multi/count"]
+        rows = np.concatenate([scores[video, :n] for video, n in enumerate(count)])
+        own = np.repeat(np.arange(len(count)), count)
+        found = ranks(torch.from_numpy(rows), torch.from_numpy(own[:, None] == np.arange(len(count))))
+        for k in (1, 5, 10):
+            assert recall_at_k(found, k) == pytest.approx(float(golden[f"diffusionret/multi/t2v/R{k}"]), rel=1e-12)
+        assert mean_rank(found) == pytest.approx(float(golden["diffusionret/multi/t2v/MeanR"]), rel=1e-12)
+
+
+@given(problems(max_queries=8))
+def test_text_to_text_agrees_with_a_loop(problem):
+    text, _ = problem
+    owner = torch.arange(len(text)) % 3
+    text = text.double() + torch.randn(text.shape, dtype=torch.float64)
+    expected = []
+    for i in range(len(text)):
+        cosine = [torch.cosine_similarity(text[i], text[j], dim=0).item() for j in range(len(text))]
+        own = [cosine[j] for j in range(len(text)) if j != i and owner[j] == owner[i]]
+        if own:
+            others = [cosine[j] for j in range(len(text)) if owner[j] != owner[i]]
+            # In one dimension all cosines are +-1: level within rounding counts as a tie.
+            expected.append(1 + sum(c > max(own) - 1e-12 for c in others))
+    if text.shape[1] == 1:
+        text = text.sign()
+    assert text_to_text_ranks(text, owner, chunk=3).tolist() == expected
+
+
+def test_text_to_text_leaves_out_captions_without_siblings():
+    text = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
+    assert text_to_text_ranks(text, torch.tensor([0, 1, 0])).tolist() == [1, 1]
+    assert text_to_text_ranks(text, torch.tensor([0, 1, 2]), chunk=1).tolist() == []
+
+
+def test_text_to_text_rejects_what_is_not_finite():
+    with pytest.raises(ValueError, match="text embedding 1 is not finite"):
+        text_to_text_ranks(torch.tensor([[1.0], [torch.nan]]), torch.tensor([0, 0]))
+
+
+@given(st.integers(2, 7), st.integers(1, 7), st.integers(1, 9))
+def test_chance_recall_is_the_mean_over_all_orders(videos, relevant, k):
+    relevant = min(relevant, videos)
+    # Where the relevant videos land: every set of places is equally likely.
+    best = [1 + min(places) for places in combinations(range(videos), relevant)]
+    expected = 100 * sum(rank <= k for rank in best) / len(best)
+    assert chance_recall(videos, torch.tensor([relevant]), k) == pytest.approx(expected, abs=1e-9)
+
+
+def test_chance_recall_with_many_relevant_videos_is_certain():
+    assert chance_recall(3, torch.tensor([3, 1]), 100) == 100.0
+
+
+@pytest.mark.parametrize("where", [(0, 0), (1, 2)])
+def test_nan_scores_are_rejected(where):
+    scores = torch.zeros(2, 3)
+    scores[where] = torch.nan
+    relevant = torch.tensor([[True, False, False], [False, True, False]])
+    with pytest.raises(ValueError, match=rf"NaN for 1 of 2 queries \(first: number {where[0]}\) and 1 of 3 videos"):
+        ranks(scores, relevant)
+    with pytest.raises(ValueError, match=rf"first: 'q{where[0]}'.*first: 'v{where[1]}'"):
+        stream_counts(
+            lambda rows, columns: scores[rows, columns],
+            relevant.nonzero(),
+            [slice(0, 2)],
+            [slice(0, 2), slice(2, 3)],
+            query_ids=["q0", "q1"],
+            video_ids=["v0", "v1", "v2"],
+        )
+
+
+def test_infinite_scores_are_ranks_like_others():
+    scores = torch.tensor([[torch.inf, 0.0, -torch.inf], [-torch.inf, 0.0, -torch.inf]])
+    relevant = torch.tensor([[False, True, False], [True, False, False]])
+    assert ranks(scores, relevant).tolist() == [2, 3]
+
+
+def test_a_query_without_relevant_video_is_rejected():
+    relevant = torch.tensor([[True, False], [False, False]])
+    with pytest.raises(ValueError, match="1 of 2 queries have no relevant video, the first is number 1"):
+        ranks(torch.zeros(2, 2), relevant)
+    with pytest.raises(ValueError, match="no relevant video, the first is number 1"):
+        stream_counts(lambda q, v: torch.zeros(2, 2)[q, v], relevant.nonzero(), [slice(0, 2)], [slice(0, 2)])
+
+
+def test_unknown_ties_and_empty_ranks_are_rejected():
+    counts = count_ranks(torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool))
+    with pytest.raises(ValueError, match="expected 'worst', 'mean' or 'best'"):
+        inspect.unwrap(RankCounts.ranks)(counts, "random")  # past the type check of the tests
+    empty = torch.zeros(0, dtype=torch.int64)
+    with pytest.raises(ValueError, match="at least one query"):
+        recall_at_k(empty, 1)
+    with pytest.raises(ValueError, match="at least one query"):
+        RetrievalMetrics.from_ranks(empty)
+
+
+def test_metrics_of_ranks_and_misses():
+    found = RetrievalMetrics.from_ranks(torch.tensor([1, 4, 9, 80, 300]), tied=0.25)
+    assert found == RetrievalMetrics(20.0, 40.0, 60.0, 80.0, 200.0, 9.0, 78.8, 5, 0.25)
+    missed = RetrievalMetrics.from_ranks(torch.tensor([1, 4, 9, 80, 300]), misses=5)
+    assert (missed.r1, missed.sumr, missed.queries, missed.mdr) == (10.0, 100.0, 10, 9.0)

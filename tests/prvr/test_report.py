@@ -1,0 +1,107 @@
+"""Tables: what a reader must be able to find in them."""
+
+import io
+import re
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from prvr.metrics import RetrievalMetrics
+from prvr.moments import ExampleQuery, Hit
+from prvr.report import examples_table, groups_table, metrics_table
+from prvr.results import EvaluationReport, GroupMetrics
+from prvr.statistics import Interval
+
+
+def shown(renderable, width=80):
+    console = Console(width=width, file=io.StringIO())
+    console.print(renderable)
+    return console.file.getvalue()
+
+
+def rows(renderable, width=80):
+    """Cells of each line: they stand at least two blanks apart."""
+    return [re.split(r"\s{2,}", line.strip()) for line in shown(renderable, width).splitlines()]
+
+
+@pytest.fixture
+def report():
+    found = torch.tensor([1, 4, 9, 80, 300])
+    return EvaluationReport(
+        split="tvr test",
+        ties="worst",
+        seed=0,
+        chance=5.32,
+        text_to_video=RetrievalMetrics.from_ranks(found, tied=0.2),
+        video_to_text=RetrievalMetrics.from_ranks(found[:2]),
+        text_to_text=RetrievalMetrics.from_ranks(found[:2], misses=2),
+        intervals={"sumr": Interval(171.23, 230.0)},
+        groups=(GroupMetrics(0.0, 0.2, RetrievalMetrics.from_ranks(found[:3])),),
+        query_ids=tuple("abcde"),
+        video_ids=("v", "w"),
+        query_to_video=np.array([0, 0, 0, 1, 1]),
+        ranks=found.numpy(),
+        video_ranks=np.array([1, 4]),
+    )
+
+
+def test_metrics_table(report):
+    table = metrics_table(report)
+    by_name = {row[0]: row[1:] for row in rows(table)}
+    assert by_name["text to video"] == ["20.0", "40.0", "60.0", "80.0", "200.0", "171.2 .. 230.0", "9", "78.8"]
+    assert by_name["video to text"] == ["50.0", "100.0", "100.0", "100.0", "350.0", "2.5", "2.5"]
+    assert by_name["text to text"][:5] == ["25.0", "50.0", "50.0", "50.0", "175.0"]
+    text = shown(table)
+    for part in (
+        "tvr test: 5 queries, 2 videos",
+        "chance: SumR 5.3",
+        "ties count against us; tied: 20.0% of queries, 0.0% of videos",
+        "95% interval",
+    ):
+        assert part in text
+
+
+def test_metrics_table_without_interval_and_without_siblings(report):
+    bare = EvaluationReport(**{**vars(report), "intervals": {}, "text_to_text": None})
+    by_name = {row[0]: row[1:] for row in rows(metrics_table(bare, title="mine"))}
+    assert by_name["text to video"][5] == "-"
+    assert "text to text" not in by_name
+    assert "mine" in shown(metrics_table(bare, title="mine"))
+
+
+def test_groups_table(report):
+    table = groups_table(report)
+    assert ["(0, 0.2]", "3", "33.3", "66.7", "100.0", "100.0", "300.0", "4", "4.7"] in rows(table)
+    assert "3 of 5 queries have a known moment" in shown(table)
+    assert groups_table(EvaluationReport(**{**vars(report), "groups": ()})) is None
+
+
+def test_examples_table_shows_text_as_it_is():
+    example = ExampleQuery(
+        query_id="v#0",
+        caption="a [bold]man[/bold] [/]",
+        hits=(Hit("w[1]", 0.81234, 3.0, 9.5), Hit("v", 0.7, None, None)),
+        video_id="v",
+        start=10.0,
+        end=12.25,
+        relevant=frozenset({"v"}),
+    )
+    assert not example.correct
+    lines = rows(examples_table([example]))
+    assert ["a [bold]man[/bold] [/]", "1", "w[1]", "3.0 - 9.5 s", "0.812", "no"] in lines
+    assert ["2", "v", "-", "0.700", "yes"] in lines
+    assert ["true", "v", "10.0 - 12.2 s"] in lines
+
+
+def test_tables_fit_a_narrow_terminal(report):
+    huge = RetrievalMetrics(100.0, 100.0, 100.0, 100.0, 400.0, 123.5, 1234.6, 1_000_000, 1.0)
+    wide = EvaluationReport(**{**vars(report), "text_to_video": huge, "groups": (GroupMetrics(0.2, 0.4, huge),)})
+    assert ["text to video", *["100.0"] * 4, "400.0", "171.2 .. 230.0", "123.5", "1234.6"] in rows(metrics_table(wide))
+    assert ["(0.2, 0.4]", "1,000,000", *["100.0"] * 4, "400.0", "123.5", "1234.6"] in rows(groups_table(wide))
+    hit = Hit("castle_s01e02_seg02_clip_05", 0.5, 1000.0, 1010.5)
+    example = ExampleQuery("q", "a woman walks " * 5, (hit,), hit.video_id, 0.0, 9.0, frozenset())
+    text = shown(examples_table([example]))
+    assert "1000.0 - 1010.5 s" in text
+    assert "castle_s01e02" in text
