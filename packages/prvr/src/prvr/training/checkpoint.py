@@ -1,0 +1,159 @@
+"""Checkpoints that appear whole or not at all: `best/` to use, `last/state.pt` to go on from."""
+
+import logging
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from prvr.training.errors import TrainingError
+
+__all__ = ["load_best", "load_state", "load_weights", "recover", "save_best", "save_state", "write_file"]
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+_TEMPORARY = ".tmp"
+_REPLACED = ".replaced"
+
+
+def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file whole or not at all; the one that stood there stays until the new one is complete.
+
+    Raises:
+        TrainingError: it cannot be written, for example because the disk is full.
+    """
+    temporary = path.with_name(path.name + _TEMPORARY)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, RuntimeError) as error:  # torch.save reports a failed write as RuntimeError
+        raise _unwritable(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: Exception) -> TrainingError:
+    return TrainingError(
+        f"{path}: cannot be written ({error}). What stood there before is intact. "
+        "Free space or mend the permissions, then go on with --resume."
+    )
+
+
+def save_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Writes everything a run needs to go on: plain values and tensors only, read back by `load_state`."""
+    write_file(path, lambda file: torch.save({"format": FORMAT, **state}, file))
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Reads what `save_state` wrote, on the CPU and without running any code of the file.
+
+    Raises:
+        TrainingError: the file is missing, damaged, or of another format.
+    """
+    if not path.is_file():
+        raise TrainingError(f"{path}: no such file, there is nothing to resume from. Start without --resume.")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        raise TrainingError(
+            f"{path}: not a readable training state ({error}). Use best/ of the same folder, or start a new run."
+        ) from error
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        found = state.get("format") if isinstance(state, dict) else type(state).__name__
+        raise TrainingError(
+            f"{path}: training state of format {found!r}, this version reads {FORMAT}. Start a new run."
+        )
+    return state
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path | str) -> None:
+    """Loads a state dict that must fit exactly.
+
+    Raises:
+        TrainingError: tensors are missing, unknown, or of another shape: a checkpoint of another model.
+    """
+    wanted = module.state_dict()
+    problems = [f"{name} is missing" for name in wanted if name not in weights]
+    problems += [f"{name} is unknown here" for name in weights if name not in wanted]
+    problems += [
+        f"{name} has shape {tuple(weights[name].shape)}, expected {tuple(tensor.shape)}"
+        for name, tensor in wanted.items()
+        if name in weights and weights[name].shape != tensor.shape
+    ]
+    if problems:
+        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise TrainingError(
+            f"{source}: a checkpoint of another model: {'; '.join(problems[:3])}{more}. "
+            "Use the configuration it was trained with (config.yaml in its run folder)."
+        )
+    module.load_state_dict(dict(weights))
+
+
+def save_best(folder: Path, retriever: Any, objective: nn.Module, card: str) -> None:
+    """Replaces `folder` by a new one: the retriever as `save_pretrained` writes it, `objective.safetensors`, the card.
+
+    A crash leaves the old folder or the new one; `recover` puts back what was caught between the two renames.
+
+    Raises:
+        TrainingError: it cannot be written; the old folder is intact.
+    """
+    temporary = folder.with_name(folder.name + _TEMPORARY)
+    replaced = folder.with_name(folder.name + _REPLACED)
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        (temporary / "README.md").write_text(card, encoding="utf-8", newline="\n")
+        retriever.save_pretrained(temporary)  # keeps a README.md that is there
+        tensors = {name: t.detach().cpu().contiguous() for name, t in objective.state_dict().items()}
+        save_file(tensors, temporary / "objective.safetensors")
+        for file in temporary.glob("*.safetensors"):
+            shutil.copymode(temporary / "README.md", file)  # safetensors makes them private to the user
+        shutil.rmtree(replaced, ignore_errors=True)
+        if folder.exists():
+            folder.rename(replaced)
+        temporary.rename(folder)
+    except Exception as error:
+        recover(folder.parent)
+        if isinstance(error, OSError) or "SafetensorError" in type(error).__name__:
+            raise _unwritable(folder, error) from error
+        raise
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def load_best(folder: Path, retriever: nn.Module) -> None:
+    """Loads the weights of `best/` into a retriever of the same configuration.
+
+    Raises:
+        TrainingError: they are missing or those of another model.
+    """
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise TrainingError(f"{path}: no such file: the run has no best checkpoint. Train at least one epoch.")
+    load_weights(retriever, load_file(path), path)
+
+
+def recover(run: Path) -> None:
+    """Clears away what a killed process left half-written in a run folder, and puts back a replaced `best/`."""
+    for replaced in run.glob(f"*{_REPLACED}"):
+        target = replaced.with_name(replaced.name.removesuffix(_REPLACED))
+        if target.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+        else:
+            logger.warning("%s: putting back the checkpoint that a killed process was replacing", target)
+            replaced.rename(target)
+    for left in [*run.glob(f"*{_TEMPORARY}"), *run.glob(f"*/*{_TEMPORARY}")]:
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)

@@ -1,0 +1,257 @@
+"""The released optimiser, parameter groups that know stacked tensors, and the learning rate's schedule."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+
+from prvr.config import Config, OptimConfig
+
+__all__ = ["BertAdam", "build_optimizer", "parameter_groups", "warmup_linear"]
+
+_NOT_DECAYED = ("bias", "LayerNorm.bias", "LayerNorm.weight")
+"""Substrings of the authors' parameter names that their optimiser does not decay."""
+
+
+def warmup_linear(progress: float, warmup: float) -> float:
+    """Share of the learning rate at `progress` of the run: rises to 1 at `warmup`, then falls linearly to 0 at 1.
+
+    Args:
+        progress: steps taken divided by all steps, >= 0.
+        warmup: share of the run that warms up, in [0, 1).
+
+    Example:
+        >>> [warmup_linear(x, 0.25) for x in (0.0, 0.125, 0.25, 1.0, 2.0)]
+        [0.0, 0.5, 1.0, 0.0, 0.0]
+    """
+    if progress < warmup:
+        return progress / warmup
+    return max((1.0 - progress) / (1.0 - warmup), 0.0)
+
+
+class BertAdam(torch.optim.Optimizer):
+    r"""Adam as the first BERT code had it: every tensor clipped on its own, no bias correction, decay in the update.
+
+    For each tensor $p$ with gradient $g$, at its step $t$ counted from 0:
+
+    $$g \leftarrow g \min(1, G / (\lVert g \rVert + 10^{-6})), \quad
+      m \leftarrow \beta_1 m + (1 - \beta_1) g, \quad v \leftarrow \beta_2 v + (1 - \beta_2) g^2,$$
+    $$p \leftarrow p - \eta \, s(t / T) \left( m / (\sqrt{v} + \epsilon) + \lambda p \right)$$
+
+    with the schedule $s$ of `warmup_linear`: step 0 of a run with warm-up changes nothing, nor does any step from $T$
+    on. A tensor without a gradient is left alone, decay included. The PRVR systems (MS-SL, GMMFormer, HLFormer,
+    DreamPRVR) were all trained with it.
+
+    Args:
+        params: tensors, or groups. A group may carry `stacked`: how many leading axes number separate tensors
+            (default 0), each of which is clipped on its own.
+        lr: peak learning rate.
+        betas: decay rates of the two moments.
+        eps: added to the root of the second moment.
+        weight_decay: $\lambda$, multiplied with the learning rate.
+        max_grad_norm: $G$; 0 or less switches clipping off.
+        warmup: share of `total_steps` that warms up, in [0, 1).
+        total_steps: $T$; None keeps the learning rate constant.
+
+    Raises:
+        ValueError: a value out of range, or a tensor with fewer axes than its group's `stacked`.
+
+    Example:
+        >>> import torch
+        >>> weight = torch.nn.Parameter(torch.ones(2))
+        >>> optimizer = BertAdam([weight], lr=0.1, total_steps=10, warmup=0.1, weight_decay=0.0)
+        >>> for _ in range(3):
+        ...     optimizer.zero_grad()
+        ...     weight.square().sum().backward()
+        ...     optimizer.step()
+        >>> bool((weight < 1).all())
+        True
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        max_grad_norm: float = 1.0,
+        warmup: float = 0.01,
+        total_steps: int | None = None,
+    ) -> None:
+        if lr <= 0 or not math.isfinite(lr):
+            raise ValueError(f"lr={lr}: must be positive and finite")
+        if not (0 <= betas[0] < 1 and 0 <= betas[1] < 1):
+            raise ValueError(f"betas={betas}: both must lie in [0, 1)")
+        if eps < 0 or weight_decay < 0:
+            raise ValueError(f"eps={eps}, weight_decay={weight_decay}: neither may be negative")
+        if not 0 <= warmup < 1:
+            raise ValueError(f"warmup={warmup}: must lie in [0, 1), a share of all steps")
+        if total_steps is not None and total_steps < 1:
+            raise ValueError(f"total_steps={total_steps}: must be at least 1, or None for a constant learning rate")
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": tuple(betas),
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "max_grad_norm": max_grad_norm,
+                "warmup": warmup,
+                "total_steps": total_steps,
+                "stacked": 0,
+            },
+        )
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.ndim < group["stacked"]:
+                    raise ValueError(
+                        f"a tensor of shape {tuple(p.shape)} is in a group with stacked={group['stacked']}: "
+                        "it has fewer axes than that"
+                    )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One update of every tensor that has a gradient; returns what `closure` returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            # Each tensor counts its own steps (as the authors' does); they differ only where a gradient was missing.
+            by_step: dict[int, list[Tensor]] = {}
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state["step"] = 0
+                    state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                    state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                by_step.setdefault(state["step"], []).append(p)
+                state["step"] += 1
+            for step, tensors in by_step.items():
+                self._update(group, tensors, step)
+        return loss
+
+    def _update(self, group: dict[str, Any], params: list[Tensor], step: int) -> None:
+        beta1, beta2 = group["betas"]
+        grads = _clipped([p.grad for p in params if p.grad is not None], group["max_grad_norm"], group["stacked"])
+        first = [self.state[p]["exp_avg"] for p in params]
+        second = [self.state[p]["exp_avg_sq"] for p in params]
+        torch._foreach_mul_(first, beta1)
+        torch._foreach_add_(first, grads, alpha=1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
+        denominator = torch._foreach_sqrt(second)
+        torch._foreach_add_(denominator, group["eps"])
+        update = torch._foreach_div(first, denominator)
+        if group["weight_decay"] > 0:
+            torch._foreach_add_(update, params, alpha=group["weight_decay"])
+        torch._foreach_add_(params, update, alpha=-_scheduled(group, step))
+
+    def scheduled_lr(self) -> float:
+        """The learning rate that the next step of the most advanced tensor will use."""
+        steps = [state["step"] for state in self.state.values() if state]
+        return _scheduled(self.param_groups[0], max(steps, default=0))
+
+
+def _scheduled(group: dict[str, Any], step: int) -> float:
+    total = group["total_steps"]
+    return group["lr"] if total is None else group["lr"] * warmup_linear(step / total, group["warmup"])
+
+
+def _clipped(
+    grads: list[Tensor], max_norm: float, stacked: int
+) -> "list[Float[Tensor, '...']] | tuple[Float[Tensor, '...'], ...]":
+    """Gradients scaled to at most `max_norm`, each slice along the `stacked` leading axes by its own norm."""
+    if max_norm <= 0:
+        return grads
+    if stacked == 0:
+        scales = list(torch._foreach_norm(grads))
+    else:
+        scales = []
+        for g in grads:
+            axes = tuple(range(stacked, g.ndim))  # none left: every number is a tensor of its own
+            scales.append(torch.linalg.vector_norm(g, dim=axes, keepdim=True) if axes else g.abs())
+    torch._foreach_add_(scales, 1e-6)
+    torch._foreach_reciprocal_(scales)
+    torch._foreach_mul_(scales, max_norm)
+    torch._foreach_clamp_max_(scales, 1.0)
+    return torch._foreach_mul(grads, scales)
+
+
+def parameter_groups(retriever: nn.Module, objective: nn.Module, optim: OptimConfig) -> list[dict[str, Any]]:
+    """All trainable parameters in groups of equal weight decay and equal stacking.
+
+    A module that stores several tensors in one parameter says so by an attribute `stacked_dims`: how many leading axes
+    number them. `decay="matrices"` decays every tensor of two or more axes (stacking not counted); `"released"` decays
+    what the authors' optimiser decays, by their names, and falls back to matrices for parameters they do not have.
+
+    Returns:
+        Groups with the keys `params`, `weight_decay`, `stacked`; each parameter is in exactly one.
+    """
+    released = _released_decay([retriever, objective]) if optim.decay == "released" else {}
+    groups: dict[tuple[bool, int], list[nn.Parameter]] = {}
+    seen: set[int] = set()
+    for root in (retriever, objective):
+        for module in root.modules():
+            stacked = int(getattr(module, "stacked_dims", 0))
+            for p in module.parameters(recurse=False):
+                if not p.requires_grad or id(p) in seen:
+                    continue
+                seen.add(id(p))
+                decays = released.get(id(p), p.ndim - stacked >= 2)
+                groups.setdefault((decays, min(stacked, p.ndim)), []).append(p)
+    return [
+        {"params": params, "weight_decay": optim.weight_decay if decays else 0.0, "stacked": stacked}
+        for (decays, stacked), params in sorted(groups.items(), key=lambda item: item[0], reverse=True)
+    ]
+
+
+def _released_decay(roots: list[nn.Module]) -> dict[int, bool]:
+    """For each parameter (by id) that the authors have: does their optimiser decay it?"""
+    from prvr import released  # only configurations that reproduce released code come here
+
+    decays: dict[int, bool] = {}
+    for root in roots:
+        ours = dict(root.named_parameters())
+        for entry in released.names(root):
+            if entry.ours not in ours:
+                continue  # a buffer or a constant
+            decay = not any(part in entry.authors for part in _NOT_DECAYED)
+            if decays.setdefault(id(ours[entry.ours]), decay) != decay:
+                raise ValueError(
+                    f"parameter {entry.ours} stacks tensors that the released optimiser decays and tensors that it "
+                    f"does not (at {entry.authors}): set optim.decay='matrices'"
+                )
+    return decays
+
+
+def build_optimizer(
+    config: Config, retriever: nn.Module, objective: nn.Module, total_steps: int
+) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
+    """The configured optimiser; for AdamW also its schedule, to be stepped after each optimiser step.
+
+    BertAdam keeps its own schedule and clips each tensor; AdamW expects the caller to clip the global norm.
+    """
+    optim = config.optim
+    groups = parameter_groups(retriever, objective, optim)
+    if optim.name == "bert_adam":
+        bert_adam = BertAdam(
+            groups,
+            optim.lr,
+            weight_decay=optim.weight_decay,
+            max_grad_norm=optim.max_grad_norm,
+            warmup=optim.warmup,
+            total_steps=total_steps,
+        )
+        return bert_adam, None
+    adamw = torch.optim.AdamW(groups, lr=optim.lr, weight_decay=optim.weight_decay)
+    # Shifted by one: neither the first nor the last step is wasted on a learning rate of 0.
+    return adamw, LambdaLR(adamw, lambda step: warmup_linear((step + 1) / (total_steps + 1), optim.warmup))

@@ -1,0 +1,128 @@
+"""The folder of a run: what is in it, and who may write there.
+
+config.yaml        the resolved configuration
+metrics.jsonl      one line per epoch: loss terms, learning rate, selection metrics, seconds
+curves.png         loss and SumR
+best/              the retriever of the best epoch (`from_pretrained` reads it), objective.safetensors, README.md
+last/state.pt      everything `--resume` needs
+evaluation.json    the best epoch on the reported split; evaluation_ranks.npz: the rank of each query
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prvr.config import Config, config_to_dict, dump_config
+from prvr.results import EvaluationReport
+from prvr.training.checkpoint import load_state, recover, save_state, write_file
+from prvr.training.curves import plot_curves
+from prvr.training.errors import TrainingError
+
+__all__ = ["RunFolder", "config_differences"]
+
+logger = logging.getLogger(__name__)
+
+_MAY_CHANGE = frozenset({"data.root", "data.cache_dir", "train.workers"})
+"""Keys that say where things are or how fast they go: a run may move to another machine."""
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Keys of two nested configurations that differ, each as "key: old -> new".
+
+    Example:
+        >>> config_differences({"optim": {"lr": 0.1}}, {"optim": {"lr": 0.2}})
+        ['optim.lr: 0.1 -> 0.2']
+    """
+    before, after = _flat(old), _flat(new)
+    return [
+        f"{key}: {before.get(key, 'absent')!r} -> {after.get(key, 'absent')!r}"
+        for key in dict.fromkeys([*before, *after])
+        if key not in _MAY_CHANGE and before.get(key, "absent") != after.get(key, "absent")
+    ]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths of a run folder, and how its files are written: each whole or not at all."""
+
+    path: Path
+
+    @property
+    def best(self) -> Path:
+        return self.path / "best"
+
+    @property
+    def state(self) -> Path:
+        return self.path / "last" / "state.pt"
+
+    @property
+    def evaluation(self) -> Path:
+        return self.path / "evaluation.json"
+
+    def open(self, config: Config, resume: bool) -> dict[str, Any] | None:
+        """The state to go on from; None for a new run, or where the old one was stopped in its first epoch.
+
+        Raises:
+            TrainingError: a new run in a folder that holds something, or a resumed one that was configured otherwise.
+        """
+        if not resume:
+            found = sorted(p.name for p in self.path.iterdir()) if self.path.is_dir() else []
+            if set(found) - {"config.yaml"} or self.path.is_file():  # config.yaml alone: failed before its first epoch
+                raise TrainingError(
+                    f"{self.path}: already holds {', '.join(found[:4]) or 'a file'}. Resume that run (--resume), or "
+                    "choose another folder."
+                )
+            return None
+        if not self.path.is_dir():
+            raise TrainingError(f"{self.path}: no such run folder, there is nothing to resume. Start without --resume.")
+        recover(self.path)
+        state = load_state(self.state) if self.state.exists() else None
+        if state is not None:
+            differences = config_differences(state["config"], config_to_dict(config))
+            if differences:
+                raise TrainingError(
+                    f"{self.path}: cannot resume with another configuration; {'; '.join(differences)}. "
+                    "Resume with its own config.yaml, or start a new run in another folder."
+                )
+        elif (self.path / "metrics.jsonl").exists() or self.best.exists():
+            load_state(self.state)  # raises: there was training, but its state is gone
+        else:
+            logger.info("%s: stopped before its first epoch ended, starting over", self.path)
+        return state
+
+    def write_config(self, config: Config) -> None:
+        """Writes `config.yaml`, and with it the folder."""
+        self._write_text("config.yaml", dump_config(config))
+
+    def save_epoch(self, state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], title: str) -> None:
+        """Writes metrics and curves, and last the state: what is older than the state is written anew on resume."""
+        lines = "".join(json.dumps(line, allow_nan=False) + "\n" for line in history)
+        self._write_text("metrics.jsonl", lines)
+        try:
+            plot_curves(history, self.path / "curves.png", title)
+        except ImportError as error:
+            if len(history) == 1:
+                logger.warning("%s", error)
+        save_state(self.state, state)
+
+    def save_report(self, report: EvaluationReport) -> None:
+        """Writes `evaluation.json` and its ranks."""
+        try:
+            report.to_json(self.evaluation)
+        except OSError as error:
+            raise TrainingError(
+                f"{self.evaluation}: cannot be written ({error}). Free space, then --resume."
+            ) from error
+
+    def _write_text(self, name: str, text: str) -> None:
+        write_file(self.path / name, lambda file: file.write(text.encode()))

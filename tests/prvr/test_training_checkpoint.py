@@ -1,0 +1,165 @@
+"""Checkpoints: whole or not at all, even on a full disk."""
+
+import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from prvr.config import ModelConfig
+from prvr.models import Retriever
+from prvr.training import TrainingError
+from prvr.training.checkpoint import load_best, load_state, load_weights, recover, save_best, save_state
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Files of this process may not grow beyond `size` bytes: what a full disk or a quota does."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def tiny_retriever(hidden: int = 16) -> Retriever:
+    return Retriever(ModelConfig(video_dim=24, query_dim=20, hidden=hidden, heads=2, num_clips=4, max_frames=8))
+
+
+def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    state = {"epoch": 3, "score": 1.5, "history": [{"loss": {"total": 2.0}}], "weights": {"w": torch.randn(3)}}
+    save_state(tmp_path / "last" / "state.pt", state)
+    loaded = load_state(tmp_path / "last" / "state.pt")
+    assert loaded["history"] == state["history"]
+    assert (loaded["epoch"], loaded["score"]) == (3, 1.5)
+    assert torch.equal(loaded["weights"]["w"], state["weights"]["w"])
+
+
+def test_a_full_disk_leaves_the_previous_state(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    save_state(path, {"weights": torch.zeros(10)})
+    before = snapshot(tmp_path)
+    with file_size_limit(20_000), pytest.raises(TrainingError, match=r"state\.pt: cannot be written.*intact.*--resume"):
+        save_state(path, {"weights": torch.ones(100_000)})
+    assert snapshot(tmp_path) == before
+    assert torch.equal(load_state(path)["weights"], torch.zeros(10))
+
+
+def test_a_full_disk_leaves_the_previous_best(tmp_path: Path) -> None:
+    retriever, objective = tiny_retriever(), nn.Linear(2, 2)
+    save_best(tmp_path / "best", retriever, objective, "# first\n")
+    before = snapshot(tmp_path)
+    with torch.no_grad():
+        next(retriever.parameters()).add_(1)
+    with file_size_limit(20_000), pytest.raises(TrainingError, match="best: cannot be written"):
+        save_best(tmp_path / "best", retriever, objective, "# second\n")
+    assert snapshot(tmp_path) == before
+    save_best(tmp_path / "best", retriever, objective, "# second\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["best"]
+    assert (tmp_path / "best" / "README.md").read_text() == "# second\n"
+    assert snapshot(tmp_path) != before
+
+
+def test_damaged_and_foreign_states_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    save_state(path, {"weights": torch.zeros(1000)})
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(TrainingError, match="not a readable training state"):
+        load_state(path)
+    path.write_bytes(b"")
+    with pytest.raises(TrainingError, match="not a readable training state"):
+        load_state(path)
+    torch.save({"format": 99}, path)
+    with pytest.raises(TrainingError, match="format 99"):
+        load_state(path)
+    torch.save([1, 2], path)
+    with pytest.raises(TrainingError, match="format 'list'"):
+        load_state(path)
+    with pytest.raises(TrainingError, match="no such file"):
+        load_state(tmp_path / "other.pt")
+
+
+class Evil:
+    """Would create a file if it were unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple:
+        return Path.touch, (self.target,)
+
+
+@pytest.mark.parametrize("writer", ["torch", "pickle"])
+def test_a_state_cannot_run_code(tmp_path: Path, writer: str) -> None:
+    path, trace = tmp_path / "state.pt", tmp_path / "trace"
+    if writer == "torch":
+        torch.save({"format": 1, "epoch": Evil(trace)}, path)
+    else:
+        path.write_bytes(pickle.dumps({"format": 1, "epoch": Evil(trace)}, protocol=2))
+    with pytest.raises(TrainingError, match="not a readable training state"):
+        load_state(path)
+    assert not trace.exists()
+
+
+def test_weights_of_another_model_are_named(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    wrong = {
+        "0.weight": torch.zeros(2, 2),
+        "0.bias": torch.zeros(3),
+        "1.weight": torch.zeros(1, 3),
+        "2.x": torch.ones(1),
+    }
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(TrainingError) as caught:
+        load_weights(model, wrong, tmp_path)
+    for part in ("1.bias is missing", "2.x is unknown", "0.weight has shape (2, 2), expected (3, 2)", str(tmp_path)):
+        assert part in str(caught.value)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())  # nothing half-loaded
+
+
+def test_best_of_another_model_is_refused(tmp_path: Path) -> None:
+    save_best(tmp_path / "best", tiny_retriever(16), nn.Linear(2, 2), "")
+    with pytest.raises(TrainingError, match=r"model\.safetensors: a checkpoint of another model.*has shape"):
+        load_best(tmp_path / "best", tiny_retriever(32))
+    with pytest.raises(TrainingError, match="no best checkpoint"):
+        load_best(tmp_path / "none", tiny_retriever())
+    assert load_file(tmp_path / "best" / "objective.safetensors").keys() == {"weight", "bias"}
+
+
+def test_best_survives_a_kill_between_its_two_renames(tmp_path: Path) -> None:
+    retriever = tiny_retriever()
+    save_best(tmp_path / "best", retriever, nn.Linear(2, 2), "# card\n")
+    before = snapshot(tmp_path)
+    (tmp_path / "best").rename(tmp_path / "best.replaced")
+    (tmp_path / "best.tmp").mkdir()
+    (tmp_path / "last").mkdir()
+    (tmp_path / "last" / "state.pt.tmp").write_bytes(b"half")
+    recover(tmp_path)
+    assert snapshot(tmp_path) == before
+    (tmp_path / "best.replaced").mkdir()  # killed after the second rename: the new one stays
+    recover(tmp_path)
+    assert snapshot(tmp_path) == before
+    assert not (tmp_path / "best.replaced").exists()
+
+
+def test_an_objective_without_parameters_is_saved_too(tmp_path: Path) -> None:
+    save_best(tmp_path / "best", tiny_retriever(), nn.Identity(), "")
+    assert load_file(tmp_path / "best" / "objective.safetensors") == {}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
+def test_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
+    save_best(tmp_path / "best", tiny_retriever(), nn.Linear(2, 2), "")
+    assert len({p.stat().st_mode for p in (tmp_path / "best").iterdir()}) == 1

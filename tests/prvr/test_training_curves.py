@@ -1,0 +1,92 @@
+"""The picture of a run."""
+
+import io
+import logging
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from prvr.config import config_from_dict
+from prvr.training.curves import plot_curves
+from prvr.training.progress import terminal_bar
+from prvr.training.run import RunFolder
+
+HISTORY = [
+    {"epoch": 0, "loss": {"total": 2.0, "triplet": 1.5}, "sumr": 50.0},
+    {"epoch": 1, "loss": {"total": 1.0, "triplet": 0.5}, "sumr": 80.0},
+    {"epoch": 2, "loss": {"total": 0.9, "triplet": 0.4}, "sumr": 75.0},
+]
+
+
+def red(path: Path) -> np.ndarray:
+    """Pixels of the mark on the best epoch."""
+    pixels = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    return np.argwhere((abs(pixels - (214, 39, 40)) < 12).all(-1))
+
+
+def test_curves_show_the_loss_and_mark_the_best_epoch(tmp_path: Path) -> None:
+    plot_curves(HISTORY, tmp_path / "curves.png", "a run")
+    with Image.open(tmp_path / "curves.png") as image:
+        assert image.format == "PNG"
+        assert image.size[0] > image.size[1] > 100
+        width = image.size[0]
+    marks = red(tmp_path / "curves.png")
+    inside = marks[marks[:, 1] < 0.87 * width]  # the legend's own mark stands at the right edge
+    plot_curves([{**line, "sumr": 100 - line["sumr"]} for line in HISTORY], tmp_path / "other.png")
+    others = red(tmp_path / "other.png")
+    assert len(marks)
+    assert len(inside)
+    assert sorted(map(tuple, marks)) != sorted(map(tuple, others))  # the mark moves with the best epoch
+
+
+@pytest.mark.parametrize("history", [[], HISTORY[:1], [{"epoch": 0, "loss": {"total": -1.0}, "sumr": 0.0}]])
+def test_short_and_negative_histories_are_drawn(tmp_path: Path, history: list) -> None:
+    plot_curves(history, tmp_path / "curves.png")
+    assert Image.open(tmp_path / "curves.png").format == "PNG"
+    assert [p.name for p in tmp_path.iterdir()] == ["curves.png"]
+
+
+def test_without_matplotlib_the_run_goes_on_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        plot_curves(HISTORY, tmp_path / "curves.png")
+    run = RunFolder(tmp_path)
+    config = config_from_dict({"name": "x", "model": {"video_dim": 4, "query_dim": 4}})
+    run.write_config(config)
+    with caplog.at_level(logging.WARNING):
+        for epochs in (1, 2):
+            run.save_epoch({"weights": torch.zeros(1)}, HISTORY[:epochs], "x")
+    assert sum("matplotlib" in record.getMessage() for record in caplog.records) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.yaml", "last", "metrics.jsonl"]
+
+
+class Screen(io.StringIO):
+    """A standard error that is, or is not, a terminal."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_bar_shows_loss_terms_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    screen = Screen(terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
+    with terminal_bar("epoch 1/2", 3) as report:
+        for value in (3.0, 2.0, 1.5):
+            report({"total": value})
+            time.sleep(0.11)  # tqdm draws at most every tenth of a second
+    assert ("epoch 1/2" in screen.getvalue()) == terminal
+    assert ("total=" in screen.getvalue()) == terminal

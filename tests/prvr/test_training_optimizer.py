@@ -1,0 +1,243 @@
+"""BertAdam against the authors' numbers and a plain loop; the groups; the schedule."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from prvr.config import OptimConfig, config_from_dict, load_config
+from prvr.models import Retriever
+from prvr.objective import Objective
+from prvr.released import names
+from prvr.training import BertAdam, build_optimizer, parameter_groups
+from prvr.training.optimizer import warmup_linear
+
+GOLDEN = Path(__file__).parents[1] / "fixtures" / "prvr_bertadam.npz"
+
+
+@pytest.mark.parametrize(("dtype", "tag", "tolerance"), [(torch.float64, "64", 1e-12), (torch.float32, "32", 1e-6)])
+def test_bert_adam_gives_the_released_numbers(dtype: torch.dtype, tag: str, tolerance: float) -> None:
+    golden = np.load(GOLDEN)
+    names = ("W_decay", "b_nodecay", "s_decay")
+    params = {name: nn.Parameter(torch.tensor(golden[f"{name}/init"]).to(dtype)) for name in names}
+    groups = [
+        {"params": [params["W_decay"], params["s_decay"]]},
+        {"params": [params["b_nodecay"]], "weight_decay": 0.0},
+    ]
+    optimizer = BertAdam(groups, lr=0.05, warmup=0.25, total_steps=10, weight_decay=0.01)
+    for step in range(14):
+        for name, p in params.items():
+            p.grad = torch.tensor(golden[f"{name}/grads"][step]).to(dtype)
+        optimizer.step()
+        for name, p in params.items():
+            wanted = torch.tensor(golden[f"{name}/after{tag}"][step]).to(dtype)
+            torch.testing.assert_close(p.detach(), wanted, rtol=tolerance, atol=tolerance)
+
+
+def reference_step(p: np.ndarray, g: np.ndarray, m: np.ndarray, v: np.ndarray, lr: float, decay: float) -> np.ndarray:
+    """One tensor, one step, from the equations; m and v are updated in place."""
+    g = g * min(1.0, 1.0 / (np.sqrt((g**2).sum()) + 1e-6))
+    m[...] = 0.9 * m + 0.1 * g
+    v[...] = 0.999 * v + 0.001 * g**2
+    return p - lr * (m / (np.sqrt(v) + 1e-6) + decay * p)
+
+
+@given(
+    shape=st.sampled_from([(3,), (3, 4), (3, 4, 2), (2, 3, 4)]),
+    stacked=st.integers(0, 2),
+    scale=st.floats(0.01, 100),
+    seed=st.integers(0, 1000),
+)
+def test_stacked_slices_are_clipped_as_separate_tensors(shape, stacked, scale, seed) -> None:
+    stacked = min(stacked, len(shape))
+    generator = torch.Generator().manual_seed(seed)
+    together = nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64))
+    slices = together.detach().clone().flatten(0, stacked - 1) if stacked else together.detach().clone()[None]
+    expected = [part.numpy().copy() for part in slices]
+    moments = [(np.zeros_like(part), np.zeros_like(part)) for part in expected]
+    optimizer = BertAdam([{"params": [together], "stacked": stacked}], lr=0.1, total_steps=None)
+    for _ in range(3):
+        together.grad = torch.randn(shape, generator=generator, dtype=torch.float64) * scale
+        grads = together.grad.flatten(0, stacked - 1) if stacked else together.grad[None]
+        expected = [
+            reference_step(p, g.numpy(), m, v, 0.1, 0.01) for p, g, (m, v) in zip(expected, grads, moments, strict=True)
+        ]
+        before = together.grad.clone()
+        optimizer.step()
+        assert torch.equal(before, together.grad)  # the gradient itself is not clipped in place
+    np.testing.assert_allclose(together.detach().numpy().ravel(), np.stack(expected).ravel(), rtol=1e-12, atol=1e-12)
+
+
+def test_a_tensor_without_gradient_is_left_alone_and_keeps_its_own_count() -> None:
+    always, seldom = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    alone = nn.Parameter(torch.ones(3))
+    both = BertAdam([always, seldom], lr=0.1, warmup=0.5, total_steps=10)
+    single = BertAdam([alone], lr=0.1, warmup=0.5, total_steps=10)
+    gradient = torch.tensor([1.0, -2.0, 0.5])
+    for step in range(6):
+        always.grad = gradient.clone()
+        seldom.grad = gradient.clone() if step % 2 else None
+        before = seldom.detach().clone()
+        both.step()
+        if step % 2:
+            alone.grad = gradient.clone()
+            single.step()
+        else:
+            assert torch.equal(before, seldom)
+    assert torch.equal(alone, seldom)
+    assert both.state[seldom]["step"] == 3
+    assert both.scheduled_lr() == pytest.approx(0.1 * warmup_linear(0.6, 0.5))
+
+
+def test_state_dict_round_trip_continues_bitwise(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(1)
+    gradients = torch.randn(6, 4, 3, generator=generator)
+
+    def fresh() -> tuple[nn.Parameter, BertAdam]:
+        p = nn.Parameter(torch.ones(4, 3))
+        return p, BertAdam([{"params": [p], "stacked": 1}], lr=0.01, total_steps=8)
+
+    straight, optimizer = fresh()
+    for g in gradients:
+        straight.grad = g.clone()
+        optimizer.step()
+
+    first, optimizer = fresh()
+    for g in gradients[:3]:
+        first.grad = g.clone()
+        optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "state.pt")
+    second, optimizer = fresh()
+    second.data.copy_(first.data)
+    optimizer.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for g in gradients[3:]:
+        second.grad = g.clone()
+        optimizer.step()
+    assert torch.equal(straight, second)
+
+
+@given(total=st.integers(1, 50), warmup=st.floats(0, 0.9))
+def test_the_schedule_is_a_triangle(total: int, warmup: float) -> None:
+    values = [warmup_linear(step / total, warmup) for step in range(total + 3)]
+    assert all(0 <= v <= 1 for v in values)
+    peak = int(np.argmax(values))
+    assert values[: peak + 1] == sorted(values[: peak + 1])
+    assert values[peak:] == sorted(values[peak:], reverse=True)
+    assert values[total:] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"lr": 0.0}, {"lr": float("nan")}, {"warmup": 1.0}, {"total_steps": 0}, {"betas": (1.0, 0.9)}, {"eps": -1.0}],
+)
+def test_values_out_of_range_are_named(bad: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        BertAdam([nn.Parameter(torch.ones(1))], **{"lr": 0.1, **bad})
+
+
+def test_a_group_cannot_stack_more_axes_than_its_tensors_have() -> None:
+    with pytest.raises(ValueError, match="stacked=2"):
+        BertAdam([{"params": [nn.Parameter(torch.ones(3))], "stacked": 2}], lr=0.1)
+
+
+class Stacked(nn.Module):
+    """Three linear maps in one tensor, as the models keep their blocks."""
+
+    stacked_dims = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 2, 2))
+        self.bias = nn.Parameter(torch.zeros(3, 2))
+        self.scale = nn.Parameter(torch.ones(3))
+
+
+def test_groups_hold_every_parameter_once_with_its_decay_and_stacking() -> None:
+    retriever = nn.ModuleDict({"blocks": Stacked(), "norm": nn.LayerNorm(4), "table": nn.Embedding(5, 4)})
+    retriever["tied"] = retriever["norm"]
+    retriever["frozen"] = nn.Linear(2, 2).requires_grad_(False)
+    objective = nn.Module()
+    objective.curvature = nn.Parameter(torch.zeros(()))
+    groups = parameter_groups(retriever, objective, OptimConfig(weight_decay=0.01))
+    names = {id(p): n for root in (retriever, objective) for n, p in root.named_parameters()}
+    found = {(g["weight_decay"], g["stacked"]): sorted(names[id(p)] for p in g["params"]) for g in groups}
+    assert found == {
+        (0.01, 1): ["blocks.weight"],
+        (0.01, 0): ["table.weight"],
+        (0.0, 1): ["blocks.bias", "blocks.scale"],
+        (0.0, 0): ["curvature", "norm.bias", "norm.weight"],
+    }
+
+
+def tiny_config(**optim: object):
+    return config_from_dict({"name": "tiny", "model": {"video_dim": 4, "query_dim": 4}, "optim": optim})
+
+
+def test_adamw_warms_up_and_decays_without_a_wasted_step() -> None:
+    model = nn.Linear(2, 2)
+    config = tiny_config(lr=0.1, warmup=0.5)
+    optimizer, scheduler = build_optimizer(config, model, nn.Module(), total_steps=9)
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert scheduler is not None
+    rates = []
+    for _ in range(9):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    np.testing.assert_allclose(rates, 0.1 * np.array([0.2, 0.4, 0.6, 0.8, 1.0, 0.8, 0.6, 0.4, 0.2]), atol=1e-12)
+
+
+def test_bert_adam_is_built_with_the_configured_values() -> None:
+    config = tiny_config(name="bert_adam", lr=0.1, warmup=0.2, weight_decay=0.3, max_grad_norm=0.5)
+    optimizer, scheduler = build_optimizer(config, nn.Linear(2, 2), nn.Module(), total_steps=9)
+    assert scheduler is None
+    assert isinstance(optimizer, BertAdam)
+    assert sorted(g["weight_decay"] for g in optimizer.param_groups) == [0.0, 0.3]
+    assert {(g["lr"], g["warmup"], g["max_grad_norm"], g["total_steps"]) for g in optimizer.param_groups} == {
+        (0.1, 0.2, 0.5, 9)
+    }
+
+
+SMALL = {
+    "model.video_dim": 10,
+    "model.query_dim": 12,
+    "model.hidden": 16,
+    "model.heads": 2,
+    "model.lorentz_dim": 15,
+    "model.num_clips": 4,
+    "model.max_frames": 8,
+    "model.max_words": 6,
+}
+
+
+@pytest.mark.parametrize("preset", ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr"])
+def test_released_presets_clip_and_decay_as_the_authors_names_say(preset: str) -> None:
+    config = load_config(preset, SMALL)
+    roots = (Retriever(config.model), Objective(config.loss, config.model))
+    groups = parameter_groups(*roots, config.optim)
+    place = {id(p): (g["weight_decay"] > 0, g["stacked"]) for g in groups for p in g["params"]}
+    checked = set()
+    for root in roots:
+        parameters = dict(root.named_parameters())
+        for entry in names(root):
+            if entry.ours in parameters:
+                decays = not any(part in entry.authors for part in ("bias", "LayerNorm.bias", "LayerNorm.weight"))
+                # A tensor of the authors is one slice of ours: what is clipped on its own must be just that slice.
+                assert place[id(parameters[entry.ours])] == (decays, len(entry.index)), entry
+                checked.add(id(parameters[entry.ours]))
+    assert checked == set(place)
+
+
+def test_released_decay_covers_parts_that_the_authors_never_had() -> None:
+    config = load_config("hlformer-tvr", {**SMALL, "model.fusion": "concat_linear"})
+    roots = (Retriever(config.model), Objective(config.loss, config.model))
+    groups = parameter_groups(*roots, config.optim)
+    place = {id(p): g["weight_decay"] > 0 for g in groups for p in g["params"]}
+    parameters = dict(roots[0].named_parameters())
+    fusion = {name: place[id(p)] for name, p in parameters.items() if "fusion" in name}
+    assert fusion
+    assert all(decays == (parameters[name].ndim >= 2) for name, decays in fusion.items())
