@@ -8,7 +8,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["best_moment", "clip_scores", "max_scores"]
+__all__ = ["at_least_float32", "best_moment", "clip_scores", "max_scores"]
+
+
+def at_least_float32(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """Half-precision input as float32; float32 and float64 as they are."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def max_scores(
@@ -31,9 +36,12 @@ def max_scores(
         >>> [s.tolist() for s in max_scores(text, tokens)]
         [[[1.0]], [[2.0]]]
     """
-    dot = torch.einsum("qd,vld->qvl", text, tokens)
-    inverse_text = text.norm(dim=-1).clamp_min(1e-12).reciprocal()
-    inverse_tokens = tokens.norm(dim=-1).clamp_min(1e-12).reciprocal()
+    # Never below float32, autocast or not: InfoNCE takes the exponential of these dot products.
+    with torch.autocast(text.device.type, enabled=False):
+        text, tokens = at_least_float32(text), at_least_float32(tokens)
+        dot = torch.einsum("qd,vld->qvl", text, tokens)
+        inverse_text = text.norm(dim=-1).clamp_min(1e-12).reciprocal()
+        inverse_tokens = tokens.norm(dim=-1).clamp_min(1e-12).reciprocal()
     cosine = dot * inverse_tokens * inverse_text[:, None, None]
     if mask is not None:
         cosine = cosine.masked_fill(~mask, -torch.inf)

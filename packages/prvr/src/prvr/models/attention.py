@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from prvr.models.layers import StackedLayerNorm, StackedLinear
 
-__all__ = ["AttentionBlocks", "EuclideanMixer", "Mixer", "TransformerBlocks", "key_mask", "pad_window"]
+__all__ = ["AttentionBlocks", "EuclideanMixer", "Mixer", "TransformerBlocks", "key_mask", "pad_window", "windowed"]
 
 
 class Mixer(Protocol):
@@ -43,16 +43,27 @@ def key_mask(mask: Bool[Tensor, "v l"] | None, registers: int) -> Bool[Tensor, "
     return (F.pad(mask, (0, registers), value=True) if registers else mask)[:, None, None]
 
 
+def windowed(
+    logits: Float[Tensor, "k v h l s"],
+    window: Float[Tensor, "k l l"] | None,
+    mask: Bool[Tensor, "v 1 1 s"] | None,
+    registers: int,
+) -> Float[Tensor, "k v h l s"]:
+    """Logits times the window, -inf at masked keys, in one pass: no tensor of the model is larger than the logits."""
+    bias = None
+    if mask is not None:
+        bias = torch.zeros_like(mask, dtype=logits.dtype).masked_fill(~mask, -torch.inf)
+    if window is None:
+        return logits if bias is None else logits + bias
+    gain = pad_window(window, registers, 1.0)
+    return logits * gain if bias is None else torch.addcmul(bias, logits, gain)
+
+
 def _multiplied(
     q: Tensor, k: Tensor, v: Tensor, window: Tensor | None, mask: Tensor | None, registers: int, dropout: float
 ) -> Tensor:
     """softmax(q k^T / sqrt(e) * G) v: the window scales the logits (GMMFormer eq. 4, HLFormer eq. 10)."""
-    logits = q @ k.mT * (q.shape[-1] ** -0.5)
-    if window is not None:
-        logits = logits * pad_window(window, registers, 1.0)
-    if mask is not None:
-        logits = logits.masked_fill(~mask, -torch.inf)
-    weights = logits.softmax(-1)
+    weights = windowed((q * q.shape[-1] ** -0.5) @ k.mT, window, mask, registers).softmax(-1)
     return (F.dropout(weights, dropout) if dropout else weights) @ v
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lorentz.functional import centroid, expmap0, join_heads, logmap0, lorentz_attention, pairwise_inner, project
-from prvr.models.attention import key_mask, pad_window
+from prvr.models.attention import key_mask, pad_window, windowed
 from prvr.models.layers import StackedLayerNorm, StackedLinear
 
 __all__ = ["LorentzMixer", "StackedProjection"]
@@ -85,9 +85,7 @@ class LorentzMixer(nn.Module):
             bias = None if window is None else pad_window(window, extra, 0.0)
             mixed = lorentz_attention(q, k, v, scale=temperature, bias=bias, mask=keep, dropout_p=dropout)
         else:
-            logits = (2 + 2 * pairwise_inner(q, k)) / temperature * pad_window(window, extra, 1.0)
-            if keep is not None:
-                logits = logits.masked_fill(~keep, -torch.inf)
+            logits = windowed((2 + 2 * pairwise_inner(q, k)) / temperature, window, keep, extra)
             mixed = centroid(v, F.dropout(logits.softmax(-1), dropout, training=dropout > 0))
         joined = join_heads(mixed)
         return self.leave(logmap0(joined)) / scale

@@ -6,10 +6,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.models.attention import key_mask, pad_window
+from prvr.models.attention import key_mask, windowed
 from prvr.models.layers import StackedLinear
 from prvr.models.lorentz_mixer import StackedProjection
 from prvr.released.numerics import guarded_acosh, guarded_sqrt
+from prvr.scoring import at_least_float32
 
 __all__ = ["ReleasedLorentzMixer"]
 
@@ -77,14 +78,13 @@ class ReleasedLorentzMixer(nn.Module):
         key, value, query = self._heads(self._points(tokens.expand(num, *tokens.shape), scale)).unbind(1)
         query = query[..., :length, :]
         flipped = torch.cat([-query[..., :1], query[..., 1:]], -1)
-        logits = (2 + 2 * flipped @ key.mT) / self.temperature[:, :, None, None, None] + self.bias[
-            :, None, None, None, None
-        ]
-        if window is not None:
-            logits = logits * pad_window(window, extra, 1.0)
-        keep = key_mask(mask, extra)
-        if keep is not None:
-            logits = logits.masked_fill(~keep, -1e18)
+        # (2 + 2 <q, k>) / scale + bias, with scale and constant folded into the matrix product.
+        gain = 2 / self.temperature[:, :, None, None, None]
+        constant = (gain + self.bias[:, None, None, None, None]).expand(*query.shape[:3], 1, 1)
+        logits = torch.baddbmm(constant.flatten(0, 2), (flipped * gain).flatten(0, 2), key.flatten(0, 2).mT).unflatten(
+            0, query.shape[:3]
+        )
+        logits = windowed(logits, window, key_mask(mask, extra), extra)
         mean = logits.softmax(-1) @ value
         mean = mean / _lorentz(mean, mean).neg().abs().clamp_min(1e-8).sqrt()
         return mean.transpose(2, 3).flatten(-2)
@@ -96,10 +96,13 @@ class ReleasedLorentzMixer(nn.Module):
         mask: Bool[Tensor, "v l"] | None,
         registers: Float[Tensor, "v n d"] | None,
     ) -> Float[Tensor, "k v l d"]:
-        joined = self.context(x, window, mask, registers)
-        time = joined[..., :1]
-        tangent = guarded_acosh(time) / (time * time - 1).sqrt() * joined[..., 1:]
-        return self.leave(tangent / self.log_scale.exp()[:, None, None, None])
+        # These formulas lose everything in bf16: autocast stays outside.
+        with torch.autocast(x.device.type, enabled=False):
+            registers = None if registers is None else at_least_float32(registers)
+            joined = self.context(at_least_float32(x), window, mask, registers)
+            time = joined[..., :1]
+            tangent = guarded_acosh(time) / (time * time - 1).sqrt() * joined[..., 1:]
+            return self.leave(tangent / self.log_scale.exp()[:, None, None, None])
 
 
 class _StackedScalars(nn.Module):

@@ -1,0 +1,99 @@
+"""Train several retrievers with one small budget on a corpus in the public layout, and draw their learning curves.
+
+    python benchmarks/corpus.py --data-root ROOT --collection tvr --presets hlformer dreamprvr hybrid --seeds 0 1 2
+
+The budget: hidden 128, 4 heads, 8 blocks, Lorentz width 127, batch 32, lr 3e-4, dropout 0.2, hard negatives from epoch
+2. The best epoch on the split "val" is scored once on "test". Far from convergence: for comparing, not for ranking.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from prvr import load_config
+from prvr.data import open_corpus, pack
+from prvr.training import terminal_bar, train
+
+BUDGET = {
+    "model.hidden": 128,
+    "model.heads": 4,
+    "model.lorentz_dim": 127,
+    "model.input_dropout": 0.2,
+    "model.dropout": 0.2,
+    "data.feature": None,
+    "optim.lr": 3e-4,
+    "train.batch_size": 32,
+    "train.hard_negatives_from": 2,
+    "train.patience": 1000,
+    "train.protocol": "val",
+}
+
+
+def run(preset: str, seed: int, args: argparse.Namespace) -> dict:
+    corpus = open_corpus(args.data_root, args.collection)
+    with pack(corpus, "val", cache_dir=Path(args.output) / "packed") as probe:
+        clips, _ = probe.video(0)
+        words = probe.query(0)
+    overrides = BUDGET | {
+        "model.video_dim": clips.shape[-1],
+        "model.query_dim": words.shape[-1],
+        "data.collection": args.collection,
+        "data.root": str(args.data_root),
+        "data.cache_dir": str(args.output),
+        "train.epochs": args.epochs,
+        "train.seed": seed,
+    }
+    overrides |= dict(item.split("=", 1) for item in args.set)
+    folder = Path(args.output) / f"{preset}-{args.collection}-{seed}"
+    if (folder / "evaluation.json").is_file() and args.keep:
+        config = None
+    else:
+        config = load_config(f"{preset}-{args.like}", overrides)
+        train(config, output=folder, device=args.device, progress=terminal_bar)
+    history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    report = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    return {"preset": preset, "seed": seed, "history": history, "report": report}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-root", required=True)
+    parser.add_argument("--collection", default="tvr")
+    parser.add_argument("--presets", nargs="+", default=["hlformer", "dreamprvr", "hybrid"])
+    parser.add_argument("--like", default="tvr", help="suffix of the presets whose loss weights are taken")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--output", default="runs/corpus")
+    parser.add_argument("--device", default=None)
+    parser.add_argument("--set", nargs="*", default=[], help="further overrides, key=value")
+    parser.add_argument("--keep", action="store_true", help="do not train a finished run again")
+    args = parser.parse_args()
+    results = [run(preset, seed, args) for preset in args.presets for seed in args.seeds]
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    print(f"{'':12} {'R@1':>12} {'R@5':>12} {'R@10':>12} {'R@100':>12} {'SumR':>14}")
+    for k, preset in enumerate(args.presets):
+        mine = [r for r in results if r["preset"] == preset]
+        cells = []
+        for name in ("r1", "r5", "r10", "r100", "sumr"):
+            values = [r["report"]["text_to_video"][name] for r in mine]
+            spread = f" ±{statistics.stdev(values):.1f}" if len(values) > 1 else ""
+            cells.append(f"{statistics.mean(values):.1f}{spread}")
+        print(f"{preset:12} {cells[0]:>12} {cells[1]:>12} {cells[2]:>12} {cells[3]:>12} {cells[4]:>14}")
+        for r in mine:
+            curve = [line["selection"]["sumr"] for line in r["history"]]
+            axes.plot(range(1, len(curve) + 1), curve, color=f"C{k}", label=preset if r is mine[0] else None)
+    axes.set(xlabel="epoch", ylabel="SumR on val", title=args.collection)
+    axes.legend()
+    picture = Path(args.output) / f"curves-{args.collection}.png"
+    figure.savefig(picture, dpi=120)
+    print(f"learning curves: {picture}")
+
+
+if __name__ == "__main__":
+    main()
