@@ -1,0 +1,53 @@
+"""Lorentz (hyperboloid) geometry for PyTorch, accurate to rounding in float32.
+
+`lorentz.functional` holds the functions and `lorentz.nn` the modules. The geoopt manifold, the wrapped normal and the
+other models of hyperbolic space are in `lorentz.manifold`, `lorentz.distributions` and `lorentz.models`, which are not
+imported here (geoopt takes longer to import than everything else together).
+"""
+
+from . import functional, nn
+from .functional import (
+    centroid,
+    dist,
+    entailment_violation,
+    expmap,
+    expmap0,
+    exterior_angle,
+    half_aperture,
+    inner,
+    join_heads,
+    logmap,
+    logmap0,
+    lorentz_attention,
+    lorentz_inner,
+    pairwise_dist,
+    pairwise_inner,
+    parallel_transport,
+    project,
+    project_tangent,
+    split_heads,
+)
+
+__all__ = [
+    "centroid",
+    "dist",
+    "entailment_violation",
+    "expmap",
+    "expmap0",
+    "exterior_angle",
+    "functional",
+    "half_aperture",
+    "inner",
+    "join_heads",
+    "logmap",
+    "logmap0",
+    "lorentz_attention",
+    "lorentz_inner",
+    "nn",
+    "pairwise_dist",
+    "pairwise_inner",
+    "parallel_transport",
+    "project",
+    "project_tangent",
+    "split_heads",
+]

@@ -1,0 +1,165 @@
+"""Attention between points: squared Lorentz distance as score, Lorentz centroid as sum."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from . import _hyperboloid as hyp
+from ._centroid import normalised
+from ._precision import Precision, Scalar, evaluate
+from .maps import project
+
+
+def _logit_bias(bias: Tensor | None, mask: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """The attn_mask that shows each row its visible keys, and which rows have any.
+
+    A row without keys is shown all of them and set to the origin afterwards: no softmax over an empty set.
+    """
+    if mask is not None:
+        mask = mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
+    if bias is None:
+        if mask is None:
+            return None, None
+        alive = mask.any(-1, keepdim=True)
+        return mask | ~alive, alive
+    bias = bias.to(dtype).reshape((1,) * (2 - bias.ndim) + bias.shape)
+    visible = bias > -torch.inf if mask is None else mask & (bias > -torch.inf)
+    alive = visible.any(-1, keepdim=True)
+    return torch.where(visible, bias, torch.where(alive, -torch.inf, 0.0).to(dtype)), alive
+
+
+def _weighted_sum(q: Tensor, k: Tensor, v: Tensor, shown: Tensor | None, dropout_p: float) -> Tensor:
+    """softmax(q k^T + shown) v. More than one batch axis is merged: the fused kernels take four axes, no more."""
+    if max(q.ndim, k.ndim, v.ndim) <= 4:
+        return scaled_dot_product_attention(q, k, v, attn_mask=shown, dropout_p=dropout_p, scale=1.0)
+    lead = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
+
+    def merged(t: Tensor) -> Tensor:
+        t = t.reshape((1,) * (len(lead) + 3 - t.ndim) + t.shape)
+        return t.expand(*lead, *t.shape[-3:]).flatten(0, -4)
+
+    mask = None if shown is None else merged(shown)
+    total = scaled_dot_product_attention(
+        merged(q), merged(k), merged(v), attn_mask=mask, dropout_p=dropout_p, scale=1.0
+    )
+    return total.unflatten(0, lead)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    c: Scalar,
+    scale: Scalar,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    dropout_p: float,
+) -> Tensor:
+    """`lorentz_attention` from space parts to space parts, in their dtype."""
+    temperature = 2.0 / (scale.to(q.dtype) if isinstance(scale, Tensor) else scale)
+    queries = hyp.point(q, -hyp.time(q, c)) * temperature
+    keys, values = hyp.point(k, hyp.time(k, c)), hyp.point(v, hyp.time(v, c))
+    shown, alive = _logit_bias(bias, mask, q.dtype)
+    total = _weighted_sum(queries, keys, values, shown, dropout_p)
+    space = normalised(total, values[..., :1].amax(-2, keepdim=True), c)
+    return space if alive is None else torch.where(alive, space, 0.0)
+
+
+def lorentz_attention(
+    q: Float[Tensor, "*#b l n"],
+    k: Float[Tensor, "*#b s n"],
+    v: Float[Tensor, "*#b s m"],
+    c: Scalar = 1.0,
+    *,
+    scale: Scalar,
+    bias: Float[Tensor, "..."] | None = None,
+    mask: Bool[Tensor, "..."] | None = None,
+    dropout_p: float = 0.0,
+    precision: Precision = "native",
+) -> Float[Tensor, "*#b l m"]:
+    """Lorentz attention (HLFormer eq. 15): centroid of v under softmax(-d^2/scale + bias), d^2 = -2/c - 2<q, k>_L.
+
+    <q, k>_L is a plain dot product once the sign of q0 is flipped, so this is one `scaled_dot_product_attention`.
+    Rows whose keys are all masked give the origin, with zero gradient.
+
+    Args:
+        q: query points, leading axes (batch, heads, stacked blocks) free and broadcastable.
+        k: key points.
+        v: value points; may have another dimension than the keys.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `q` with last two axes of length 1.
+        scale: temperature > 0; a number or a tensor that broadcasts against the logits with a last axis of length 1.
+        bias: added to the logits (the logarithm of a window, say), broadcastable to (*b, l, s); -inf hides a key.
+        mask: True where a key may be attended to, broadcastable to (*b, l, s).
+        dropout_p: dropout on the attention weights (the centroid does not depend on their total).
+        precision: dtype to compute in; the native form is sound up to about radius 6 in float32.
+
+    Returns:
+        Points, one per query.
+
+    Raises:
+        ValueError: `c` or `scale` is a number <= 0.
+
+    Example:
+        >>> x = project(torch.tensor([[0.0], [2.0]]))
+        >>> lorentz_attention(x, x, x, scale=1.0, mask=torch.eye(2, dtype=torch.bool))[:, 1]
+        tensor([0., 2.])
+    """
+
+    if not isinstance(scale, Tensor) and not scale > 0.0:
+        raise ValueError(f"scale: got {scale}, expected a number > 0 (the logits are -d^2/scale)")
+
+    def kernel(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
+        space = attend(q, k, v, c, scale, bias, mask, dropout_p)
+        return hyp.point(space, hyp.time(space, c))
+
+    return evaluate(kernel, precision, c, q[..., 1:], k[..., 1:], v[..., 1:])
+
+
+def split_heads(
+    x: Float[Tensor, "*b l d"], heads: int, c: Scalar = 1.0, *, precision: Precision = "native"
+) -> Float[Tensor, "*b h l n"]:
+    """Cut space parts into `heads` pieces and make each a point of its own; the inverse of `join_heads`.
+
+    Args:
+        x: space parts (without time), d divisible by `heads`.
+        heads: number of pieces h.
+        c: curvature -c < 0 of every piece.
+        precision: dtype to compute in.
+
+    Returns:
+        Points of d/h + 1 ambient coordinates, heads before positions.
+
+    Raises:
+        ValueError: d is not divisible by `heads`, or `c` is a number <= 0.
+
+    Example:
+        >>> split_heads(torch.zeros(5, 6), 2).shape
+        torch.Size([2, 5, 4])
+    """
+    if x.shape[-1] % heads:
+        raise ValueError(f"heads: got {heads}, expected a divisor of the space dimension {x.shape[-1]}")
+    return project(x.unflatten(-1, (heads, -1)).transpose(-3, -2), c, precision=precision)
+
+
+def join_heads(
+    x: Float[Tensor, "*b h l n"], c: Scalar = 1.0, *, precision: Precision = "native"
+) -> Float[Tensor, "*b l k"]:
+    """Join heads on the manifold: space parts side by side, time recomputed.
+
+    Args:
+        x: points of every head; only their space parts are read.
+        c: curvature -c < 0; a number or a tensor that broadcasts against the joined (*b, l, 1).
+        precision: dtype to compute in.
+
+    Returns:
+        Points of h * (n - 1) + 1 ambient coordinates.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> join_heads(split_heads(torch.ones(5, 6), 2)).shape
+        torch.Size([5, 7])
+    """
+    return project(x[..., 1:].transpose(-3, -2).flatten(-2), c, precision=precision)

@@ -1,0 +1,160 @@
+"""Inner products and distances, row by row and pairwise."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from . import _hyperboloid as hyp
+from ._precision import Precision, Scalar, evaluate, no_autocast
+from ._series import safe_sqrt
+
+
+def _inner(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
+    return (-(1.0 + 0.5 * hyp.separation(hyp.pair(x, y, c), c)) / c).squeeze(-1)
+
+
+def _length(q: Tensor, c: Scalar) -> Tensor:
+    """Distance from Q = 4 sinh^2(sqrt(c) dist / 2); zero subgradient at Q = 0."""
+    return 2.0 * torch.asinh(0.5 * safe_sqrt(q)) / hyp.root(c)
+
+
+def _dist(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
+    return _length(hyp.separation(hyp.pair(x, y, c), c), c).squeeze(-1)
+
+
+def _pairwise_inner(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
+    return x @ y.mT - hyp.time(x, c) * hyp.time(y, c).mT
+
+
+def _pairwise_dist(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
+    # Rounding can push the Gram form below its true bound of 0; safe_sqrt reads that as distance 0.
+    return _length(-2.0 - 2.0 * c * _pairwise_inner(x, y, c), c)
+
+
+def _pairwise_dist_exact(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
+    c = c.unsqueeze(-1) if isinstance(c, Tensor) and c.ndim else c
+    return _length(hyp.separation(hyp.pair(x.unsqueeze(-2), y.unsqueeze(-3), c), c), c).squeeze(-1)
+
+
+def lorentz_inner(u: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b"]:
+    """Lorentz inner product of ambient vectors: -u0 v0 + u.v; time parts are read as they are.
+
+    For two points on the hyperboloid prefer `inner`, which does not cancel.
+
+    Example:
+        >>> lorentz_inner(torch.tensor([2.0, 1.0]), torch.tensor([3.0, 1.0]))
+        tensor(-5.)
+    """
+    with no_autocast(u.device.type):
+        wide = torch.promote_types(torch.promote_types(u.dtype, v.dtype), torch.float32)
+        u, v = u.to(wide), v.to(wide)
+        return (u[..., 1:] * v[..., 1:]).sum(-1) - u[..., 0] * v[..., 0]
+
+
+def inner(
+    x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+) -> Float[Tensor, "*#b"]:
+    """Lorentz inner product of points: <x, y>_L = -1/c - Q/(2c) with Q = c<x-y, x-y>_L formed without cancellation.
+
+    Args:
+        x: ambient point; only its space part is read.
+        y: ambient point; only its space part is read.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+
+    Returns:
+        Values <= -1/c.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> x = torch.tensor([5.0, 3.0, 0.0])
+        >>> inner(x, x, c=1 / 16)
+        tensor(-16.)
+    """
+    return evaluate(_inner, precision, c, x[..., 1:], y[..., 1:])
+
+
+def dist(
+    x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+) -> Float[Tensor, "*#b"]:
+    """Geodesic distance: 2/sqrt(c) asinh(sqrt(Q)/2) with Q = c<x-y, x-y>_L = 4 sinh^2(sqrt(c) dist/2).
+
+    Equal to acosh(-c<x, y>_L)/sqrt(c), which loses every digit for close points; zero subgradient at x = y.
+
+    Args:
+        x: ambient point; only its space part is read.
+        y: ambient point; only its space part is read.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+
+    Returns:
+        Distances >= 0.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> from lorentz.functional import expmap0
+        >>> dist(expmap0(torch.tensor([1.5])), expmap0(torch.tensor([-0.5])))
+        tensor(2.0000)
+    """
+    return evaluate(_dist, precision, c, x[..., 1:], y[..., 1:])
+
+
+def pairwise_inner(
+    x: Float[Tensor, "*#b q n"], y: Float[Tensor, "*#b k n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+) -> Float[Tensor, "*#b q k"]:
+    """Lorentz inner product of every x with every y, by one matrix product.
+
+    Args:
+        x: ambient points; only their space parts are read.
+        y: ambient points; only their space parts are read.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with last axes of length 1.
+        precision: dtype to compute in; "native" is the fast choice where close pairs do not matter.
+
+    Returns:
+        Matrix of inner products.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> pairwise_inner(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
+        tensor([[-1.0000, -1.5431]])
+    """
+    return evaluate(_pairwise_inner, precision, c, x[..., 1:], y[..., 1:])
+
+
+def pairwise_dist(
+    x: Float[Tensor, "*#b q n"],
+    y: Float[Tensor, "*#b k n"],
+    c: Scalar = 1.0,
+    exact: bool = False,
+    *,
+    precision: Precision = "auto",
+) -> Float[Tensor, "*#b q k"]:
+    """Geodesic distance of every x to every y.
+
+    The default uses a Gram matrix: fast, but pairs closer than about sqrt(eps) cosh(r) at radius r lose their digits.
+    `exact=True` forms every pair as `dist` does: accurate, about ten times slower, memory q * k * n.
+
+    Args:
+        x: ambient points; only their space parts are read.
+        y: ambient points; only their space parts are read.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with last two axes of length 1.
+        exact: accurate for close pairs.
+        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+
+    Returns:
+        Matrix of distances.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> pairwise_dist(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
+        tensor([[0.0000, 1.0000]])
+    """
+    return evaluate(_pairwise_dist_exact if exact else _pairwise_dist, precision, c, x[..., 1:], y[..., 1:])

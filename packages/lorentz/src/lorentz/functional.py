@@ -1,0 +1,37 @@
+"""Pure functions on points of the hyperboloid <x, x>_L = -1/c, x0 > 0.
+
+Conventions, everywhere: the curvature is -c with c > 0; points are ambient, time part first; the space part is the
+truth and an incoming time part is recomputed from it, so a point cannot drift off the manifold. `c` is a number or a
+tensor that broadcasts against the points with a last axis of length 1, and may be learned. Autocast is switched off
+inside and half precision is raised to float32. `precision="auto"` computes in float64 where the device has it and
+rounds once; `precision="native"` is several times faster and loses digits far out (above radius 6 in float32).
+Results too large for the dtype are inf: nothing is clamped.
+"""
+
+from ._centroid import centroid
+from .attention import join_heads, lorentz_attention, split_heads
+from .cones import entailment_violation, exterior_angle, half_aperture
+from .distances import dist, inner, lorentz_inner, pairwise_dist, pairwise_inner
+from .maps import expmap, expmap0, logmap, logmap0, parallel_transport, project, project_tangent
+
+__all__ = [
+    "centroid",
+    "dist",
+    "entailment_violation",
+    "expmap",
+    "expmap0",
+    "exterior_angle",
+    "half_aperture",
+    "inner",
+    "join_heads",
+    "logmap",
+    "logmap0",
+    "lorentz_attention",
+    "lorentz_inner",
+    "pairwise_dist",
+    "pairwise_inner",
+    "parallel_transport",
+    "project",
+    "project_tangent",
+    "split_heads",
+]

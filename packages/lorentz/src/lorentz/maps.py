@@ -1,0 +1,232 @@
+"""Projection, exponential and logarithmic maps, parallel transport on the hyperboloid."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from . import _hyperboloid as hyp
+from ._precision import Precision, Scalar, evaluate
+from ._series import asinhc, sinhc
+
+
+def _project(x: Tensor, c: Scalar) -> Tensor:
+    return hyp.point(x, torch.sqrt(hyp.shrunk_square(x) + hyp.SHRINK**2 / c) / hyp.SHRINK)
+
+
+def _expmap0(v: Tensor, c: Scalar) -> Tensor:
+    vv = hyp.dot(v, v)
+    factor = sinhc(c * vv)
+    # sqrt(1/c + |y|^2) with |y| = factor |v|: no second pass over the coordinates.
+    time = torch.sqrt((factor * hyp.SHRINK).square() * vv + hyp.SHRINK**2 / c) / hyp.SHRINK
+    return hyp.point(factor * v, time)
+
+
+def _logmap0(x: Tensor, c: Scalar) -> Tensor:
+    return asinhc(c * hyp.shrunk_square(x), hyp.SHRINK) * x
+
+
+def _expmap(x: Tensor, v: Tensor, c: Scalar) -> Tensor:
+    q = c * hyp.tangent_norm_squared(x, v, c)
+    y = (1.0 + 0.5 * q * sinhc(0.25 * q).square()) * x + sinhc(q) * v
+    return hyp.point(y, hyp.time(y, c))
+
+
+def _tangent(x: Tensor, v: Tensor, c: Scalar) -> Tensor:
+    """The tangent vector at x with space part v: v0 = x.v / x0."""
+    return hyp.point(v, hyp.dot(x, v) / hyp.time(x, c))
+
+
+def _logmap(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
+    of = hyp.pair(x, y, c)
+    q = hyp.separation(of, c)
+    v = asinhc(0.25 * q) / torch.sqrt(1.0 + 0.25 * q) * (of.d - 0.5 * q * x)
+    return _tangent(x.expand_as(v), v, c)
+
+
+def _project_tangent(x: Tensor, w: Tensor, c: Scalar) -> Tensor:
+    w0, ws = w[..., :1], w[..., 1:]
+    v = ws + c * (hyp.dot(x, ws) - hyp.time(x, c) * w0) * x
+    return _tangent(x.expand_as(v), v, c)
+
+
+def _parallel_transport(x: Tensor, y: Tensor, v: Tensor, c: Scalar) -> Tensor:
+    x, y, v = torch.broadcast_tensors(x, y, v)
+    of = hyp.pair(x, y, c)
+    q, xv = hyp.separation(of, c), hyp.dot(x, v)
+    x0, y0 = torch.sqrt(of.xx + 1.0 / c), torch.sqrt(of.yy + 1.0 / c)
+    # <y, v>_L, near the origin by differences, far out split into the parts of v along x and across it (p.x = 0).
+    direct = hyp.dot(of.d, v) - (2.0 * of.xd + of.dd) / (x0 + y0) * xv / x0
+    along_x = xv / torch.where(of.near, 1.0, of.xx)
+    split = hyp.ahead(of, q, c) * along_x / x0 + hyp.dot(of.p, v - along_x * x)
+    moved = v + c * torch.where(of.near, direct, split) / (2.0 + 0.5 * q) * (x + y)
+    return _tangent(y, moved, c)
+
+
+def project(x: Float[Tensor, "*b d"], c: Scalar = 1.0, *, precision: Precision = "native") -> Float[Tensor, "*b d+1"]:
+    """Point with the given space part: (sqrt(1/c + |x|^2), x).
+
+    Args:
+        x: space part, any real values.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        precision: dtype to compute in; "native" is accurate to a few units in the last place here.
+
+    Returns:
+        Ambient point, time first; half precision comes back as float32.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> project(torch.tensor([3.0, 0.0]), c=1 / 16)
+        tensor([5., 3., 0.])
+    """
+    return evaluate(_project, precision, c, x)
+
+
+def expmap0(v: Float[Tensor, "*b d"], c: Scalar = 1.0, *, precision: Precision = "native") -> Float[Tensor, "*b d+1"]:
+    """Exponential map at the origin: y = sinh(r)/r v with r = sqrt(c)|v|.
+
+    A function of |v|^2, so the Jacobian at v = 0 is exactly the identity. Float32 overflows for r > 88 (no clamp).
+
+    Args:
+        v: space part of a tangent vector at the origin (its time part is 0).
+        c: curvature -c < 0; a number or a tensor that broadcasts against `v` with a last axis of length 1.
+        precision: dtype to compute in.
+
+    Returns:
+        Ambient point at distance |v| from the origin.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> expmap0(torch.zeros(2))
+        tensor([1., 0., 0.])
+    """
+    return evaluate(_expmap0, precision, c, v)
+
+
+def logmap0(x: Float[Tensor, "*b n"], c: Scalar = 1.0, *, precision: Precision = "native") -> Float[Tensor, "*b n-1"]:
+    """Logarithmic map at the origin, space part: v = asinh(r)/r x with r = sqrt(c)|x|, the inverse of `expmap0`.
+
+    Args:
+        x: ambient point; its time part is not read.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        precision: dtype to compute in.
+
+    Returns:
+        Space part of the tangent vector, of length dist(o, x).
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> logmap0(expmap0(torch.tensor([0.5, 0.0])))
+        tensor([0.5000, 0.0000])
+    """
+    return evaluate(_logmap0, precision, c, x[..., 1:])
+
+
+def expmap(
+    x: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+) -> Float[Tensor, "*#b n"]:
+    """Exponential map at x: y = cosh(s) x + sinh(s)/s v with s = sqrt(c)|v|_L.
+
+    Args:
+        x: ambient point; only its space part is read.
+        v: tangent vector at x; only its space part is read (its time part is x.v/x0).
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+
+    Returns:
+        Ambient point at distance |v|_L from x.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> expmap(project(torch.zeros(1)), torch.tensor([0.0, 1.0]))
+        tensor([1.5431, 1.1752])
+    """
+    return evaluate(_expmap, precision, c, x[..., 1:], v[..., 1:])
+
+
+def logmap(
+    x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+) -> Float[Tensor, "*#b n"]:
+    """Logarithmic map: the tangent vector at x that leads to y, v_s = (t/sinh t)(y - x - (Q/2) x), t = sqrt(c) dist.
+
+    Q = c<x-y, x-y>_L is formed without cancellation, so close points far out keep their digits.
+
+    Args:
+        x: ambient point; only its space part is read.
+        y: ambient point; only its space part is read.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+
+    Returns:
+        Ambient tangent vector at x of Lorentz length dist(x, y).
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> logmap(project(torch.zeros(1)), torch.tensor([1.5431, 1.1752]))
+        tensor([0.0000, 1.0000])
+    """
+    return evaluate(_logmap, precision, c, x[..., 1:], y[..., 1:])
+
+
+def project_tangent(
+    x: Float[Tensor, "*#b n"], w: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+) -> Float[Tensor, "*#b n"]:
+    """Orthogonal projection of an ambient vector onto the tangent space at x: w + c<x, w>_L x.
+
+    Args:
+        x: ambient point; only its space part is read.
+        w: any ambient vector, time part included.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+
+    Returns:
+        Ambient tangent vector at x.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> project_tangent(project(torch.zeros(1)), torch.tensor([2.0, 3.0]))
+        tensor([0., 3.])
+    """
+    return evaluate(_project_tangent, precision, c, x[..., 1:], w)
+
+
+def parallel_transport(
+    x: Float[Tensor, "*#b n"],
+    y: Float[Tensor, "*#b n"],
+    v: Float[Tensor, "*#b n"],
+    c: Scalar = 1.0,
+    *,
+    precision: Precision = "auto",
+) -> Float[Tensor, "*#b n"]:
+    """Parallel transport along the geodesic from x to y: v + c<y, v>_L/(2 + Q/2) (x + y).
+
+    Args:
+        x: ambient point v is attached to; only its space part is read.
+        y: ambient point to carry v to; only its space part is read.
+        v: tangent vector at x; only its space part is read.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+
+    Returns:
+        Ambient tangent vector at y of the same Lorentz length.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> o, y = project(torch.tensor([[0.0], [1.1752]]))
+        >>> parallel_transport(o, y, torch.tensor([0.0, 1.0]))
+        tensor([1.1752, 1.5431])
+    """
+    return evaluate(_parallel_transport, precision, c, x[..., 1:], y[..., 1:], v[..., 1:])

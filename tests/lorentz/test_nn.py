@@ -1,0 +1,123 @@
+"""The modules: parameters, bounds, and agreement with the functions."""
+
+import pytest
+import torch
+
+import lorentz.functional as lf
+from lorentz.nn import Curvature, ExpMap0, LogMap0, LorentzLinear, LorentzMultiheadAttention
+
+
+@pytest.mark.parametrize("init", [0.11, 1.0, 9.9])
+@pytest.mark.parametrize("learnable", [True, False])
+def test_curvature_starts_at_init(init: float, learnable: bool) -> None:
+    torch.testing.assert_close(Curvature(init, learnable)(), torch.tensor(init), check_dtype=True)
+
+
+def test_curvature_never_leaves_its_bounds_and_has_the_gradient_of_the_bounded_value() -> None:
+    curvature = Curvature(1.0, bounds=(0.5, 2.0)).double()
+    assert torch.autograd.gradcheck(lambda raw: torch.func.functional_call(curvature, {"raw": raw}), curvature.raw)
+    for target in (1e3, -1e3):
+        optimiser = torch.optim.SGD(curvature.parameters(), lr=10.0)
+        for _ in range(30):
+            optimiser.zero_grad()
+            (-target * curvature()).backward()
+            optimiser.step()
+        assert 0.5 <= float(curvature()) <= 2.0
+    assert float(Curvature(1.0)()) == 1.0
+
+
+@pytest.mark.parametrize(("init", "bounds"), [(0.05, (0.1, 10.0)), (10.0, (0.1, 10.0)), (1.0, (0.0, 2.0))])
+def test_curvature_refuses_impossible_bounds(init: float, bounds: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="expected 0 < lo < init < hi"):
+        Curvature(init, bounds=bounds)
+
+
+def test_curvature_is_shared_and_saved() -> None:
+    curvature = Curvature(2.0)
+    model = torch.nn.Sequential(ExpMap0(curvature), LorentzLinear(4, 3, c=curvature), LogMap0(curvature))
+    assert sum(p is curvature.raw for p in model.parameters()) == 1
+    v = torch.randn(5, 4)
+    expected = lf.logmap0(model[1](lf.expmap0(v, curvature())), curvature())
+    torch.testing.assert_close(model(v), expected)
+    model(v).sum().backward()
+    assert curvature.raw.grad is not None
+    assert float(curvature.raw.grad.abs()) > 0
+    fixed = ExpMap0(Curvature(3.0, learnable=False))
+    assert "curvature.value" in fixed.state_dict()
+
+
+@pytest.mark.parametrize("activation", [None, torch.relu])
+def test_free_linear_is_w_h_x_plus_b(activation: object) -> None:
+    layer = LorentzLinear(4, 3, c=0.5, activation=activation)  # type: ignore[arg-type]
+    x = lf.expmap0(torch.randn(2, 6, 4), 0.5)
+    h = x if activation is None else torch.relu(x)
+    expected = lf.project(h @ layer.linear.weight.mT + layer.linear.bias, 0.5)
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_bounded_linear_has_length_lambda_sigmoid() -> None:
+    layer = LorentzLinear(4, 3, magnitude="bounded", max_length=1.5)
+    x = lf.expmap0(torch.randn(50, 4))
+    y = layer(x)
+    length = y[:, 1:].norm(dim=-1)
+    torch.testing.assert_close(length, 1.5 * torch.sigmoid(x @ layer.gate.weight[0] + layer.gate.bias))
+    torch.testing.assert_close(
+        torch.nn.functional.cosine_similarity(y[:, 1:], layer.linear(x)), torch.ones(50), rtol=1e-5, atol=1e-5
+    )
+    torch.testing.assert_close(lf.lorentz_inner(y, y), -torch.ones(50), rtol=1e-4, atol=1e-4)
+
+
+def test_bounded_linear_is_the_origin_where_the_direction_vanishes() -> None:
+    layer = LorentzLinear(4, 3, bias=False, magnitude="bounded")
+    torch.nn.init.zeros_(layer.linear.weight)
+    x = lf.expmap0(torch.randn(5, 4)).requires_grad_()
+    y = layer(x)
+    assert torch.equal(y, lf.project(torch.zeros(5, 3)))
+    y.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in layer.parameters() if p.grad is not None)
+
+
+def test_linear_refuses_nonsense() -> None:
+    with pytest.raises(ValueError, match="max_length"):
+        LorentzLinear(2, 2, max_length=0.0)
+    with pytest.raises((ValueError, TypeError), match="bounded"):
+        LorentzLinear(2, 2, magnitude="unbounded")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("magnitude", ["free", "bounded"])
+def test_multihead_attention_is_its_parts(magnitude: str) -> None:
+    module = LorentzMultiheadAttention(7, 4, out_features=5, magnitude=magnitude, c=Curvature(0.7))  # type: ignore[arg-type]
+    assert module.head_dim == 1  # 8 ambient coordinates over 4 heads
+    c = module.c
+    q, k = lf.expmap0(torch.randn(2, 3, 7), c), lf.expmap0(torch.randn(2, 6, 7), c)
+    window, mask = torch.randn(3, 6), torch.rand(2, 1, 1, 6) > 0.3
+    heads = (lf.split_heads(part.space(x), 4, c) for part, x in ((module.query, q), (module.key, k), (module.value, k)))
+    scale = torch.tensor(2.0).sqrt()
+    joined = lf.join_heads(lf.lorentz_attention(*heads, c, scale=scale, bias=window, mask=mask), c)
+    assert module.out is not None
+    torch.testing.assert_close(module(q, k, k, window=window, mask=mask), module.out(joined))
+
+
+def test_multihead_attention_trains_under_autocast_with_padding() -> None:
+    module = LorentzMultiheadAttention(8, 2, dropout=0.1)
+    x = lf.expmap0(torch.randn(2, 5, 8)).requires_grad_()
+    mask = torch.tensor([[True] * 5, [False] * 5]).reshape(2, 1, 1, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = module(x, x, x, mask=mask)
+    assert y.dtype == torch.float32
+    torch.testing.assert_close(lf.lorentz_inner(y, y), -torch.ones(2, 5), rtol=1e-4, atol=1e-4)
+    y.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in module.parameters() if p.grad is not None)
+    assert module.log_scale.grad is not None
+    module.eval()
+    assert torch.equal(module(x, x, x, mask=mask), module(x, x, x, mask=mask))
+
+
+def test_multihead_attention_refuses_nonsense() -> None:
+    with pytest.raises(ValueError, match="divides neither"):
+        LorentzMultiheadAttention(8, 5)
+    with pytest.raises(ValueError, match="head_dim"):
+        LorentzMultiheadAttention(3, 4)
+    with pytest.raises(ValueError, match="dropout"):
+        LorentzMultiheadAttention(8, 2, dropout=1.0)
+    assert LorentzMultiheadAttention(8, 5, head_dim=3)(*[lf.project(torch.zeros(1, 2, 8))] * 3).shape == (1, 2, 16)
