@@ -39,14 +39,28 @@ def max_scores(
     # Never below float32, autocast or not: InfoNCE takes the exponential of these dot products.
     with torch.autocast(text.device.type, enabled=False):
         text, tokens = at_least_float32(text), at_least_float32(tokens)
+        if not dots:
+            return _max_cosine(text, tokens, mask), None
         dot = torch.einsum("qd,vld->qvl", text, tokens)
-        inverse_text = text.norm(dim=-1).clamp_min(1e-12).reciprocal()
-        inverse_tokens = tokens.norm(dim=-1).clamp_min(1e-12).reciprocal()
-    cosine = dot * inverse_tokens * inverse_text[:, None, None]
+    # A query's own length does not move its maximum: it is divided out of the (q, v) result, not of every row.
+    cosine = dot * tokens.norm(dim=-1).clamp_min(1e-12).reciprocal()
     if mask is not None:
-        cosine = cosine.masked_fill(~mask, -torch.inf)
-        dot = dot.masked_fill(~mask, -torch.inf) if dots else dot
-    return cosine.amax(-1), dot.amax(-1) if dots else None
+        cosine, dot = cosine.masked_fill(~mask, -torch.inf), dot.masked_fill(~mask, -torch.inf)
+    return cosine.amax(-1) / text.norm(dim=-1).clamp_min(1e-12)[:, None], dot.amax(-1)
+
+
+def _max_cosine(
+    text: Float[Tensor, "q d"], tokens: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"] | None
+) -> Float[Tensor, "q v"]:
+    """Maximum cosine alone, as one matrix product that carries the mask in its bias."""
+    rows = F.normalize(tokens, dim=-1, eps=1e-12).flatten(0, 1)
+    unit = F.normalize(text, dim=-1, eps=1e-12)
+    if mask is None:
+        cosine = unit @ rows.mT
+    else:
+        bias = torch.zeros_like(mask, dtype=rows.dtype).masked_fill(~mask, -torch.inf)
+        cosine = torch.addmm(bias.flatten(), unit, rows.mT)
+    return cosine.unflatten(1, tokens.shape[:2]).amax(-1)
 
 
 def clip_scores(text: Float[Tensor, "q d"], clips: Float[Tensor, "v c d"]) -> Float[Tensor, "q v c"]:

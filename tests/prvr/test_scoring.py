@@ -1,0 +1,71 @@
+"""Scores against plain loops, and the moment they point to."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from prvr.scoring import best_moment, clip_scores, max_scores
+
+
+@given(st.integers(0, 10_000), st.booleans())
+def test_maxima_are_the_plain_loop(seed: int, masked: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    text = torch.randn(3, 5, generator=generator, dtype=torch.float64)
+    tokens = torch.randn(4, 6, 5, generator=generator, dtype=torch.float64)
+    lengths = torch.randint(1, 7, (4,), generator=generator) if masked else torch.full((4,), 6)
+    mask = torch.arange(6) < lengths[:, None] if masked else None
+    cosine, dot = max_scores(text, tokens, mask)
+    alone, nothing = max_scores(text, tokens, mask, dots=False)
+    assert nothing is None
+    assert dot is not None
+    for q in range(3):
+        for v in range(4):
+            rows = tokens[v, : lengths[v]]
+            assert cosine[q, v].item() == pytest.approx(F.cosine_similarity(text[q], rows).max().item(), abs=1e-12)
+            assert alone[q, v].item() == pytest.approx(cosine[q, v].item(), abs=1e-12)
+            assert dot[q, v].item() == pytest.approx((rows @ text[q]).max().item(), abs=1e-12)
+
+
+def test_zero_rows_score_zero_with_finite_gradients() -> None:
+    text = torch.tensor([[-1.0, 0.0]], requires_grad=True)
+    tokens = torch.tensor([[[1.0, 0.0], [0.0, 0.0]]], requires_grad=True)
+    cosine, dot = max_scores(text, tokens)
+    assert cosine.tolist() == [[0.0]]
+    assert dot is not None
+    (cosine.sum() + dot.sum()).backward()
+    assert text.grad is not None
+    assert tokens.grad is not None
+    assert text.grad.isfinite().all()
+    assert tokens.grad.isfinite().all()
+
+
+def test_scores_stay_in_float32_under_autocast() -> None:
+    text, tokens = torch.randn(2, 8), torch.randn(3, 4, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cosine, dot = max_scores(text, tokens)
+        alone, _ = max_scores(text, tokens, dots=False)
+    expected, expected_dot = max_scores(text, tokens)
+    assert dot is not None
+    assert expected_dot is not None
+    for found, true in ((cosine, expected), (dot, expected_dot), (alone, expected)):
+        torch.testing.assert_close(found, true)
+
+
+def test_clip_scores_are_cosines() -> None:
+    text, clips = torch.randn(2, 5), torch.randn(3, 4, 5)
+    found = clip_scores(text, clips)
+    assert found.shape == (2, 3, 4)
+    assert found[1, 2, 3].item() == pytest.approx(F.cosine_similarity(text[1], clips[2, 3], dim=0).item(), abs=1e-6)
+
+
+@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=40), st.floats(1, 500))
+def test_a_moment_holds_the_best_clip_and_stays_in_the_video(scores: list[float], duration: float) -> None:
+    start, end = best_moment(torch.tensor(scores), duration)
+    peak = (scores.index(max(scores)) + 0.5) / len(scores) * duration
+    assert 0 <= start < peak < end <= duration * (1 + 1e-12)
+
+
+def test_a_moment_ends_where_the_score_falls() -> None:
+    assert best_moment(torch.tensor([0.0, 0.0, 0.8, 1.0, 0.9, 0.0, 0.9, 0.0]), 80.0) == (20.0, 50.0)
+    assert best_moment(torch.tensor([0.5]), 7.0) == (0.0, 7.0)
