@@ -13,6 +13,7 @@ from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
 from prvr import load_config
 from prvr.data import open_corpus, pack
 from prvr.training import terminal_bar, train

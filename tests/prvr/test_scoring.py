@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+
 from prvr.scoring import best_moment, clip_scores, max_scores
 
 

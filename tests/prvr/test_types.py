@@ -2,9 +2,10 @@
 
 import dataclasses
 
-import prvr
 import pytest
 import torch
+
+import prvr
 from prvr import VideoEmbedding
 
 

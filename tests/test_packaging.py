@@ -1,0 +1,133 @@
+"""What the wheels promise: types, a small public surface that resolves, presets, one version, independence."""
+
+import dataclasses
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata, resources
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = {"lorentz": "lorentz-nn", "regdiff": "regdiff", "prvr": "prvr"}
+
+
+def project(package: str) -> dict:
+    """The [project] table of one package."""
+    return tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_ships_type_marker(package: str) -> None:
+    assert resources.files(package).joinpath("py.typed").is_file()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_names_resolve_and_are_few(package: str) -> None:
+    module = importlib.import_module(package)
+    names = module.__all__
+    assert [name for name in names if not hasattr(module, name)] == []
+    assert len(set(names)) == len(names)
+    assert 1 <= len(names) <= 28  # about 25: a reader learns them in one sitting
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_versions_agree(package: str) -> None:
+    declared = project(package)["version"]
+    assert metadata.version(PACKAGES[package]) == declared
+    assert declared == project("prvr")["version"]  # the three are released together
+    assert getattr(importlib.import_module(package), "__version__", declared) == declared
+
+
+def test_prvr_asks_for_the_same_versions_of_its_siblings() -> None:
+    version = project("prvr")["version"]
+    assert {f"lorentz-nn=={version}", f"regdiff=={version}"} <= set(project("prvr")["dependencies"])
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_name_lorentz_of_another_project_is_never_required(package: str) -> None:
+    names = [requirement.split("=")[0].split(">")[0].split("[")[0] for requirement in project(package)["dependencies"]]
+    assert "lorentz" not in names
+
+
+def test_presets_are_package_data() -> None:
+    presets = {entry.name for entry in resources.files("prvr").joinpath("presets").iterdir()}
+    for family in ("gmmformer", "hlformer", "dreamprvr", "hybrid"):
+        for corpus in ("tvr", "activitynet", "charades"):
+            assert f"{family}-{corpus}.yaml" in presets
+
+
+@pytest.mark.parametrize(
+    ("package", "absent"), [("lorentz", ["regdiff", "prvr"]), ("regdiff", ["lorentz", "prvr"]), ("prvr", [])]
+)
+def test_imports_alone_and_quietly(package: str, absent: list[str]) -> None:
+    """A fresh interpreter imports the package without its siblings, and prints nothing."""
+    code = f"""
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {absent!r}:
+            raise ImportError("refused: " + name)
+sys.meta_path.insert(0, Refuse())
+import {package}
+for heavy in ("matplotlib", "fastapi", "transformers", "faiss"):
+    assert heavy not in sys.modules, heavy + " is imported before it is used"
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+
+
+def test_constraints_name_every_direct_dependency() -> None:
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if "==" in line and not line.startswith("#")
+    }
+    for package in PACKAGES:
+        for requirement in project(package)["dependencies"]:
+            name = requirement.split("[")[0].split(">")[0].split("=")[0].split("<")[0].strip().lower().replace("_", "-")
+            assert name in pinned | {"lorentz-nn", "regdiff"}, f"{package}: {name} has no line in constraints.txt"
+
+
+def test_documentation_has_a_row_for_every_compat_field() -> None:
+    from prvr.config import Compat
+
+    rows = (ROOT / "docs" / "compat.md").read_text(encoding="utf-8")
+    assert [field.name for field in dataclasses.fields(Compat) if f"| `{field.name}` |" not in rows] == []
+
+
+def test_documentation_names_only_keys_that_exist() -> None:
+    from prvr.config import Config
+
+    def exists(key: str) -> bool:
+        kind = Config
+        for name in key.split("."):
+            fields = {field.name: field.type for field in dataclasses.fields(kind)}
+            if name not in fields:
+                return False
+            kind = fields[name]
+            if not dataclasses.is_dataclass(kind):
+                break
+        return True
+
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    groups = "|".join(("model", "loss", "optim", "data", "train"))
+    keys = set(re.findall(rf"(?<![\w./])(?:{groups})\.(?!md\b|py\b)[a-z_0-9]+(?:\.[a-z_0-9]+)*", text))
+    assert len(keys) > 10
+    assert sorted(key for key in keys if not exists(key)) == []
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "packages").glob("*/README.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_in_the_documentation_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {"__name__": "__main__"}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+        exec(compile(block, str(page), "exec"), namespace)
