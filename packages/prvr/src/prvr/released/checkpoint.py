@@ -135,7 +135,7 @@ def load_released(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -
     """A retriever and its objective from the authors' tensors and configuration.
 
     Args:
-        state_dict: tensors by the authors' names.
+        state_dict: tensors (or arrays) by the authors' names.
         config: the authors' configuration, see `released_config`.
 
     Returns:
@@ -144,7 +144,7 @@ def load_released(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -
     Raises:
         CheckpointError: a missing tensor, an unknown one, or one of another shape; the message names it.
     """
-    state = {key.removeprefix("module."): value for key, value in state_dict.items()}
+    state = {key.removeprefix("module."): torch.as_tensor(value) for key, value in state_dict.items()}
     model, loss = released_config(_system(state, config), config)
     retriever, objective = Retriever(model), Objective(loss, model)
     dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
