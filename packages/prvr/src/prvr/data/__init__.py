@@ -1,0 +1,58 @@
+"""Data of partially relevant video retrieval: readers of the public layout, packed stores, training batches.
+
+Example:
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     corpus = write_corpus(root)
+    ...     with pack(corpus, "test", cache_dir=root) as packed:
+    ...         len(packed), packed.video(0)[0].shape
+    (20, torch.Size([32, 96]))
+"""
+
+from prvr.data.captions import Caption as Caption
+from prvr.data.captions import Moment as Moment
+from prvr.data.corpus import Corpus as Corpus
+from prvr.data.corpus import Split as Split
+from prvr.data.corpus import open_corpus as open_corpus
+from prvr.data.dataset import VideoDataset as VideoDataset
+from prvr.data.dataset import VideoItem as VideoItem
+from prvr.data.dataset import collate as collate
+from prvr.data.dataset import make_loader as make_loader
+from prvr.data.errors import DataError as DataError
+from prvr.data.features import FeatureReader as FeatureReader
+from prvr.data.features import QueryFeatures as QueryFeatures
+from prvr.data.features import open_features as open_features
+from prvr.data.holdout import holdout as holdout
+from prvr.data.layout import write_layout as write_layout
+from prvr.data.pack import PackSettings as PackSettings
+from prvr.data.pack import pack as pack
+from prvr.data.packed import PackedSplit as PackedSplit
+from prvr.data.segment import sample_video as sample_video
+from prvr.data.segment import segment_mean as segment_mean
+from prvr.data.synthetic import embed_text as embed_text
+from prvr.data.synthetic import write_corpus as write_corpus
+
+__all__ = [
+    "Caption",
+    "Corpus",
+    "DataError",
+    "FeatureReader",
+    "Moment",
+    "PackSettings",
+    "PackedSplit",
+    "QueryFeatures",
+    "Split",
+    "VideoDataset",
+    "VideoItem",
+    "collate",
+    "embed_text",
+    "holdout",
+    "make_loader",
+    "open_corpus",
+    "open_features",
+    "pack",
+    "sample_video",
+    "segment_mean",
+    "write_corpus",
+    "write_layout",
+]

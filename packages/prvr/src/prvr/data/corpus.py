@@ -1,0 +1,162 @@
+"""A corpus in the public on-disk layout: which file is which, and the queries and videos of each split."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from prvr.data.captions import Caption, Moment, read_captions, read_moments, read_relevance
+from prvr.data.errors import DataError
+from prvr.data.features import FeatureReader, QueryFeatures, open_features
+
+logger = logging.getLogger(__name__)
+
+PUBLIC_FEATURES = {"tvr": "i3d_resnet", "activitynet": "i3d", "charades": "i3d_rgb_lgi"}
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split: its queries in file order, its gallery in order of first appearance, and what is known of both."""
+
+    name: str
+    captions: tuple[Caption, ...]
+    moments: Mapping[str, Moment]
+    relevance: Mapping[str, frozenset[str]]
+
+    @cached_property
+    def video_ids(self) -> tuple[str, ...]:
+        """The gallery."""
+        return tuple(dict.fromkeys(caption.video_id for caption in self.captions))
+
+    @cached_property
+    def _gallery(self) -> frozenset[str]:
+        return frozenset(self.video_ids)
+
+    def relevant(self, caption: Caption) -> frozenset[str]:
+        """Videos of this gallery that match a caption: its own, and those that the corpus names besides."""
+        return (self.relevance.get(caption.id, frozenset()) & self._gallery) | {caption.video_id}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The files of one collection (see [open_corpus][prvr.data.corpus.open_corpus])."""
+
+    folder: Path
+    name: str
+    feature_folder: Path
+    query_file: Path
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that have a caption file."""
+        ending = ".caption.txt"
+        found = (self.folder / "TextData").glob(f"*{ending}")
+        return tuple(sorted(p.name[len(self.name) : -len(ending)] for p in found if p.name.startswith(self.name)))
+
+    def caption_file(self, split: str) -> Path:
+        """Path of a split's captions."""
+        return self.folder / "TextData" / f"{self.name}{split}.caption.txt"
+
+    @property
+    def moments_file(self) -> Path:
+        """Path of the moments, which a corpus may lack."""
+        return self.folder / "TextData" / f"{self.name}_moments.jsonl"
+
+    @property
+    def relevance_file(self) -> Path:
+        """Path of the relevance sets, which a corpus may lack."""
+        return self.folder / "TextData" / f"{self.name}_relevance.jsonl"
+
+    def split(self, name: str) -> Split:
+        """Reads the captions, moments and relevance sets of a split.
+
+        Raises:
+            DataError: no such split, or a bad line in one of its files.
+        """
+        if not self.caption_file(name).is_file():
+            raise DataError(f"{self.caption_file(name)}: no such file. {self.name} has the splits {list(self.splits)}.")
+        captions = read_captions(self.caption_file(name))
+        moments = read_moments(self.moments_file) if self.moments_file.is_file() else {}
+        relevance = read_relevance(self.relevance_file) if self.relevance_file.is_file() else {}
+        return Split(name, captions, moments, relevance)
+
+    def open_features(self) -> FeatureReader:
+        """Opens the frame features."""
+        return open_features(self.feature_folder)
+
+    def open_queries(self) -> QueryFeatures:
+        """Opens the query features."""
+        return QueryFeatures(self.query_file)
+
+    def dims(self) -> tuple[int, int]:
+        """Widths of the frame features and of the query features."""
+        with self.open_features() as videos, self.open_queries() as queries:
+            return videos.dim, queries.dim
+
+    def check_dims(self, *, feature_dim: int | None = None, query_dim: int | None = None) -> None:
+        """Compares the widths on disk with those that a model expects (None: any).
+
+        Raises:
+            DataError: a width differs.
+        """
+        found = self.dims()
+        check_dim(self.feature_folder, "frame", found[0], feature_dim)
+        check_dim(self.query_file, "query", found[1], query_dim)
+
+
+def check_dim(path: Path, kind: str, found: int, expected: int | None) -> None:
+    """Raises DataError where the width of features differs from what a model expects (None: any)."""
+    if expected is not None and found != expected:
+        raise DataError(
+            f"{path}: {kind} features are {found} wide, but the model expects {expected}. "
+            "Choose the preset made for these features, or set the width in the config."
+        )
+
+
+def open_corpus(root: Path | str, collection: str, *, feature: str | None = None, query: str = "roberta") -> Corpus:
+    """Finds the files of a collection under ``root/collection``, in the public layout.
+
+    Args:
+        root: folder that holds the collections.
+        collection: ``tvr``, ``activitynet``, ``charades``, or any other name.
+        feature: folder under ``FeatureData``; default: the only one, or the one that the public code uses.
+        query: the encoder in the name of the query features, ``{query}_{collection}_query_feat.hdf5``; where no such
+            file exists and there is just one, that one.
+
+    Raises:
+        DataError: the folder, the frame features or the query features are missing or ambiguous.
+    """
+    folder = Path(root).expanduser() / collection
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder}: no such folder. Expected ROOT/{collection}/FeatureData and TextData; "
+            f"under ROOT: {_folders(folder.parent)}."
+        )
+    features = folder / "FeatureData" / (feature or _choose_feature(folder / "FeatureData", collection))
+    if not features.is_dir():
+        raise DataError(f"{features}: no such folder. Under FeatureData: {_folders(features.parent)}.")
+    query_file = folder / "TextData" / f"{query}_{collection}_query_feat.hdf5"
+    if not query_file.is_file():
+        found = sorted((folder / "TextData").glob("*_query_feat.hdf5"))
+        if len(found) != 1:
+            raise DataError(
+                f"{query_file}: no such file. Download the query features (in TextData: {[p.name for p in found]})."
+            )
+        logger.info("query features: %s", found[0].name)
+        query_file = found[0]
+    return Corpus(folder, collection, features, query_file)
+
+
+def _folders(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+
+
+def _choose_feature(folder: Path, collection: str) -> str:
+    found = _folders(folder)
+    if len(found) == 1:
+        return found[0]
+    for name in (PUBLIC_FEATURES.get(collection), *PUBLIC_FEATURES.values()):
+        if name in found:
+            return str(name)
+    raise DataError(f"{folder}: expected one folder of frame features, found {found}. Name one with feature=.")

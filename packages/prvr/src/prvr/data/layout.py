@@ -1,0 +1,121 @@
+"""Writer of the public on-disk layout, for own features and for generated corpora."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import h5py
+import numpy as np
+
+from prvr.data.atomic import publish, temporary_folder
+from prvr.data.captions import Caption, Moment, video_of
+from prvr.data.errors import DataError
+
+Formats = Sequence[Literal["bigfile", "hdf5"]]
+
+
+def write_layout(
+    root: Path | str,
+    collection: str,
+    *,
+    captions: Mapping[str, Sequence[Caption]],
+    videos: Iterable[tuple[str, np.ndarray]],
+    queries: Iterable[tuple[str, np.ndarray]],
+    moments: Mapping[str, Moment] | None = None,
+    relevance: Mapping[str, Iterable[str]] | None = None,
+    feature: str = "frames",
+    formats: Formats = ("bigfile",),
+    about: Mapping[str, object] | None = None,
+) -> Path:
+    """Writes ``root/collection`` whole or not at all; videos and queries are streamed.
+
+    Args:
+        root: folder that holds the collections.
+        collection: its name; must not exist yet.
+        captions: captions of each split, in file order.
+        videos: (video id, (n f) features), each once; float32, or float64 in HDF5 (BigFile is always float32).
+        queries: (caption id, (w e) features).
+        moments: by caption id.
+        relevance: by caption id, all videos that match it.
+        feature: name of the folder of frame features.
+        formats: ``bigfile``, ``hdf5`` or both.
+        about: what ``corpus.json`` says.
+
+    Returns:
+        the folder ``root/collection``.
+
+    Raises:
+        DataError: the folder exists, ids repeat, widths differ, or the disk is full.
+    """
+    target = Path(root).expanduser() / collection
+    if target.exists():
+        raise DataError(f"{target}: exists already. Choose another root or collection, or delete it.")
+    with temporary_folder(target) as folder:
+        text, frames = folder / "TextData", folder / "FeatureData" / feature
+        text.mkdir(parents=True)
+        frames.mkdir(parents=True)
+        for split, lines in captions.items():
+            for caption in lines:
+                _check_caption(caption)
+            _write_lines(text / f"{collection}{split}.caption.txt", [f"{c.id} {c.text}" for c in lines])
+        known = {c.id: (split, c.video_id) for split, lines in captions.items() for c in lines}
+        if moments is not None:
+            rows = [
+                {"split": split, "cap_id": i, "vid": vid, "duration": m.duration, "ts": [m.start, m.end], "kind": "v"}
+                for i, m in moments.items()
+                for split, vid in [known[i]]
+            ]
+            _write_lines(text / f"{collection}_moments.jsonl", map(json.dumps, rows))
+        if relevance is not None:
+            rows = [{"cap_id": i, "vids": sorted(vids)} for i, vids in relevance.items()]
+            _write_lines(text / f"{collection}_relevance.jsonl", map(json.dumps, rows))
+        with h5py.File(text / f"roberta_{collection}_query_feat.hdf5", "w") as file:
+            for caption_id, words in queries:
+                file.create_dataset(caption_id, data=np.asarray(words, np.float32))
+        _write_videos(frames, videos, formats)
+        (folder / "corpus.json").write_text(json.dumps(dict(about or {}), indent=1), encoding="utf-8", newline="\n")
+        if not publish(folder, target, lambda _: True):
+            raise DataError(f"{target}: another process made it meanwhile. Choose another root or delete it.")
+    return target
+
+
+def _check_caption(caption: Caption) -> None:
+    text = caption.text
+    if video_of(caption.id) != caption.video_id or " " in caption.id or not text.strip() or "\n" in text:
+        raise DataError(f"{caption}: expected an id '{caption.video_id}#enc#K' without spaces and one line of text.")
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def _write_videos(folder: Path, videos: Iterable[tuple[str, np.ndarray]], formats: Formats) -> None:
+    frames: dict[str, list[str]] = {}
+    rows, dim = 0, None
+    hdf5 = h5py.File(folder / "feature.hdf5", "w") if "hdf5" in formats else None
+    binary = (folder / "feature.bin").open("wb") if "bigfile" in formats else None
+    try:
+        for video_id, x in videos:
+            if video_id in frames:
+                raise DataError(f"video {video_id!r} was given twice. Ids must be unique.")
+            if " " in video_id or x.ndim != 2 or (dim is not None and x.shape[1] != dim):
+                raise DataError(
+                    f"video {video_id!r} {x.shape}: expected an id without spaces and (frames, {dim or 'f'})."
+                )
+            dim, rows = x.shape[1], rows + len(x)
+            frames[video_id] = [f"{video_id}_{i}" for i in range(len(x))]
+            if hdf5 is not None:
+                hdf5.create_dataset(video_id, data=x)
+            if binary is not None:
+                binary.write(np.ascontiguousarray(x, "<f4").tobytes())
+    finally:
+        for file in (hdf5, binary):
+            if file is not None:
+                file.close()
+    if binary is not None:
+        names = " ".join(name for group in frames.values() for name in group)
+        # ISO-8859-1 by convention; a name that it cannot hold is written as UTF-8, which the reader tries first
+        (folder / "id.txt").write_bytes(names.encode("utf-8"))
+        (folder / "shape.txt").write_text(f"{rows} {dim or 0}\n", encoding="ascii", newline="\n")
+        (folder / "video2frames.txt").write_text(repr(frames), encoding="utf-8", newline="\n")

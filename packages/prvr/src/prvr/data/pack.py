@@ -1,0 +1,215 @@
+"""Packing: a split is read once from its source files and written as a memory-mapped store."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prvr.data.atomic import discard, publish, temporary_folder
+from prvr.data.corpus import Corpus, Split, check_dim
+from prvr.data.errors import DataError
+from prvr.data.features import FeatureReader, QueryFeatures, feature_files
+from prvr.data.packed import PackedSplit
+from prvr.data.segment import normalise_rows, sample_video
+from prvr.data.store import FORMAT, Store, StoreWriter
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PackSettings:
+    """How videos and queries are sampled.
+
+    Args:
+        clips: coarse segments per video.
+        frames: most frames kept per video; longer videos become this many segment means.
+        words: most words kept per query.
+        keep_last: the last frame counts in the last segment mean (False: as in the released code).
+        dtype: ``float32`` or ``float16``, on disk only.
+    """
+
+    clips: int = 32
+    frames: int = 128
+    words: int = 30
+    keep_last: bool = True
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if min(self.clips, self.frames, self.words) < 1:
+            raise ValueError(f"PackSettings: clips, frames and words must be at least 1, got {self}")
+        if self.dtype not in ("float32", "float16"):
+            raise ValueError(f"PackSettings.dtype: {self.dtype!r} is not one of float32, float16")
+
+
+def pack(
+    corpus: Corpus,
+    split: str,
+    *,
+    cache_dir: Path | str,
+    settings: PackSettings | None = None,
+    feature_dim: int | None = None,
+    query_dim: int | None = None,
+    progress: Progress | None = None,
+) -> PackedSplit:
+    """Opens the packed form of a split, building it first where it does not exist.
+
+    The store lies in ``cache_dir`` under a name made of the collection, the split, and the sha256 of names, sizes and
+    times of the source files and of the settings: a changed source gives a new store. It is written beside its final
+    place and renamed, so two processes may pack at once (the slower one drops its copy). A damaged store is built
+    again.
+
+    Args:
+        corpus: where the source files are.
+        split: ``train``, ``val``, ``test``.
+        cache_dir: folder of packed stores.
+        settings: how to sample; default as published, with the last frame kept.
+        feature_dim: width of frame features that the model expects (None: any).
+        query_dim: width of query features that the model expects (None: any).
+        progress: called with (items done, items in all).
+
+    Raises:
+        DataError: bad source data, another width than expected, or a full disk.
+    """
+    settings = settings or PackSettings()
+    source = _identity(corpus, split)
+    key = hashlib.sha256(
+        json.dumps([FORMAT, corpus.name, split, source, asdict(settings)], sort_keys=True).encode()
+    ).hexdigest()
+    target = Path(cache_dir).expanduser() / f"{corpus.name}-{split}-{key[:16]}"
+    if target.exists():
+        try:
+            return _checked(PackedSplit(Store(target)), corpus, feature_dim, query_dim)
+        except DataError as error:
+            if _is_good(target):  # the store is sound: the model expects another width
+                raise
+            logger.warning("%s Building it again now.", error)
+            discard(target)
+    corpus.check_dims(feature_dim=feature_dim, query_dim=query_dim)
+    content = corpus.split(split)
+    about = {"collection": corpus.name, "split": split, "settings": asdict(settings), "source": source}
+    with temporary_folder(target) as folder:
+        with corpus.open_features() as videos, corpus.open_queries() as queries:
+            _check_complete(content, videos, queries, corpus)
+            with StoreWriter(folder, settings.dtype) as writer:
+                _write(writer, content, videos, queries, settings, about, progress)
+        if not publish(folder, target, _is_good):
+            logger.info("%s: another process packed it first, using that", target)
+    return PackedSplit(Store(target, verify=False))
+
+
+def _is_good(folder: Path) -> bool:
+    try:
+        Store(folder).close()
+    except DataError:
+        return False
+    return True
+
+
+def _checked(packed: PackedSplit, corpus: Corpus, feature_dim: int | None, query_dim: int | None) -> PackedSplit:
+    check_dim(corpus.feature_folder, "frame", packed.feature_dim, feature_dim)
+    check_dim(corpus.query_file, "query", packed.query_dim, query_dim)
+    return packed
+
+
+def _identity(corpus: Corpus, split: str) -> list[list[str | int]]:
+    """Names, sizes and times of the files that a store is made from."""
+    files = [*feature_files(corpus.feature_folder), corpus.query_file, corpus.caption_file(split)]
+    files += [path for path in (corpus.moments_file, corpus.relevance_file) if path.is_file()]
+    if not corpus.caption_file(split).is_file():
+        corpus.split(split)  # raises, and says which splits there are
+    stats = [(path.relative_to(corpus.folder).as_posix(), path.stat()) for path in files]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+
+
+def _check_complete(split: Split, videos: FeatureReader, queries: QueryFeatures, corpus: Corpus) -> None:
+    lost = [video for video in split.video_ids if video not in videos]
+    if lost:
+        raise DataError(
+            f"{corpus.caption_file(split.name)}: {len(lost)} of {len(split.video_ids)} videos have no features in "
+            f"{corpus.feature_folder}, among them {lost[:3]}. Add their features or take their captions out."
+        )
+    lost = [caption.id for caption in split.captions if caption.id not in queries]
+    if lost:
+        raise DataError(
+            f"{corpus.caption_file(split.name)}: {len(lost)} of {len(split.captions)} captions have no features in "
+            f"{corpus.query_file}, among them {lost[:3]}. Encode them or take them out."
+        )
+
+
+def _write(
+    writer: StoreWriter,
+    split: Split,
+    videos: FeatureReader,
+    queries: QueryFeatures,
+    settings: PackSettings,
+    about: dict[str, Any],
+    progress: Progress | None,
+) -> None:
+    total = len(split.video_ids) + len(split.captions)
+    source_frames, frame_lengths, word_lengths = [], [], []
+    zero_rows: dict[str, int] = {}
+    for video_id in split.video_ids:
+        x = videos.read(video_id)
+        _note_zeros(zero_rows, video_id, x)
+        clips, frames = sample_video(x, settings.clips, settings.frames, settings.keep_last)
+        writer.append("clips", clips)
+        writer.append("frames", frames)
+        source_frames.append(len(x))
+        frame_lengths.append(len(frames))
+        if progress:
+            progress(len(frame_lengths), total)
+    for caption in split.captions:
+        words = queries.read(caption.id)
+        _note_zeros(zero_rows, caption.id, words)
+        words = normalise_rows(words.astype(np.float64))[: settings.words]
+        writer.append("words", words)
+        word_lengths.append(len(words))
+        if progress:
+            progress(len(frame_lengths) + len(word_lengths), total)
+    if zero_rows:
+        logger.warning(
+            "%s %s: %d feature rows are all zero, in %d videos or captions (%s ...). They are kept as they are.",
+            about["collection"], split.name, sum(zero_rows.values()), len(zero_rows), next(iter(zero_rows)),
+        )  # fmt: skip
+    text = {
+        "video_ids": list(split.video_ids),
+        "query_ids": [caption.id for caption in split.captions],
+        "captions": [caption.text for caption in split.captions],
+    }
+    index = _relations(split) | {
+        "frame_offsets": _offsets(frame_lengths),
+        "word_offsets": _offsets(word_lengths),
+        "source_frames": np.array(source_frames, np.int64),
+    }
+    writer.finish(index, text, about | {"zero_rows": sum(zero_rows.values())})
+
+
+def _relations(split: Split) -> dict[str, np.ndarray]:
+    """What belongs to what: the video, the relevant videos and the moment of every query."""
+    number = {video: i for i, video in enumerate(split.video_ids)}
+    relevant = [sorted(number[video] for video in split.relevant(caption)) for caption in split.captions]
+    nan = float("nan")
+    found = [split.moments.get(caption.id) for caption in split.captions]
+    return {
+        "query_to_video": np.array([number[caption.video_id] for caption in split.captions], np.int64),
+        "relevant": np.array([video for videos in relevant for video in videos], np.int64),
+        "relevant_offsets": _offsets([len(videos) for videos in relevant]),
+        "moments": np.array([(m.start, m.end, m.duration) if m else (nan, nan, nan) for m in found], np.float64),
+    }
+
+
+def _offsets(lengths: list[int]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+def _note_zeros(counts: dict[str, int], name: str, rows: np.ndarray) -> None:
+    zeros = len(rows) - int(rows.any(axis=1).sum())
+    if zeros:
+        counts[name] = zeros

@@ -1,0 +1,250 @@
+"""A packed split: random access to sampled videos and queries without touching the source files."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from prvr.data.errors import DataError
+from prvr.data.ragged import pad, read_runs
+from prvr.data.store import Store
+
+
+class VideoBatch(NamedTuple):
+    """Some videos: clips (b c f), padded frames (b l f) and their mask (b l), their numbers (b)."""
+
+    clips: Float[Tensor, "b c f"]
+    frames: Float[Tensor, "b l f"]
+    frame_mask: Bool[Tensor, "b l"]
+    indices: Int[Tensor, " b"]
+
+
+class QueryBatch(NamedTuple):
+    """Some queries: padded words (b w e) and their mask (b w), their numbers (b)."""
+
+    words: Float[Tensor, "b w e"]
+    word_mask: Bool[Tensor, "b w"]
+    indices: Int[Tensor, " b"]
+
+
+class Moments(NamedTuple):
+    """Start and end of each query's moment and the length of its video, in seconds; NaN where unknown."""
+
+    start: Float[np.ndarray, " q"]
+    end: Float[np.ndarray, " q"]
+    duration: Float[np.ndarray, " q"]
+
+
+class PackedSplit:
+    """The videos and queries of a split, or of a part of it; what [pack][prvr.data.pack.pack] returns.
+
+    Videos and queries are numbered from 0, in the order of the caption file. Cheap to send to a worker process: the
+    store is opened again there.
+
+    Args:
+        store: an open store.
+        videos: rows of the store that take part, in ascending order (None: all).
+    """
+
+    def __init__(self, store: Store, videos: Int[np.ndarray, " v"] | None = None) -> None:
+        self.store = store
+        total = len(store.text["video_ids"])
+        self._videos = np.arange(total) if videos is None else videos
+        self._subset = videos is not None
+        owner = store.index["query_to_video"]
+        if self._subset:
+            number = np.full(total, -1)
+            number[self._videos] = np.arange(len(self._videos))
+            self._queries = np.flatnonzero(number[owner] >= 0)
+            self._number = number
+        else:
+            self._queries, self._number = np.arange(len(owner)), np.arange(total)
+
+    @classmethod
+    def open(cls, folder: Path | str, *, verify: bool | None = None) -> "PackedSplit":
+        """Opens a store by its folder, without its sources.
+
+        Args:
+            folder: a folder under ``cache_dir``.
+            verify: read all checksums now; default: if the store is at most 512 MiB.
+
+        Raises:
+            DataError: the store is missing or damaged; the message names the folder to delete.
+        """
+        return cls(Store(Path(folder), verify))
+
+    def verify(self) -> None:
+        """Reads every file of the store and compares checksums.
+
+        Raises:
+            DataError: a file is damaged.
+        """
+        self.store.verify()
+
+    def close(self) -> None:
+        """Closes the store, also for all subsets of it."""
+        self.store.close()
+
+    def __enter__(self) -> "PackedSplit":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """Number of videos."""
+        return len(self._videos)
+
+    def __repr__(self) -> str:
+        return f"PackedSplit({self.name}: {len(self)} videos, {len(self._queries)} queries)"
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return _reopen, (self.store.folder, self._videos if self._subset else None)
+
+    @property
+    def name(self) -> str:
+        """Collection and split, for messages."""
+        return f"{self.store.about['collection']} {self.store.about['split']}"
+
+    @property
+    def feature_dim(self) -> int:
+        """Width of frame features."""
+        return self.store.matrix("frames").shape[1]
+
+    @property
+    def query_dim(self) -> int:
+        """Width of word features."""
+        return self.store.matrix("words").shape[1]
+
+    @property
+    def clips_per_video(self) -> int:
+        """Number of coarse segments."""
+        return int(self.store.about["settings"]["clips"])
+
+    @cached_property
+    def video_ids(self) -> tuple[str, ...]:
+        """Ids of the videos: the gallery."""
+        return tuple(self.store.text["video_ids"][i] for i in self._videos)
+
+    @cached_property
+    def query_ids(self) -> tuple[str, ...]:
+        """Ids of the queries."""
+        return tuple(self.store.text["query_ids"][j] for j in self._queries)
+
+    @cached_property
+    def captions(self) -> tuple[str, ...]:
+        """Texts of the queries."""
+        return tuple(self.store.text["captions"][j] for j in self._queries)
+
+    @cached_property
+    def query_to_video(self) -> Int[np.ndarray, " q"]:
+        """The video that each query was written for."""
+        return self._number[self.store.index["query_to_video"][self._queries]]
+
+    @cached_property
+    def relevant(self) -> tuple[frozenset[int], ...]:
+        """The videos that match each query; its own is always among them."""
+        flat, offsets = self._number[self.store.index["relevant"]], self.store.index["relevant_offsets"]
+        return tuple(frozenset(flat[offsets[j] : offsets[j + 1]].tolist()) - {-1} for j in self._queries)
+
+    @cached_property
+    def relevant_matrix(self) -> Bool[np.ndarray, "q v"]:
+        """The same as a boolean matrix."""
+        matrix = np.zeros((len(self._queries), len(self)), bool)
+        rows = np.repeat(np.arange(len(self.relevant)), [len(videos) for videos in self.relevant])
+        matrix[rows, [video for videos in self.relevant for video in videos]] = True
+        return matrix
+
+    @cached_property
+    def moments(self) -> Moments:
+        """The moment of each query."""
+        return Moments(*self.store.index["moments"][self._queries].T)
+
+    @cached_property
+    def durations(self) -> Float[np.ndarray, " v"]:
+        """Length of each video in seconds, NaN where no query tells it."""
+        out = np.full(len(self), np.nan)
+        out[self.query_to_video] = self.moments.duration
+        return out
+
+    @cached_property
+    def frame_counts(self) -> Int[np.ndarray, " v"]:
+        """Number of sampled frames of each video."""
+        return np.diff(self.store.index["frame_offsets"])[self._videos]
+
+    @cached_property
+    def source_frame_counts(self) -> Int[np.ndarray, " v"]:
+        """Number of frames that each video has in the source files."""
+        return self.store.index["source_frames"][self._videos]
+
+    @cached_property
+    def _queries_by_video(self) -> list[np.ndarray]:
+        order = np.argsort(self.query_to_video, kind="stable")
+        return np.split(order, np.cumsum(np.bincount(self.query_to_video, minlength=len(self)))[:-1])
+
+    @cached_property
+    def _clip_offsets(self) -> np.ndarray:
+        return np.arange(len(self.store.text["video_ids"]) + 1) * self.clips_per_video
+
+    def queries_of(self, video: int) -> Int[np.ndarray, " k"]:
+        """Numbers of the queries written for a video, in file order; at least one."""
+        return self._queries_by_video[video]
+
+    def video(self, index: int) -> tuple[Float[Tensor, "c f"], Float[Tensor, "l f"]]:
+        """Clips (c f) and frames (l f) of one video, rows of unit norm, float32."""
+        clips, frames = self._read_videos(np.array([index]))
+        return clips[0], frames[0]
+
+    def query(self, index: int) -> Float[Tensor, "w e"]:
+        """Words (w e) of one query, rows of unit norm, float32."""
+        return self.queries(np.array([index]))[0]
+
+    def queries(self, indices: Int[np.ndarray, " k"]) -> tuple[Float[Tensor, "_ e"], ...]:
+        """Words of some queries; those of one video lie together, so asking for them at once is cheaper."""
+        return read_runs(self.store.matrix("words"), self.store.index["word_offsets"], self._queries[indices])
+
+    def video_batches(self, size: int) -> Iterator[VideoBatch]:
+        """All videos in order, ``size`` at a time (the last batch may be smaller)."""
+        for start in range(0, len(self), size):
+            which = np.arange(start, min(start + size, len(self)))
+            clips, frames = self._read_videos(which)
+            yield VideoBatch(torch.stack(clips), *pad(frames), torch.from_numpy(which))
+
+    def query_batches(self, size: int) -> Iterator[QueryBatch]:
+        """All queries in order, ``size`` at a time (the last batch may be smaller)."""
+        for start in range(0, len(self._queries), size):
+            which = np.arange(start, min(start + size, len(self._queries)))
+            yield QueryBatch(*pad(self.queries(which)), torch.from_numpy(which))
+
+    def subset(self, videos: Sequence[int] | Int[np.ndarray, " k"]) -> "PackedSplit":
+        """A part of the videos with the queries written for them; shares the store.
+
+        Args:
+            videos: their numbers; order does not matter, the gallery keeps its order.
+
+        Raises:
+            DataError: no video, one out of range, or one named twice.
+        """
+        chosen = np.unique(np.asarray(videos, np.int64))
+        if not len(chosen) or len(chosen) != len(videos) or chosen[0] < 0 or chosen[-1] >= len(self):
+            raise DataError(
+                f"subset of {self.name}: expected different numbers in [0, {len(self)}), at least one; "
+                f"got {len(videos)} numbers, {len(chosen)} different."
+            )
+        return PackedSplit(self.store, self._videos[chosen])
+
+    def _read_videos(self, which: np.ndarray) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        rows = self._videos[which]
+        return (
+            read_runs(self.store.matrix("clips"), self._clip_offsets, rows),
+            read_runs(self.store.matrix("frames"), self.store.index["frame_offsets"], rows),
+        )
+
+
+def _reopen(folder: Path, videos: np.ndarray | None) -> PackedSplit:
+    return PackedSplit(Store(folder, verify=False), videos)

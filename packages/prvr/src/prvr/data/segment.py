@@ -1,0 +1,107 @@
+"""Segment means: a video of any length becomes a fixed number of rows."""
+
+from typing import TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+EPSILON = 1e-5  # the public readers divide by (norm + 1e-5), not by max(norm, eps)
+
+Array = TypeVar("Array", np.ndarray, Tensor)
+
+
+def segment_edges(length: int, bins: int, keep_last: bool = True) -> Int[np.ndarray, " edges"]:
+    """Edges of ``bins`` segments over ``length`` rows.
+
+    ``b_i = round_half_even(i n / M)``, i = 0..M. The released readers of GMMFormer, HLFormer and DreamPRVR cap every
+    edge at n - 1 (``keep_last=False``), which leaves row n - 1 out of the last mean.
+
+    Args:
+        length: n >= 1, rows of the video.
+        bins: M >= 1, segments.
+        keep_last: keep the last edge at n.
+
+    Returns:
+        M + 1 non-decreasing edges.
+
+    Example:
+        >>> segment_edges(6, 4).tolist(), segment_edges(6, 4, keep_last=False).tolist()
+        ([0, 2, 3, 4, 6], [0, 2, 3, 4, 5])
+    """
+    if length < 1 or bins < 1:
+        raise ValueError(f"segment_edges needs length >= 1 and bins >= 1, got length={length}, bins={bins}")
+    edges = np.rint(np.arange(bins + 1) * length / bins).astype(np.int64)
+    if not keep_last:
+        edges = np.minimum(edges, length - 1)
+    return edges
+
+
+def segment_mean(x: Float[Array, "n f"], bins: int, keep_last: bool = True) -> Float[Array, "bins f"]:
+    """Means of ``bins`` consecutive segments of a sequence.
+
+    Segment i is the mean of ``x[b_i:b_{i+1}]``, or the row ``x[b_i]`` alone where that is empty (see
+    [segment_edges][prvr.data.segment.segment_edges]); this makes the 32 clips and the up to 128 frames of Partially
+    Relevant Video Retrieval (Dong et al., 2022).
+
+    Args:
+        x: (n f) rows in time order, n >= 1; an array or a CPU tensor. Sums run in float64.
+        bins: number of segments; may be larger than n.
+        keep_last: let the last row count (False: as released).
+
+    Returns:
+        (bins f) in the type and precision of ``x``.
+
+    Raises:
+        ValueError: no row, or no bin.
+
+    Example:
+        >>> x = np.array([[0.0], [2.0], [4.0], [6.0]])
+        >>> segment_mean(x, 2).ravel().tolist(), segment_mean(x, 2, keep_last=False).ravel().tolist()
+        ([1.0, 5.0], [1.0, 4.0])
+    """
+    if isinstance(x, Tensor):
+        return torch.from_numpy(segment_mean(x.detach().numpy(), bins, keep_last))
+    edges = segment_edges(len(x), bins, keep_last)
+    wide = x.astype(np.float64, copy=False)
+    # reduceat sums x[s_i:s_{i+1}] and gives x[s_i] where that is empty: exactly the rule. It wants starts < n,
+    # and a start can only reach n where segments are shorter than a row, so capping it takes the last row.
+    starts = np.minimum(edges[:-1], len(x) - 1)
+    sums = np.add.reduceat(wide[: max(edges[-1], starts[-1] + 1)], starts, axis=0)
+    return (sums / np.maximum(np.diff(edges), 1)[:, None]).astype(x.dtype, copy=False)
+
+
+def normalise_rows(x: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "n f"]:
+    """Rows divided by (their norm + 1e-5), as all public readers do; a row of zeros stays zero.
+
+    Example:
+        >>> normalise_rows(np.array([[3.0, 4.0], [0.0, 0.0]])).round(4).tolist()
+        [[0.6, 0.8], [0.0, 0.0]]
+    """
+    return x / (np.linalg.norm(x, axis=-1, keepdims=True) + EPSILON)
+
+
+def sample_video(
+    x: Float[np.ndarray, "n f"], clips: int = 32, frames: int = 128, keep_last: bool = True
+) -> tuple[Float[np.ndarray, "c f"], Float[np.ndarray, "l f"]]:
+    """The two views of a video: coarse clips, and frames (all of them, or segment means where there are too many).
+
+    Args:
+        x: (n f) frame features as stored, n >= 1.
+        clips: number of clips, c.
+        frames: most frames kept, so that l = min(n, frames).
+        keep_last: see [segment_mean][prvr.data.segment.segment_mean].
+
+    Returns:
+        clips (c f) and frames (l f), rows normalised after sampling; computed in float64, returned in float32.
+
+    Example:
+        >>> clips, frames = sample_video(np.ones((200, 3), np.float32))
+        >>> clips.shape, frames.shape
+        ((32, 3), (128, 3))
+    """
+    wide = x.astype(np.float64)
+    fine = wide if len(wide) <= frames else segment_mean(wide, frames, keep_last)
+    coarse = segment_mean(wide, clips, keep_last)
+    return normalise_rows(coarse).astype(np.float32), normalise_rows(fine).astype(np.float32)

@@ -1,0 +1,155 @@
+"""The packed store on disk: flat memory-mapped matrices with checksums."""
+
+import hashlib
+import json
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from prvr.data.errors import DataError
+
+FORMAT = 1
+MATRICES = ("clips", "frames", "words")
+HEADER = "meta.json"
+VERIFY_LIMIT = 512 * 2**20  # bytes whose checksums are read when a store is opened; above, call verify()
+
+
+class StoreWriter:
+    """Streams a store into an empty folder: rows are appended, nothing is kept in memory but offsets."""
+
+    def __init__(self, folder: Path, dtype: str) -> None:
+        self.folder = folder
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self._files: dict[str, BinaryIO] = {}
+        self._crc: dict[str, int] = dict.fromkeys(MATRICES, 0)
+        self._shape = {name: [0, 0] for name in MATRICES}
+
+    def __enter__(self) -> "StoreWriter":
+        self._files = {name: (self.folder / f"{name}.bin").open("wb") for name in MATRICES}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            try:
+                file.close()
+            except OSError:  # on a full disk the last flush fails too: the first error is the one to tell
+                if error is None:
+                    raise
+
+    def append(self, name: str, rows: np.ndarray) -> None:
+        """Appends rows to one of the matrices."""
+        data = np.ascontiguousarray(rows, self.dtype).tobytes()
+        self._files[name].write(data)
+        self._crc[name] = zlib.crc32(data, self._crc[name])
+        self._shape[name] = [self._shape[name][0] + len(rows), rows.shape[1]]
+
+    def finish(self, index: dict[str, np.ndarray], text: dict[str, Any], about: dict[str, Any]) -> None:
+        """Writes the small files and, last, the header that vouches for all of them."""
+        for file in self._files.values():
+            file.close()
+        with (self.folder / "index.npz").open("wb") as file:
+            np.savez(file, allow_pickle=False, **index)
+        (self.folder / "text.json").write_text(json.dumps(text), encoding="utf-8", newline="\n")
+        files = {}
+        for name in MATRICES:
+            path = self.folder / f"{name}.bin"
+            files[path.name] = {"size": path.stat().st_size, "crc32": self._crc[name], "shape": self._shape[name]}
+        for name in ("index.npz", "text.json"):
+            data = (self.folder / name).read_bytes()
+            files[name] = {"size": len(data), "crc32": zlib.crc32(data)}
+        header = {"format": FORMAT, "dtype": self.dtype.name, "files": files, "about": about}
+        header["sha256"] = digest(header)
+        text_ = json.dumps(header, indent=1, sort_keys=True)
+        (self.folder / HEADER).write_text(text_, encoding="utf-8", newline="\n")
+
+
+class Store:
+    """An open store. Matrices are mapped, not read; the small files are read at once.
+
+    Args:
+        folder: what a [StoreWriter][prvr.data.store.StoreWriter] filled.
+        verify: read all checksums now; default: if the store is at most 512 MiB.
+
+    Raises:
+        DataError: the store is missing, truncated, damaged, or of another format; names the folder to delete.
+    """
+
+    def __init__(self, folder: Path, verify: bool | None = None) -> None:
+        self.folder = folder
+        self.header = _read_header(folder)
+        self.about: dict[str, Any] = self.header["about"]
+        files = self.header["files"]
+        for name, known in files.items():
+            path = folder / name
+            size = path.stat().st_size if path.is_file() else None
+            if size != known["size"]:
+                raise _damaged(folder, f"{name} has {size} bytes, expected {known['size']}")
+        total = sum(known["size"] for known in files.values())
+        self.verify([n for n in files if verify or (verify is None and total <= VERIFY_LIMIT) or not n.endswith("bin")])
+        with np.load(folder / "index.npz", allow_pickle=False) as index:
+            self.index = {name: index[name] for name in index.files}
+        self.text: dict[str, list[str]] = json.loads((folder / "text.json").read_text(encoding="utf-8"))
+        dtype = np.dtype(self.header["dtype"]).newbyteorder("<")
+        shapes = {name: tuple(files[f"{name}.bin"]["shape"]) for name in MATRICES}
+        self._maps: dict[str, np.ndarray] | None = {
+            name: np.memmap(folder / f"{name}.bin", dtype, "r", shape=shapes[name]).view(np.ndarray)  # plain: cheaper
+            for name in MATRICES
+        }
+
+    def verify(self, names: list[str] | None = None) -> None:
+        """Reads files (default: all) and compares their checksums.
+
+        Raises:
+            DataError: a file is damaged.
+        """
+        for name in self.header["files"] if names is None else names:
+            crc = 0
+            with (self.folder / name).open("rb") as file:
+                while block := file.read(1 << 22):
+                    crc = zlib.crc32(block, crc)
+            if crc != self.header["files"][name]["crc32"]:
+                raise _damaged(self.folder, f"the checksum of {name} does not match its content")
+
+    def matrix(self, name: str) -> np.ndarray:
+        """One of the mapped matrices. Copy what you keep: no view may outlive ``close``."""
+        if self._maps is None:
+            raise ValueError(f"{self.folder}: the packed store was closed; open it again")
+        return self._maps[name]
+
+    def close(self) -> None:
+        """Unmaps the matrices, so that the folder can be deleted or replaced (Windows refuses that before)."""
+        self._maps = None
+
+
+def digest(header: dict[str, Any]) -> str:
+    """sha256 of a header without its own hash."""
+    body = {key: value for key, value in header.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _damaged(folder: Path, what: str) -> DataError:
+    return DataError(
+        f"{folder}: this packed store is damaged: {what}. Delete this folder, it is built again from the data."
+    )
+
+
+def _read_header(folder: Path) -> dict[str, Any]:
+    try:
+        header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+        intact = header["sha256"] == digest(header)
+    except FileNotFoundError:
+        raise _damaged(folder, f"it has no {HEADER}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder, f"{HEADER} cannot be read ({error!r})") from error
+    if not intact:
+        raise _damaged(folder, f"{HEADER} does not match its own hash")
+    if header["format"] != FORMAT:
+        raise DataError(
+            f"{folder}: packed store of format {header['format']}, this version reads {FORMAT}. Delete this folder."
+        )
+    return header

@@ -1,0 +1,146 @@
+"""Caption files, moments, relevance sets, and finding a corpus."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prvr.data import Caption, DataError, Moment, open_corpus, write_layout
+from prvr.data.captions import read_captions, read_moments, read_relevance
+
+
+def file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "file.txt"
+    path.write_bytes(text.encode("utf-8"))
+    return path
+
+
+def test_ids_split_at_the_first_hash_and_lines_at_the_first_space(tmp_path: Path) -> None:
+    text = "b#enc#0 two  words\u2028one line\na##x#enc#1 # text\r\nünï-日#enc#0 \u00a0 x\n\nb#enc#1 again"
+    assert read_captions(file(tmp_path, text)) == (
+        Caption("b#enc#0", "b", "two  words\u2028one line"),
+        Caption("a##x#enc#1", "a", "# text"),
+        Caption("ünï-日#enc#0", "ünï-日", "\u00a0 x"),
+        Caption("b#enc#1", "b", "again"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no caption"),
+        ("\n\n", "holds no caption"),
+        ("a#enc#0 x\nb#enc#0 \n", "line 2: caption 'b#enc#0' has no text"),
+        ("a#enc#0\n", "line 1: caption 'a#enc#0' has no text"),
+        ("a#enc#0 x\na#enc#0 y\n", "line 2: caption id 'a#enc#0' stands there twice"),
+        ("#enc#0 x\n", "line 1: no video id"),
+    ],
+)
+def test_bad_captions(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_captions(file(tmp_path, text))
+
+
+def test_captions_must_be_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes("a#enc#0 caf\xe9\n".encode("latin-1"))
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_captions(path)
+
+
+def test_moments_and_relevance(tmp_path: Path) -> None:
+    row = '{"split": "test", "cap_id": "a#enc#0", "vid": "a", "duration": 9, "ts": [5.5, 2], "kind": "v"}\n'
+    assert read_moments(file(tmp_path, row)) == {"a#enc#0": Moment(2.0, 5.5, 9.0)}
+    assert read_relevance(file(tmp_path, '{"cap_id": "a#enc#0", "vids": ["a", "b"]}\n')) == {"a#enc#0": {"a", "b"}}
+    for bad in (row + row, row[:-9], "[1]\n", '{"cap_id": "a", "duration": 1, "ts": [1]}', '{"cap_id": "a"}'):
+        with pytest.raises(DataError, match=r"line [12]"):
+            read_moments(file(tmp_path, bad))
+    for bad in ('{"cap_id": "a", "vids": "b"}', '{"vids": []}', '{"cap_id": "a", "vids": []}\n' * 2):
+        with pytest.raises(DataError, match=r"line [12]"):
+            read_relevance(file(tmp_path, bad))
+
+
+def make(root: Path, name: str = "col", **options: object) -> None:
+    captions = {
+        "train": [Caption("x#enc#0", "x", "a text")],
+        "test": [Caption(f"{v}#enc#{k}", v, "a text") for v, k in (("b", 0), ("a", 0), ("b", 1))],
+    }
+    write_layout(
+        root,
+        name,
+        captions=captions,
+        videos=[(v, np.ones((2, 4), np.float32)) for v in "xab"],
+        queries=[(c.id, np.ones((2, 3), np.float32)) for part in captions.values() for c in part],
+        **options,
+    )
+
+
+def test_a_split_has_its_gallery_in_order_and_relevance_within_it(tmp_path: Path) -> None:
+    make(tmp_path, relevance={"b#enc#0": ["a", "x"]}, moments={"a#enc#0": Moment(0.0, 1.0, 2.0)})
+    corpus = open_corpus(tmp_path, "col")
+    split = corpus.split("test")
+    assert corpus.splits == ("test", "train")
+    assert split.video_ids == ("b", "a")
+    assert [split.relevant(caption) for caption in split.captions] == [{"a", "b"}, {"a"}, {"b"}]
+    assert split.moments["a#enc#0"].end == 1.0
+    with pytest.raises(DataError, match=r"colval\.caption\.txt.*\['test', 'train'\]"):
+        corpus.split("val")
+
+
+def test_the_layout_is_found_or_the_gap_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere"):
+        open_corpus(tmp_path / "nowhere", "col")
+    make(tmp_path, feature="i3d")
+    make(tmp_path, "other")
+    with pytest.raises(DataError, match=r"tvr: no such folder.*\['col', 'other'\]"):
+        open_corpus(tmp_path, "tvr")
+    features = tmp_path / "col" / "FeatureData"
+    assert open_corpus(tmp_path, "col").feature_folder == features / "i3d"
+    (features / "mine").mkdir()
+    assert open_corpus(tmp_path, "col").feature_folder == features / "i3d"  # a published name goes first
+    assert open_corpus(tmp_path, "col", feature="mine").feature_folder == features / "mine"
+    with pytest.raises(DataError, match=r"\['i3d', 'mine'\]"):
+        open_corpus(tmp_path, "col", feature="yours")
+    (features / "i3d").rename(features / "theirs")
+    with pytest.raises(DataError, match=r"expected one folder.*\['mine', 'theirs'\]"):
+        open_corpus(tmp_path, "col")
+
+
+def test_query_features_of_another_encoder_are_found(tmp_path: Path) -> None:
+    make(tmp_path)
+    text = tmp_path / "col" / "TextData"
+    (text / "roberta_col_query_feat.hdf5").rename(text / "clip_col_query_feat.hdf5")
+    assert open_corpus(tmp_path, "col").query_file.name == "clip_col_query_feat.hdf5"
+    (text / "clip_col_query_feat.hdf5").unlink()
+    with pytest.raises(DataError, match="Download the query features"):
+        open_corpus(tmp_path, "col")
+
+
+def test_widths_are_compared_with_what_a_model_expects(tmp_path: Path) -> None:
+    make(tmp_path)
+    corpus = open_corpus(tmp_path, "col")
+    assert corpus.dims() == (4, 3)
+    corpus.check_dims(feature_dim=4, query_dim=3)
+    with pytest.raises(DataError, match="frame features are 4 wide, but the model expects 1024"):
+        corpus.check_dims(feature_dim=1024)
+    with pytest.raises(DataError, match="query features are 3 wide, but the model expects 768"):
+        corpus.check_dims(query_dim=768)
+
+
+def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
+    make(tmp_path)
+    with pytest.raises(DataError, match="exists already"):
+        make(tmp_path)
+    for name, videos in (("twice", [("a", np.ones((1, 2)))] * 2), ("space", [("a b", np.ones((1, 2)))])):
+        with pytest.raises(DataError, match="video"):
+            write_layout(tmp_path, name, captions={}, videos=videos, queries=[])
+        assert not (tmp_path / name).exists()
+    for bad in (
+        Caption("a#0", "b", "x"),
+        Caption("a b#0", "a b", "x"),
+        Caption("a#0", "a", " "),
+        Caption("a", "a", "x\ny"),
+    ):
+        with pytest.raises(DataError, match="one line of text"):
+            write_layout(tmp_path, "caption", captions={"test": [bad]}, videos=[], queries=[])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["col"]

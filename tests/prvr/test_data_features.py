@@ -1,0 +1,147 @@
+"""Readers of frame and query features: both layouts give the same rows; bad files are named."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from prvr.data import Caption, DataError, QueryFeatures, open_features, write_layout
+
+IDS = ("plain", "two#signs#in#it", "naïve-日本-Ω", "nbsp\u00e0\u0085x")
+
+
+@pytest.fixture
+def videos() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal((n, 5)).astype(np.float32) for n, name in enumerate(IDS, 1)}
+
+
+def written(root: Path, videos: dict[str, np.ndarray], formats: tuple, name: str = "col") -> Path:
+    captions = {"test": [Caption("plain#enc#0", "plain", "a text")]}
+    queries = [("plain#enc#0", np.ones((2, 3)))]
+    write_layout(root, name, captions=captions, videos=videos.items(), queries=queries, formats=formats)
+    return root / name / "FeatureData" / "frames"
+
+
+@pytest.mark.parametrize("formats", [("bigfile",), ("hdf5",), ("bigfile", "hdf5")])
+def test_both_layouts_give_back_what_was_written(tmp_path: Path, videos: dict, formats: tuple) -> None:
+    with open_features(written(tmp_path, videos, formats)) as reader:
+        assert sorted(reader.video_ids) == sorted(videos)
+        assert reader.dim == 5
+        for video_id, x in videos.items():
+            np.testing.assert_array_equal(reader.read(video_id), x)
+
+
+def test_float64_hdf5_is_read_as_it_is(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).standard_normal((3, 2))
+    with open_features(written(tmp_path, {"v": x}, ("hdf5",))) as reader:
+        assert reader.read("v").dtype == np.float64
+        np.testing.assert_array_equal(reader.read("v"), x)
+
+
+def test_bigfile_rows_may_lie_anywhere(tmp_path: Path) -> None:
+    np.arange(8, dtype="<f4").tofile(tmp_path / "feature.bin")
+    (tmp_path / "shape.txt").write_text("4 2\n")
+    (tmp_path / "id.txt").write_bytes("a_0 b\xe9_0 a_1 a_2".encode("latin-1"))  # ISO-8859-1, as published
+    (tmp_path / "video2frames.txt").write_text(repr({"a": ["a_2", "a_0", "a_1"], "b": ["b\xe9_0"]}), encoding="utf-8")
+    with open_features(tmp_path) as reader:
+        assert reader.read("a").tolist() == [[6, 7], [0, 1], [4, 5]]
+        assert reader.read("b").tolist() == [[2, 3]]
+
+
+def test_a_truncated_matrix_is_named_with_both_sizes(tmp_path: Path, videos: dict) -> None:
+    folder = written(tmp_path, videos, ("bigfile",))
+    data = (folder / "feature.bin").read_bytes()
+    (folder / "feature.bin").write_bytes(data[:-6])
+    with pytest.raises(DataError, match=rf"feature\.bin: {len(data) - 6} bytes.* = {len(data)} bytes"):
+        open_features(folder)
+
+
+def test_a_truncated_hdf5_is_named(tmp_path: Path, videos: dict) -> None:
+    folder = written(tmp_path, videos, ("hdf5",))
+    data = (folder / "feature.hdf5").read_bytes()
+    (folder / "feature.hdf5").write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match=r"feature\.hdf5.*Truncated"):
+        open_features(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("shape.txt", "many 5", "expected one line 'ROWS WIDTH'"),
+        ("id.txt", "only two", "2 names, but shape.txt says 10 rows"),
+        ("id.txt", " ".join(["same"] * 10), "'same' stands there twice"),
+        ("video2frames.txt", "{'plain': ['plain_0'", "not a Python dict literal"),
+        ("video2frames.txt", "['plain_0']", "expected a dict literal"),
+        ("video2frames.txt", "{'v': ['plain_0'], 'v': []}", "'v' stands there twice"),
+        ("video2frames.txt", "{'v': ['elsewhere_7']}", "'elsewhere_7' of video 'v' is not in id.txt"),
+        ("video2frames.txt", "__import__('os')", "not a Python dict literal"),
+    ],
+)
+def test_bad_bigfile_text(tmp_path: Path, videos: dict, name: str, content: str, message: str) -> None:
+    folder = written(tmp_path, videos, ("bigfile",))
+    (folder / name).write_text(content)
+    with pytest.raises(DataError, match=message) as caught:
+        open_features(folder)
+    assert name in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path, videos: dict) -> None:
+    folder = written(tmp_path, videos, ("bigfile",))
+    (folder / "id.txt").unlink()
+    with pytest.raises(DataError, match=r"feature\.hdf5.*missing: id\.txt"):
+        open_features(folder)
+
+
+def test_an_unknown_video_is_named(tmp_path: Path, videos: dict) -> None:
+    with open_features(written(tmp_path, videos, ("bigfile",))) as reader, pytest.raises(DataError, match="'who'"):
+        reader.read("who")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("formats", [("bigfile",), ("hdf5",)])
+def test_a_bad_number_is_named_by_video_and_row(tmp_path: Path, videos: dict, formats: tuple, value: float) -> None:
+    videos["two#signs#in#it"][1, 3] = value
+    with open_features(written(tmp_path, videos, formats)) as reader:
+        reader.read("plain")
+        with pytest.raises(DataError, match=r"'two#signs#in#it'.*NaN or infinity in frame row 1"):
+            reader.read("two#signs#in#it")
+
+
+@pytest.mark.parametrize("formats", [("bigfile",), ("hdf5",)])
+def test_a_video_without_frames_is_named(tmp_path: Path, videos: dict, formats: tuple) -> None:
+    folder = written(tmp_path, videos | {"empty": np.zeros((0, 5), np.float32)}, formats)
+    with open_features(folder) as reader, pytest.raises(DataError, match=r"'empty'.*0 frames"):
+        reader.read("empty")
+
+
+def test_a_video_of_another_width_is_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "feature.hdf5", "w") as file:
+        file["a"], file["b"], file["c"] = np.ones((2, 4)), np.ones((2, 3)), np.arange(3)
+    with open_features(tmp_path) as reader:
+        with pytest.raises(DataError, match=r"'b'.*\(2, 3\), expected \(frames, 4\)"):
+            reader.read("b")
+        with pytest.raises(DataError, match="'c' is int64"):
+            reader.read("c")
+
+
+def test_query_features(tmp_path: Path) -> None:
+    path = tmp_path / "q.hdf5"
+    bad = np.ones((3, 4), np.float32)
+    bad[2, 0] = np.nan
+    with h5py.File(path, "w") as file:
+        file["v#enc#0"], file["v#enc#1"] = np.full((2, 4), 2.0), bad
+        file["v#enc#2"] = np.ones((0, 4))
+    with QueryFeatures(path) as queries:
+        assert queries.dim == 4
+        assert queries.read("v#enc#0").tolist() == [[2.0] * 4] * 2
+        for caption_id, message in [("v#enc#1", "word row 2"), ("v#enc#2", "0 words"), ("w#enc#0", "Encode")]:
+            with pytest.raises(DataError, match=f"'{caption_id}'.*{message}"):
+                queries.read(caption_id)
+    with pytest.raises(DataError, match="no such file"):
+        QueryFeatures(tmp_path / "none.hdf5")
+    with h5py.File(tmp_path / "empty.hdf5", "w"):
+        pass
+    with pytest.raises(DataError, match="holds no dataset"):
+        QueryFeatures(tmp_path / "empty.hdf5")

@@ -1,0 +1,356 @@
+"""The packed store: the same numbers as the sources, built once, whole or not at all, and never silently wrong."""
+
+import errno
+import json
+import logging
+import multiprocessing
+import os
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from prvr.data import Caption, Corpus, DataError, Moment, PackedSplit, PackSettings, open_corpus, pack, write_layout
+from prvr.data.atomic import publish, temporary_folder
+from prvr.data.segment import normalise_rows, sample_video
+from prvr.data.store import FORMAT, StoreWriter, digest
+
+LENGTHS = {"one": 1, "few": 7, "edge": 128, "many-日本": 300}
+CAPTIONS = [("one", 0), ("few", 0), ("edge", 0), ("many-日本", 0), ("one", 1), ("edge", 1)]
+WORDS = (1, 30, 45, 3, 2, 31)
+
+
+def features(seed: int = 0) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    videos = {v: rng.standard_normal((n, 6)).astype(np.float32) for v, n in LENGTHS.items()}
+    queries = {
+        f"{v}#enc#{k}#+": rng.standard_normal((n, 4)).astype(np.float32)
+        for (v, k), n in zip(CAPTIONS, WORDS, strict=True)
+    }
+    return videos, queries
+
+
+def corpus_of(root: Path, videos: dict | None = None, queries: dict | None = None, **options: object) -> Corpus:
+    default = features()
+    captions = {"test": [Caption(f"{v}#enc#{k}#+", v, f"text {k}") for v, k in CAPTIONS]}
+    write_layout(
+        root,
+        "col",
+        captions=captions,
+        videos=(default[0] if videos is None else videos).items(),
+        queries=(default[1] if queries is None else queries).items(),
+        moments={"edge#enc#1#+": Moment(1.0, 2.0, 9.0)},
+        relevance={"one#enc#1#+": ["edge", "elsewhere"]},
+        **options,
+    )
+    return open_corpus(root, "col")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return corpus_of(tmp_path)
+
+
+@pytest.fixture
+def packed(corpus: Corpus, tmp_path: Path) -> PackedSplit:
+    return pack(corpus, "test", cache_dir=tmp_path / "cache")
+
+
+def test_what_is_packed_is_what_the_sources_say(packed: PackedSplit) -> None:
+    videos, queries = features()
+    assert packed.video_ids == tuple(LENGTHS)
+    assert packed.query_ids == tuple(queries)
+    assert packed.captions == tuple(f"text {k}" for _, k in CAPTIONS)
+    assert packed.query_to_video.tolist() == [0, 1, 2, 3, 0, 2]
+    assert packed.relevant == ({0}, {1}, {2}, {3}, {0, 2}, {2})
+    assert packed.relevant_matrix.sum() == 7
+    assert packed.relevant_matrix[4].tolist() == [True, False, True, False]
+    assert [packed.queries_of(i).tolist() for i in range(4)] == [[0, 4], [1], [2, 5], [3]]
+    assert packed.source_frame_counts.tolist() == list(LENGTHS.values())
+    assert packed.frame_counts.tolist() == [1, 7, 128, 128]
+    assert (packed.feature_dim, packed.query_dim, packed.clips_per_video, len(packed)) == (6, 4, 32, 4)
+    np.testing.assert_array_equal(np.stack(packed.moments)[:, 5], [1.0, 2.0, 9.0])
+    assert np.isnan(np.stack(packed.moments)[:, :5]).all()
+    np.testing.assert_array_equal(packed.durations, [np.nan, np.nan, 9.0, np.nan])
+    for i, x in enumerate(videos.values()):
+        for ours, expected in zip(packed.video(i), sample_video(x), strict=True):
+            np.testing.assert_array_equal(ours.numpy(), expected)
+    for j, x in enumerate(queries.values()):
+        assert len(packed.query(j)) == min(len(x), 30)
+        np.testing.assert_allclose(packed.query(j).numpy(), normalise_rows(x)[:30], atol=1e-7)
+
+
+def test_batches_hold_the_same_rows_padded_with_zeros(packed: PackedSplit) -> None:
+    seen = 0
+    for clips, frames, mask, indices in packed.video_batches(3):
+        for row, i in enumerate(indices.tolist()):
+            assert i == seen
+            torch.testing.assert_close(clips[row], packed.video(i)[0], rtol=0, atol=0)
+            torch.testing.assert_close(frames[row, mask[row]], packed.video(i)[1], rtol=0, atol=0)
+            assert not frames[row, ~mask[row]].any()
+            seen += 1
+    assert seen == 4
+    queries = [row for batch in packed.query_batches(4) for row in zip(*batch, strict=True)]
+    assert [int(index) for _, _, index in queries] == list(range(6))
+    for words, mask, index in queries:
+        torch.testing.assert_close(words[mask], packed.query(int(index)), rtol=0, atol=0)
+        assert not words[~mask].any()
+
+
+def test_a_subset_is_renumbered_and_shares_the_store(packed: PackedSplit) -> None:
+    part = packed.subset([2, 0])
+    assert part.video_ids == ("one", "edge")
+    assert part.query_ids == tuple(packed.query_ids[j] for j in (0, 2, 4, 5))
+    assert part.query_to_video.tolist() == [0, 1, 0, 1]
+    assert part.relevant == ({0}, {1}, {0, 1}, {1})
+    assert part.store is packed.store
+    for i, j in enumerate((0, 2)):
+        torch.testing.assert_close(part.video(i)[1], packed.video(j)[1], rtol=0, atol=0)
+    torch.testing.assert_close(next(part.video_batches(9)).clips[1], packed.video(2)[0], rtol=0, atol=0)
+    torch.testing.assert_close(part.query(3), packed.query(5), rtol=0, atol=0)
+    lonely = part.subset([1])
+    assert (lonely.video_ids, lonely.relevant) == (("edge",), ({0}, {0}))
+    assert packed.subset([0]).relevant == ({0}, {0})  # "edge", which also matches, is not in this gallery
+    again = pickle.loads(pickle.dumps(part))
+    assert again.query_ids == part.query_ids
+    torch.testing.assert_close(again.video(1)[1], part.video(1)[1], rtol=0, atol=0)
+    for bad in ([], [0, 0], [4], [-1]):
+        with pytest.raises(DataError, match="subset of col test"):
+            packed.subset(bad)
+
+
+def test_it_is_built_once_and_anew_when_source_or_settings_change(corpus: Corpus, tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+
+    def build(settings: PackSettings | None = None) -> Path:
+        calls.clear()
+        packed = pack(
+            corpus, "test", cache_dir=tmp_path / "c", settings=settings, progress=lambda i, n: calls.append((i, n))
+        )
+        return packed.store.folder
+
+    first = build()
+    assert calls == [(i, 10) for i in range(1, 11)]
+    assert build() == first
+    assert not calls
+    other = {build(PackSettings(**change)) for change in ({"clips": 8}, {"words": 5}, {"keep_last": False})}
+    assert len(other | {first}) == 4
+    file = corpus.caption_file("test")
+    file.write_text(file.read_text(encoding="utf-8") + "one#enc#9 one more\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"1 of 7 captions have no features.*'one#enc#9'"):
+        build()
+
+
+def test_settings_reach_the_store(corpus: Corpus, tmp_path: Path) -> None:
+    settings = PackSettings(clips=4, frames=16, words=5, keep_last=False, dtype="float16")
+    packed = pack(corpus, "test", cache_dir=tmp_path / "cache", settings=settings)
+    clips, frames = sample_video(features()[0]["many-日本"], 4, 16, keep_last=False)
+    assert packed.video(3)[0].dtype == torch.float32
+    np.testing.assert_allclose(packed.video(3)[0].numpy(), clips, atol=1e-3)
+    np.testing.assert_allclose(packed.video(3)[1].numpy(), frames, atol=1e-3)
+    assert packed.query(2).shape == (5, 4)
+    with pytest.raises(ValueError, match="at least 1"):
+        PackSettings(clips=0)
+    with pytest.raises(ValueError, match="float64"):
+        PackSettings(dtype="float64")
+
+
+def test_widths_are_checked_before_and_after_packing(corpus: Corpus, tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(DataError, match="6 wide, but the model expects 1024"):
+            pack(corpus, "test", cache_dir=tmp_path / "cache", feature_dim=1024)
+        with pytest.raises(DataError, match="4 wide, but the model expects 768"):
+            pack(corpus, "test", cache_dir=tmp_path / "cache", feature_dim=6, query_dim=768)
+        pack(corpus, "test", cache_dir=tmp_path / "cache", feature_dim=6, query_dim=4)
+
+
+def test_what_is_lacking_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    videos, queries = features()
+    del videos["edge"]
+    corpus = corpus_of(tmp_path, videos, queries)
+    with pytest.raises(DataError, match=r"1 of 4 videos have no features.*\['edge'\]"):
+        pack(corpus, "test", cache_dir=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_bad_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    videos, queries = features()
+    videos["few"][3] = 0
+    queries["edge#enc#0#+"][:2] = 0
+    with caplog.at_level(logging.WARNING):
+        packed = pack(corpus_of(tmp_path / "a", videos, queries), "test", cache_dir=tmp_path / "cache")
+    assert "3 feature rows are all zero, in 2 videos or captions (few" in caplog.text
+    assert not packed.video(1)[1][3].any()
+    videos["few"][3] = np.nan
+    with pytest.raises(DataError, match=r"'few'.*NaN or infinity in frame row 3"):
+        pack(corpus_of(tmp_path / "b", videos, queries), "test", cache_dir=tmp_path / "cache")
+    videos["few"] = np.zeros((0, 6), np.float32)
+    with pytest.raises(DataError, match=r"'few'.*0 frames"):
+        pack(corpus_of(tmp_path / "c", videos, queries), "test", cache_dir=tmp_path / "cache")
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_an_empty_split_is_an_error(corpus: Corpus, tmp_path: Path) -> None:
+    corpus.caption_file("val").write_text("")
+    with pytest.raises(DataError, match=r"colval\.caption\.txt: holds no caption"):
+        pack(corpus, "val", cache_dir=tmp_path / "cache")
+    with pytest.raises(DataError, match=r"coltrain\.caption\.txt.*no such file"):
+        pack(corpus, "train", cache_dir=tmp_path / "cache")
+
+
+def damage(folder: Path, name: str, how: str) -> None:
+    path = folder / name
+    data = bytearray(path.read_bytes())
+    if how == "flip":
+        data[len(data) // 2] ^= 1
+    path.write_bytes(data[:-1] if how == "cut" else data)
+    if how == "remove":
+        path.unlink()
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "remove"])
+@pytest.mark.parametrize("name", ["clips.bin", "frames.bin", "words.bin", "index.npz", "text.json", "meta.json"])
+def test_damage_is_found_and_packing_again_mends_it(
+    packed: PackedSplit, corpus: Corpus, tmp_path: Path, name: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, folder = packed.video(3)[1], packed.store.folder
+    packed.close()
+    damage(folder, name, how)
+    with pytest.raises(DataError, match="Delete this folder") as caught:
+        PackedSplit.open(folder)
+    assert str(folder) in str(caught.value)
+    with caplog.at_level(logging.WARNING):
+        again = pack(corpus, "test", cache_dir=tmp_path / "cache")
+    assert "Building it again" in caplog.text
+    again.verify()
+    torch.testing.assert_close(again.video(3)[1], good, rtol=0, atol=0)
+    assert [p.name for p in (tmp_path / "cache").iterdir()] == [folder.name]
+
+
+def test_verify_finds_damage_done_after_opening(packed: PackedSplit) -> None:
+    packed.verify()
+    damage(packed.store.folder, "frames.bin", "flip")
+    with pytest.raises(DataError, match=r"checksum of frames\.bin"):
+        packed.verify()
+
+
+def test_a_closed_store_says_so(packed: PackedSplit) -> None:
+    clips, _ = packed.video(0)
+    kept = clips.clone()
+    with packed:
+        pass
+    torch.testing.assert_close(clips, kept)  # copies: nothing handed out points into the map
+    with pytest.raises(ValueError, match="closed"):
+        packed.video(0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file size limit to set")
+def test_a_full_disk_leaves_nothing(corpus: Corpus, tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # the frames need 6 kB
+    try:
+        with pytest.raises(DataError, match="disk is full"):
+            pack(corpus, "test", cache_dir=tmp_path / "cache")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list((tmp_path / "cache").iterdir()) == []
+    assert len(pack(corpus, "test", cache_dir=tmp_path / "cache")) == 4
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_an_interrupted_build_leaves_nothing(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(StoreWriter, "finish", fail)
+    with pytest.raises(DataError if isinstance(failure, OSError) else KeyboardInterrupt):
+        pack(corpus, "test", cache_dir=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_made_is_named(corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot write there"):
+        pack(corpus, "test", cache_dir=tmp_path / "file" / "cache")
+
+
+def _pack_in_process(root: str, cache: str, barrier: object, out: object) -> None:
+    corpus = open_corpus(root, "col")
+    waited = False
+
+    def meet(done: int, total: int) -> None:  # both are in the middle of building
+        nonlocal waited
+        if not waited:
+            waited = True
+            barrier.wait(60)
+
+    packed = pack(corpus, "test", cache_dir=cache, progress=meet)
+    packed.verify()
+    out.put((waited, packed.store.folder.name, float(packed.video(3)[1].sum())))
+
+
+def test_two_processes_may_pack_at_once(corpus: Corpus, tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    barrier, out = spawn.Barrier(2), spawn.Queue()
+    jobs = [
+        spawn.Process(target=_pack_in_process, args=(str(tmp_path), str(tmp_path / "cache"), barrier, out))
+        for _ in range(2)
+    ]
+    for job in jobs:
+        job.start()
+    results = [out.get(timeout=120) for _ in jobs]
+    for job in jobs:
+        job.join(60)
+        assert job.exitcode == 0
+    assert results[0] == results[1]
+    assert results[0][0]  # both built
+    assert [p.name for p in (tmp_path / "cache").iterdir()] == [results[0][1]]
+
+
+def test_a_folder_that_another_process_published_first_is_kept_if_sound(tmp_path: Path) -> None:
+    def is_good(folder: Path) -> bool:
+        return (folder / "mark").read_text() == "good"
+
+    target = tmp_path / "target"
+    for name, mark, ours in (("a", "good", True), ("b", "good", False)):
+        with temporary_folder(target) as folder:
+            (folder / "mark").write_text(mark)
+            (folder / "name").write_text(name)
+            assert publish(folder, target, is_good) is ours
+    assert (target / "name").read_text() == "a"
+    (target / "mark").write_text("bad")
+    with temporary_folder(target) as folder:
+        (folder / "name").write_text("c")
+        assert publish(folder, target, is_good)
+    assert (target / "name").read_text() == "c"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_a_killed_process_left_is_cleared_after_a_day(tmp_path: Path) -> None:
+    old, young = tmp_path / ".tmp-x-1", tmp_path / ".tmp-x-2"
+    old.mkdir()
+    young.mkdir()
+    os.utime(old, (0, 0))
+    with temporary_folder(tmp_path / "target"):
+        assert not old.exists()
+        assert young.exists()
+
+
+def test_a_header_that_was_edited_or_is_of_another_format(packed: PackedSplit) -> None:
+    path = packed.store.folder / "meta.json"
+    header = json.loads(path.read_text())
+    path.write_text(json.dumps(header | {"dtype": "float16"}))
+    with pytest.raises(DataError, match="does not match its own hash"):
+        PackedSplit.open(packed.store.folder)
+    header["format"] = FORMAT + 1
+    header["sha256"] = digest(header)
+    path.write_text(json.dumps(header))
+    with pytest.raises(DataError, match=rf"of format {FORMAT + 1}, this version reads {FORMAT}. Delete this folder"):
+        PackedSplit.open(packed.store.folder)

@@ -1,0 +1,90 @@
+"""Segment means: against the released readers' numbers, and against a plain loop."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prvr.data.segment import normalise_rows, sample_video, segment_edges, segment_mean
+
+GOLDEN = Path(__file__).parent.parent / "fixtures" / "prvr_sampling.npz"
+LENGTHS = [1, 5, 20, 31, 32, 33, 100, 128, 129, 140, 300]
+
+
+def plain(x: np.ndarray, bins: int, keep_last: bool) -> np.ndarray:
+    """The rule as the specification words it, in Python."""
+    n = len(x)
+    edges = [round(i * n / bins) for i in range(bins + 1)]  # Python rounds half to even too
+    if not keep_last:
+        edges = [min(edge, n - 1) for edge in edges]
+    rows = []
+    for left, right in itertools.pairwise(edges):
+        rows.append(x[left:right].mean(axis=0) if right > left else x[min(left, n - 1)])
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_released_sampling_agrees_with_the_authors_numbers(length: int) -> None:
+    with np.load(GOLDEN) as golden:
+        x, clips, frames = (golden[f"sampling/L{length}/{name}"] for name in ("x", "clip64", "frame64"))
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(normalise_rows(segment_mean(wide, 32, keep_last=False)), clips, rtol=0, atol=1e-12)
+    fine = wide if length <= 128 else segment_mean(wide, 128, keep_last=False)
+    np.testing.assert_allclose(normalise_rows(fine), frames, rtol=0, atol=1e-12)
+    ours = sample_video(x, keep_last=False)
+    assert [part.dtype for part in ours] == [np.float32, np.float32]
+    np.testing.assert_allclose(ours[0], clips, atol=1e-7)
+    np.testing.assert_allclose(ours[1], frames, atol=1e-7)
+
+
+@given(n=st.integers(1, 300), bins=st.integers(1, 140), keep_last=st.booleans())
+def test_segment_mean_is_the_plain_loop(n: int, bins: int, keep_last: bool) -> None:
+    x = np.random.default_rng(n).standard_normal((n, 3))
+    np.testing.assert_allclose(segment_mean(x, bins, keep_last), plain(x, bins, keep_last), atol=1e-12)
+
+
+@given(n=st.integers(1, 300), bins=st.integers(1, 140))
+def test_every_row_counts_in_the_corrected_form_only(n: int, bins: int) -> None:
+    kept, released = (
+        np.stack([segment_mean(row[:, None], bins, keep).ravel() for row in np.eye(n)]) for keep in (True, False)
+    )
+    assert (kept.sum(axis=1) > 0).all() if n >= bins else kept[-1].any()
+    np.testing.assert_allclose(kept.sum(axis=0), 1)  # means: weights of a segment sum to one
+    np.testing.assert_allclose(released.sum(axis=0), 1)
+    if n > 2 * bins:
+        assert not released[-1].any()
+
+
+@given(n=st.integers(1, 10**6), bins=st.integers(1, 256))
+def test_edges_start_at_zero_end_at_the_length_and_never_fall(n: int, bins: int) -> None:
+    edges = segment_edges(n, bins)
+    assert edges[0] == 0
+    assert edges[-1] == n
+    assert (np.diff(edges) >= 0).all()
+    assert segment_edges(n, bins, keep_last=False)[-1] == n - 1
+
+
+def test_arrays_and_tensors_keep_their_type_and_precision() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    array, tensor = segment_mean(x, 3), segment_mean(torch.from_numpy(x), 3)
+    assert array.dtype == np.float32
+    assert tensor.dtype == torch.float32
+    np.testing.assert_array_equal(array, tensor.numpy())
+    assert segment_mean(x.astype(np.float64), 3).dtype == np.float64
+
+
+def test_no_row_or_no_bin_is_an_error() -> None:
+    with pytest.raises(ValueError, match="length=0"):
+        segment_mean(np.zeros((0, 3)), 4)
+    with pytest.raises(ValueError, match="bins=0"):
+        segment_mean(np.zeros((3, 3)), 0)
+
+
+def test_a_zero_row_stays_zero() -> None:
+    clips, frames = sample_video(np.zeros((4, 3), np.float32))
+    assert not clips.any()
+    assert not frames.any()
