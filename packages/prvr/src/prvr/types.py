@@ -91,9 +91,15 @@ class Batch:
         owner = self.query_to_video
         if owner.is_floating_point() or owner.dtype == torch.bool:
             raise ValueError(f"Batch.query_to_video is {owner.dtype}, expected an integer index")
-        # Host check only: on a GPU this would stall every step, and batches are validated before they travel.
+        # Values are checked on the host only: on a GPU this would stall every step, and batches are made on the host.
         if owner.device.type == "cpu" and bool((owner < 0).any() | (owner >= videos).any()):
             raise ValueError(f"Batch.query_to_video must lie in [0, {videos}), got {owner.min()}..{owner.max()}")
+        for name, ids, what in (("frame_mask", self.video_ids, "video"), ("word_mask", self.query_ids, "query")):
+            mask = getattr(self, name)
+            if mask.device.type == "cpu" and not bool(mask.any(1).all()):
+                row = int(mask.any(1).int().argmin())
+                named = f" ({ids[row]!r})" if len(ids) > row else ""
+                raise ValueError(f"Batch.{name} has no valid entry for {what} {row}{named}: leave it out of the batch")
         if self.relevant is not None and (
             self.relevant.dtype != torch.bool or self.relevant.shape != (queries, videos)
         ):

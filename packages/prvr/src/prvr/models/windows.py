@@ -48,7 +48,7 @@ class ExactTable(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ExactTable":
         super()._apply(fn, recurse)
         if not self.table.is_meta:
-            self.table = self._exact.to(self.table)
+            self.table = self._exact.to(self.table.dtype).to(self.table.device)  # in this order: MPS has no float64
         return self
 
     def forward(self) -> Float[Tensor, "*s"]:
