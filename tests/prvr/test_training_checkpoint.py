@@ -143,9 +143,9 @@ def test_best_survives_a_kill_between_its_two_renames(tmp_path: Path) -> None:
     save_best(tmp_path / "best", retriever, nn.Linear(2, 2), "# card\n")
     before = snapshot(tmp_path)
     (tmp_path / "best").rename(tmp_path / "best.replaced")
-    (tmp_path / "best.tmp").mkdir()
+    (tmp_path / "best.prvr-tmp").mkdir()
     (tmp_path / "last").mkdir()
-    (tmp_path / "last" / "state.pt.tmp").write_bytes(b"half")
+    (tmp_path / "last" / "state.pt.prvr-tmp").write_bytes(b"half")
     recover(tmp_path)
     assert snapshot(tmp_path) == before
     (tmp_path / "best.replaced").mkdir()  # killed after the second rename: the new one stays

@@ -1,10 +1,15 @@
 """Partially relevant video retrieval: from a sentence to the untrimmed video that holds the moment it describes."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from prvr.config import Config, ConfigError, load_config, preset_names
-from prvr.models import Retriever
-from prvr.objective import Objective
-from prvr.released import load_released
-from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
+
+if TYPE_CHECKING:
+    from prvr.models import Retriever
+    from prvr.objective import Objective
+    from prvr.released import load_released
+    from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 
 __version__ = "0.1.0"
 
@@ -21,3 +26,24 @@ __all__ = [
     "load_released",
     "preset_names",
 ]
+
+# Imported when first asked for, because they bring torch: `prvr --help` and reading a preset need not wait for it.
+_LATER = {
+    "Retriever": "prvr.models",
+    "Objective": "prvr.objective",
+    "load_released": "prvr.released",
+    "Batch": "prvr.types",
+    "RetrieverOutput": "prvr.types",
+    "Scores": "prvr.types",
+    "VideoEmbedding": "prvr.types",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'prvr' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

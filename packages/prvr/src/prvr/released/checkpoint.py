@@ -11,7 +11,7 @@ from prvr.models.retriever import Retriever
 from prvr.objective import Objective
 from prvr.released.names import names
 
-__all__ = ["CheckpointError", "load_released", "released_config"]
+__all__ = ["CheckpointError", "load_released", "released_config", "system_of"]
 
 SYSTEMS = ("HLFormer_Net", "DreamPRVR_Net", "GMMFormer_Net")
 
@@ -20,7 +20,12 @@ class CheckpointError(ValueError):
     """A checkpoint that does not fit the configuration."""
 
 
-def _system(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
+def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
+    """Which of the three systems a checkpoint is of: "HLFormer_Net", "DreamPRVR_Net" or "GMMFormer_Net".
+
+    Raises:
+        CheckpointError: none of them.
+    """
     named = config.get("model", config.get("model_name"))
     if named in SYSTEMS:
         return str(named)
@@ -145,7 +150,7 @@ def load_released(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -
         CheckpointError: a missing tensor, an unknown one, or one of another shape; the message names it.
     """
     state = {key.removeprefix("module."): torch.as_tensor(value) for key, value in state_dict.items()}
-    model, loss = released_config(_system(state, config), config)
+    model, loss = released_config(system_of(state, config), config)
     retriever, objective = Retriever(model), Objective(loss, model)
     dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
     used = set()

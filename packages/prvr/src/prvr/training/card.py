@@ -23,8 +23,9 @@ def model_card(config: Config, scores: RetrievalMetrics, split: str, epoch: int)
             "this field are; expect less on new videos."
         )
     else:
+        where = {"holdout": "training videos set aside", "val": "the corpus's own split `val`"}[config.train.protocol]
         selected = (
-            "Protocol `holdout`: this epoch was chosen on training videos set aside; the reported split was not seen."
+            f"Protocol `{config.train.protocol}`: this epoch was chosen on {where}; the reported split was not seen."
         )
     return f"""---
 library_name: prvr

@@ -19,7 +19,7 @@ __all__ = ["load_best", "load_state", "load_weights", "recover", "save_best", "s
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-_TEMPORARY = ".tmp"
+_TEMPORARY = ".prvr-tmp"
 _REPLACED = ".replaced"
 
 

@@ -1,0 +1,71 @@
+"""The command line: `prvr train | evaluate | compare | convert | presets | data | demo`.
+
+Building the parser imports no torch: each command imports what it needs when it runs.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jsonargparse import ArgumentError, ArgumentParser
+
+from prvr.cli import compare, convert, corpus, demo, evaluate, presets, train
+from prvr.cli.console import complain, explain_usage, logged
+
+__all__ = ["build_parser", "main"]
+
+_COMMANDS = (demo, train, evaluate, compare, convert, presets, corpus)
+
+
+def build_parser() -> tuple[ArgumentParser, dict[tuple[str, ...], Callable[[Any], None]]]:
+    """The parser of all commands, and the function behind each."""
+    from prvr import __version__
+
+    parser = ArgumentParser(
+        prog="prvr",
+        exit_on_error=False,
+        version=__version__,
+        description="Partially relevant video retrieval: train, evaluate and compare the models of one family.",
+        usage="prvr COMMAND ... (prvr COMMAND --help explains one)",
+    )
+    subcommands = parser.add_subcommands(dest="command", metavar="COMMAND")
+    runs: dict[tuple[str, ...], Callable[[Any], None]] = {}
+    for module in _COMMANDS:
+        runs |= module.register(subcommands)
+    return parser, runs
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: what stands after `prvr`; default: that of the process.
+
+    Returns:
+        the exit code: 0, 2 for a mistake in the arguments, the configuration or the data, 1 for a fault of prvr
+        itself, 130 when interrupted. Mistakes are explained on standard error.
+    """
+    parser, runs = build_parser()
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words:
+        parser.print_help()
+        return 2
+    try:
+        parsed = parser.parse_args(words)
+    except ArgumentError as error:
+        return explain_usage(str(error), words)
+    path, args = [], parsed
+    while "command" in args:
+        path.append(args.command)
+        args = args[args.command]
+    with logged(args.verbose, args.quiet):
+        try:
+            runs[tuple(path)](args)
+        except KeyboardInterrupt:
+            sys.stderr.write("\ninterrupted\n")
+            return 130
+        except Exception as error:
+            if args.verbose >= 2:
+                raise
+            return complain(error)
+    return 0

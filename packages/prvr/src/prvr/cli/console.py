@@ -1,0 +1,150 @@
+"""What a command says: tables and results on standard output, progress and mistakes on standard error."""
+
+import logging
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import ArgumentParser
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from prvr.results import EvaluationReport
+
+__all__ = [
+    "CommandError",
+    "complain",
+    "device_of",
+    "explain_usage",
+    "leaf",
+    "logged",
+    "show_report",
+    "stdout",
+    "threads",
+]
+
+_LOGGERS = ("prvr", "regdiff", "lorentz")
+
+
+class CommandError(Exception):
+    """A command that cannot be carried out; the message says what was found and what to do."""
+
+
+def leaf(usage: str, description: str) -> ArgumentParser:
+    """A parser of one command, with the options that every command has."""
+    parser = ArgumentParser(exit_on_error=False, usage=usage, description=description)
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=0, help="say more; -vv also shows the traceback of an error"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="only results, warnings and errors")
+    return parser
+
+
+@contextmanager
+def logged(verbose: int, quiet: bool) -> Iterator[None]:
+    """Shows the log of our packages on standard error for the length of a command."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s" if verbose else "%(message)s"))
+    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, old in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(old)
+
+
+def stdout() -> "Console":
+    """The console that results go to; 80 columns where it is no terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=max(console.width, 80))
+
+
+def show_report(console: "Console", report: "EvaluationReport") -> None:
+    """Prints the tables of an evaluation."""
+    from prvr.report import groups_table, metrics_table
+
+    console.print()
+    console.print(metrics_table(report))
+    groups = groups_table(report)
+    if groups is not None:
+        console.print()
+        console.print(groups)
+
+
+def complain(error: Exception) -> int:
+    """One paragraph on standard error for a failed command; gives its exit code."""
+    message = " ".join(str(error).split()) or type(error).__name__
+    # What our own classes, the file system and checks at the boundary raise is written for users to act upon.
+    if isinstance(error, ValueError | OSError) or type(error).__module__.split(".")[0] in _LOGGERS:
+        sys.stderr.write(f"prvr: error: {message}\n")
+        return 2
+    sys.stderr.write(
+        f"prvr: {type(error).__name__}: {message} This should not happen: add -vv for the traceback and report it.\n"
+    )
+    return 1
+
+
+def explain_usage(message: str, words: Sequence[str]) -> int:
+    """One paragraph on standard error for arguments that cannot be read; gives the exit code."""
+    from prvr.cli.overrides import config_keys
+
+    text = " ".join(message.split()).rstrip(".")
+    if text.startswith("the following arguments are required"):  # jsonargparse says evaluate.run for RUN
+        head, _, names = text.partition(": ")
+        text = f"{head}: {', '.join(n if n.startswith('-') else n.split('.')[-1].upper() for n in names.split(', '))}"
+    if text.startswith("unrecognized arguments"):
+        named = ["--preset", "--config", "--data-root", "--output", "--resume"]
+        options = [*named, *(f"--{key}" for key in config_keys())]
+        for unknown in re.findall(r"--[\w.-]+", text):
+            close = get_close_matches(unknown, options, n=2)
+            text += f"; did you mean {' or '.join(close)}?" if close else ""
+    command = next((f" {word}" for word in words[:1] if not word.startswith("-")), "")
+    stop = "" if text.endswith("?") else "."
+    sys.stderr.write(f"prvr: error: {text}{stop} See prvr{_known(command)} --help.\n")
+    return 2
+
+
+def _known(command: str) -> str:
+    from prvr.cli import _COMMANDS
+
+    return command if any(command.strip() == module.NAME for module in _COMMANDS) else ""
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Lets torch compute on so many threads for a while; None leaves its choice, one per core."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def device_of(wanted: str) -> Any:
+    """The torch device that `cpu`, `cuda` or `auto` stands for.
+
+    Raises:
+        CommandError: cuda, where there is none.
+    """
+    import torch
+
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise CommandError("--device cuda: torch sees no CUDA device here. Use --device cpu or auto.")
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    return torch.device(wanted)

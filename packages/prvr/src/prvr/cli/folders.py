@@ -1,0 +1,88 @@
+"""Where runs and models lie."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prvr.cli.console import CommandError
+
+if TYPE_CHECKING:
+    from prvr.models import Retriever
+
+__all__ = ["fresh_folder", "latest_run", "load_retriever", "model_folder"]
+
+
+@contextmanager
+def fresh_folder(stem: Path, first: Path | None = None) -> Iterator[Path]:
+    """Claims the first of `first`, `stem`-1, `stem`-2, ... that nobody has; taken away again if nothing is put in.
+
+    Args:
+        stem: of the numbered names.
+        first: a name without a number that is tried before them.
+    """
+    numbered = (stem.with_name(f"{stem.name}-{number}") for number in range(1, 10_000))
+    for path in chain(() if first is None else (first,), numbered):
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        break
+    else:
+        raise CommandError(f"{stem}-1 to {stem}-9999 are all taken: name a folder with --output.")
+    try:
+        yield path
+    finally:
+        if not any(path.iterdir()):
+            path.rmdir()
+
+
+def latest_run(stem: Path) -> Path:
+    """The `stem`-N with the highest number.
+
+    Raises:
+        CommandError: there is none.
+    """
+    found = [p for p in stem.parent.glob(f"{stem.name}-*") if p.name[len(stem.name) + 1 :].isdigit() and p.is_dir()]
+    if not found:
+        raise CommandError(f"{stem}-N: there is no such run to resume. Name its folder with --output.")
+    return max(found, key=lambda p: int(p.name[len(stem.name) + 1 :]))
+
+
+def model_folder(path: Path) -> tuple[Path, Path | None]:
+    """The folder of the weights and the `config.yaml` that goes with them, for a run folder or a model folder.
+
+    Raises:
+        CommandError: it is neither.
+    """
+    if not path.is_dir():
+        raise CommandError(f"{path}: no such folder. Expected a run of `prvr train` or a folder of save_pretrained.")
+    weights = next((p for p in (path, path / "best") if (p / "model.safetensors").is_file()), None)
+    if weights is None:
+        raise CommandError(
+            f"{path}: neither a run nor a model: there is no model.safetensors in it or in its best/. "
+            "Train at least one epoch, or name another folder."
+        )
+    beside = [weights / "config.yaml"] + ([weights.parent / "config.yaml"] if weights.name == "best" else [])
+    return weights, next((p for p in beside if p.is_file()), None)
+
+
+def load_retriever(weights: Path) -> "Retriever":
+    """A retriever from a folder of `save_pretrained`.
+
+    Raises:
+        CommandError: its files are damaged or do not belong together.
+    """
+    from safetensors import SafetensorError
+
+    from prvr.models import Retriever
+
+    try:
+        with redirect_stdout(StringIO()):  # the hub's loader prints
+            return Retriever.from_pretrained(weights)
+    except (SafetensorError, RuntimeError, TypeError) as error:
+        raise CommandError(
+            f"{weights}: not a readable retriever ({error}). config.json and model.safetensors must be of one model."
+        ) from error

@@ -1,0 +1,110 @@
+"""`prvr train`: a preset, or a file of one's own, into a run folder."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import Namespace
+
+from prvr.cli.console import CommandError, device_of, leaf, show_report, stdout, threads
+from prvr.cli.folders import fresh_folder, latest_run
+from prvr.cli.overrides import add_config_options, chosen_config, overrides
+from prvr.config import Config, load_config
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from prvr.training import RunResult
+
+NAME = "train"
+
+
+def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
+    """Adds the command."""
+    parser = leaf(
+        "prvr train --preset NAME [--data-root ROOT] [--output RUN] [--KEY VALUE ...]",
+        "Train a retriever; the run folder gets its configuration, metrics, curves, best and last checkpoint.",
+    )
+    parser.add_argument("--output", metavar="RUN", help="run folder, new or empty (default: runs/NAME-N)")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --output, or the latest of NAME")
+    parser.add_argument("--device", choices=["cpu", "cuda", "auto"], default="auto")
+    parser.add_argument("--threads", type=int, metavar="N", help="of the CPU; 1 is best for small models on a busy one")
+    parser.add_argument("--trackers", nargs="+", default=[], metavar="NAME", help="of accelerate, e.g. tensorboard")
+    add_config_options(parser)
+    subcommands.add_subcommand(NAME, parser, help="train a retriever")
+    return {(NAME,): run}
+
+
+def run(args: Namespace) -> None:
+    """Carries it out."""
+    if args.threads is not None and args.threads < 1:
+        raise CommandError(f"--threads {args.threads}: expected at least 1.")
+    config, output = _resumed(args) if args.resume else (chosen_config(args), None)
+    with ExitStack() as stack:
+        if output is None:
+            stem = Path("runs") / config.name
+            output = stack.enter_context(fresh_folder(stem)) if args.output is None else Path(args.output)
+        stack.enter_context(threads(args.threads))
+        result = train(config, output, args.device, resume=args.resume, quiet=args.quiet, trackers=args.trackers)
+    console = stdout()
+    show_report(console, result.report)
+    show_folder(console, result)
+
+
+def _resumed(args: Namespace) -> tuple[Config, Path]:
+    """The run to go on with and its configuration: its own, unless another is named."""
+    named = args.preset is not None or args.config is not None
+    if args.output is not None:
+        output = Path(args.output)
+    elif named:
+        output = latest_run(Path("runs") / chosen_config(args).name)
+    else:
+        raise CommandError("--resume: name the run folder with --output, or its preset with --preset.")
+    if named:
+        config = chosen_config(args)
+    elif (output / "config.yaml").is_file():
+        config = load_config(output / "config.yaml", overrides(args))
+    else:
+        raise CommandError(f"{output / 'config.yaml'}: no such file, there is no run to resume. Leave --resume out.")
+    return config, output
+
+
+def train(
+    config: Config,
+    output: Path,
+    device: str = "auto",
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+    trackers: list[str] | None = None,
+) -> "RunResult":
+    """Trains with a progress bar; what `prvr train`, `prvr demo` and examples/train_prvr.py share."""
+    from prvr.training import no_progress, terminal_bar
+    from prvr.training import train as run_training
+
+    if config.data.root is not None:  # so that the run can be resumed and evaluated from any folder
+        root = Path(config.data.root).expanduser().resolve()
+        config = replace(config, data=replace(config.data, root=str(root)))
+    return run_training(
+        config,
+        output=output,
+        resume=resume,
+        device="cpu" if device_of(device).type == "cpu" else None,
+        progress=no_progress if quiet else terminal_bar,
+        trackers=trackers or [],
+    )
+
+
+def show_folder(console: "Console", result: "RunResult") -> None:
+    """Says where things lie."""
+    stopped = ", stopped early" if result.stopped_early else ""
+    console.print(
+        f"\n{result.epochs} epochs{stopped}; the best is epoch {result.best_epoch} (counted from 0).\n"
+        f"{result.output / 'best'}: the model, for Retriever.from_pretrained\n"
+        f"{result.output / 'curves.png'}: loss and SumR by epoch\n"
+        f"{result.output / 'evaluation.json'}: these numbers; metrics.jsonl and config.yaml lie beside it",
+        markup=False,
+        soft_wrap=True,
+    )
