@@ -28,7 +28,8 @@ def answer(run: Path, sentence: str) -> None:
         scores = retriever.score(text, videos).total[0]
         print(f"{sentence!r}:")
         for video in scores.topk(3).indices.tolist():
-            where = clip_scores(text, videos.clips[video : video + 1])[0, 0]
+            own = videos.frames[video : video + 1, : int(split.frame_counts[video])]
+            where = clip_scores(text, own)[0, 0]
             start, end = best_moment(where, float(split.durations[video]))
             print(f"  {split.video_ids[video]}  {start:5.1f} - {end:5.1f} s  score {scores[video].item():.3f}")
 

@@ -60,13 +60,24 @@ def test_clip_scores_are_cosines() -> None:
     assert found[1, 2, 3].item() == pytest.approx(F.cosine_similarity(text[1], clips[2, 3], dim=0).item(), abs=1e-6)
 
 
-@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=40), st.floats(1, 500))
-def test_a_moment_holds_the_best_clip_and_stays_in_the_video(scores: list[float], duration: float) -> None:
+@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=140), st.floats(1, 500))
+def test_a_moment_is_a_part_of_the_video(scores: list[float], duration: float) -> None:
     start, end = best_moment(torch.tensor(scores), duration)
+    assert 0 <= start < end <= duration * (1 + 1e-12)
     peak = (scores.index(max(scores)) + 0.5) / len(scores) * duration
-    assert 0 <= start < peak < end <= duration * (1 + 1e-12)
+    if len(scores) <= 16:  # too short to be smoothed
+        assert start < peak < end
 
 
 def test_a_moment_ends_where_the_score_falls() -> None:
     assert best_moment(torch.tensor([0.0, 0.0, 0.8, 1.0, 0.9, 0.0, 0.9, 0.0]), 80.0) == (20.0, 50.0)
     assert best_moment(torch.tensor([0.5]), 7.0) == (0.0, 7.0)
+
+
+def test_a_lone_spike_loses_against_a_run() -> None:
+    scores = torch.zeros(64)
+    scores[10] = 1.0
+    scores[40:48] = 0.8
+    start, end = best_moment(scores, 64.0)
+    assert 38 <= start <= 42
+    assert 46 <= end <= 50

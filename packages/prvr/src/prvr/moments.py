@@ -112,10 +112,10 @@ def _moment(encoded: EncodedSplit, split: PackedSplit, text: Tensor, video: int)
         return None, None
     number = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
     part, row = encoded.videos[number], video - encoded.slices[number].start
-    if part.clips is not None:
-        tokens = part.clips[row]
-    elif part.frames is not None:
+    if part.frames is not None and part.frames.shape[1] > 1:  # finer than clips, unless pooled to one
         tokens = part.frames[row, : int(split.frame_counts[video])]  # padding is no time
+    elif part.clips is not None:
+        tokens = part.clips[row]
     else:
         return None, None
     return best_moment(clip_scores(text[None], tokens[None])[0, 0].float().cpu(), duration)

@@ -69,19 +69,24 @@ def clip_scores(text: Float[Tensor, "q d"], clips: Float[Tensor, "v c d"]) -> Fl
 
 
 def best_moment(scores: Float[Tensor, " c"], duration: float) -> tuple[float, float]:
-    """The moment that answers best, in seconds: the run of clips around the highest score.
+    """The moment that answers best, in seconds: the run of clips (or frames) around the highest score.
 
-    The run grows from the best clip both ways while the score stays above half way between the median and the best.
+    Scores are first averaged over a sixteenth of the video, because neighbours see nearly the same. From the best one
+    the run then grows both ways while the score stays above half way between the median and the best.
     Clip i of c covers [i, i + 1) / c of the video.
 
     Args:
-        scores: `(c,)` cosine of one query with each clip of one video, in time order.
+        scores: `(c,)` cosine of one query with each clip or frame of one video, in time order.
         duration: length of the video in seconds.
 
     Example:
         >>> best_moment(torch.tensor([0.1, 0.9, 0.8, 0.1]), duration=40.0)
         (10.0, 30.0)
     """
+    reach = round(len(scores) / 32)
+    if reach:
+        padded = F.pad(scores[None, None], (reach, reach), mode="replicate")
+        scores = F.avg_pool1d(padded, 2 * reach + 1, stride=1)[0, 0]
     peak = int(scores.argmax())
     level = 0.5 * (scores[peak] + scores.median())
     keep = (scores >= level).tolist()

@@ -1,0 +1,57 @@
+"""Effect on SumR of each difference between released and correct parts, one at a time, on the embedded corpus.
+
+    python benchmarks/compat.py --seeds 0 1 2
+
+Each row turns one key of a paper's preset to its correct value, everything else equal; differences are by seed.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from prvr import load_config
+from prvr.training import train
+
+ROWS = {
+    "model.compat.window": ("hlformer", {"model.compat.window": "centred"}),
+    "model.compat.padding": ("hlformer", {"model.compat.padding": "masked", "model.compat.window": "centred"}),
+    "model.compat.lorentz": ("hlformer", {"model.compat.lorentz": "correct"}),
+    "model.compat.entailment": ("hlformer", {"model.compat.entailment": "correct"}),
+    "model.window": (
+        "hlformer",
+        {"model.window": "add", "model.compat.window": "centred", "model.compat.lorentz": "correct"},
+    ),
+    "data.keep_last_frame": ("hlformer", {"data.keep_last_frame": True}),
+    "optim": ("hlformer", {"optim.name": "adamw", "optim.decay": "matrices"}),
+    "model.registers.start": ("dreamprvr", {"model.registers.start": "prior_sample"}),
+    "model.registers.noise": ("dreamprvr", {"model.registers.noise": "gaussian"}),
+    "model.registers.time_table": ("dreamprvr", {"model.registers.time_table": "sincos"}),
+}
+
+
+def sumr(preset: str, overrides: dict, seed: int, folder: Path, cache: Path) -> float:
+    if not (folder / "evaluation.json").is_file():
+        chosen = overrides | {"train.seed": seed, "data.cache_dir": str(cache)}
+        train(load_config(f"{preset}-embedded", chosen), output=folder)
+    return json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["text_to_video"]["sumr"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--output", default="runs/compat", help="finished runs in it are not trained again")
+    args = parser.parse_args()
+    output = Path(args.output)
+    print(f"{'key':28} {'base':>10} {'released':>9} {'correct':>9}  difference, each seed")
+    for key in args.rows:
+        preset, overrides = ROWS[key]
+        base = [sumr(preset, {}, s, output / f"{preset}-{s}", output) for s in args.seeds]
+        ours = [sumr(preset, overrides, s, output / f"{key}-{s}", output) for s in args.seeds]
+        each = " ".join(f"{b - a:+.1f}" for a, b in zip(base, ours, strict=True))
+        print(f"{key:28} {preset:>10} {statistics.mean(base):9.1f} {statistics.mean(ours):9.1f}  {each}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
