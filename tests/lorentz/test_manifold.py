@@ -20,7 +20,7 @@ def test_riemannian_adam_fits_distances(dtype: torch.dtype, bound: float) -> Non
         loss = manifold.dist(points, target).square().sum()
         loss.backward()
         optimiser.step()
-    assert float(loss) <= bound
+    assert loss.item() <= bound
     manifold.assert_check_point_on_manifold(points)
 
 
