@@ -22,11 +22,14 @@ def no_progress(title: str, steps: int) -> Iterator[Report]:
 
 @contextmanager
 def terminal_bar(title: str, steps: int) -> Iterator[Report]:
-    """A tqdm bar with the loss terms on standard error; nothing where that is no terminal."""
-    with tqdm(total=steps, desc=title, unit="step", leave=False, disable=None, dynamic_ncols=True) as bar:
+    """A tqdm bar with the loss and its terms, largest first, on standard error; nothing where that is no terminal."""
+    layout = "{desc} |{bar:20}| {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}"  # what does not fit is cut there
+    with tqdm(total=steps, desc=title, leave=False, disable=None, dynamic_ncols=True, bar_format=layout) as bar:
 
         def report(terms: Mapping[str, float]) -> None:
-            bar.set_postfix({name: f"{value:.3g}" for name, value in terms.items()}, refresh=False)
+            parts = sorted((item for item in terms.items() if item[0] != "total"), key=lambda item: -item[1])
+            shown = " ".join(f"{name} {value:.2g}" for name, value in parts)
+            bar.set_postfix_str(f"loss {terms.get('total', sum(terms.values())):.3g}: {shown}", refresh=False)
             bar.update()
 
         yield report
