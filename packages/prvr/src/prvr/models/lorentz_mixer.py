@@ -85,7 +85,10 @@ class LorentzMixer(nn.Module):
             bias = None if window is None else pad_window(window, extra, 0.0)
             mixed = lorentz_attention(q, k, v, scale=temperature, bias=bias, mask=keep, dropout_p=dropout)
         else:
-            logits = windowed((2 + 2 * pairwise_inner(q, k)) / temperature, window, keep, extra)
-            mixed = centroid(v, F.dropout(logits.softmax(-1), dropout, training=dropout > 0))
+            # Native, as lorentz_attention is: the stable forms cost a vector for every pair of positions.
+            inner = pairwise_inner(q, k, precision="native")
+            logits = windowed((2 + 2 * inner) / temperature, window, keep, extra)
+            weights = F.dropout(logits.softmax(-1), dropout, training=dropout > 0)
+            mixed = centroid(v, weights, precision="native")
         joined = join_heads(mixed)
         return self.leave(logmap0(joined)) / scale
