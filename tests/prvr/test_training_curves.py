@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import sys
 import time
 from pathlib import Path
@@ -89,4 +90,5 @@ def test_the_bar_shows_loss_terms_on_a_terminal_only(monkeypatch: pytest.MonkeyP
             report({"triplet_clips": 0.25 * value, "diversity": 0.75 * value, "total": value})
             time.sleep(0.11)  # tqdm draws at most every tenth of a second
     assert ("epoch 1/2" in screen.getvalue()) == terminal
-    assert ("loss 1.5: diversity 1.1 triplet_clips 0.38" in screen.getvalue()) == terminal
+    shown = re.search(r"loss [\d.]+: diversity [\d.]+ triplet_clips [\d.]+", screen.getvalue())
+    assert (shown is not None) == terminal
