@@ -15,6 +15,7 @@ from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from prvr import Config, load_config
 from prvr.data import open_corpus
@@ -88,7 +89,8 @@ def main() -> None:
         for r in mine:
             curve = [line["selection"]["sumr"] for line in r["history"]]
             axes.plot(range(1, len(curve) + 1), curve, color=f"C{k}", label=preset if r is mine[0] else None)
-    axes.set(xlabel="epoch", ylabel="SumR on val", title=args.collection)
+    axes.set(xlabel="epoch", ylabel="SumR on val", title=f"{args.collection}, {len(args.seeds)} seeds")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend()
     picture = Path(args.output) / f"curves-{args.collection}.png"
     figure.savefig(picture, dpi=120)
