@@ -1,6 +1,8 @@
 """Agreement with the authors' own numbers, through the public entry `prvr.load_released`."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -190,3 +192,19 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
         prvr.load_released(golden.state, config)
     with pytest.raises(CheckpointError, match="unknown system"):
         released_config("CLIP", config)
+
+
+def test_everything_else_works_without_this_folder() -> None:
+    program = """
+import sys
+sys.modules["prvr.released"] = None  # as if it had been deleted
+import torch, prvr
+config = prvr.load_config("hybrid-embedded")
+retriever, objective = prvr.Retriever(config.model), prvr.Objective(config.loss, config.model)
+batch = prvr.Batch(clips=torch.randn(2, 32, 96), frames=torch.randn(2, 9, 96),
+    frame_mask=torch.ones(2, 9, dtype=torch.bool), words=torch.randn(2, 5, 64),
+    word_mask=torch.ones(2, 5, dtype=torch.bool), query_to_video=torch.tensor([0, 1]))
+print(objective(retriever(batch), batch)["total"].isfinite().item())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
