@@ -58,11 +58,11 @@ class LorentzMixer(nn.Module):
         self.log_temperature = nn.Parameter(torch.full((num,), 0.5 * math.log(lorentz_dim + 1)))
         self.stacked_dims = 1
 
-    def _heads(self, points: Float[Tensor, "k v l n"], parts: slice) -> Float[Tensor, "p k v h l e"]:
-        weight, bias = self.qkv.weight[:, parts], self.qkv.bias
-        mapped = torch.einsum("kvln,kpon->pkvlo", points, weight)
-        if bias is not None:
-            mapped = mapped + bias[:, parts].transpose(0, 1)[:, :, None, None]
+    def _heads(self, points: Float[Tensor, "k v l n"]) -> Float[Tensor, "p k v h l e"]:
+        """Points of query, key and value in each head: linear maps of the space part, time recomputed."""
+        mapped = torch.einsum("kvln,kpon->pkvlo", points, self.qkv.weight)
+        if self.qkv.bias is not None:
+            mapped = mapped + self.qkv.bias.transpose(0, 1)[:, :, None, None]
         return project(mapped.unflatten(-1, (self.heads, -1)).transpose(3, 4))
 
     def forward(
@@ -76,7 +76,7 @@ class LorentzMixer(nn.Module):
         tokens = x if registers is None else torch.cat([x, registers], 1)
         scale = torch.sigmoid(self.scale)[:, None, None, None]
         points = expmap0(self.enter(tokens.expand(len(scale), *tokens.shape)) * scale)
-        q, k, v = self._heads(points, slice(None)).unbind(0)
+        q, k, v = self._heads(points).unbind(0)
         q = q[..., :length, :]
         temperature = self.log_temperature.exp()[:, None, None, None, None]
         keep = key_mask(mask, extra)
