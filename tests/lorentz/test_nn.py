@@ -22,7 +22,7 @@ def test_curvature_never_leaves_its_bounds_and_has_the_gradient_of_the_bounded_v
             optimiser.zero_grad()
             (-target * curvature()).backward()
             optimiser.step()
-        assert 0.5 <= float(curvature()) <= 2.0
+        assert 0.5 <= curvature().item() <= 2.0
     assert float(Curvature(1.0)()) == 1.0
 
 
