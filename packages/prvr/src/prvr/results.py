@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import os
 import zipfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Real
 
+from prvr.data.atomic import replace_file
 from prvr.data.errors import DataError
 from prvr.metrics import RetrievalMetrics, Ties
 from prvr.statistics import Interval
@@ -162,11 +162,7 @@ def _read_ranks(path: Path, sha256: str) -> dict[str, np.ndarray]:
 
 
 def _write_bytes(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        replace_file(path, lambda file: file.write(content))
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error}). Free space or choose another folder.") from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -1,20 +1,39 @@
-"""Folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all."""
 
 import errno
 import logging
+import os
 import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from prvr.data.errors import DataError
 
 logger = logging.getLogger(__name__)
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC, errno.EFBIG)
+HALF_WRITTEN = ".prvr-tmp"  # ends the name of a file that is being written
 ABANDONED_AFTER = 24 * 3600.0  # seconds until what a killed process left behind is cleared away
+
+
+def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file beside ``path`` and renames it when it is complete; what stood there stays until then.
+
+    Errors of ``write`` and of the file system pass through; nothing half-written is left.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{HALF_WRITTEN}")
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager

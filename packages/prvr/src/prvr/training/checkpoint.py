@@ -1,7 +1,6 @@
 """Checkpoints that appear whole or not at all: `best/` to use, `last/state.pt` to go on from."""
 
 import logging
-import os
 import pickle
 import shutil
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from prvr.data.atomic import HALF_WRITTEN, replace_file
 from prvr.training.errors import TrainingError
 
 __all__ = ["load_best", "load_state", "load_weights", "recover", "save_best", "save_state", "write_file"]
@@ -19,7 +19,6 @@ __all__ = ["load_best", "load_state", "load_weights", "recover", "save_best", "s
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-_TEMPORARY = ".prvr-tmp"
 _REPLACED = ".replaced"
 
 
@@ -29,18 +28,11 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     Raises:
         TrainingError: it cannot be written, for example because the disk is full.
     """
-    temporary = path.with_name(path.name + _TEMPORARY)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        replace_file(path, write)
     except (OSError, RuntimeError) as error:  # torch.save reports a failed write as RuntimeError
         raise _unwritable(path, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _unwritable(path: Path, error: Exception) -> TrainingError:
@@ -108,7 +100,7 @@ def save_best(folder: Path, retriever: Any, objective: nn.Module, card: str) -> 
     Raises:
         TrainingError: it cannot be written; the old folder is intact.
     """
-    temporary = folder.with_name(folder.name + _TEMPORARY)
+    temporary = folder.with_name(folder.name + HALF_WRITTEN)
     replaced = folder.with_name(folder.name + _REPLACED)
     try:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -152,7 +144,7 @@ def recover(run: Path) -> None:
         else:
             logger.warning("%s: putting back the checkpoint that a killed process was replacing", target)
             replaced.rename(target)
-    for left in [*run.glob(f"*{_TEMPORARY}"), *run.glob(f"*/*{_TEMPORARY}")]:
+    for left in [*run.glob(f"*{HALF_WRITTEN}"), *run.glob(f"*/*{HALF_WRITTEN}")]:
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
         else:
