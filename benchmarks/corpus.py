@@ -43,7 +43,7 @@ def configuration(preset: str, seed: int, args: argparse.Namespace) -> Config:
         given["train.epochs"] = args.epochs
     given |= dict(item.split("=", 1) for item in args.set)
     if args.data_root is None:
-        return load_config(f"{preset}-embedded", given)
+        return load_config(f"{preset}-embedded", {"data.collection": args.collection} | given)
     video_dim, query_dim = open_corpus(args.data_root, args.collection).dims()
     widths = {"model.video_dim": video_dim, "model.query_dim": query_dim}
     where = {"data.collection": args.collection, "data.root": str(args.data_root)}
@@ -62,7 +62,7 @@ def run(preset: str, seed: int, args: argparse.Namespace) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-root", help="default: the embedded corpus")
-    parser.add_argument("--collection", default="embedded")
+    parser.add_argument("--collection", default="embedded-demo")
     parser.add_argument("--presets", nargs="+", default=["gmmformer", "hlformer", "dreamprvr", "hybrid"])
     parser.add_argument("--like", default="tvr", help="suffix of the presets whose loss weights are taken")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])

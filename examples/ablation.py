@@ -33,10 +33,10 @@ VARIANTS = {
 
 torch.manual_seed(0)
 batch = prvr.Batch(
-    clips=torch.randn(4, 32, 96),
-    frames=torch.randn(4, 40, 96),
+    clips=torch.randn(4, 32, 512),
+    frames=torch.randn(4, 40, 512),
     frame_mask=torch.ones(4, 40, dtype=torch.bool),
-    words=torch.randn(8, 6, 64),
+    words=torch.randn(8, 6, 256),
     word_mask=torch.ones(8, 6, dtype=torch.bool),
     query_to_video=torch.arange(4).repeat_interleave(2),
 )

@@ -6,7 +6,7 @@
 
 ROOT holds the public feature files (docs/data.md). The run folder gets configuration, metrics, curves and checkpoints.
 
-Quick: --train.epochs 1 --output {out}
+Quick: --data.collection embedded-tiny --train.epochs 1 --output {out}
 """
 
 import sys

@@ -1,7 +1,8 @@
-"""What every test shares: one thread, fixed seeds, and hypothesis without deadlines."""
+"""What every test shares: one thread, fixed seeds, hypothesis without deadlines, and one embedded corpus."""
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; xdist workers share the cores
 
@@ -9,6 +10,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -32,3 +34,39 @@ def unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The caches of the session, the same for all workers: tests neither read nor write those of the user."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "caches"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))  # Linux
+        patch.setenv("LOCALAPPDATA", str(folder))  # Windows
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def embedded_cache(_caches: Path) -> Path:
+    """A cache folder, for `data.cache_dir`, in which prvr finds the corpus embedded-tiny made; the default on Linux."""
+    from prvr.data import write_corpus
+    from prvr.data.synthetic import corpus_key
+
+    cache = _caches / "prvr"
+    cache.mkdir(parents=True, exist_ok=True)
+    jaxtyping.config.update("jaxtyping_disable", True)  # checked elsewhere; three times as long here
+    try:
+        with FileLock(_caches / "embedded.lock"):  # the first worker makes it, the others wait
+            write_corpus(cache / corpus_key(), "tiny")
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+    return cache
+
+
+@pytest.fixture(scope="session")
+def embedded_root(embedded_cache: Path) -> Path:
+    """The folder that holds the corpus embedded-tiny, for `open_corpus` and `data.root`; read only."""
+    from prvr.data.synthetic import corpus_key
+
+    return embedded_cache / corpus_key()

@@ -30,6 +30,7 @@ def report(seed, shift=0):
         text_to_text=None,
         intervals={},
         groups=(),
+        tags=(),
         query_ids=tuple(f"v{video}#enc#{i}" for i, video in enumerate(OWNER)),
         video_ids=tuple(f"v{video}" for video in range(30)),
         query_to_video=OWNER,

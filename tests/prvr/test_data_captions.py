@@ -1,4 +1,4 @@
-"""Caption files, moments, relevance sets, and finding a corpus."""
+"""Caption files, moments, relevance sets, tags, and finding a corpus."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prvr.data import Caption, DataError, Moment, open_corpus, write_layout
-from prvr.data.captions import read_captions, read_moments, read_relevance
+from prvr.data.captions import read_captions, read_moments, read_relevance, read_tags
 
 
 def file(tmp_path: Path, text: str) -> Path:
@@ -60,6 +60,33 @@ def test_moments_and_relevance(tmp_path: Path) -> None:
             read_relevance(file(tmp_path, bad))
 
 
+def test_tags(tmp_path: Path) -> None:
+    row = '{"cap_id": "a#enc#0", "tags": ["new [word]", "seen", "seen"]}\n'
+    assert read_tags(file(tmp_path, row + '{"cap_id": "b#enc#0", "tags": []}\n')) == {
+        "a#enc#0": {"new [word]", "seen"},
+        "b#enc#0": frozenset(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"cap_id": "a", "tags": ["x"]', "line 1: not JSON"),
+        ('["a"]', "line 1: expected a JSON object"),
+        ('{"cap_id": "a", "tags": []}\n{"tags": ["x"]}', "line 2: expected cap_id and tags"),
+        ('{"cap_id": "a"}', "line 1: expected cap_id and tags"),
+        ('{"cap_id": 7, "tags": ["x"]}', "line 1: expected cap_id and tags"),
+        ('{"cap_id": "a", "tags": "seen"}', "line 1: expected cap_id and tags"),
+        ('{"cap_id": "a", "tags": ["x", 1]}', "line 1: expected cap_id and tags"),
+        ('{"cap_id": "a", "tags": ["x", " "]}', "line 1: expected cap_id and tags"),
+        ('{"cap_id": "a", "tags": ["x"]}\n' * 2, "line 2: caption id 'a' stands there twice"),
+    ],
+)
+def test_bad_tags(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_tags(file(tmp_path, text))
+
+
 def make(root: Path, name: str = "col", **options: object) -> None:
     captions = {
         "train": [Caption("x#enc#0", "x", "a text")],
@@ -85,6 +112,20 @@ def test_a_split_has_its_gallery_in_order_and_relevance_within_it(tmp_path: Path
     assert split.moments["a#enc#0"].end == 1.0
     with pytest.raises(DataError, match=r"colval\.caption\.txt.*\['test', 'train'\]"):
         corpus.split("val")
+
+
+def test_tags_are_those_of_the_file_where_there_is_one(tmp_path: Path) -> None:
+    make(tmp_path, "plain")
+    plain = open_corpus(tmp_path, "plain")
+    assert not plain.tags_file.exists()
+    assert plain.split("test").tags == {}
+    make(tmp_path, tags={"b#enc#0": ("seen", "long"), "x#enc#0": {"seen"}})
+    corpus = open_corpus(tmp_path, "col")
+    assert corpus.tags_file == tmp_path / "col" / "TextData" / "col_tags.jsonl"
+    assert corpus.split("test").tags == {"b#enc#0": {"seen", "long"}, "x#enc#0": {"seen"}}
+    corpus.tags_file.write_text("{}\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"col_tags\.jsonl, line 1"):
+        corpus.split("test")
 
 
 def test_the_layout_is_found_or_the_gap_is_named(tmp_path: Path) -> None:
@@ -143,4 +184,7 @@ def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match="one line of text"):
             write_layout(tmp_path, "caption", captions={"test": [bad]}, videos=[], queries=[])
+    for what, value in (("moments", Moment(0.0, 1.0, 2.0)), ("relevance", ["a"]), ("tags", ["seen"])):
+        with pytest.raises(DataError, match=rf"{what}: 1 caption ids are in no split, among them \['c#enc#0'\]"):
+            make(tmp_path, "unknown", **{what: {"a#enc#0": value, "c#enc#0": value}})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["col"]

@@ -15,8 +15,8 @@ from prvr.data import (
     collate,
     holdout,
     make_loader,
+    open_corpus,
     pack,
-    write_corpus,
 )
 from prvr.types import Batch
 
@@ -24,18 +24,13 @@ GOLDEN = Path(__file__).parent.parent / "fixtures" / "prvr_sampling.npz"
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("embedded")
+def corpus(embedded_root: Path) -> Corpus:
+    return open_corpus(embedded_root, "embedded-tiny")
 
 
 @pytest.fixture(scope="module")
-def corpus(root: Path) -> Corpus:
-    return write_corpus(root)
-
-
-@pytest.fixture(scope="module")
-def packed(corpus: Corpus, root: Path) -> PackedSplit:
-    return pack(corpus, "test", cache_dir=root / "cache")
+def packed(corpus: Corpus, embedded_cache: Path) -> PackedSplit:
+    return pack(corpus, "test", cache_dir=embedded_cache / "packed")
 
 
 def same(a: Batch, b: Batch) -> bool:
@@ -84,7 +79,7 @@ def test_a_batch_knows_every_matching_video_in_it(packed: PackedSplit) -> None:
     np.testing.assert_array_equal(batch.positives.numpy(), packed.relevant_matrix[order])
     assert batch.relevant is not None
     assert collate([dataset[0]]).relevant is None
-    assert collate([dataset[0]]).clips.shape == (1, 32, 96)
+    assert collate([dataset[0]]).clips.shape == (1, 32, 512)
 
 
 def test_the_order_depends_on_seed_and_epoch_alone(packed: PackedSplit) -> None:
@@ -128,8 +123,8 @@ def test_captions_are_drawn_anew_each_epoch(packed: PackedSplit) -> None:
         VideoDataset(packed, captions_per_video=0)
 
 
-def test_holdout_follows_the_id_and_parts_the_videos(corpus: Corpus, packed: PackedSplit, root: Path) -> None:
-    whole = pack(corpus, "train", cache_dir=root / "cache")
+def test_holdout_follows_the_id_and_parts_the_videos(corpus: Corpus, packed: PackedSplit, tmp_path: Path) -> None:
+    whole = pack(corpus, "train", cache_dir=tmp_path / "cache")
     train, held = holdout(whole, 0.3)
     assert sorted(train.video_ids + held.video_ids) == sorted(whole.video_ids)
     assert len(train.query_ids) + len(held.query_ids) == len(whole.query_ids)

@@ -122,6 +122,46 @@ def test_a_subset_is_renumbered_and_shares_the_store(packed: PackedSplit) -> Non
             packed.subset(bad)
 
 
+TAGS = {
+    "one#enc#1#+": ["seen", "short"],
+    "few#enc#0#+": [],
+    "edge#enc#1#+": ["seen"],
+    "many-日本#enc#0#+": ["wörter [neu]"],
+}
+
+
+def test_tags_belong_to_their_queries_also_in_subsets(tmp_path: Path) -> None:
+    with pack(corpus_of(tmp_path, tags=TAGS), "test", cache_dir=tmp_path / "cache") as packed:
+        assert packed.tags == tuple(map(frozenset, ([], [], [], ["wörter [neu]"], ["seen", "short"], ["seen"])))
+        part = packed.subset([2, 3])
+        assert part.query_ids == ("edge#enc#0#+", "many-日本#enc#0#+", "edge#enc#1#+")
+        assert part.tags == (frozenset(), {"wörter [neu]"}, {"seen"})
+        assert part.subset([0]).tags == (frozenset(), {"seen"})
+        assert pickle.loads(pickle.dumps(part)).tags == part.tags
+
+
+def test_the_tags_file_is_part_of_what_a_store_is_made_from(corpus: Corpus, tmp_path: Path) -> None:
+    def build() -> tuple[Path, tuple[frozenset[str], ...]]:
+        with pack(corpus, "test", cache_dir=tmp_path / "cache") as packed:
+            return packed.store.folder, packed.tags
+
+    plain, none = build()
+    assert none == (frozenset(),) * 6
+    lines = [json.dumps({"cap_id": query, "tags": tags}) for query, tags in TAGS.items()]
+    lines.append(json.dumps({"cap_id": "of#enc#another-split", "tags": ["seen"]}))
+    found = []
+    for count in (3, 5):
+        corpus.tags_file.write_text("\n".join(lines[:count]), encoding="utf-8")
+        found.append(build())
+    assert [[sorted(tags) for tags in some] for _, some in found] == [
+        [[], [], [], [], ["seen", "short"], ["seen"]],
+        [[], [], [], ["wörter [neu]"], ["seen", "short"], ["seen"]],
+    ]
+    corpus.tags_file.unlink()
+    assert build() == (plain, none)
+    assert len({plain, *(folder for folder, _ in found)}) == 3
+
+
 def test_it_is_built_once_and_anew_when_source_or_settings_change(corpus: Corpus, tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
 

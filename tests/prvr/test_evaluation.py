@@ -10,10 +10,10 @@ from torch import nn
 
 from prvr import Retriever
 from prvr.config import BlockConfig, ModelConfig
-from prvr.data import Caption, Moment, PackSettings, open_corpus, pack, write_corpus, write_layout
+from prvr.data import Caption, Moment, PackSettings, open_corpus, pack, write_layout
 from prvr.data.errors import DataError
 from prvr.data.packed import Moments
-from prvr.evaluation import EncodedSplit, encode_split, evaluate, moment_groups
+from prvr.evaluation import EncodedSplit, encode_split, evaluate, moment_groups, report_from_scores, tag_metrics
 from prvr.metrics import RankCounts, RetrievalMetrics, ranks, sumr
 from prvr.moments import find_moments
 from prvr.results import EvaluationReport
@@ -44,9 +44,9 @@ class MeanPooling(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def split(tmp_path_factory):
-    root = tmp_path_factory.mktemp("corpus")
-    with pack(write_corpus(root), "test", cache_dir=root) as packed:
+def split(embedded_root, embedded_cache):
+    corpus = open_corpus(embedded_root, "embedded-tiny")
+    with pack(corpus, "test", cache_dir=embedded_cache / "packed") as packed:
         yield packed
 
 
@@ -75,6 +75,7 @@ class Identity(nn.Module):
 
 # Video i shows feature i in frames [start, stop) of n, background elsewhere; two seconds a frame.
 PLANTED = {"a": (20, 8, 12), "b": (40, 0, 4), "c": (20, 16, 20), "d": (10, 2, 4)}
+TAGS = {"a#0": ["seen"], "c#0": ["seen", "rare"], "b#1": ["seen"], "d#0": [], "a#2": ["rare"]}
 ASKED = ("a#0", "b#0", "a#1", "c#0", "b#1", "d#0", "a#2")  # mixed, and d has one caption only
 
 
@@ -91,7 +92,9 @@ def planted(tmp_path_factory):
         length, start, stop = PLANTED[caption.video_id]
         moments[caption.id] = Moment(2.0 * start, 2.0 * stop, 2.0 * length)
     queries = [(query, np.eye(5)[[ids.index(query[0])]]) for query in ASKED]
-    write_layout(root, "planted", captions={"test": captions}, videos=videos.items(), queries=queries, moments=moments)
+    write_layout(
+        root, "planted", captions={"test": captions}, videos=videos.items(), queries=queries, moments=moments, tags=TAGS
+    )
     corpus = open_corpus(root, "planted")
     with pack(corpus, "test", cache_dir=root, settings=PackSettings(clips=10)) as packed:
         yield packed
@@ -156,15 +159,16 @@ def test_planted_moments_are_found_in_seconds(planted, clips, video_batch):
         assert (example.start, example.end) == (2.0 * start, 2.0 * stop)
 
 
+class Wrong(Identity):
+    """Cannot tell c from a: whoever asks for c finds a just as well."""
+
+    def encode_text(self, words, word_mask):
+        text = super().encode_text(words, word_mask).clone()
+        text[:, 0] += text[:, 2]
+        return text
+
+
 def test_ranks_belong_to_their_queries_in_any_order_of_captions(planted):
-    class Wrong(Identity):
-        """Cannot tell c from a: whoever asks for c finds a just as well."""
-
-        def encode_text(self, words, word_mask):
-            text = super().encode_text(words, word_mask).clone()
-            text[:, 0] += text[:, 2]
-            return text
-
     report = evaluate(Wrong(), planted, query_batch=2, video_batch=3, bootstrap=0)
     assert dict(zip(report.query_ids, report.ranks.tolist(), strict=True)) == {
         query: 2 if query[0] == "c" else 1 for query in ASKED
@@ -266,6 +270,91 @@ def test_groups_of_the_corpus_hold_every_query(model, split):
     assert sum(group.metrics.queries for group in report.groups) == 100
     weighted = sum(group.metrics.sumr * group.metrics.queries for group in report.groups) / 100
     assert weighted == pytest.approx(report.text_to_video.sumr)
+
+
+def test_tag_metrics_by_hand():
+    counts = RankCounts(torch.tensor([0, 4, 0, 9, 0]), torch.tensor([0, 0, 2, 0, 1]))
+    tags = [frozenset(some) for some in (["b"], ["a", "b"], [], ["b"], ["a"])]
+    a, b = tag_metrics(counts, tags)  # ranks 1, 5, 3, 10, 2
+    assert (a.tag, a.metrics) == ("a", RetrievalMetrics(0.0, 100.0, 100.0, 100.0, 300.0, 3.5, 3.5, 2, tied=0.5))
+    third = 100 / 3
+    assert (b.tag, b.metrics.r1, b.metrics.r5) == ("b", pytest.approx(third), pytest.approx(2 * third))
+    assert (b.metrics.mdr, b.metrics.queries, b.metrics.tied) == (5.0, 3, 0.0)
+    assert b.metrics.mnr == pytest.approx(16 / 3)
+    assert tag_metrics(counts, tags, "best")[0].metrics.r1 == 50.0
+    assert tag_metrics(counts, [frozenset()] * 5) == ()
+
+
+def test_a_report_tells_results_by_tag_and_keeps_them(planted, tmp_path):
+    report = evaluate(Wrong(), planted, query_batch=2, video_batch=3, bootstrap=0)  # only c#0 has rank 2, by a tie
+    found = {part.tag: (part.metrics.r1, part.metrics.mnr, part.metrics.queries) for part in report.tags}
+    assert found == {
+        "rare": (50.0, 1.5, 2),
+        "seen": (pytest.approx(200 / 3), pytest.approx(4 / 3), 3),
+    }
+    assert [part.tag for part in report.tags] == ["rare", "seen"]
+    assert evaluate(Wrong(), planted, ties="best", bootstrap=0).tags[0].metrics.r1 == 100.0
+    part = evaluate(Wrong(), planted.subset([0, 1]), bootstrap=0)  # a and b; no video looks like c
+    assert [(tag.tag, tag.metrics.queries, tag.metrics.r1) for tag in part.tags] == [
+        ("rare", 1, 100.0),
+        ("seen", 2, 100.0),
+    ]
+    report.to_json(tmp_path / "evaluation.json")
+    assert EvaluationReport.from_json(tmp_path / "evaluation.json").tags == report.tags
+    shown = json.loads((tmp_path / "evaluation.json").read_text(encoding="utf-8"))["tags"]
+    assert [(tag["tag"], tag["metrics"]["r1"]) for tag in shown] == [("rare", 50.0), ("seen", found["seen"][0])]
+    assert evaluate(Identity(), planted.subset([3]), bootstrap=0).tags == ()
+
+
+class Given(MeanPooling):
+    """Scores are looked up; the embedding of a query or of a video is its number."""
+
+    def __init__(self, scores):
+        super().__init__(1, 1)
+        self.scores = scores
+
+    def score(self, text, video):
+        return Scores(self.scores[text[:, 0].long()][:, video.frames[:, 0, 0].long()])
+
+
+def numbers(split, size):
+    """What `Given` takes for the embeddings of a split, the gallery in parts of that size."""
+    text = torch.arange(1.0 * len(split.query_ids))[:, None]
+    parts = torch.arange(1.0 * len(split.video_ids))[:, None, None].split(size)
+    return EncodedSplit(text, tuple(VideoEmbedding(None, x, torch.ones(len(x), 1, dtype=torch.bool)) for x in parts))
+
+
+@pytest.mark.parametrize("ties", ["worst", "mean", "best"])
+def test_a_matrix_of_scores_gives_the_report_of_a_model_with_these_scores(split, planted, ties):
+    for part in (split, planted, split.subset([1, 3, 8])):
+        scores = torch.randint(0, 6, (len(part.query_ids), len(part.video_ids))).double()  # many ties
+        edges = (0.0, 0.1, 1.0)
+        expected = evaluate(
+            Given(scores),
+            part,
+            encoded=numbers(part, 3),
+            query_batch=4,
+            ties=ties,
+            bootstrap=20,
+            seed=5,
+            ratio_edges=edges,
+        )
+        found = report_from_scores(scores, part, ties=ties, bootstrap=20, seed=5, ratio_edges=edges)
+        assert found == replace(expected, text_to_text=None)
+        for name in ("ranks", "video_ranks", "query_to_video"):
+            assert getattr(found, name).tolist() == getattr(expected, name).tolist()
+
+
+def test_what_is_no_matrix_of_scores_is_refused(split):
+    scores = torch.zeros(len(split.query_ids), len(split.video_ids))
+    with pytest.raises(ValueError, match=r"expected \(queries, videos\) of embedded-tiny test"):
+        report_from_scores(scores.T, split)
+    scores[7, 2] = torch.nan
+    names = rf"\(first: '{split.query_ids[7]}'\) and 1 of \d+ videos \(first: '{split.video_ids[2]}'\)"
+    with pytest.raises(ValueError, match=f"NaN for 1 of .* {names}"):
+        report_from_scores(scores, split)
+    with pytest.raises(ValueError, match=f"NaN for 1 of .* {names}"):
+        evaluate(Given(scores), split, encoded=numbers(split, 3))
 
 
 def test_no_interval_on_request_and_progress_is_told(model, split):

@@ -2,16 +2,18 @@
 
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
+from prvr.cli.console import show_report
 from prvr.metrics import RetrievalMetrics
 from prvr.moments import ExampleQuery, Hit
-from prvr.report import examples_table, groups_table, metrics_table
-from prvr.results import EvaluationReport, GroupMetrics
+from prvr.report import examples_table, groups_table, metrics_table, tags_table
+from prvr.results import EvaluationReport, GroupMetrics, TagMetrics
 from prvr.statistics import Interval
 
 
@@ -39,6 +41,10 @@ def report():
         text_to_text=RetrievalMetrics.from_ranks(found[:2], misses=2),
         intervals={"sumr": Interval(171.23, 230.0)},
         groups=(GroupMetrics(0.0, 0.2, RetrievalMetrics.from_ranks(found[:3])),),
+        tags=(
+            TagMetrics("[red] words", RetrievalMetrics.from_ranks(found[1:4])),
+            TagMetrics("seen", RetrievalMetrics.from_ranks(found[:1])),
+        ),
         query_ids=tuple("abcde"),
         video_ids=("v", "w"),
         query_to_video=np.array([0, 0, 0, 1, 1]),
@@ -78,6 +84,26 @@ def test_groups_table(report):
     assert groups_table(EvaluationReport(**{**vars(report), "groups": ()})) is None
 
 
+def test_tags_table_shows_tags_as_they_are(report):
+    table = tags_table(report)
+    assert ["[red] words", "3", "0.0", "33.3", "66.7", "100.0", "200.0", "9", "31.0"] in rows(table)
+    assert ["seen", "1", *["100.0"] * 4, "400.0", "1", "1.0"] in rows(table)
+    assert "text to video by kind of query" in shown(table)
+    assert tags_table(replace(report, tags=())) is None
+
+
+def test_all_tables_of_a_report_are_printed_in_order(report):
+    console = Console(width=80, file=io.StringIO())
+    show_report(console, report)
+    text = console.file.getvalue()
+    places = [text.index(part) for part in ("video to text", "moment-to-video ratio", "kind of query", "[red] words")]
+    assert places == sorted(places)
+    console = Console(width=80, file=io.StringIO())
+    show_report(console, replace(report, tags=(), groups=()))
+    assert "video to text" in console.file.getvalue()
+    assert "text to video by" not in console.file.getvalue()
+
+
 def test_examples_table_shows_text_as_it_is():
     example = ExampleQuery(
         query_id="v#0",
@@ -100,6 +126,13 @@ def test_tables_fit_a_narrow_terminal(report):
     wide = EvaluationReport(**{**vars(report), "text_to_video": huge, "groups": (GroupMetrics(0.2, 0.4, huge),)})
     assert ["text to video", *["100.0"] * 4, "400.0", "171.2 .. 230.0", "123.5", "1234.6"] in rows(metrics_table(wide))
     assert ["(0.2, 0.4]", "1,000,000", *["100.0"] * 4, "400.0", "123.5", "1234.6"] in rows(groups_table(wide))
+    tags = (TagMetrics("a_very_long_tag_" * 4, huge), TagMetrics("seen compositions", huge))
+    found = rows(tags_table(replace(report, tags=tags)))
+    numbers = ["1,000,000", *["100.0"] * 4, "400.0", "123.5", "1234.6"]
+    assert ["seen compositions", *numbers] in found
+    start = next(i for i, row in enumerate(found) if row[0].startswith("a_very"))
+    assert found[start][1:] == numbers
+    assert "".join(row[0] for row in found[start:-2]).startswith("a_very_long_tag_" * 4)
     hit = Hit("castle_s01e02_seg02_clip_05", 0.5, 1000.0, 1010.5)
     example = ExampleQuery("q", "a woman walks " * 5, (hit,), hit.video_id, 0.0, 9.0, frozenset())
     text = shown(examples_table([example]))

@@ -23,8 +23,8 @@ from prvr.training.job import _in_float32
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("cache"))
+def cache(embedded_cache: Path) -> str:
+    return str(embedded_cache)
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,9 @@ def splits(cache: str) -> Iterator[Splits]:
 def make_config(cache: str, **changes: Any) -> Config:
     values: dict[str, Any] = {
         "name": "tiny",
-        "model": {"video_dim": 96, "query_dim": 64, "hidden": 16, "heads": 2, "num_clips": 8, "max_frames": 16},
+        "model": {"video_dim": 512, "query_dim": 256, "hidden": 16, "heads": 2, "num_clips": 8, "max_frames": 16},
         "optim": {"lr": 3e-3},
-        "data": {"cache_dir": cache},
+        "data": {"collection": "embedded-tiny", "cache_dir": cache},
         "train": {"epochs": 2, "batch_size": 16, "hard_negatives_from": 1},
     }
     for key, value in changes.items():
@@ -261,7 +261,7 @@ def test_a_last_batch_of_one_video_is_left_out(
 
 
 def test_one_video_is_too_few_to_train_on(splits: Splits) -> None:
-    with pytest.raises(TrainingError, match="embedded train: 1 video to train on"):
+    with pytest.raises(TrainingError, match="embedded-tiny train: 1 video to train on"):
         dataclasses.replace(splits, train=splits.train.subset([0]))
 
 
@@ -356,11 +356,11 @@ def test_one_line_per_epoch_is_logged(
     assert f"loss {result.history[0]['loss']['total']:.4f}" in lines[0]
 
 
-def test_an_empty_split_is_named(tmp_path: Path, cache: str, splits: Splits) -> None:
+def test_an_empty_split_is_named(tmp_path: Path, embedded_root: Path) -> None:
     root = tmp_path / "root"
-    shutil.copytree(Path(cache) / "embedded", root / "moved")
+    shutil.copytree(embedded_root / "embedded-tiny", root / "moved")
     for file in sorted((root / "moved" / "TextData").iterdir()):
-        file.rename(file.with_name(file.name.replace("embedded", "moved")))
+        file.rename(file.with_name(file.name.replace("embedded-tiny", "moved")))
     captions = open_corpus(root, "moved").caption_file("test")
     captions.write_text("", encoding="utf-8")
     config = make_config(str(tmp_path / "cache"), data__root=str(root), data__collection="moved")
@@ -394,8 +394,8 @@ def test_missing_data_and_presets_are_explained(tmp_path: Path, cache: str) -> N
         train(make_config(cache, data__collection="tvr"), output=tmp_path / "run", device="cpu")
     with pytest.raises(DataError, match="splits"):
         open_split(make_config(cache), "validation")
-    with pytest.raises(DataError, match="96 wide"):
-        open_splits(make_config(cache, model__video_dim=512))
+    with pytest.raises(DataError, match="512 wide"):
+        open_splits(make_config(cache, model__video_dim=96))
     with pytest.raises(ConfigError, match="hlformer-tvr"):
         load_config("hlformer-tvrr")
     assert not (tmp_path / "run").exists()

@@ -193,9 +193,9 @@ class OptimConfig:
 
 @dataclass(frozen=True, config=_STRICT)
 class DataConfig:
-    """Which corpus. `root` is a folder that holds `collection`; "embedded" is the corpus that ships with prvr."""
+    """Which corpus. `root` is a folder that holds `collection`; `embedded-tiny`, `-demo` and `-bench` need none."""
 
-    collection: str = "embedded"
+    collection: str = "embedded-demo"
     root: str | None = None
     feature: str | None = None
     """Folder under FeatureData; None = the only one, or the one the public configurations use."""

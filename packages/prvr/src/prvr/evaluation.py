@@ -8,12 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from prvr.data.packed import Moments, PackedSplit
 from prvr.metrics import RECALLS, RankCounts, RetrievalMetrics, Ties, chance_recall, text_to_text_ranks
-from prvr.results import EvaluationReport, GroupMetrics
+from prvr.results import EvaluationReport, GroupMetrics, TagMetrics
 from prvr.statistics import bootstrap_intervals
 from prvr.streaming import stream_counts
 from prvr.types import Scores, VideoEmbedding
@@ -23,10 +23,13 @@ __all__ = [
     "EncodedSplit",
     "EvaluationReport",
     "GroupMetrics",
+    "TagMetrics",
     "TextVideoModel",
     "encode_split",
     "evaluate",
     "moment_groups",
+    "report_from_scores",
+    "tag_metrics",
 ]
 
 RATIO_EDGES = (0.0, 0.2, 0.4, 1.0)
@@ -170,18 +173,17 @@ def evaluate(
             progress=progress,
         )
     owner = torch.from_numpy(split.query_to_video)
-    sizes = torch.tensor([len(videos) for videos in split.relevant])
-    columns = torch.tensor([video for videos in split.relevant for video in sorted(videos)])
+    rows, columns = _relevant_pairs(split).T
     # In order of their videos: the blocks that hold relevant pairs then lie along the diagonal.
     order = owner.argsort(stable=True)
     place = torch.empty_like(order)
     place[order] = torch.arange(len(order))
     with evaluation_mode(retriever, where, seed):
         text = encoded.text[order.to(where)]
-        parts = dict(zip((columns.start for columns in encoded.slices), encoded.videos, strict=True))
+        parts = dict(zip((videos.start for videos in encoded.slices), encoded.videos, strict=True))
         to_video, to_text = stream_counts(
             lambda q, v: retriever.score(text[q], parts[v.start]).total,
-            torch.stack([place.repeat_interleave(sizes), columns], 1),
+            torch.stack([place[rows], columns], 1),
             [slice(i, min(i + query_batch, len(text))) for i in range(0, len(text), query_batch)],
             encoded.slices,
             query_ids=[split.query_ids[i] for i in order.tolist()],
@@ -190,25 +192,61 @@ def evaluate(
         )
         siblings = text_to_text_ranks(encoded.text, owner.to(where), ties, query_batch).cpu()
     misses = len(owner) - len(siblings)
-    to_video, to_text = to_video.cpu()[place], to_text.cpu()
-    ranks, video_ranks = to_video.ranks(ties), to_text.ranks(ties)
-    return EvaluationReport(
-        split=split.name,
+    return _report(
+        split,
+        to_video.cpu()[place],
+        to_text.cpu(),
+        RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None,
         ties=ties,
+        bootstrap=bootstrap,
         seed=seed,
-        chance=sum(chance_recall(len(split.video_ids), sizes, k) for k in RECALLS),
-        text_to_video=RetrievalMetrics.from_ranks(ranks, to_video.tied_share),
-        video_to_text=RetrievalMetrics.from_ranks(video_ranks, to_text.tied_share),
-        text_to_text=RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None,
-        intervals=(
-            bootstrap_intervals(ranks.numpy(), split.query_to_video, samples=bootstrap, seed=seed) if bootstrap else {}
-        ),
-        groups=moment_groups(to_video, split.moments, ties, ratio_edges),
+        ratio_edges=ratio_edges,
+    )
+
+
+def report_from_scores(
+    scores: Float[Tensor, "q v"],
+    split: PackedSplit,
+    *,
+    ties: Ties = "worst",
+    bootstrap: int = 1000,
+    seed: int = 0,
+    ratio_edges: Sequence[float] = RATIO_EDGES,
+) -> EvaluationReport:
+    """The report that `evaluate` gives for these scores, without text-to-text: for baselines that are no model.
+
+    Args:
+        scores: `(q, v)` similarity of every query with every video, in the split's order; higher is better.
+        split: a packed split.
+        ties: how irrelevant videos with the same score count: "worst" (against us), "mean", "best".
+        bootstrap: resamples behind the 95 % intervals; 0 = no intervals.
+        seed: of the bootstrap.
+        ratio_edges: ascending edges of the moment-to-video-ratio groups.
+
+    Raises:
+        ValueError: another shape than queries x videos, a score is NaN (names a query and a video), or an option is out
+            of range.
+
+    Example:
+        >>> from prvr.data import pack, write_corpus
+        >>> split = pack(write_corpus("data", "tiny"), "test", cache_dir="data/cache")  # doctest: +SKIP
+        >>> oracle = report_from_scores(torch.from_numpy(split.relevant_matrix).float(), split)  # doctest: +SKIP
+        >>> oracle.text_to_video.sumr  # doctest: +SKIP
+        400.0
+    """
+    expected = (len(split.query_ids), len(split.video_ids))
+    if tuple(scores.shape) != expected:
+        raise ValueError(f"scores {tuple(scores.shape)}: expected (queries, videos) of {split.name}, {expected}")
+    to_video, to_text = stream_counts(
+        lambda q, v: scores[q, v],
+        _relevant_pairs(split),
+        [slice(0, expected[0])],
+        [slice(0, expected[1])],
         query_ids=split.query_ids,
         video_ids=split.video_ids,
-        query_to_video=split.query_to_video,
-        ranks=ranks.numpy(),
-        video_ranks=video_ranks.numpy(),
+    )
+    return _report(
+        split, to_video.cpu(), to_text.cpu(), None, ties=ties, bootstrap=bootstrap, seed=seed, ratio_edges=ratio_edges
     )
 
 
@@ -240,6 +278,62 @@ def moment_groups(
             group = counts[inside]
             groups.append(GroupMetrics(low, high, RetrievalMetrics.from_ranks(group.ranks(ties), group.tied_share)))
     return tuple(groups)
+
+
+def tag_metrics(counts: RankCounts, tags: Sequence[frozenset[str]], ties: Ties = "worst") -> tuple[TagMetrics, ...]:
+    """Metrics by tag, sorted by tag; a query counts under each of its tags, one without tags under none.
+
+    Args:
+        counts: text-to-video counts of all queries.
+        tags: of each query.
+        ties: how ties count.
+    """
+    rows: dict[str, list[int]] = {}
+    for query, some in enumerate(tags):
+        for tag in some:
+            rows.setdefault(tag, []).append(query)
+    parts = ((tag, counts[torch.tensor(queries)]) for tag, queries in sorted(rows.items()))
+    return tuple(TagMetrics(tag, RetrievalMetrics.from_ranks(part.ranks(ties), part.tied_share)) for tag, part in parts)
+
+
+def _relevant_pairs(split: PackedSplit) -> Int[Tensor, "n 2"]:
+    """(query, video) of all relevant pairs, in order of the queries."""
+    return torch.tensor([(query, video) for query, videos in enumerate(split.relevant) for video in sorted(videos)])
+
+
+def _report(
+    split: PackedSplit,
+    to_video: RankCounts,
+    to_text: RankCounts,
+    text_to_text: RetrievalMetrics | None,
+    *,
+    ties: Ties,
+    bootstrap: int,
+    seed: int,
+    ratio_edges: Sequence[float],
+) -> EvaluationReport:
+    """All that follows from the counts of every query and of every video, in the split's order."""
+    ranks, video_ranks = to_video.ranks(ties), to_text.ranks(ties)
+    sizes = torch.tensor([len(videos) for videos in split.relevant])
+    return EvaluationReport(
+        split=split.name,
+        ties=ties,
+        seed=seed,
+        chance=sum(chance_recall(len(split.video_ids), sizes, k) for k in RECALLS),
+        text_to_video=RetrievalMetrics.from_ranks(ranks, to_video.tied_share),
+        video_to_text=RetrievalMetrics.from_ranks(video_ranks, to_text.tied_share),
+        text_to_text=text_to_text,
+        intervals=(
+            bootstrap_intervals(ranks.numpy(), split.query_to_video, samples=bootstrap, seed=seed) if bootstrap else {}
+        ),
+        groups=moment_groups(to_video, split.moments, ties, ratio_edges),
+        tags=tag_metrics(to_video, split.tags, ties),
+        query_ids=split.query_ids,
+        video_ids=split.video_ids,
+        query_to_video=split.query_to_video,
+        ranks=ranks.numpy(),
+        video_ranks=video_ranks.numpy(),
+    )
 
 
 def device_of(retriever: TextVideoModel, device: torch.device | str | None) -> torch.device:

@@ -1,6 +1,6 @@
 """Tables of an evaluation for the terminal: pure functions that return rich renderables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.table import Table
@@ -10,7 +10,7 @@ from prvr.metrics import RetrievalMetrics
 from prvr.moments import ExampleQuery
 from prvr.results import EvaluationReport
 
-__all__ = ["examples_table", "groups_table", "metrics_table"]
+__all__ = ["examples_table", "groups_table", "metrics_table", "tags_table"]
 
 _RECALLS = ("R@1", "R@5", "R@10", "R@100", "SumR")
 
@@ -48,15 +48,16 @@ def groups_table(report: EvaluationReport) -> Table | None:
         return None
     known = sum(group.metrics.queries for group in report.groups)
     known = f"{known:,} of {len(report.query_ids):,} queries have a known moment"
-    table = _table("text to video by moment-to-video ratio", known)
-    table.add_column("ratio")
-    table.add_column("queries", justify="right")
-    for name in (*_RECALLS, "MdR", "MnR"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for group in report.groups:
-        name = f"({group.low:g}, {group.high:g}]"
-        table.add_row(name, f"{group.metrics.queries:,}", *_recalls(group.metrics), *_middle(group.metrics))
-    return table
+    parts = ((f"({group.low:g}, {group.high:g}]", group.metrics) for group in report.groups)
+    return _parts_table("text to video by moment-to-video ratio", known, "ratio", parts)
+
+
+def tags_table(report: EvaluationReport) -> Table | None:
+    """Text to video by the tags of queries; None where no query has one."""
+    if not report.tags:
+        return None
+    parts = ((tag.tag, tag.metrics) for tag in report.tags)
+    return _parts_table("text to video by kind of query", "a query counts under each of its tags", "tag", parts)
 
 
 def examples_table(examples: Sequence[ExampleQuery]) -> Table:
@@ -92,6 +93,18 @@ def _table(title: str, caption: str | None) -> Table:
     return Table(
         title=title, caption=caption, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True
     )
+
+
+def _parts_table(title: str, caption: str, column: str, parts: Iterable[tuple[str, RetrievalMetrics]]) -> Table:
+    """A row per part of the queries, text to video."""
+    table = _table(title, caption)
+    table.add_column(column, overflow="fold")
+    for name in ("queries", *_RECALLS, "MdR", "MnR"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, metrics in parts:
+        # Text, not str: a tag may hold square brackets, which rich would read as markup.
+        table.add_row(Text(name), f"{metrics.queries:,}", *_recalls(metrics), *_middle(metrics))
+    return table
 
 
 def _recalls(metrics: RetrievalMetrics) -> list[str]:

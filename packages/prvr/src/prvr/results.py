@@ -16,9 +16,9 @@ from prvr.data.errors import DataError
 from prvr.metrics import RetrievalMetrics, Ties
 from prvr.statistics import Interval
 
-__all__ = ["EvaluationReport", "GroupMetrics"]
+__all__ = ["EvaluationReport", "GroupMetrics", "TagMetrics"]
 
-FORMAT = 1
+FORMAT = 2
 _ARRAYS = ("ranks", "query_ids", "query_to_video", "video_ranks", "video_ids")
 
 
@@ -28,6 +28,14 @@ class GroupMetrics:
 
     low: float
     high: float
+    metrics: RetrievalMetrics
+
+
+@dataclass(frozen=True)
+class TagMetrics:
+    """Metrics of the queries that carry a tag."""
+
+    tag: str
     metrics: RetrievalMetrics
 
 
@@ -45,6 +53,7 @@ class EvaluationReport:
         text_to_text: best rank of a caption's siblings among all other captions; None where no caption has one.
         intervals: bootstrap interval per recall and for SumR, text-to-video; empty when none was asked for.
         groups: text-to-video by moment-to-video ratio; only groups that have queries, empty where no moment is known.
+        tags: text-to-video by tag, sorted; a query counts under each of its tags, empty where no query has one.
         query_ids, video_ids: the queries and the gallery.
         query_to_video: `(q,)` the video each query was written for.
         ranks: `(q,)` text-to-video rank of each query.
@@ -60,6 +69,7 @@ class EvaluationReport:
     text_to_text: RetrievalMetrics | None
     intervals: dict[str, Interval]
     groups: tuple[GroupMetrics, ...]
+    tags: tuple[TagMetrics, ...]
     query_ids: tuple[str, ...] = field(repr=False)
     video_ids: tuple[str, ...] = field(repr=False)
     query_to_video: Int[np.ndarray, " q"] = field(repr=False, compare=False)
@@ -81,6 +91,7 @@ class EvaluationReport:
             "text_to_text": None if self.text_to_text is None else asdict(self.text_to_text),
             "intervals": {name: asdict(interval) for name, interval in self.intervals.items()},
             "groups": [asdict(group) for group in self.groups],
+            "tags": [asdict(tag) for tag in self.tags],
         }
 
     def to_json(self, path: Path | str) -> None:
@@ -129,6 +140,7 @@ class EvaluationReport:
                     GroupMetrics(group["low"], group["high"], RetrievalMetrics(**group["metrics"]))
                     for group in values["groups"]
                 ),
+                tags=tuple(TagMetrics(tag["tag"], RetrievalMetrics(**tag["metrics"])) for tag in values["tags"]),
                 query_ids=tuple(arrays["query_ids"].tolist()),
                 video_ids=tuple(arrays["video_ids"].tolist()),
                 query_to_video=arrays["query_to_video"],

@@ -9,15 +9,15 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
 
-from prvr.cli import compare, convert, corpus, demo, evaluate, presets, train
+from prvr.cli import compare, convert, data, demo, evaluate, presets, train
 from prvr.cli.console import complain, explain_usage, logged
 
 __all__ = ["build_parser", "main"]
 
-_COMMANDS = (demo, train, evaluate, compare, convert, presets, corpus)
+_COMMANDS = (demo, train, evaluate, compare, convert, presets, data)
 
 
-def build_parser() -> tuple[ArgumentParser, dict[tuple[str, ...], Callable[[Any], None]]]:
+def build_parser() -> tuple[ArgumentParser, dict[tuple[str, ...], Callable[[Any], int | None]]]:
     """The parser of all commands, and the function behind each."""
     from prvr import __version__
 
@@ -29,7 +29,7 @@ def build_parser() -> tuple[ArgumentParser, dict[tuple[str, ...], Callable[[Any]
         usage="prvr COMMAND ... (prvr COMMAND --help explains one)",
     )
     subcommands = parser.add_subcommands(dest="command", metavar="COMMAND")
-    runs: dict[tuple[str, ...], Callable[[Any], None]] = {}
+    runs: dict[tuple[str, ...], Callable[[Any], int | None]] = {}
     for module in _COMMANDS:
         runs |= module.register(subcommands)
     return parser, runs
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         the exit code: 0, 2 for a mistake in the arguments, the configuration or the data, 1 for a fault of prvr
-        itself, 130 when interrupted. Mistakes are explained on standard error.
+        itself or one that an audit found, 130 when interrupted. Mistakes are explained on standard error.
     """
     parser, runs = build_parser()
     words = list(sys.argv[1:] if argv is None else argv)
@@ -53,14 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         parsed = parser.parse_args(words)
     except ArgumentError as error:
-        return explain_usage(str(error), words)
+        return explain_usage(str(error), words, runs)
     path, args = [], parsed
     while "command" in args:
         path.append(args.command)
         args = args[args.command]
     with logged(args.verbose, args.quiet):
         try:
-            runs[tuple(path)](args)
+            return runs[tuple(path)](args) or 0
         except KeyboardInterrupt:
             sys.stderr.write("\ninterrupted\n")
             return 130
@@ -68,4 +68,3 @@ def main(argv: Sequence[str] | None = None) -> int:
             if args.verbose >= 2:
                 raise
             return complain(error)
-    return 0

@@ -3,7 +3,7 @@
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -73,14 +73,12 @@ def stdout() -> "Console":
 
 def show_report(console: "Console", report: "EvaluationReport") -> None:
     """Prints the tables of an evaluation."""
-    from prvr.report import groups_table, metrics_table
+    from prvr.report import groups_table, metrics_table, tags_table
 
-    console.print()
-    console.print(metrics_table(report))
-    groups = groups_table(report)
-    if groups is not None:
-        console.print()
-        console.print(groups)
+    for table in (metrics_table(report), groups_table(report), tags_table(report)):
+        if table is not None:
+            console.print()
+            console.print(table)
 
 
 def complain(error: Exception) -> int:
@@ -96,30 +94,43 @@ def complain(error: Exception) -> int:
     return 1
 
 
-def explain_usage(message: str, words: Sequence[str]) -> int:
-    """One paragraph on standard error for arguments that cannot be read; gives the exit code."""
+def explain_usage(message: str, words: Sequence[str], commands: Iterable[tuple[str, ...]]) -> int:
+    """One paragraph on standard error for arguments that cannot be read; gives the exit code.
+
+    Args:
+        message: of jsonargparse.
+        words: what stands after `prvr`.
+        commands: all there are.
+    """
     from prvr.cli.overrides import config_keys
 
     text = " ".join(message.split()).rstrip(".")
     if text.startswith("the following arguments are required"):  # jsonargparse says evaluate.run for RUN
         head, _, names = text.partition(": ")
         text = f"{head}: {', '.join(n if n.startswith('-') else n.split('.')[-1].upper() for n in names.split(', '))}"
+    kind = re.fullmatch(
+        r"""Parser key "([\w.]+)"(?: element \d+)?: Expected a <class '(\w+)'>\. Got value: ?(.*)""", text
+    )
+    if kind is not None:
+        text = f"--{kind[1]}: expected {_KINDS.get(kind[2], kind[2])}, got {kind[3]!r}"
     if text.startswith("unrecognized arguments"):
-        named = ["--preset", "--config", "--data-root", "--output", "--resume"]
-        options = [*named, *(f"--{key}" for key in config_keys())]
+        named = ["preset", "config", "data-root", "output", "resume", "size", "seed", "seeds", "quick"]
+        options = [f"--{name}" for name in (*named, *config_keys())]
         for unknown in re.findall(r"--[\w.-]+", text):
             close = get_close_matches(unknown, options, n=2)
             text += f"; did you mean {' or '.join(close)}?" if close else ""
-    command = next((f" {word}" for word in words[:1] if not word.startswith("-")), "")
     stop = "" if text.endswith("?") else "."
-    sys.stderr.write(f"prvr: error: {text}{stop} See prvr{_known(command)} --help.\n")
+    sys.stderr.write(f"prvr: error: {text}{stop} See {' '.join(['prvr', *_known(words, commands)])} --help.\n")
     return 2
 
 
-def _known(command: str) -> str:
-    from prvr.cli import _COMMANDS
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
-    return command if any(command.strip() == module.NAME for module in _COMMANDS) else ""
+
+def _known(words: Sequence[str], commands: Iterable[tuple[str, ...]]) -> Sequence[str]:
+    """As many of the first words as name a command or a group of commands."""
+    known = {path[:n] for path in commands for n in range(1, len(path) + 1)}
+    return next((words[:n] for n in (2, 1) if tuple(words[:n]) in known), ())
 
 
 @contextmanager

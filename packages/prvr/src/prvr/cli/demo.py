@@ -1,6 +1,6 @@
 """`prvr demo`: train a small model on the embedded corpus, see what it finds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse import Namespace
 
 from prvr.cli.console import CommandError, leaf, show_report, stdout, threads
+from prvr.cli.embedded import cached_corpus
 from prvr.cli.folders import fresh_folder, load_retriever
 from prvr.cli.train import show_folder, train
 from prvr.config import Config, load_config
@@ -15,21 +16,27 @@ from prvr.config import Config, load_config
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from prvr.data import PackedSplit
+    from prvr.data import Corpus, PackedSplit
+    from prvr.moments import ExampleQuery
     from prvr.results import EvaluationReport
 
 NAME = "demo"
-_QUICK = {"train.epochs": 6}
+# As much as half a minute can show: so few videos have no use for hard negatives yet.
+_QUICK = {"data.collection": "embedded-tiny", "train.epochs": 8, "train.hard_negatives_from": 8, "model.max_frames": 64}
 _EXAMPLES = (0.1, 0.5, 0.9)  # where in the order of ranks
+_SENTENCE = "a small blue circle rises"
 
 
 def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
     """Adds the command."""
     parser = leaf(
         "prvr demo [--quick] [--preset hybrid-embedded] [--output runs/demo]",
-        "Train a small model on a simulated corpus (nothing is downloaded) and let it find videos from sentences.",
+        "Train a small model on videos that prvr draws itself (nothing is downloaded), compare it with chance and with "
+        "no training, and let it find videos and moments from sentences.",
     )
-    parser.add_argument("--quick", action="store_true", help="a few epochs only: shows that it works, not how well")
+    parser.add_argument(
+        "--quick", action="store_true", help="100 videos and a few epochs: shows that it works, not how well"
+    )
     parser.add_argument("--preset", default="hybrid-embedded", metavar="NAME", help="one that ends in -embedded")
     parser.add_argument(
         "--output", default="runs/demo", metavar="RUN", help="run folder; where it is taken, RUN-1, RUN-2, ..."
@@ -40,74 +47,117 @@ def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], No
 
 def run(args: Namespace) -> None:
     """Carries it out."""
-    config = load_config(args.preset, _QUICK if args.quick else {})
-    if config.data.collection != "embedded":
+    named = load_config(args.preset)
+    from prvr.data import COLLECTIONS
+
+    if named.data.collection not in COLLECTIONS:
         raise CommandError(
-            f"--preset {args.preset}: reads {config.data.collection}. The demo takes a preset of the embedded corpus, "
+            f"--preset {args.preset}: reads {named.data.collection}. The demo takes a preset of the embedded corpus, "
             f"such as hybrid-embedded; for this one: prvr train --preset {args.preset} --data-root ROOT."
         )
-    from prvr.data import write_corpus
-    from prvr.training import cache_folder, open_split
+    config = load_config(args.preset, _QUICK) if args.quick else named
+    from prvr.training import open_split
 
     console, stem = stdout(), Path(args.output)
-    with fresh_folder(stem, first=stem) as output:
-        corpus = write_corpus(cache_folder(config))
+    # Its matrices are small: threads would wait for each other, on a busy machine for long.
+    with fresh_folder(stem, first=stem) as output, threads(1):
+        corpus = cached_corpus(config, args.quiet)
         with closing(open_split(config, "train")) as split:
-            size = f"{len(split)} training videos and {len(split.query_ids)} sentences, simulated"
+            size = f"{len(split)} training videos and {len(split.query_ids)} sentences, drawn by prvr"
             console.print(
                 f"corpus: {corpus.folder}: {size}\nmodel:  {config.name}, {config.train.epochs} epochs, into {output}",
                 markup=False,
                 soft_wrap=True,
             )
-        with threads(1):  # its matrices are small: threads would wait for each other, on a busy machine for long
-            result = train(config, output, "cpu", quiet=args.quiet)
-    with closing(open_split(config, config.data.eval_split)) as split:
+        result = train(config, output, "cpu", quiet=args.quiet)
+    name, picture = config.data.eval_split, output / "moments.png"
+    with closing(open_split(config, name)) as split:
         console.print()
-        console.print(_against_chance(result.report, split))
+        note = f"{config.train.epochs} epochs on few videos show that it works, not how well" if args.quick else None
+        console.print(_comparison(result.report, corpus, name, split, note))
         show_report(console, result.report)
-        table, ranks = _examples(config, output, split, result.report)
-        console.print()
-        console.print(table)
-        console.print(
-            f"One of the best, the middle and one of the worst: a right video has rank {ranks}.", markup=False
-        )
+        examples, ranks = _examples(config, output, split, result.report)
+        _draw(corpus, name, examples, ranks, picture)
+    from prvr.report import examples_table
+
+    console.print()
+    console.print(examples_table(examples))
+    console.print(f"One of the best, the middle, one of the worst: right videos rank {', '.join(map(str, ranks))}.")
     show_folder(console, result)
     console.print(
-        f'\nA sentence of your own: python examples/own_sentence.py {output} "a small red circle rises"\n'
-        "Features of this corpus are simulated: it shows how the parts work together, not how well on natural video.",
+        f"{picture}: frames of the moments found for these sentences, and of the true ones\n\n"
+        f'A sentence of your own: python examples/own_sentence.py {output} "{_SENTENCE}"\n'
+        "The videos are drawn by prvr: this is evidence about the machinery, not about natural video.",
         markup=False,
         soft_wrap=True,
     )
 
 
-def _against_chance(report: "EvaluationReport", split: "PackedSplit") -> "Table":
+def _comparison(
+    report: "EvaluationReport", corpus: "Corpus", name: str, split: "PackedSplit", note: str | None
+) -> "Table":
+    """Recalls of chance, of the joint encoder alone, and of the model."""
     import torch
     from rich import box
     from rich.table import Table
 
+    from prvr.evaluation import report_from_scores
     from prvr.metrics import RECALLS, chance_recall
+    from prvr.zero_shot import zero_shot_scores
 
     sizes = torch.tensor([len(videos) for videos in split.relevant])
     chance = [chance_recall(len(split), sizes, k) for k in RECALLS]
-    found = report.text_to_video
-    table = Table(title="% of sentences with a right video among the first k", box=box.SIMPLE_HEAD)
+    untrained = report_from_scores(zero_shot_scores(corpus, name), split, bootstrap=0).text_to_video
+    table = Table(title="% of sentences with a right video among the first k", caption=note, box=box.SIMPLE_HEAD)
     table.add_column("")
-    for k in RECALLS:
-        table.add_column(f"R@{k}", justify="right")
-    table.add_column("SumR", justify="right")
-    table.add_row("chance", *(f"{value:.1f}" for value in chance), f"{sum(chance):.1f}")
-    table.add_row("this model", *(f"{v:.1f}" for v in (found.r1, found.r5, found.r10, found.r100, found.sumr)))
+    for name in (*(f"R@{k}" for k in RECALLS), "SumR"):
+        table.add_column(name, justify="right")
+    rows = {
+        "chance": [*chance, sum(chance)],
+        "zero-shot (joint encoder, no training)": _recalls(untrained),
+        "this model": _recalls(report.text_to_video),
+    }
+    for name, values in rows.items():
+        table.add_row(name, *(f"{value:.1f}" for value in values))
     return table
+
+
+def _recalls(metrics: Any) -> list[float]:
+    return [metrics.r1, metrics.r5, metrics.r10, metrics.r100, metrics.sumr]
 
 
 def _examples(
     config: Config, output: Path, split: "PackedSplit", report: "EvaluationReport"
-) -> "tuple[Table, list[int]]":
+) -> "tuple[tuple[ExampleQuery, ...], list[int]]":
     """Three sentences and what is found for them; which ones follows from their ranks alone, good and bad alike."""
     from prvr.moments import find_moments
-    from prvr.report import examples_table
 
     order = report.ranks.argsort(kind="stable")
     queries = [int(order[int(share * len(order))]) for share in _EXAMPLES]
     found = find_moments(load_retriever(output / "best"), split, queries, seed=config.train.seed)
-    return examples_table(found), [int(report.ranks[query]) for query in queries]
+    return found, [int(report.ranks[query]) for query in queries]
+
+
+def _draw(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", ranks: Sequence[int], path: Path) -> None:
+    """The picture of the first moment found for each sentence, and of the true one."""
+    from prvr.data.synthetic import read_embedded_scenes, render_frames
+    from prvr.data.synthetic.sheet import MomentRow, Strip, moment_frames, moments_figure
+
+    videos = {video.id: video for video in read_embedded_scenes(corpus)[split].videos}
+
+    def strip(video_id: str, start: float | None, end: float | None) -> Strip:
+        video = videos[video_id]
+        known = (0.0, video.duration) if start is None or end is None else (start, end)
+        return Strip(video_id, start, end, render_frames(video, moment_frames(video, *known)))
+
+    rows = [
+        MomentRow(
+            example.caption,
+            strip(example.hits[0].video_id, example.hits[0].start, example.hits[0].end),
+            strip(example.video_id, example.start, example.end),
+            example.correct,
+            f"a right video has rank {rank}",
+        )
+        for example, rank in zip(examples, ranks, strict=True)
+    ]
+    moments_figure(rows, path)

@@ -9,6 +9,7 @@ from typing import Any
 from jsonargparse import Namespace
 
 from prvr.cli.console import CommandError, device_of, leaf, show_report, stdout
+from prvr.cli.embedded import cached_corpus
 from prvr.cli.folders import load_retriever, model_folder
 from prvr.cli.overrides import chosen_config
 from prvr.config import Config
@@ -19,12 +20,13 @@ NAME = "evaluate"
 def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
     """Adds the command."""
     parser = leaf(
-        "prvr evaluate RUN [--split test] [--data-root ROOT] [--ties worst] [--json FILE]",
+        "prvr evaluate RUN [--split test] [--data-root ROOT] [--collection NAME] [--ties worst] [--json FILE]",
         "Rank every video of a split for every query, and report recalls with their intervals.",
     )
     parser.add_argument("run", metavar="RUN", help="a run folder, or a folder of save_pretrained")
     parser.add_argument("--split", help="default: the one that the configuration reports")
     parser.add_argument("--data-root", metavar="ROOT", help="folder that holds the corpus (default: the run's)")
+    parser.add_argument("--collection", metavar="NAME", help="another than the configuration names")
     parser.add_argument("--preset", metavar="NAME", help="of the data, for a model folder without config.yaml")
     parser.add_argument("--ties", choices=["worst", "mean", "best"], default="worst", help="how equal scores count")
     parser.add_argument("--json", metavar="FILE", help="default: in RUN, evaluation.json or evaluation_SPLIT_TIES.json")
@@ -55,6 +57,8 @@ def _config(args: Namespace, weights: Path, file: Path | None) -> Config:
             f"{weights}: no config.yaml says which data this model reads. Name a preset of the same data with --preset."
         )
     known = Namespace(preset=args.preset, config=None, data_root=args.data_root)
+    if args.collection is not None:
+        known["data.collection"] = args.collection
     return chosen_config(known, default=file)
 
 
@@ -66,6 +70,8 @@ def _evaluate(args: Namespace, config: Config, weights: Path, split_name: str) -
     retriever = load_retriever(weights)
     # The weights say what the model is; the configuration only where and how the data are read.
     config = replace(config, model=retriever.config)
+    if config.data.root is None:
+        cached_corpus(config, args.quiet)
     with closing(open_split(config, split_name)) as split:
         return evaluate(
             retriever,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse import Namespace
 
 from prvr.cli.console import CommandError, device_of, leaf, show_report, stdout, threads
+from prvr.cli.embedded import cached_corpus
 from prvr.cli.folders import fresh_folder, latest_run
 from prvr.cli.overrides import add_config_options, chosen_config, overrides
 from prvr.config import Config, load_config
@@ -83,15 +84,21 @@ def train(
     """Trains with a progress bar; what `prvr train`, `prvr demo` and examples/train_prvr.py share."""
     from prvr.training import no_progress, terminal_bar
     from prvr.training import train as run_training
+    from prvr.training.run import RunFolder
 
-    if config.data.root is not None:  # so that the run can be resumed and evaluated from any folder
+    on_cpu = device_of(device).type == "cpu"
+    if config.data.root is None:
+        if not resume:  # a taken folder is refused now, not after a corpus was made
+            RunFolder(output).open(config, resume=False)
+        cached_corpus(config, quiet)
+    else:  # so that the run can be resumed and evaluated from any folder
         root = Path(config.data.root).expanduser().resolve()
         config = replace(config, data=replace(config.data, root=str(root)))
     return run_training(
         config,
         output=output,
         resume=resume,
-        device="cpu" if device_of(device).type == "cpu" else None,
+        device="cpu" if on_cpu else None,
         progress=no_progress if quiet else terminal_bar,
         trackers=trackers or [],
     )

@@ -1,12 +1,10 @@
 """Data of partially relevant video retrieval: readers of the public layout, packed stores, training batches.
 
 Example:
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as root:
-    ...     corpus = write_corpus(root)
-    ...     with pack(corpus, "test", cache_dir=root) as packed:
-    ...         len(packed), packed.video(0)[0].shape
-    (20, torch.Size([32, 96]))
+    >>> corpus = write_corpus("data", "tiny")  # doctest: +SKIP
+    >>> with pack(corpus, "test", cache_dir="data/cache") as packed:  # doctest: +SKIP
+    ...     len(packed), packed.video(0)[0].shape
+    (20, torch.Size([32, 512]))
 """
 
 from prvr.data.captions import Caption as Caption
@@ -29,14 +27,18 @@ from prvr.data.pack import pack as pack
 from prvr.data.packed import PackedSplit as PackedSplit
 from prvr.data.segment import sample_video as sample_video
 from prvr.data.segment import segment_mean as segment_mean
-from prvr.data.synthetic import embed_text as embed_text
+from prvr.data.synthetic import COLLECTIONS as COLLECTIONS
+from prvr.data.synthetic import JointEncoder as JointEncoder
+from prvr.data.synthetic import load_encoder as load_encoder
 from prvr.data.synthetic import write_corpus as write_corpus
 
 __all__ = [
+    "COLLECTIONS",
     "Caption",
     "Corpus",
     "DataError",
     "FeatureReader",
+    "JointEncoder",
     "Moment",
     "PackSettings",
     "PackedSplit",
@@ -45,8 +47,8 @@ __all__ = [
     "VideoDataset",
     "VideoItem",
     "collate",
-    "embed_text",
     "holdout",
+    "load_encoder",
     "make_loader",
     "open_corpus",
     "open_features",

@@ -1,4 +1,4 @@
-"""Readers of caption files, moments and relevance sets."""
+"""Readers of caption files, moments, relevance sets and tags."""
 
 import json
 from collections.abc import Iterator
@@ -94,6 +94,27 @@ def read_relevance(path: Path) -> dict[str, frozenset[str]]:
             raise DataError(f"{path}, line {number}: caption id {caption_id!r} stands there twice. Ids must be unique.")
         relevance[caption_id] = frozenset(map(str, videos))
     return relevance
+
+
+def read_tags(path: Path) -> dict[str, frozenset[str]]:
+    """Tags of each caption, from ``COL_tags.jsonl`` (cap_id, tags).
+
+    Raises:
+        DataError: a line that is no such record, or a caption id that stands there twice.
+    """
+    tags: dict[str, frozenset[str]] = {}
+    for number, row in _records(path):
+        caption_id, names = row.get("cap_id"), row.get("tags")
+        if (
+            not isinstance(caption_id, str)
+            or not isinstance(names, list)
+            or not all(isinstance(name, str) and name.strip() for name in names)
+        ):
+            raise DataError(f"{path}, line {number}: expected cap_id and tags = [text, ...], got {row}.")
+        if caption_id in tags:
+            raise DataError(f"{path}, line {number}: caption id {caption_id!r} stands there twice. Ids must be unique.")
+        tags[caption_id] = frozenset(names)
+    return tags
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

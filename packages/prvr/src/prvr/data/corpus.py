@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from prvr.data.captions import Caption, Moment, read_captions, read_moments, read_relevance
+from prvr.data.captions import Caption, Moment, read_captions, read_moments, read_relevance, read_tags
 from prvr.data.errors import DataError
 from prvr.data.features import FeatureReader, QueryFeatures, open_features
 
@@ -23,6 +23,7 @@ class Split:
     captions: tuple[Caption, ...]
     moments: Mapping[str, Moment]
     relevance: Mapping[str, frozenset[str]]
+    tags: Mapping[str, frozenset[str]]
 
     @cached_property
     def video_ids(self) -> tuple[str, ...]:
@@ -68,8 +69,13 @@ class Corpus:
         """Path of the relevance sets, which a corpus may lack."""
         return self.folder / "TextData" / f"{self.name}_relevance.jsonl"
 
+    @property
+    def tags_file(self) -> Path:
+        """Path of the tags of queries, which a corpus may lack."""
+        return self.folder / "TextData" / f"{self.name}_tags.jsonl"
+
     def split(self, name: str) -> Split:
-        """Reads the captions, moments and relevance sets of a split.
+        """Reads the captions, moments, relevance sets and tags of a split.
 
         Raises:
             DataError: no such split, or a bad line in one of its files.
@@ -79,7 +85,8 @@ class Corpus:
         captions = read_captions(self.caption_file(name))
         moments = read_moments(self.moments_file) if self.moments_file.is_file() else {}
         relevance = read_relevance(self.relevance_file) if self.relevance_file.is_file() else {}
-        return Split(name, captions, moments, relevance)
+        tags = read_tags(self.tags_file) if self.tags_file.is_file() else {}
+        return Split(name, captions, moments, relevance, tags)
 
     def open_features(self) -> FeatureReader:
         """Opens the frame features."""

@@ -1,7 +1,7 @@
 """Writer of the public on-disk layout, for own features and for generated corpora."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -24,9 +24,11 @@ def write_layout(
     queries: Iterable[tuple[str, np.ndarray]],
     moments: Mapping[str, Moment] | None = None,
     relevance: Mapping[str, Iterable[str]] | None = None,
+    tags: Mapping[str, Iterable[str]] | None = None,
     feature: str = "frames",
     formats: Formats = ("bigfile",),
     about: Mapping[str, object] | None = None,
+    extras: Callable[[Path], None] | None = None,
 ) -> Path:
     """Writes ``root/collection`` whole or not at all; videos and queries are streamed.
 
@@ -38,15 +40,17 @@ def write_layout(
         queries: (caption id, (w e) features).
         moments: by caption id.
         relevance: by caption id, all videos that match it.
+        tags: by caption id, the kinds of query that it belongs to.
         feature: name of the folder of frame features.
         formats: ``bigfile``, ``hdf5`` or both.
         about: what ``corpus.json`` says.
+        extras: called with the folder before it is published, to put further files into it.
 
     Returns:
         the folder ``root/collection``.
 
     Raises:
-        DataError: the folder exists, ids repeat, widths differ, or the disk is full.
+        DataError: the folder exists, ids repeat or are unknown, widths differ, or the disk is full.
     """
     target = Path(root).expanduser() / collection
     if target.exists():
@@ -60,6 +64,7 @@ def write_layout(
                 _check_caption(caption)
             _write_lines(text / f"{collection}{split}.caption.txt", [f"{c.id} {c.text}" for c in lines])
         known = {c.id: (split, c.video_id) for split, lines in captions.items() for c in lines}
+        _check_known(known, moments=moments, relevance=relevance, tags=tags)
         if moments is not None:
             rows = [
                 {"split": split, "cap_id": i, "vid": vid, "duration": m.duration, "ts": [m.start, m.end], "kind": "v"}
@@ -70,11 +75,16 @@ def write_layout(
         if relevance is not None:
             rows = [{"cap_id": i, "vids": sorted(vids)} for i, vids in relevance.items()]
             _write_lines(text / f"{collection}_relevance.jsonl", map(json.dumps, rows))
+        if tags is not None:
+            rows = [{"cap_id": i, "tags": sorted(names)} for i, names in tags.items()]
+            _write_lines(text / f"{collection}_tags.jsonl", map(json.dumps, rows))
         with h5py.File(text / f"roberta_{collection}_query_feat.hdf5", "w") as file:
             for caption_id, words in queries:
                 file.create_dataset(caption_id, data=np.asarray(words, np.float32))
         _write_videos(frames, videos, formats)
         (folder / "corpus.json").write_text(json.dumps(dict(about or {}), indent=1), encoding="utf-8", newline="\n")
+        if extras is not None:
+            extras(folder)
         if not publish(folder, target, lambda _: True):
             raise DataError(f"{target}: another process made it meanwhile. Choose another root or delete it.")
     return target
@@ -84,6 +94,13 @@ def _check_caption(caption: Caption) -> None:
     text = caption.text
     if video_of(caption.id) != caption.video_id or " " in caption.id or not text.strip() or "\n" in text:
         raise DataError(f"{caption}: expected an id '{caption.video_id}#enc#K' without spaces and one line of text.")
+
+
+def _check_known(known: Container[str], **by_caption: Mapping[str, object] | None) -> None:
+    for what, given in by_caption.items():
+        lost = [i for i in given or () if i not in known]
+        if lost:
+            raise DataError(f"{what}: {len(lost)} caption ids are in no split, among them {lost[:3]}. Take them out.")
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -121,7 +121,7 @@ def _checked(packed: PackedSplit, corpus: Corpus, feature_dim: int | None, query
 def _identity(corpus: Corpus, split: str) -> list[list[str | int]]:
     """Names, sizes and times of the files that a store is made from."""
     files = [*feature_files(corpus.feature_folder), corpus.query_file, corpus.caption_file(split)]
-    files += [path for path in (corpus.moments_file, corpus.relevance_file) if path.is_file()]
+    files += [path for path in (corpus.moments_file, corpus.relevance_file, corpus.tags_file) if path.is_file()]
     if not corpus.caption_file(split).is_file():
         corpus.split(split)  # raises, and says which splits there are
     stats = [(path.relative_to(corpus.folder).as_posix(), path.stat()) for path in files]
@@ -178,14 +178,17 @@ def _write(
             "%s %s: %d feature rows are all zero, in %d videos or captions (%s ...). They are kept as they are.",
             about["collection"], split.name, sum(zero_rows.values()), len(zero_rows), next(iter(zero_rows)),
         )  # fmt: skip
+    tags = [sorted(split.tags.get(caption.id, ())) for caption in split.captions]
     text = {
         "video_ids": list(split.video_ids),
         "query_ids": [caption.id for caption in split.captions],
         "captions": [caption.text for caption in split.captions],
+        "tags": [tag for some in tags for tag in some],
     }
     index = _relations(split) | {
         "frame_offsets": _offsets(frame_lengths),
         "word_offsets": _offsets(word_lengths),
+        "tag_offsets": _offsets([len(some) for some in tags]),
         "source_frames": np.array(source_frames, np.int64),
     }
     writer.finish(index, text, about | {"zero_rows": sum(zero_rows.values())})

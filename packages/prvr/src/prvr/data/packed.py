@@ -161,6 +161,12 @@ class PackedSplit:
         return matrix
 
     @cached_property
+    def tags(self) -> tuple[frozenset[str], ...]:
+        """The tags of each query; empty where none is known."""
+        flat, offsets = self.store.text["tags"], self.store.index["tag_offsets"]
+        return tuple(frozenset(flat[offsets[j] : offsets[j + 1]]) for j in self._queries)
+
+    @cached_property
     def moments(self) -> Moments:
         """The moment of each query."""
         return Moments(*self.store.index["moments"][self._queries].T)

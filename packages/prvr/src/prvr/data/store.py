@@ -11,7 +11,7 @@ import numpy as np
 
 from prvr.data.errors import DataError
 
-FORMAT = 1
+FORMAT = 2
 MATRICES = ("clips", "frames", "words")
 HEADER = "meta.json"
 VERIFY_LIMIT = 512 * 2**20  # bytes whose checksums are read when a store is opened; above, call verify()

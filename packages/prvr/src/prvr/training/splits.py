@@ -2,14 +2,16 @@
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from prvr.config import Config
-from prvr.data import PackedSplit, PackSettings, holdout, open_corpus, pack, write_corpus
+from prvr.data import COLLECTIONS, Corpus, PackedSplit, PackSettings, holdout, open_corpus, pack, write_corpus
+from prvr.data.synthetic import corpus_key
 from prvr.training.errors import TrainingError
 
-__all__ = ["Splits", "cache_folder", "open_split", "open_splits"]
+__all__ = ["Splits", "cache_folder", "embedded_corpus", "open_split", "open_splits"]
 
 
 @dataclass(frozen=True)
@@ -51,25 +53,40 @@ def cache_folder(config: Config) -> Path:
     return Path(base) / "prvr"
 
 
+def embedded_corpus(config: Config, progress: Callable[[int, int], None] | None = None) -> Corpus:
+    """The corpus that `config.data.collection` names of those that prvr makes itself, in the cache; made if need be.
+
+    Args:
+        config: with a collection `embedded-tiny`, `embedded-demo` or `embedded-bench`.
+        progress: called with (videos made, videos in all).
+
+    Raises:
+        TrainingError: another collection: that one needs `data.root`.
+        prvr.data.DataError: the disk is full, or the encoder is damaged.
+    """
+    name = config.data.collection
+    if name not in COLLECTIONS:
+        raise TrainingError(
+            f"data.root is not set: give the folder that holds {name}/FeatureData and {name}/TextData, or set "
+            f"data.collection to one of {', '.join(COLLECTIONS)}"
+        )
+    # one folder per version and encoder: what an older prvr made there is no obstacle
+    return write_corpus(cache_folder(config) / corpus_key(), COLLECTIONS[name], progress=progress)
+
+
 def open_split(config: Config, split: str) -> PackedSplit:
     """A split of `config.data`, packed into the cache first where it is not there yet.
 
-    `collection="embedded"` without a root is the corpus that ships with prvr, written to the cache.
+    A collection `embedded-tiny`, `-demo` or `-bench` without a root is made in the cache where it is not there yet.
 
     Raises:
         prvr.data.DataError: the files are missing, bad, or of another width than the model expects.
         TrainingError: `data.root` is missing.
     """
     data, model, cache = config.data, config.model, cache_folder(config)
-    if data.collection == "embedded":
-        corpus = write_corpus(cache if data.root is None else data.root)
-    elif data.root is None:
-        raise TrainingError(
-            f"data.root is not set: give the folder that holds {data.collection}/FeatureData and "
-            f"{data.collection}/TextData, or set data.collection=embedded"
-        )
-    else:
-        corpus = open_corpus(data.root, data.collection, feature=data.feature)
+    corpus = (
+        embedded_corpus(config) if data.root is None else open_corpus(data.root, data.collection, feature=data.feature)
+    )
     settings = PackSettings(
         clips=model.num_clips, frames=model.max_frames, words=model.max_words, keep_last=data.keep_last_frame
     )

@@ -1,84 +1,187 @@
-"""The embedded corpus on disk: made by seed in a few seconds, in the public layout."""
+"""The embedded corpus on disk: drawn, rendered and encoded by seed, in the public layout."""
 
-import hashlib
 import json
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import torch
+from jaxtyping import Float, UInt8
 
+from prvr.data.atomic import publish, temporary_folder
 from prvr.data.captions import Caption, Moment
 from prvr.data.corpus import Corpus, open_corpus
 from prvr.data.errors import DataError
 from prvr.data.layout import write_layout
-from prvr.data.synthetic.encoder import FEATURE_DIM, SceneEncoder
-from prvr.data.synthetic.grammar import Claim, describe, matching_videos
-from prvr.data.synthetic.text import WORD_DIM, embed_text
-from prvr.data.synthetic.world import FPS, Event, Video, draw_video
+from prvr.data.synthetic.annotate import SPLITS, Scenes, draw_split, read_scenes, write_scenes
+from prvr.data.synthetic.encoder import DIM, JointEncoder, load_encoder
+from prvr.data.synthetic.gallery import relevance
+from prvr.data.synthetic.render import render
+from prvr.data.synthetic.world import FPS, Video
 
-VERSION = 1
-COLLECTION = "embedded"
-SIZES = {"tiny": {"train": 60, "val": 20, "test": 20}}
-CAPTIONS_PER_VIDEO = 5
+GENERATOR, VERSION = "prvr.data.synthetic", 2
+COLLECTIONS = {f"embedded-{size}": size for size in SPLITS}
+"""Name of the collection of each size."""
+SCENES = "scenes.jsonl"
+MOTION = 2.5  # what changes is smaller than what is there
+WORKERS, AHEAD = 2, 4
+Progress = Callable[[int, int], None]
 
 
-def write_corpus(root: Path | str, size: str = "tiny", seed: int = 0) -> Corpus:
-    """Makes the embedded corpus under ``root/embedded``, or opens it where the same one stands already.
+def embedded_folder(root: Path | str, size: str) -> Path:
+    """Where a corpus of a size lies under a root."""
+    return Path(root).expanduser() / f"embedded-{size}"
 
-    Untrimmed videos of 20-120 s at 2 frames per second, in each 3-5 moments of 3-15 s that captions speak of and others
-    that none does. Frame features (96 wide) are *simulated* from the scene, word features (64 wide) are hashed: it
-    shows that the machinery learns partial relevance and is no evidence about natural video. Every video that a
-    caption is true of stands in its relevance set.
+
+def corpus_key() -> str:
+    """Names the folder of corpora that this version and its encoder make, for a cache."""
+    return f"embedded-v{VERSION}-{load_encoder().sha256[:8]}"
+
+
+def write_corpus(
+    root: Path | str,
+    size: str = "demo",
+    seed: int = 0,
+    *,
+    progress: Progress | None = None,
+) -> Corpus:
+    """Makes the embedded corpus under ``root/embedded-SIZE``, or opens it where the same one stands already.
+
+    Untrimmed videos of 20-120 s at 2 frames per second are drawn, rendered and encoded frame by frame; in each 3-5
+    moments of 3-15 s that captions speak of, and between them other action that none does. Every video that a caption
+    is true of stands in its relevance set; tags tell what of a test caption training lacks. It is evidence about the
+    machinery, not about natural video.
 
     Args:
         root: folder that holds collections.
-        size: ``tiny``: 60 / 20 / 20 videos, 5 captions each.
-        seed: of everything.
+        size: ``tiny`` (60 / 20 / 20 videos), ``demo`` (480 / 80 / 160) or ``bench`` (2000 / 200 / 500).
+        seed: of everything; at least 0.
+        progress: called with (videos done, videos in all).
 
     Returns:
         the open corpus.
 
     Raises:
-        DataError: ``root/embedded`` holds another corpus (version, size or seed), or the disk is full.
-        ValueError: unknown size.
+        DataError: the folder holds another corpus (version, size, seed or encoder), or the disk is full.
+        ValueError: unknown size, or a seed that is no number from 0.
     """
-    if size not in SIZES:
-        raise ValueError(f"write_corpus: size {size!r} is not one of {sorted(SIZES)}")
-    about = {"generator": "prvr.data.synthetic", "version": VERSION, "size": size, "seed": seed}
-    target = Path(root).expanduser() / COLLECTION
+    if size not in SPLITS:
+        raise ValueError(f"size {size!r} is not one of {', '.join(SPLITS)}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed {seed!r} is not a whole number from 0")
+    encoder = load_encoder()
+    about = {"generator": GENERATOR, "version": VERSION, "size": size, "seed": seed, "encoder": encoder.sha256}
+    target = embedded_folder(root, size)
     if target.exists():
         return _open_existing(target, about)
-    videos = {split: _draw_split(split, count, seed) for split, count in SIZES[size].items()}
-    gallery = [video for part in videos.values() for video in part]
-    captions: dict[str, list[Caption]] = {split: [] for split in videos}
-    moments: dict[str, Moment] = {}
-    claims: dict[str, Claim] = {}
-    for split, part in videos.items():
-        for video in part:
-            rng = _generator(seed, "captions", video.id)
-            for k, event in enumerate(_told_events(video, rng)):
-                text, claim = describe(event, rng)
-                caption = Caption(f"{video.id}#enc#{k}", video.id, text)
-                captions[split].append(caption)
-                moments[caption.id] = Moment(event.start, event.end, video.duration)
-                claims[caption.id] = claim
-    encoder = SceneEncoder(seed)
-    facts = {"seconds_per_frame": 1 / FPS, "feature_dim": FEATURE_DIM, "query_dim": WORD_DIM, "visual": "SIMULATED"}
+    splits = {split: draw_split(split, count, seed) for split, count in SPLITS[size].items()}
+    gallery = [video for scenes in splits.values() for video in scenes.videos]
+    sentences = [sentence for scenes in splits.values() for sentence in scenes.sentences]
+    duration = {video.id: video.duration for video in gallery}
+    claims = {sentence.id: sentence.claim for sentence in sentences}
+
+    facts = {"seconds_per_frame": 1 / FPS, "feature_dim": 2 * DIM, "query_dim": DIM}
     try:
         write_layout(
             root,
-            COLLECTION,
-            captions=captions,
-            videos=((v.id, encoder.encode(v, _generator(seed, "frames", v.id))) for v in gallery),
-            queries=((c.id, embed_text(c.text)) for part in captions.values() for c in part),
-            moments=moments,
-            relevance=matching_videos(claims, gallery),
+            target.name,
+            captions={
+                split: [Caption(s.id, s.video_id, s.text) for s in scenes.sentences] for split, scenes in splits.items()
+            },
+            videos=_features(gallery, encoder, progress),
+            queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
+            moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
+            relevance=relevance(claims, gallery),
+            tags={s.id: s.tags for s in sentences},
             about=about | facts,
+            extras=lambda folder: write_scenes(folder / SCENES, splits),
         )
     except DataError:
         if target.exists():  # another process made it meanwhile
             return _open_existing(target, about)
         raise
-    return open_corpus(root, COLLECTION)
+    return open_corpus(root, target.name)
+
+
+def read_embedded_scenes(corpus: Corpus) -> dict[str, Scenes]:
+    """The scene graphs of each split of an embedded corpus.
+
+    Raises:
+        DataError: the corpus has none, or they are damaged.
+    """
+    return read_scenes(corpus.folder / SCENES)
+
+
+def write_videos(corpus: Corpus, *, progress: Progress | None = None) -> Path:
+    """Writes each video of an embedded corpus as ``videos/ID.mp4`` in its folder, all or none; needs ``prvr[video]``.
+
+    Returns:
+        the folder of the videos; where it stands already it is left as it is.
+
+    Raises:
+        DataError: the corpus has no scene graphs, or the disk is full.
+        ImportError: PyAV is not installed.
+    """
+    from prvr.data.synthetic.mp4 import write_mp4
+
+    target = corpus.folder / "videos"
+    if target.exists():
+        return target
+    videos = [video for scenes in read_embedded_scenes(corpus).values() for video in scenes.videos]
+    with temporary_folder(target) as folder:
+        for done, video in enumerate(videos, 1):
+            write_mp4(folder / f"{video.id}.mp4", render(video), fps=FPS)
+            if progress is not None:
+                progress(done, len(videos))
+        publish(folder, target, lambda _: True)
+    return target
+
+
+def frame_features(frames: UInt8[np.ndarray, "n 64 64 3"], encoder: JointEncoder) -> Float[np.ndarray, "n 512"]:
+    """What a retriever reads of a video: the joint embedding of each frame, and how it changes around it.
+
+    The second half is the difference between the frames after and before, times 2.5, at most of length 1 (a cut), 0 at
+    both ends. Public features hold motion too (I3D beside ResNet): attention alone hardly learns before from after.
+
+    Args:
+        frames: (n 64 64 3) uint8 in order of time.
+        encoder: of single frames.
+    """
+    still = encoder.encode_frames(frames)
+    motion = np.zeros_like(still)
+    motion[1:-1] = MOTION * (still[2:] - still[:-2])
+    motion /= np.maximum(np.linalg.norm(motion, axis=1, keepdims=True), 1.0)
+    return np.concatenate([still, motion], 1)
+
+
+def _features(
+    videos: Sequence[Video], encoder: JointEncoder, progress: Progress | None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Features of videos in order, two at a time: while one is drawn (numpy), another is encoded (torch)."""
+    waiting: deque[Future[np.ndarray]] = deque()
+    with _one_torch_thread(), ThreadPoolExecutor(WORKERS) as pool:
+        for number in range(len(videos) + AHEAD):
+            if number < len(videos):
+                waiting.append(pool.submit(lambda video: frame_features(render(video), encoder), videos[number]))
+            if number >= AHEAD:
+                done = number - AHEAD
+                yield videos[done].id, waiting.popleft().result()
+                if progress is not None:
+                    progress(done + 1, len(videos))
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Small matrices: threads inside of an operation would wait for each other, and change the order of sums."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _open_existing(target: Path, about: dict[str, object]) -> Corpus:
@@ -92,19 +195,3 @@ def _open_existing(target: Path, about: dict[str, object]) -> Corpus:
             f"{target}: holds another corpus ({found}), expected {about}. Delete this folder or choose another root."
         )
     return open_corpus(target.parent, target.name)
-
-
-def _draw_split(split: str, count: int, seed: int) -> list[Video]:
-    names = [f"{split}{i:04d}" for i in range(count)]
-    return [draw_video(name, _generator(seed, "world", name)) for name in names]
-
-
-def _told_events(video: Video, rng: np.random.Generator) -> list[Event]:
-    """Events to caption: each captioned one at least once, in time order, then some again."""
-    again = rng.integers(len(video.captioned), size=CAPTIONS_PER_VIDEO - len(video.captioned))
-    return [*video.captioned, *(video.captioned[i] for i in again)]
-
-
-def _generator(seed: int, *names: str) -> np.random.Generator:
-    digest = hashlib.sha256("/".join(names).encode()).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])

@@ -1,124 +1,183 @@
-"""Frame features of the embedded corpus: a fixed random view of the scene. Simulated: no pixel is drawn."""
+"""A small image and text encoder with one space, for the embedded world: its weights ship with the package.
 
-from dataclasses import dataclass
+It has seen single frames of this world and sentences about how things look (`scripts/train_encoder.py`): no action, no
+sequence, no video of any corpus. On natural footage it means nothing.
+"""
+
+import hashlib
+import json
+import re
+from functools import cache
+from importlib import resources
+from itertools import accumulate
+from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, UInt8
+from safetensors.torch import load
+from torch import Tensor, nn
 
-from prvr.data.synthetic.world import BACKGROUNDS, COLOURS, FPS, SHAPES, SIZES, Event, Thing, Video
+from prvr.data.errors import DataError
+from prvr.data.synthetic.world import FRAME
 
-FEATURE_DIM = 96
-LOOK_DIM = 48  # how a thing looks, before it is placed
-GRID = 4
-GAIN = 4.0  # a thing in full view, against a background of 0.4 and the noise below
-NOISE = 0.4
-DRIFT = 0.05  # camera, per second
-
-
-@dataclass(frozen=True)
-class _State:
-    """A thing over k frames: place in [0, 1]^2, scale, visibility, brightness, angle."""
-
-    thing: Thing
-    place: np.ndarray
-    scale: np.ndarray
-    alpha: np.ndarray
-    light: np.ndarray
-    angle: np.ndarray
+DIM = 256
+MAX_WORDS = 64
+BUCKETS, TOKEN_DIM = 1024, 48
+WEIGHTS, ABOUT = "encoder.safetensors", "encoder.json"
+_BATCH = 64
 
 
-class SceneEncoder:
-    """Maps a video's scene to frame features (n f): what is there, roughly where, how large and bright, with noise.
+class JointEncoder(nn.Module):
+    """Frames and texts to one 256-dimensional space.
 
-    Each of 4 x 4 cells sees a thing by its own random projection, most of which all cells share: place survives and
-    looks can be compared between places. One frame does not tell an action from its opposite.
+    A frame goes through five convolutions to a 4 x 4 map, whose cells are projected together, so that place survives. A
+    word is the sum of a hashed vector of its own and of the mean of those of its 3- to 5-letter parts, as in fastText
+    (Bojanowski et al., 2017): any word has a vector, and words alike in letters have vectors alike. A text is the sum
+    of its words.
 
-    Args:
-        seed: of the projections; one corpus has one.
+    Attributes:
+        sha256: of the weights it was loaded from; empty if from none.
     """
 
-    def __init__(self, seed: int) -> None:
-        rng = np.random.default_rng([seed, 101])
-        self._shapes = _unit(rng.standard_normal((len(SHAPES), LOOK_DIM)))
-        self._colours = _unit(rng.standard_normal((len(COLOURS), LOOK_DIM)))
-        self._pairs = 0.25 * _unit(rng.standard_normal((len(SHAPES), len(COLOURS), LOOK_DIM)))
-        self._sizes = 0.6 * _unit(rng.standard_normal((len(SIZES), LOOK_DIM)))
-        self._turn = 0.6 * _unit(rng.standard_normal((2, LOOK_DIM)))
-        self._light = 0.6 * _unit(rng.standard_normal(LOOK_DIM))
-        shared = rng.standard_normal((LOOK_DIM, FEATURE_DIM))
-        own = rng.standard_normal((GRID * GRID, LOOK_DIM, FEATURE_DIM))
-        cells = GAIN * (shared + 0.5 * own) / np.sqrt(LOOK_DIM)
-        where = 0.4 * _unit(rng.standard_normal((GRID * GRID, FEATURE_DIM))) * np.sqrt(FEATURE_DIM)
-        self._projection = np.concatenate([cells.reshape(-1, FEATURE_DIM), where])
-        self._backgrounds = 0.4 * rng.standard_normal((BACKGROUNDS, FEATURE_DIM))
+    def __init__(self) -> None:
+        super().__init__()
+        self.sha256 = ""
+        widths = (3, 24, 48, 96, 128, 96)
+        sizes, strides = (5, 3, 3, 3, 3), (2, 2, 2, 1, 2)
+        layers: list[nn.Module] = []
+        for i, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+            layers += [nn.Conv2d(widths[i], widths[i + 1], size, stride, size // 2), nn.ReLU()]
+        self.trunk = nn.Sequential(*layers, nn.Conv2d(widths[-1], 32, 1))
+        self.place = nn.Linear(32 * 4 * 4, DIM)
+        self.tokens = nn.Parameter(torch.randn(BUCKETS, TOKEN_DIM))
+        self.meaning = nn.Linear(TOKEN_DIM, DIM, bias=False)
 
-    def encode(self, video: Video, rng: np.random.Generator) -> Float[np.ndarray, "n f"]:
-        """Features of a video at 2 frames per second, (n 96) float32; ``rng`` draws places, camera and noise."""
-        count = max(1, int(np.ceil(video.duration * FPS)))
-        times = (np.arange(count) + 0.5) / FPS
-        drift = np.cumsum(rng.standard_normal((count, 2)), axis=0) * DRIFT / np.sqrt(FPS)
-        x = np.tile(self._backgrounds[video.background] + 0.2 * rng.standard_normal(FEATURE_DIM), (count, 1))
-        scene = np.zeros((count, len(self._projection)))
-        for event in video.events:
-            inside = np.flatnonzero((times >= event.start) & (times < event.end))
-            progress = (times[inside] - event.start) / (event.end - event.start)
-            for state in _states(event, progress, rng):
-                scene[inside] += self._view(state, drift[inside])
-        x += scene @ self._projection
-        slow = rng.standard_normal((count, FEATURE_DIM))
-        for i in range(1, count):  # what changes from frame to frame changes slowly, as in real features
-            slow[i] = 0.8 * slow[i - 1] + 0.6 * slow[i]
-        x += NOISE * (0.8 * slow + 0.6 * rng.standard_normal(x.shape))
-        return np.tanh(x / 2).astype(np.float32)
+    def forward(self, frames: UInt8[Tensor, "n 64 64 3"]) -> Float[Tensor, "n 256"]:
+        """Embeddings of frames, not normalised."""
+        return self.place(self.trunk(self.scaled(frames)).flatten(1))
 
-    def _view(self, state: _State, drift: np.ndarray) -> np.ndarray:
-        thing = state.thing
-        shape, colour = SHAPES.index(thing.shape), COLOURS.index(thing.colour)
-        look = self._shapes[shape] + self._colours[colour] + self._pairs[shape, colour]
-        look = look + self._sizes[SIZES.index(thing.size)]
-        turn = np.stack([np.cos(state.angle), np.sin(state.angle)], 1) @ self._turn
-        looks = (look + turn + state.light[:, None] * self._light) * (0.6 + 0.4 * state.scale)[:, None]
-        centres = (np.stack(np.meshgrid(range(GRID), range(GRID)), -1).reshape(-1, 2) + 0.5) / GRID
-        distance = np.square((state.place + drift)[:, None] - centres).sum(-1)
-        weights = np.exp(-distance / (2 * (0.15 * state.scale[:, None]) ** 2 + 0.01))
-        weights /= weights.sum(1, keepdims=True)
-        placed = (weights[:, :, None] * looks[:, None]).reshape(len(looks), -1)
-        return state.alpha[:, None] * np.concatenate([placed, weights], axis=1)
+    def scaled(self, frames: UInt8[Tensor, "n 64 64 3"]) -> Float[Tensor, "n 3 64 64"]:
+        """Pixels as the convolutions take them, -1 to 1."""
+        return frames.permute(0, 3, 1, 2).to(self.place.weight.dtype) / 127.5 - 1.0
 
+    def embed_words(self, words: list[str]) -> Float[Tensor, "w 256"]:
+        """Embeddings of words, not normalised; the longer one is, the more it counts in its text."""
+        rows = [_buckets(word) for word in words]
+        starts = torch.tensor([0, *accumulate(len(parts) for _, parts in rows[:-1])])
+        parts = torch.tensor([bucket for _, parts in rows for bucket in parts])
+        whole = self.tokens[torch.tensor([own for own, _ in rows])].sum(1)
+        return self.meaning(whole + F.embedding_bag(parts, self.tokens, starts, mode="mean"))
 
-def _states(event: Event, progress: np.ndarray, rng: np.random.Generator) -> list[_State]:
-    """The actor, and the other of a push, over an event's frames. An opposite runs backwards, or swaps the parts."""
-    action, t, one = event.action, progress, np.ones(len(progress))
-    if action in ("right", "up", "shrink", "vanish", "anticlockwise", "darken"):
-        t = 1 - t
-    angle, x, y = rng.uniform(0, 2 * np.pi), *rng.uniform(0.25, 0.75, 2)
-    still = np.stack([x * one, y * one], 1)
-    size = {"small": 0.7, "medium": 1.0, "large": 1.3}[event.actor.size] * one
-    place, scale, alpha, light, angles = still, size, one, 0 * one, angle * one
-    if action in ("left", "right"):
-        place = np.stack([0.95 - 0.9 * t, y * one], 1)
-    elif action in ("up", "down"):
-        place = np.stack([x * one, 0.05 + 0.9 * t], 1)
-    elif action in ("grow", "shrink"):
-        scale = 0.4 + 1.4 * t
-    elif action in ("appear", "vanish"):
-        alpha = np.clip(0.1 + 1.2 * t, 0, 1)
-    elif action in ("clockwise", "anticlockwise"):
-        angles = angle + 4 * np.pi * t
-    elif action in ("brighten", "darken"):
-        light = 3 * t - 1.5
-    if event.other is None:
-        return [_State(event.actor, place, scale, alpha, light, angles)]
-    # A push runs along a diagonal: the pusher comes up to the other, then both go on together.
-    way = np.stack([0.1 + 0.8 * t, 0.1 + 0.8 * t], 1)
-    ahead = np.maximum(way + 0.12, 0.5)
-    pusher, pushed = (way, ahead) if action == "push" else (ahead, way)
-    zero = 0 * one
-    return [
-        _State(event.actor, pusher, size, one, zero, angle * one),
-        _State(event.other, pushed, one, one, zero, angle * one + 1),
-    ]
+    def encode_frames(self, frames: UInt8[np.ndarray, "n 64 64 3"]) -> Float[np.ndarray, "n 256"]:
+        """Unit vectors of frames, (n 256) float32.
+
+        Args:
+            frames: (n 64 64 3) uint8, red green blue.
+
+        Raises:
+            ValueError: another shape or type.
+        """
+        if frames.dtype != np.uint8 or frames.shape[1:] != (FRAME, FRAME, 3):
+            raise ValueError(
+                f"encode_frames: expected (n, {FRAME}, {FRAME}, 3) uint8, got {frames.shape} {frames.dtype}. "
+                "Scale frames first, and give red, green, blue from 0 to 255."
+            )
+        parts = [np.empty((0, DIM), np.float32)]
+        with torch.inference_mode():
+            for start in range(0, len(frames), _BATCH):
+                found = self(torch.from_numpy(np.ascontiguousarray(frames[start : start + _BATCH])))
+                parts.append(F.normalize(found, dim=-1).numpy())
+        return np.concatenate(parts)
+
+    def encode_words(self, text: str) -> Float[np.ndarray, "w 256"]:
+        """Unit vectors of the words of a text, (w 256) float32: what a retriever reads.
+
+        Args:
+            text: any text of 1-64 words; case and punctuation are ignored.
+
+        Raises:
+            ValueError: no word, or too many.
+        """
+        with torch.inference_mode():
+            return F.normalize(self.embed_words(split_words(text)), dim=-1).numpy()
+
+    def encode_text(self, text: str) -> Float[np.ndarray, "256"]:
+        """The unit vector of a text, (256,) float32; its cosine with a frame says how well they fit.
+
+        Raises:
+            ValueError: as [encode_words][prvr.data.synthetic.encoder.JointEncoder.encode_words].
+        """
+        with torch.inference_mode():
+            return F.normalize(self.embed_words(split_words(text)).sum(0), dim=-1).numpy()
 
 
-def _unit(x: np.ndarray) -> np.ndarray:
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+def split_words(text: str) -> list[str]:
+    """The words of a text in lower case.
+
+    Raises:
+        ValueError: no word, or more than 64.
+    """
+    words = re.findall(r"\w+", text.lower())
+    if not words:
+        raise ValueError(f"no word in {text[:40]!r}. Describe what is to be seen, for example 'a red circle rises'.")
+    if len(words) > MAX_WORDS:
+        raise ValueError(
+            f"{len(words)} words in {text[:40]!r}..., at most {MAX_WORDS} are allowed. Describe one moment briefly."
+        )
+    return words
+
+
+def load_encoder(folder: Path | None = None) -> JointEncoder:
+    """The encoder that ships with the package, ready to use.
+
+    Args:
+        folder: where `encoder.safetensors` and `encoder.json` are; default: in the package, and then read only once.
+
+    Raises:
+        DataError: a file is missing, or the weights are not those whose hash `encoder.json` names.
+    """
+    if folder is None:
+        return _packaged()
+    about = _read(folder / ABOUT)
+    data = _read(folder / WEIGHTS)
+    try:
+        expected = json.loads(about)["sha256"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{folder / ABOUT}: cannot be read ({error!r}). {_MEND}") from error
+    found = hashlib.sha256(data).hexdigest()
+    if found != expected:
+        raise DataError(f"{folder / WEIGHTS}: its sha256 is {found}, expected {expected}. {_MEND}")
+    encoder = JointEncoder()
+    encoder.load_state_dict({name: value.float() for name, value in load(data).items()})
+    encoder.sha256 = found
+    return encoder.eval().requires_grad_(False)
+
+
+_MEND = "Install prvr again, or make both files with scripts/train_encoder.py."
+
+
+@cache
+def _packaged() -> JointEncoder:
+    with resources.as_file(resources.files("prvr.data.synthetic") / ABOUT) as path:
+        return load_encoder(path.parent)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error}). {_MEND}") from error
+
+
+@cache
+def _buckets(word: str) -> tuple[tuple[int, int], tuple[int, ...]]:
+    """Rows of the table: two for the word itself, so that few words share both, and one for each of its parts."""
+    marked = f"<{word}>"
+    parts = [marked[i : i + n] for n in (3, 4, 5) for i in range(len(marked) - n + 1)] or [marked]
+    own = hashlib.blake2b(word.encode(), digest_size=8).digest()
+    return (
+        (int.from_bytes(own[:4], "big") % BUCKETS, int.from_bytes(own[4:], "big") % BUCKETS),
+        tuple(int.from_bytes(hashlib.blake2b(p.encode(), digest_size=4).digest(), "big") % BUCKETS for p in parts),
+    )

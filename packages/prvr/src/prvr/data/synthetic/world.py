@@ -1,20 +1,35 @@
-"""What happens in the videos of the embedded corpus: objects, actions, timelines."""
+"""What happens in the videos of the embedded world: things, actions, shots; and what no training video may show."""
 
 from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 FPS = 2.0
+FRAME = 64  # pixels, square
 SHAPES = ("circle", "square", "triangle", "star", "cross", "ring", "heart", "diamond", "crescent", "arrow")
 COLOURS = ("red", "green", "blue", "yellow", "orange", "purple", "pink", "white", "brown")
 SIZES = ("small", "medium", "large")
-BACKGROUNDS = 8
-# Opposite pairs: at a single moment the two of a pair look alike.
+BACKGROUNDS = ("plain", "fading", "striped", "chequered", "dotted", "wavy", "brick", "grid")
+# Opposite pairs: a single frame does not tell the two of a pair apart.
 ACTIONS = (
     "left", "right", "up", "down", "grow", "shrink", "appear", "vanish",
     "clockwise", "anticlockwise", "brighten", "darken", "push", "pushed",
 )  # fmt: skip
 OPPOSITE = {a: b for pair in zip(ACTIONS[::2], ACTIONS[1::2], strict=True) for a, b in (pair, pair[::-1])}
+PUSHES = ("push", "pushed")
+HEADINGS = ACTIONS[:4]
+
+# One pair in five is kept from training, the same for every seed, because the encoder is trained only once.
+# Every shape, colour and action is left with pairs that do occur.
+HELD_OUT_COLOURS = frozenset(
+    (shape, colour) for i, shape in enumerate(SHAPES) for j, colour in enumerate(COLOURS) if (i + 2 * j) % 5 == 0
+)
+HELD_OUT_ACTIONS = frozenset(
+    (shape, action) for i, shape in enumerate(SHAPES) for j, action in enumerate(ACTIONS) if (2 * i + j) % 5 == 0
+)
 
 
 @dataclass(frozen=True)
@@ -26,73 +41,92 @@ class Thing:
     size: str
 
 
+class Fact(NamedTuple):
+    """Something true of a shot: a thing does an action, to or by another thing where it is a push."""
+
+    thing: Thing
+    action: str
+    other: Thing | None
+
+
 @dataclass(frozen=True)
-class Event:
-    """One thing does one action from ``start`` to ``end`` (seconds); a push has a second thing."""
+class Shot:
+    """A part of a video between two cuts, ``start`` to ``end`` in seconds: one action, at an even pace, or none.
+
+    Args:
+        start, end: in seconds.
+        actor: who acts; None: nothing happens.
+        action: one of `ACTIONS`.
+        other: in a push, the thing that is pushed, or that pushes.
+        heading: in a push, the way both go.
+        bystanders: things that stand still.
+        captioned: whether captions speak of it.
+    """
 
     start: float
     end: float
-    actor: Thing
-    action: str
+    actor: Thing | None = None
+    action: str | None = None
     other: Thing | None = None
+    heading: str | None = None
+    bystanders: tuple[Thing, ...] = ()
+    captioned: bool = False
 
-    def told(self) -> tuple[tuple[Thing, str, Thing | None], ...]:
-        """The ways to say what happens: a push is also told by the one that is pushed."""
-        own = (self.actor, self.action, self.other)
-        return (own,) if self.other is None else (own, (self.other, OPPOSITE[self.action], self.actor))
+    @property
+    def things(self) -> tuple[Thing, ...]:
+        """All that can be seen."""
+        return tuple(thing for thing in (self.actor, self.other) if thing is not None) + self.bystanders
+
+    def facts(self) -> tuple[Fact, ...]:
+        """All that is true of it: a push is also told by the one that is pushed, and both go where they head."""
+        if self.actor is None or self.action is None:
+            return ()
+        own = Fact(self.actor, self.action, self.other)
+        if self.other is None or self.heading is None:
+            return (own,)
+        back = Fact(self.other, OPPOSITE[self.action], self.actor)
+        return (own, back, Fact(self.actor, self.heading, None), Fact(self.other, self.heading, None))
 
 
 @dataclass(frozen=True)
 class Video:
-    """An untrimmed video: captioned events, and others that no caption speaks of."""
+    """An untrimmed video: shots from 0 to ``duration`` seconds without a gap.
+
+    Args:
+        id: its name.
+        duration: in seconds.
+        background: one of `BACKGROUNDS`.
+        occluder: whether a post stands in front of everything.
+        seed: of all that the renderer draws.
+        shots: in order of time.
+    """
 
     id: str
     duration: float
-    background: int
-    captioned: tuple[Event, ...]
-    others: tuple[Event, ...]
+    background: str
+    occluder: bool
+    seed: int
+    shots: tuple[Shot, ...]
 
     @property
-    def events(self) -> tuple[Event, ...]:
-        """All events."""
-        return self.captioned + self.others
+    def frame_count(self) -> int:
+        """Number of frames."""
+        return max(1, ceil(self.duration * FPS))
+
+    def frame_times(self) -> Float[np.ndarray, " n"]:
+        """Time of each frame in seconds, the middle of what it covers."""
+        return (np.arange(self.frame_count) + 0.5) / FPS
+
+    def facts(self) -> tuple[Fact, ...]:
+        """All that is true of some shot."""
+        return tuple(fact for shot in self.shots for fact in shot.facts())
+
+    def moments(self) -> tuple[Shot, ...]:
+        """The captioned shots."""
+        return tuple(shot for shot in self.shots if shot.captioned)
 
 
-def draw_video(video_id: str, rng: np.random.Generator) -> Video:
-    """Draws a video of 20-120 s with 3-5 captioned moments of 3-15 s and, between them, 1-4 others."""
-    duration = float(np.round(rng.uniform(20, 120), 1))
-    captioned = int(rng.integers(3, 6)) if duration > 45 else 3
-    others = int(rng.integers(2, 5)) if duration > 45 else 1
-    count = captioned + others
-    # Lengths, then gaps, out of a budget; at most 85 % of the video is action.
-    lengths = rng.uniform(3, 15, count)
-    budget = 0.85 * duration
-    if lengths.sum() > budget:
-        lengths = 3 + (lengths - 3) * max(0.0, (budget - 3 * count) / (lengths - 3).sum())
-    gaps = rng.dirichlet(np.ones(count + 1)) * (duration - lengths.sum())
-    starts = np.cumsum(gaps[:-1]) + np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    cast = _draw_cast(rng)
-    events = [_draw_event(float(s), float(s + n), cast, rng) for s, n in zip(starts, lengths, strict=True)]
-    chosen = set(rng.permutation(count)[:captioned].tolist())
-    return Video(
-        video_id,
-        duration,
-        int(rng.integers(BACKGROUNDS)),
-        tuple(event for i, event in enumerate(events) if i in chosen),
-        tuple(event for i, event in enumerate(events) if i not in chosen),
-    )
-
-
-def _draw_cast(rng: np.random.Generator) -> list[Thing]:
-    """Two or three different things that a video is about: as in real videos, who acts once acts again."""
-    cast: dict[tuple[str, str], Thing] = {}
-    while len(cast) < 2 or (len(cast) < 3 and rng.random() < 0.5):
-        shape, colour = str(rng.choice(SHAPES)), str(rng.choice(COLOURS))
-        cast[shape, colour] = Thing(shape, colour, str(rng.choice(SIZES)))
-    return list(cast.values())
-
-
-def _draw_event(start: float, end: float, cast: list[Thing], rng: np.random.Generator) -> Event:
-    action = str(rng.choice(ACTIONS))
-    actor, other = (cast[i] for i in rng.permutation(len(cast))[:2])
-    return Event(round(start, 2), round(end, 2), actor, action, other if action in ("push", "pushed") else None)
+def in_training(shot: Shot) -> bool:
+    """Whether training videos may show a shot: no held-out colour of a shape, no held-out action of a shape."""
+    looks = all((thing.shape, thing.colour) not in HELD_OUT_COLOURS for thing in shot.things)
+    return looks and all((fact.thing.shape, fact.action) not in HELD_OUT_ACTIONS for fact in shot.facts())

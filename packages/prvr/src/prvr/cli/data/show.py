@@ -1,0 +1,77 @@
+"""`prvr data show`: one video of the embedded corpus as a picture."""
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jsonargparse import ArgumentParser, Namespace
+
+from prvr.cli.console import CommandError, leaf, stdout
+from prvr.cli.embedded import cached_corpus, collection_of
+from prvr.config import load_config
+
+if TYPE_CHECKING:
+    from prvr.data import Corpus
+    from prvr.data.synthetic import Sentence
+    from prvr.data.synthetic.world import Video
+
+NAME = "show"
+HELP = "draw the contact sheet of a video"
+
+
+def parser() -> ArgumentParser:
+    """What it takes."""
+    found = leaf(
+        "prvr data show VIDEO [--data-root OUT] [--size demo] [--output VIDEO.png]",
+        "Draw the contact sheet of one video: its frames in order of time, its moments and its sentences.",
+    )
+    found.add_argument("video", metavar="VIDEO", help="for example test0000")
+    found.add_argument("--data-root", metavar="OUT", help="of `prvr data make`; without it, the corpus in the cache")
+    found.add_argument("--size", default="demo", help="of the corpus: tiny, demo or bench")
+    found.add_argument("--output", metavar="FILE.png", help="without it, VIDEO.png in the working folder")
+    return found
+
+
+def run(args: Namespace) -> None:
+    """Carries it out."""
+    if args.output is not None and (Path(args.output).suffix != ".png" or Path(args.output).is_dir()):
+        raise CommandError(f"--output {args.output}: expected a file that ends in .png.")
+    corpus = _corpus(args)
+    video, sentences = _find(corpus, args.video)
+    from prvr.data.synthetic.sheet import contact_sheet
+
+    target = Path(f"{video.id}.png" if args.output is None else args.output)
+    stood = target.exists()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    contact_sheet(video, sentences, target)
+    lines = [f"{target}: {corpus.name} {video.id}, {video.duration:.0f} s, {len(video.shots)} shots"]
+    lines[0] += "; replaces the file that stood there" * stood
+    lines += [f"  {sentence.start:5.1f} - {sentence.end:5.1f} s  {sentence.text}" for sentence in sentences]
+    stdout().print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def _corpus(args: Namespace) -> "Corpus":
+    collection = collection_of(args.size)
+    if args.data_root is None:
+        return cached_corpus(load_config("hybrid-embedded", {"data.collection": collection}), args.quiet)
+    from prvr.data import open_corpus
+
+    return open_corpus(args.data_root, collection)
+
+
+def _find(corpus: "Corpus", name: str) -> "tuple[Video, list[Sentence]]":
+    from prvr.data.synthetic import read_embedded_scenes
+
+    splits = read_embedded_scenes(corpus)
+    for scenes in splits.values():
+        for video in scenes.videos:
+            if video.id == name:
+                return video, [sentence for sentence in scenes.sentences if sentence.video_id == name]
+    names = [video.id for scenes in splits.values() for video in scenes.videos]
+    close = get_close_matches(name, names, n=3)
+    ranges = [f"{s.videos[0].id} to {s.videos[-1].id}" for s in splits.values()]
+    raise CommandError(
+        f"{name!r} is no video of {corpus.folder}"
+        + (f"; did you mean {', '.join(close)}?" if close else ".")
+        + f" It has {', '.join(ranges)}."
+    )

@@ -1,0 +1,144 @@
+"""The splits of the embedded world: videos, the sentences about them, and both as one JSON line a video."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from prvr.data.errors import DataError
+from prvr.data.synthetic.drawing import draw_videos
+from prvr.data.synthetic.gallery import near_misses, plant_near_misses
+from prvr.data.synthetic.grammar import Claim, describe
+from prvr.data.synthetic.world import Video, in_training
+
+SPLITS = {
+    "tiny": {"train": 60, "val": 20, "test": 20},
+    "demo": {"train": 480, "val": 80, "test": 160},
+    "bench": {"train": 2000, "val": 200, "test": 500},
+}
+"""Videos of each split, by size."""
+SENTENCES_PER_VIDEO = 5
+TRIES = 50
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A caption: which shot of which video it was written for, what it claims, and what of it training lacks."""
+
+    id: str
+    video_id: str
+    text: str
+    start: float
+    end: float
+    claim: Claim
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """The scene graphs of a split: its videos, and the sentences about them in the order of the videos."""
+
+    videos: tuple[Video, ...]
+    sentences: tuple[Sentence, ...]
+
+    @property
+    def claims(self) -> dict[str, Claim]:
+        """What each sentence says."""
+        return {sentence.id: sentence.claim for sentence in self.sentences}
+
+
+_VIDEO, _SENTENCES = TypeAdapter(Video), TypeAdapter(list[Sentence])
+
+
+def draw_split(split: str, count: int, seed: int) -> Scenes:
+    """Draws a split: reproducible, whatever else is drawn.
+
+    Training and validation videos and sentences keep to what training may show; test ones do not. For every sentence of
+    a test or validation gallery at least 4 videos hold a moment that differs in one factor, and 2 hold all its words
+    bound to other things.
+
+    Args:
+        split: ``train``, ``val`` or ``test``.
+        count: number of videos; at least 20 outside of training, fewer have no room for near misses.
+        seed: of the corpus.
+
+    Raises:
+        ValueError: there is no room for near misses.
+    """
+    for attempt in range(TRIES):
+        scenes = _draw(split, count, np.random.default_rng([seed, attempt, _number(split)]))
+        misses = near_misses(list(scenes.claims.values()), scenes.videos)
+        if split == "train" or not misses.missing()[:, :2].any():
+            return scenes
+    raise ValueError(
+        f"draw_split: {count} videos have no room for the near misses of their sentences; ask for 20 or more"
+    )
+
+
+def write_scenes(path: Path, splits: Mapping[str, Scenes]) -> None:
+    """Writes one JSON object a line: ``{"split", "video", "sentences"}``."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for split, scenes in splits.items():
+            own: dict[str, list[dict[str, Any]]] = {video.id: [] for video in scenes.videos}
+            for sentence in scenes.sentences:
+                own[sentence.video_id].append(asdict(sentence))
+            for video in scenes.videos:
+                file.write(json.dumps({"split": split, "video": asdict(video), "sentences": own[video.id]}) + "\n")
+
+
+def read_scenes(path: Path) -> dict[str, Scenes]:
+    """Reads what [write_scenes][prvr.data.synthetic.annotate.write_scenes] wrote.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    videos: dict[str, list[Video]] = {}
+    sentences: dict[str, list[Sentence]] = {}
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            videos.setdefault(record["split"], []).append(_VIDEO.validate_python(record["video"]))
+            sentences.setdefault(record["split"], []).extend(_SENTENCES.validate_python(record["sentences"]))
+    except FileNotFoundError:
+        raise DataError(
+            f"{path}: no such file. Only a corpus made by `prvr data make` has scene graphs; make one."
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: damaged ({error!r}). Delete the corpus and make it again.") from error
+    return {split: Scenes(tuple(videos[split]), tuple(sentences[split])) for split in videos}
+
+
+def _draw(split: str, count: int, rng: np.random.Generator) -> Scenes:
+    training = split != "test"
+    names = [f"{split}{i:04d}" for i in range(count)]
+    videos = draw_videos(names, rng, in_training) if training else draw_videos(names, rng)
+    sentences = [sentence for video in videos for sentence in _tell(video, rng, training)]
+    if split != "train":
+        number = {video.id: i for i, video in enumerate(videos)}
+        own = [number[sentence.video_id] for sentence in sentences]
+        allowed = in_training if training else lambda _: True
+        videos = plant_near_misses(videos, [sentence.claim for sentence in sentences], own, rng, allowed)
+    return Scenes(tuple(videos), tuple(sentences))
+
+
+def _tell(video: Video, rng: np.random.Generator, training: bool) -> list[Sentence]:
+    """Sentences about each captioned moment at least once, in time order, then about some again."""
+    moments = video.moments()
+    again = rng.integers(len(moments), size=SENTENCES_PER_VIDEO - len(moments)).tolist()
+    told: dict[str, Sentence] = {}
+    for shot in [*moments, *(moments[i] for i in again)]:
+        text, claim, tags = describe(shot, video.background, rng, training)
+        while text in told:
+            text, claim, tags = describe(shot, video.background, rng, training)
+        name = f"{video.id}#enc#{len(told)}"
+        told[text] = Sentence(name, video.id, text, shot.start, shot.end, claim, tuple(sorted(tags)))
+    return list(told.values())
+
+
+def _number(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")

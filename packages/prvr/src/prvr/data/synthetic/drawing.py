@@ -1,0 +1,175 @@
+"""Draws the videos of a split: timelines, casts and actions, many of them one detail away from another video's."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from prvr.data.synthetic.world import (
+    ACTIONS,
+    BACKGROUNDS,
+    COLOURS,
+    HEADINGS,
+    OPPOSITE,
+    PUSHES,
+    SHAPES,
+    SIZES,
+    Shot,
+    Thing,
+    Video,
+)
+
+T = TypeVar("T")
+Allowed = Callable[[Shot], bool]
+FEW = 50  # videos
+_VALUES = {"shape": SHAPES, "colour": COLOURS, "size": SIZES}
+
+
+def draw_videos(names: list[str], rng: np.random.Generator, allowed: Allowed = lambda _: True) -> list[Video]:
+    """Draws videos of 20-120 s with 3-5 captioned moments of 3-15 s and, between them, other action and stillness.
+
+    A third of the action is that of an earlier video with one detail changed, and two in five casts are an earlier one
+    with colours exchanged (more where videos are few): what tells a video from its neighbours is then what is bound to
+    what, and which way it goes.
+
+    Args:
+        names: ids of the videos.
+        rng: what everything is drawn from.
+        allowed: judges each shot; another one is drawn instead of one that it rejects.
+    """
+    videos: list[Video] = []
+    casts: list[tuple[Thing, ...]] = []
+    told: list[Shot] = []
+    same_cast, same_action = (0.6, 0.7) if len(names) < FEW else (0.4, 0.35)
+    # Few videos share fewer backgrounds, so that none is alone with its own.
+    backgrounds = rng.permutation(BACKGROUNDS)[: max(2, len(names) // 5)].tolist()
+    for name in names:
+        cast = _until(lambda: draw_cast(rng, casts, same_cast), lambda cast: allowed(Shot(0.0, 1.0, bystanders=cast)))
+        video = _draw_video(name, _choice(backgrounds, rng), cast, told, rng, allowed, same_action)
+        told += [shot for shot in video.shots if shot.action is not None]
+        casts.append(cast)
+        videos.append(video)
+    return videos
+
+
+def draw_cast(rng: np.random.Generator, earlier: list[tuple[Thing, ...]], again: float) -> tuple[Thing, ...]:
+    """Two or three different things that a video is about: as in real videos, who acts once acts again."""
+    if earlier and rng.random() < again:
+        things = earlier[int(rng.integers(len(earlier)))]
+        colours = [thing.colour for thing in things]
+        return tuple(replace(t, colour=colour) for t, colour in zip(things, colours[1:] + colours[:1], strict=True))
+    cast: dict[tuple[str, str], Thing] = {}
+    while len(cast) < 2 or (len(cast) < 3 and rng.random() < 0.5):
+        thing = draw_thing(rng)
+        cast[thing.shape, thing.colour] = thing
+    return tuple(cast.values())
+
+
+def draw_thing(rng: np.random.Generator) -> Thing:
+    """Any thing."""
+    return Thing(_choice(SHAPES, rng), _choice(COLOURS, rng), _choice(SIZES, rng))
+
+
+def draw_bystanders(rng: np.random.Generator, shot: Shot, cast: tuple[Thing, ...]) -> Shot:
+    """The shot with none, one or two bystanders, none of which looks like who acts."""
+    taken = {(thing.shape, thing.colour) for thing in shot.things}
+    others = []
+    for _ in range(int(rng.choice(3, p=(0.6, 0.3, 0.1)))):
+        thing = cast[int(rng.integers(len(cast)))] if rng.random() < 0.7 else draw_thing(rng)
+        if (thing.shape, thing.colour) not in taken:
+            taken.add((thing.shape, thing.colour))
+            others.append(thing)
+    return replace(shot, bystanders=tuple(others))
+
+
+def one_detail_changed(shot: Shot, rng: np.random.Generator) -> Shot:
+    """The same action with the opposite direction or another shape, colour or size of who acts, or another partner."""
+    actor, other = shot.actor, shot.other
+    assert actor is not None and shot.action is not None  # noqa: PT018
+    what = _choice(("action", "action", "shape", "colour", "size", *(["other"] if other is not None else [])), rng)
+    if what == "action":
+        return replace(shot, action=OPPOSITE[shot.action])
+    if what == "other":
+        return replace(shot, other=_unlike(actor, rng))
+    return replace(shot, actor=replace(actor, **{what: _choice(_VALUES[what], rng)}))
+
+
+def act(actor: Thing, action: str, other: Thing | None, rng: np.random.Generator) -> Shot:
+    """A shot of an action without a time; a push gets a heading, and a partner if it has none."""
+    if action not in PUSHES:
+        return Shot(0.0, 0.0, actor, action)
+    return Shot(0.0, 0.0, actor, action, other or _unlike(actor, rng), _choice(HEADINGS, rng))
+
+
+def _draw_video(
+    name: str,
+    background: str,
+    cast: tuple[Thing, ...],
+    told: list[Shot],
+    rng: np.random.Generator,
+    allowed: Allowed,
+    again: float,
+) -> Video:
+    duration = round(float(rng.uniform(20, 120)), 1)
+    captioned = int(rng.integers(3, 6)) if duration > 45 else 3
+    others = int(rng.integers(2, 5)) if duration > 45 else 1
+    count = captioned + others
+    # Lengths, then gaps, out of a budget; at most 85 % of the video is action.
+    lengths = rng.uniform(3, 15, count)
+    budget = 0.85 * duration
+    if lengths.sum() > budget:
+        lengths = 3 + (lengths - 3) * max(0.0, (budget - 3 * count) / (lengths - 3).sum())
+    gaps = rng.dirichlet(np.ones(count + 1)) * (duration - lengths.sum())
+    chosen = set(rng.permutation(count)[:captioned].tolist())
+    cuts = np.round(np.cumsum(np.stack([gaps[:-1], lengths], 1).ravel()), 2).tolist()
+    shots: list[Shot] = []
+    for i, (start, end) in enumerate(zip(cuts[::2], cuts[1::2], strict=True)):
+        _stand_still(shots, start, cast, rng, allowed)
+        shot = replace(_draw_action(cast, told, rng, allowed, again), start=start, end=end, captioned=i in chosen)
+        shots.append(_until(lambda shot=shot: draw_bystanders(rng, shot, cast), allowed))
+    _stand_still(shots, duration, cast, rng, allowed)
+    return Video(name, duration, background, bool(rng.random() < 0.3), int(rng.integers(2**31)), tuple(shots))
+
+
+def _stand_still(
+    shots: list[Shot], end: float, cast: tuple[Thing, ...], rng: np.random.Generator, allowed: Allowed
+) -> None:
+    """Nothing happens until ``end``."""
+    start = shots[-1].end if shots else 0.0
+    if end > start:
+        shots.append(_until(lambda: draw_bystanders(rng, Shot(start, end), cast), allowed))
+
+
+def _draw_action(
+    cast: tuple[Thing, ...], told: list[Shot], rng: np.random.Generator, allowed: Allowed, again: float
+) -> Shot:
+    def draw() -> Shot:
+        if told and rng.random() < again:
+            shot = one_detail_changed(told[int(rng.integers(len(told)))], rng)
+            assert shot.actor is not None and shot.action is not None  # noqa: PT018
+            return act(shot.actor, shot.action, shot.other, rng)
+        actor, other = (cast[i] for i in rng.permutation(len(cast))[:2])
+        return act(actor, _choice(ACTIONS, rng), other, rng)
+
+    return _until(draw, lambda shot: allowed(shot) and _differ(shot))
+
+
+def _differ(shot: Shot) -> bool:
+    """In a push, who pushes and who is pushed look different."""
+    looks = [(thing.shape, thing.colour) for thing in (shot.actor, shot.other) if thing is not None]
+    return len(set(looks)) == len(looks)
+
+
+def _unlike(thing: Thing, rng: np.random.Generator) -> Thing:
+    return _until(lambda: draw_thing(rng), lambda other: (other.shape, other.colour) != (thing.shape, thing.colour))
+
+
+def _until(draw: Callable[[], T], accept: Callable[[T], bool]) -> T:
+    while not accept(drawn := draw()):
+        pass
+    return drawn
+
+
+def _choice(values: Sequence[str], rng: np.random.Generator) -> str:
+    return values[int(rng.integers(len(values)))]

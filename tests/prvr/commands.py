@@ -1,0 +1,30 @@
+"""What the tests of the commands share."""
+
+import pytest
+
+from prvr.cli import main
+
+SMALL = {
+    "model.hidden": 16,
+    "model.heads": 2,
+    "model.lorentz_dim": 15,
+    "model.blocks": [{"space": "euclidean"}, {"space": "lorentz", "width": 2.0}],
+    "model.registers.steps": 2,
+    "model.max_frames": 40,
+    "data.captions_per_video": 1,
+    "train.batch_size": 30,
+    "train.epochs": 2,
+}
+"""Of hybrid-embedded: trained on embedded-tiny in seconds."""
+
+
+def explained(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command that must fail says: one paragraph, exit code 2, nothing on standard output."""
+    capsys.readouterr()
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.count("\n") == 1, err
+    assert err.startswith("prvr: error: ")
+    return err

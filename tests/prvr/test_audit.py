@@ -1,0 +1,282 @@
+"""The audit: variants of a corpus, what is left to find in them, and a whole audit with small models."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from prvr.audit import AuditReport, AuditRow, audit, audit_table, measure, runs, write_variant
+from prvr.audit.runs import fair_recall
+from prvr.audit.variants import decoded, exchanged, lengths_only, reversed_in_time, shuffled
+from prvr.config import Config, load_config
+from prvr.data import Caption, Corpus, DataError, Moment, load_encoder, open_corpus, pack, write_layout
+from prvr.data.synthetic.annotate import SPLITS, Scenes, draw_split, write_scenes
+from prvr.data.synthetic.audit import file_rows
+from prvr.data.synthetic.corpus import SCENES, frame_features
+from prvr.data.synthetic.encoder import DIM
+from prvr.data.synthetic.gallery import relevance
+from prvr.data.synthetic.render import render, render_frames
+from prvr.data.synthetic.world import ACTIONS, PUSHES, Video
+from prvr.evaluation import report_from_scores
+from prvr.zero_shot import zero_shot_scores
+
+
+@pytest.fixture(scope="module")
+def scenes() -> dict[str, Scenes]:
+    jaxtyping.config.update("jaxtyping_disable", True)  # drawn with shape checks in its own tests: that takes its time
+    drawn = {split: draw_split(split, count, seed=0) for split, count in SPLITS["tiny"].items()}
+    jaxtyping.config.update("jaxtyping_disable", False)
+    return drawn
+
+
+def test_fair_recall_is_the_mean_over_orders_of_ties() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 3, (6, 5), generator=generator).float()
+    relevant = torch.rand(6, 5, generator=generator) < 0.4
+    relevant[:, 0] = True
+    total = 0.0
+    for _ in range(4000):
+        first = (scores + 0.1 * torch.rand(6, 5, generator=generator)).argmax(1, keepdim=True)
+        total += float(relevant.gather(1, first).float().mean())
+    assert abs(fair_recall(scores, relevant) - 100 * total / 4000) < 2
+
+
+def test_reversed_features_are_those_of_reversed_frames(scenes: dict[str, Scenes]) -> None:
+    frames = render_frames(scenes["test"].videos[0], range(12, 24))
+    features = frame_features(frames, load_encoder())
+    found = reversed_in_time("v", lambda _: features)
+    np.testing.assert_allclose(found, frame_features(frames[::-1], load_encoder()), atol=1e-5)
+    assert not np.allclose(found, features, atol=0.01)
+
+
+def test_features_of_decoded_videos_are_nearly_the_same(scenes: dict[str, Scenes]) -> None:
+    pytest.importorskip("av")
+    video = replace(scenes["test"].videos[0], duration=6.0, shots=scenes["test"].videos[0].shots[:1])
+    found = decoded([video])(video.id, lambda _: pytest.fail("read the stored features"))
+    expected = frame_features(render(video), load_encoder())
+    assert found.shape == expected.shape == (12, 2 * DIM)
+    assert (found[:, :DIM] * expected[:, :DIM]).sum(1).min() > 0.95
+    assert np.abs(found - expected).max() > 0  # they did go through a file
+
+
+@pytest.fixture(scope="module")
+def corpus(scenes: dict[str, Scenes], tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """The tiny corpus without pixels: in each frame the encoder's words for what is there, and a sign of what it does.
+
+    Of a captioned moment, what its first caption says is seen as well: the best that the encoder could do.
+    """
+    root, encoder = tmp_path_factory.mktemp("corpus"), load_encoder()
+    rng = np.random.default_rng(0)
+    signs = {action: (-1) ** (i % 2) * rng.standard_normal(DIM) / 16 for i, action in enumerate(ACTIONS)}
+    splits = scenes
+    sentences = [sentence for split in splits.values() for sentence in split.sentences]
+    said = {(sentence.video_id, sentence.start): sentence.text for sentence in reversed(sentences)}
+    videos = [video for split in splits.values() for video in split.videos]
+    duration = {video.id: video.duration for video in videos}
+
+    def features(video: Video) -> np.ndarray:
+        rows = np.zeros((video.frame_count, 2 * DIM), np.float32)
+        times = video.frame_times()
+        for shot in video.shots:
+            inside = (times >= shot.start) & (times < shot.end)
+            looks = " ".join(f"{t.size} {t.colour} {t.shape}" for t in shot.things) or "ground"
+            rows[inside, :DIM] = encoder.encode_text(said.get((video.id, shot.start), looks))
+            if shot.action is not None:
+                rows[inside, DIM:] = signs[shot.action]
+        return rows + rng.normal(0, 1e-3, rows.shape).astype(np.float32)
+
+    write_layout(
+        root,
+        "embedded-tiny",
+        captions={name: [Caption(s.id, s.video_id, s.text) for s in split.sentences] for name, split in splits.items()},
+        videos=((video.id, features(video)) for video in videos),
+        queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
+        moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
+        relevance=relevance({s.id: s.claim for s in sentences}, videos),
+        tags={s.id: s.tags for s in sentences},
+        about={"encoder": encoder.sha256},
+        extras=lambda folder: write_scenes(folder / SCENES, splits),
+    )
+    return open_corpus(root, "embedded-tiny")
+
+
+def test_files_agree_with_scenes(scenes: dict[str, Scenes], corpus: Corpus) -> None:
+    assert [row.value for row in file_rows(corpus, scenes)] == [0]
+    changes = ({"text": "a square rises"}, {"start": 0.5}, {"tags": ("seen", "more")}, {"id": "test0000#enc#9"})
+    for change in changes:
+        test = scenes["test"]
+        other = replace(test, sentences=(replace(test.sentences[0], **change), *test.sentences[1:]))
+        assert [row.value for row in file_rows(corpus, scenes | {"test": other})] == [1], change
+
+
+def test_a_variant_differs_in_features_alone(corpus: Corpus, tmp_path: Path) -> None:
+    variant = write_variant(corpus, tmp_path, ("val", "test"), reversed_in_time)
+    assert variant.splits == ("test", "val")
+    for name in variant.splits:
+        old, new = corpus.split(name), variant.split(name)
+        ids = {caption.id for caption in old.captions}
+        assert (old.captions, old.video_ids) == (new.captions, new.video_ids)
+        for kind in ("moments", "relevance", "tags"):
+            before, after = getattr(old, kind), getattr(new, kind)
+            assert {name: before[name] for name in ids} == {name: after[name] for name in ids}
+    with corpus.open_queries() as before, variant.open_queries() as after:
+        np.testing.assert_array_equal(before.read("test0000#enc#0"), after.read("test0000#enc#0"))
+    with corpus.open_features() as before, variant.open_features() as after:
+        x, y = before.read("test0003"), after.read("test0003")
+        np.testing.assert_array_equal(x[:, :DIM], y[::-1, :DIM])
+        np.testing.assert_array_equal(x[:, DIM:], -y[::-1, DIM:])
+
+
+def test_zero_shot_is_the_best_frame_and_controls_leave_nothing(corpus: Corpus, tmp_path: Path) -> None:
+    split = corpus.split("test")
+    scores = zero_shot_scores(corpus, "test")
+    with corpus.open_features() as features:
+        text = load_encoder().encode_text(split.captions[7].text)
+        for v in (0, 11):
+            best = max(float(frame[:DIM] @ text) for frame in features.read(split.video_ids[v]))
+            assert float(scores[7, v]) == pytest.approx(best, abs=1e-6)
+    torch.testing.assert_close(zero_shot_scores(corpus, "test", [split.captions[7].text]), scores[7:8])
+
+    with pack(corpus, "test", cache_dir=tmp_path / "packed") as packed:
+        relevant = torch.from_numpy(packed.relevant_matrix)
+        assert report_from_scores(scores, packed, bootstrap=0).text_to_video.r1 > 60
+    same = write_variant(corpus, tmp_path / "reversed", ("test",), reversed_in_time)
+    torch.testing.assert_close(zero_shot_scores(same, "test"), scores)
+    others = shuffled(corpus, ("test",), seed=0)
+    assert set(others) == set(others.values()) == set(split.video_ids)
+    swapped = write_variant(corpus, tmp_path / "swapped", ("test",), exchanged(others))
+    assert fair_recall(zero_shot_scores(swapped, "test"), relevant) < 30
+    bare = write_variant(corpus, tmp_path / "bare", ("test",), lengths_only)
+    chance = 100 * float(relevant.float().mean())
+    assert fair_recall(zero_shot_scores(bare, "test"), relevant) == pytest.approx(chance, abs=1e-4)
+
+
+def test_zero_shot_needs_its_own_encoder(corpus: Corpus, tmp_path: Path) -> None:
+    other = write_variant(corpus, tmp_path, ("test",), lengths_only)
+    (other.folder / "corpus.json").write_text('{"encoder": "another"}')
+    with pytest.raises(DataError, match="features of the encoder another, expected"):
+        zero_shot_scores(other, "test")
+    (other.folder / "corpus.json").write_text("{}")
+    with pytest.raises(DataError, match="does not say which encoder"):
+        zero_shot_scores(other, "test")
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    small = {"model.hidden": 16, "model.heads": 2, "model.depth": 1, "model.blocks": [{"space": "euclidean"}]}
+    widths = {
+        "model.video_dim": 2 * DIM,
+        "model.query_dim": DIM,
+        "model.branches": "clips",
+        "model.frame_pooling": "none",
+    }
+    return load_config("gmmformer-embedded", small | widths | {"train.epochs": 1})
+
+
+def _no_mp4(*_: object, **__: object) -> None:
+    raise ImportError("MP4 files need PyAV")
+
+
+@pytest.fixture(scope="module")
+def audited(corpus: Corpus, config: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple:
+    folder, said = tmp_path_factory.mktemp("audit"), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prvr.data.synthetic.mp4.write_mp4", _no_mp4)
+        patch.setattr("prvr.training.run.plot_curves", lambda *_: None)
+        report = audit(corpus, config, seeds=(3,), folder=folder, progress=lambda *part: said.append(part))
+    return folder, report, said
+
+
+def test_audit_measures_every_band(audited: tuple, scenes: dict[str, Scenes]) -> None:
+    folder, report, said = audited
+    rows = {row.key: row for row in report.rows}
+    assert list(rows)[-9:] == [
+        "chance", "oracle", "zero_shot", "trained", "reversed", "swapped", "shuffled", "lengths", "mp4",
+    ]  # fmt: skip
+    assert rows["oracle"].value == 100
+    assert (rows["mp4"].ok, rows["mp4"].found) == (None, "skipped: MP4 files need PyAV")
+    for key in ("swapped", "shuffled", "lengths"):
+        value = rows[key].value
+        assert rows[key].ok, rows[key]
+        assert value["chance"] == rows["chance"].value
+        assert value["low"] <= value["chance"] < value["high"] < 40
+    trained, zero = rows["trained"].value["3"]["r1"], rows["zero_shot"].value
+    assert rows["trained"].ok == (15 <= trained <= 65)
+    assert (zero["low"], zero["high"]) == (2 * rows["chance"].value, trained / 2)
+    assert rows["zero_shot"].ok == (zero["low"] < zero["r1"] < zero["high"])
+    turned = rows["reversed"].value
+    assert rows["reversed"].ok == (turned["r1_reversed"] <= turned["r1"] / 2)
+    asked = [sentence.claim.action not in PUSHES for sentence in scenes["test"].sentences]
+    assert turned["queries"] == sum(asked) < len(asked)
+    assert report.ok == all(row.ok is not False for row in report.rows)
+    assert [part[1] for part in said] == list(range(9))
+    assert {part[2] for part in said} == {8}
+    assert sorted(path.name for path in folder.iterdir()) == ["packed", "runs"]  # variants are gone
+
+
+@pytest.mark.usefixtures("unchecked")  # for speed; the first audit runs with shape checks
+def test_audit_again_trains_nothing(
+    audited: tuple, corpus: Corpus, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    folder, report, _ = audited
+    monkeypatch.setattr("prvr.data.synthetic.mp4.write_mp4", _no_mp4)
+    monkeypatch.setattr(runs, "train", lambda *_, **__: pytest.fail("trained"))
+    assert audit(corpus, config, seeds=(3,), folder=folder).rows == report.rows
+
+    # the run of its seed is given; one of another configuration counts for the best; a folder that is none is named
+    (run,) = (path for path in (folder / "runs").iterdir() if path.name.startswith(config.name))
+    monkeypatch.setattr(measure._Audit, "_trained_control", lambda *_: report.rows[-2])
+    other = replace(config, train=replace(config.train, epochs=2))
+    with pytest.raises(pytest.fail.Exception, match="trained"):
+        audit(corpus, other, seeds=(3,), folder=tmp_path, runs=[run, tmp_path / "none"])
+    assert "none" in caplog.text
+    again = audit(corpus, config, seeds=(3,), folder=tmp_path, runs=[run])
+    assert again.numbers["trained"] == report.numbers["trained"]
+
+
+def test_a_run_of_another_corpus_is_left_out(
+    audited: tuple, corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = audited[0]
+    (run,) = (path for path in (folder / "runs").iterdir() if path.name.startswith("gmm"))
+    other = write_variant(corpus, tmp_path, ("test",), exchanged(shuffled(corpus, ("test",), 1)))
+    assert runs.take_over([run], other, tmp_path / "packed", "cpu") == []
+    assert "the corpus was another one" in caplog.text
+    assert len(runs.take_over([run], corpus, tmp_path / "packed", "cpu")) == 1
+
+
+def test_audit_needs_seeds_and_scene_graphs(corpus: Corpus, config: Config, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="seeds is empty"):
+        audit(corpus, config, seeds=(), folder=tmp_path)
+    bare = write_variant(corpus, tmp_path, ("test",), lengths_only)
+    with pytest.raises(DataError, match="scene graphs"):
+        audit(bare, config, folder=tmp_path)
+
+
+def test_report_as_table_and_file(tmp_path: Path) -> None:
+    rows = [
+        AuditRow("a", "R@1 of [red] things", "12.3", ">= 10", True, 12.3),
+        AuditRow("b", "a name that is as long as names of this table will ever be", "1 / 2", "0", False, {"x": [1, 2]}),
+        AuditRow("c", "not measured", "skipped: " + "a reason " * 9, "within 2", None, None),
+    ]
+    report = AuditReport("embedded-tiny", "some-config", tuple(rows))
+    assert not report.ok
+    assert AuditReport("", "", (rows[0], rows[2])).ok
+    console = Console(width=80, file=io.StringIO())
+    console.print(audit_table(report))
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "audit of embedded-tiny, some-config" in lines[0]
+    assert "1 of 3 miss their band" in lines[-1]
+    assert [line.split()[-1] for line in lines if "R@1 of [red]" in line or line.startswith("not")] == ["yes", "-"]
+    report.to_json(tmp_path / "new" / "audit.json")
+    found = json.loads((tmp_path / "new" / "audit.json").read_text())
+    assert found["ok"] is False
+    assert {row["key"]: row["value"] for row in found["rows"]} == report.numbers

@@ -1,0 +1,127 @@
+"""prvr convert, on checkpoints in the layout of the authors' code."""
+
+import os
+import pickle
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from commands import explained
+from golden import SYSTEMS, Golden
+
+import prvr
+from prvr.cli import main
+from prvr.cli.checkpoint import published_config, read_checkpoint
+from prvr.cli.convert import DATASETS, convert_checkpoint
+from prvr.released import released_config, tensors
+from prvr.released.checkpoint import system_of
+
+CONVERT = ["convert", "checkpoint", "--dataset", "tvr", "--out"]
+
+
+class TestConvert:
+    @pytest.mark.parametrize("system", SYSTEMS)
+    def test_round_trip(self, system: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        golden = Golden(system)
+        file, out = tmp_path / "best.ckpt", tmp_path / "models" / "out"
+        state = {f"module.{name}": tensor for name, tensor in golden.state.items()}
+        torch.save({"config": golden.config, "state_dict": state, "model_val": [1.0], "optimizer": {}}, file)
+        assert main(["convert", "checkpoint", str(file), "--dataset", "tvr", "--out", str(out)]) == 0
+        assert str(out) in capsys.readouterr().out
+        converted = prvr.Retriever.from_pretrained(out).eval()
+        expected, objective = golden.load(torch.float32)
+        with torch.inference_mode():
+            batch = golden.batch(torch.float32)
+            assert torch.equal(converted(batch).scores.total, expected(batch).scores.total)
+        config = prvr.load_config(out / "config.yaml")
+        assert (config.model, config.loss, config.data.collection) == (expected.config, objective.config, "tvr")
+        names = {"README.md", "config.json", "config.yaml", "model.safetensors", "objective.safetensors"}
+        assert {p.name for p in out.iterdir()} == names
+        assert [p.name for p in out.parent.iterdir()] == ["out"]
+        arguments = ["convert", "checkpoint", str(file), "--dataset", "tvr", "--out", str(out)]
+        assert "already holds" in explained(arguments, capsys)
+
+    @pytest.mark.parametrize("dataset", DATASETS)
+    @pytest.mark.parametrize("system", SYSTEMS)
+    def test_the_configuration_follows_from_the_tensors_and_our_presets(self, system: str, dataset: str) -> None:
+        changes = {"model.hidden": 16, "model.video_dim": 24, "model.query_dim": 20}
+        changes |= {"model.lorentz_dim": 15} if system == "hlformer" else {}
+        config = prvr.load_config(f"{system}-{dataset}", changes)
+        state = tensors(prvr.Retriever(config.model)) | tensors(prvr.Objective(config.loss, config.model))
+        name = system_of(state, {})
+        published = published_config(name, prvr.load_config(f"{system}-{dataset}"), state)
+        assert released_config(name, published) == (config.model, config.loss)
+
+    def test_a_plain_state_dict(self, tmp_path: Path) -> None:
+        golden = Golden("gmmformer")
+        torch.save(golden.state, tmp_path / "plain.pt")
+        converted = convert_checkpoint(tmp_path / "plain.pt", "charades", tmp_path / "out")
+        assert converted.config.model.heads == prvr.load_config("gmmformer-charades").model.heads
+        for name, tensor in tensors(converted.retriever).items():
+            assert torch.equal(tensor, golden.state[name]), name
+
+    def test_an_attribute_dictionary_is_read_as_a_plain_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class EasyDict(dict):  # as the library of that name: items are attributes too
+            def __init__(self, values: dict) -> None:
+                super().__init__(values)
+                self.__dict__.update(values)
+
+        EasyDict.__module__, EasyDict.__qualname__ = "easydict", "EasyDict"
+        monkeypatch.setitem(sys.modules, "easydict", SimpleNamespace(EasyDict=EasyDict))
+        golden = Golden("gmmformer")
+        values = golden.config | {"best": torch.tensor(1.5).numpy()[()]}
+        torch.save({"model": golden.state, "model_cfg": EasyDict(values)}, tmp_path / "best.ckpt")
+        monkeypatch.delitem(sys.modules, "easydict")
+        state, config = read_checkpoint(tmp_path / "best.ckpt")
+        assert config == values
+        assert state.keys() == golden.state.keys()
+
+    def test_other_objects_are_refused_and_not_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        class Make:
+            def __reduce__(self) -> tuple:
+                return os.mkdir, (str(tmp_path / "made"),)
+
+        file = tmp_path / "bad.ckpt"
+        torch.save({"config": Make(), "state_dict": {}}, file)
+        error = explained([*CONVERT, str(tmp_path / "o"), str(file)], capsys)
+        assert str(file) in error
+        assert "mkdir" in error
+        assert "state_dict" in error
+        assert not (tmp_path / "made").exists()
+        assert not (tmp_path / "o").exists()
+
+    @pytest.mark.parametrize(
+        ("content", "named"),
+        [
+            ({"weights": {"a": torch.ones(1)}}, "weights"),
+            ([torch.ones(1)], "list"),
+            ({"state_dict": {"layer.weight": torch.ones(1)}}, "layer.weight"),
+        ],
+    )
+    def test_another_layout(
+        self, content: object, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = tmp_path / "other.ckpt"
+        torch.save(content, file)
+        error = explained([*CONVERT, str(tmp_path / "o"), str(file)], capsys)
+        assert named in error
+
+    @pytest.mark.parametrize("content", [b"", b"no checkpoint", pickle.dumps({"a": 1})[:-3]])
+    def test_damaged_files(self, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "broken.ckpt"
+        file.write_bytes(content)
+        error = explained([*CONVERT, str(tmp_path / "o"), str(file)], capsys)
+        assert str(file) in error
+
+    def test_another_data_set_or_number_of_blocks(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        golden, file = Golden("hlformer"), tmp_path / "best.ckpt"
+        arguments = ["convert", "checkpoint", str(file), "--dataset", "tvr", "--out", str(tmp_path / "out")]
+        torch.save({"config": golden.config | {"collection": "charades"}, "state_dict": golden.state}, file)
+        assert "charades" in explained(arguments, capsys)
+        torch.save({"config": golden.config | {"attention_num": 10}, "state_dict": golden.state}, file)
+        assert "attns" in explained(arguments, capsys)
+        assert not (tmp_path / "out").exists()

@@ -1,0 +1,231 @@
+"""prvr data make, show and audit, and the bar while a corpus is made."""
+
+import errno
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+from commands import explained
+from PIL import Image
+
+from prvr.audit import AuditReport, AuditRow
+from prvr.cli import main
+from prvr.cli.console import logged
+from prvr.cli.embedded import counting_bar
+from prvr.data import Corpus, open_corpus
+from prvr.data.synthetic import corpus as making
+from prvr.data.synthetic import encoder, read_embedded_scenes
+
+
+@pytest.fixture
+def features(embedded_root: Path, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """What gives the features of a video: here at once, for corpora of videos that are drawn already."""
+    scenes = read_embedded_scenes(open_corpus(embedded_root, "embedded-tiny"))
+    monkeypatch.setattr(making, "draw_split", lambda split, count, seed: scenes[split])
+    monkeypatch.setattr(making, "render", lambda video: None)
+    fake = MagicMock(return_value=np.ones((40, 512), np.float32))
+    monkeypatch.setattr(making, "frame_features", fake)
+    return fake
+
+
+class TestMake:
+    def test_size_and_seed_are_taken(
+        self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        command = ["data", "make", str(tmp_path), "--size", "tiny", "--seed", "3"]
+        assert main(command) == 0
+        out, err = capsys.readouterr()
+        assert err == "making embedded-tiny: 100 videos\n"
+        about = json.loads((tmp_path / "embedded-tiny" / "corpus.json").read_text())
+        assert (about["size"], about["seed"]) == ("tiny", 3)
+        assert f"--data-root {tmp_path} --size tiny" in out
+        assert f"--data-root {tmp_path} --data.collection embedded-tiny" in out
+        assert features.call_count == 100
+        assert main(command) == 0  # the same one stays
+        assert capsys.readouterr() == (out, "")
+        assert features.call_count == 100
+        error = explained([*command[:-1], "4"], capsys)
+        assert str(tmp_path / "embedded-tiny") in error
+        assert "'seed': 3" in error
+
+    def test_quiet(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["data", "make", str(tmp_path), "--size", "tiny", "-q"]) == 0
+        assert capsys.readouterr().err == ""
+
+    @pytest.mark.parametrize(
+        ("failure", "code"), [(OSError(errno.ENOSPC, "No space left on device"), 2), (KeyboardInterrupt(), 130)]
+    )
+    def test_nothing_half_made_is_left(
+        self, failure: BaseException, code: int, features: MagicMock, tmp_path: Path
+    ) -> None:
+        features.side_effect = failure
+        assert main(["data", "make", str(tmp_path), "--size", "tiny"]) == code
+        assert list(tmp_path.iterdir()) == []
+
+    def test_the_corpus_of_another_version_stays(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        about = tmp_path / "embedded-tiny" / "corpus.json"
+        about.parent.mkdir()
+        about.write_text('{"generator": "prvr.data.synthetic", "version": 1}')
+        assert "'version': 1" in explained(["data", "make", str(tmp_path), "--size", "tiny"], capsys)
+        assert about.read_text() == '{"generator": "prvr.data.synthetic", "version": 1}'
+
+    def test_a_file_in_the_way(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "out").write_text("mine")
+        assert str(tmp_path / "out") in explained(["data", "make", str(tmp_path / "out"), "--size", "tiny"], capsys)
+        assert (tmp_path / "out").read_text() == "mine"
+
+    def test_a_damaged_encoder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        source = Path(encoder.__file__).parent
+        for name in (encoder.WEIGHTS, encoder.ABOUT):
+            shutil.copy(source / name, tmp_path)
+        with (tmp_path / encoder.WEIGHTS).open("r+b") as file:
+            file.seek(-1, io.SEEK_END)
+            file.write(b"\0")
+        monkeypatch.setattr(encoder, "_packaged", lambda: encoder.load_encoder(tmp_path))
+        error = explained(["data", "make", str(tmp_path / "out"), "--size", "tiny"], capsys)
+        assert str(tmp_path / encoder.WEIGHTS) in error
+        assert not (tmp_path / "out").exists()
+
+    def test_mp4(self, features: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("av")
+
+        def first(corpus: Corpus) -> dict[str, Any]:  # two videos are enough to see
+            scenes = read_embedded_scenes(corpus)["test"]
+            return {"test": type(scenes)(scenes.videos[:2], ())}
+
+        monkeypatch.setattr(making, "read_embedded_scenes", first)
+        monkeypatch.setattr(making, "render", lambda video: np.zeros((4, 64, 64, 3), np.uint8))
+        assert main(["data", "make", str(tmp_path), "--size", "tiny", "--mp4"]) == 0
+        videos = tmp_path / "embedded-tiny" / "videos"
+        assert sorted(path.name for path in videos.iterdir()) == ["test0000.mp4", "test0001.mp4"]
+
+    def test_mp4_without_pyav_makes_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "av", None)
+        assert "prvr[video]" in explained(["data", "make", str(tmp_path / "out"), "--size", "tiny", "--mp4"], capsys)
+        assert not (tmp_path / "out").exists()
+
+
+class TestShow:
+    @pytest.fixture(autouse=True)
+    def _empty(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+
+    def test_a_video(self, embedded_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        command = ["data", "show", "test0003", "--data-root", str(embedded_root), "--size", "tiny"]
+        assert main(command) == 0
+        out = capsys.readouterr().out
+        split = open_corpus(embedded_root, "embedded-tiny").split("test")
+        texts = [caption.text for caption in split.captions if caption.video_id == "test0003"]
+        assert out.startswith("test0003.png: embedded-tiny test0003, ")
+        assert [line.split(" s  ")[1] for line in out.splitlines()[1:]] == texts
+        with Image.open("test0003.png") as sheet:
+            assert (sheet.format, sheet.width) == ("PNG", 1200)
+
+        Path("test0003.png").write_bytes(b"mine")
+        assert main(command) == 0
+        assert "replaces the file that stood there" in capsys.readouterr().out
+        assert main([*command, "--output", "new/sheet.png"]) == 0
+        assert Path("new/sheet.png").read_bytes() == Path("test0003.png").read_bytes()
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="the default cache is the user's")
+    def test_of_the_corpus_in_the_cache(self, embedded_cache: Path) -> None:
+        assert main(["data", "show", "train0000", "--size", "tiny", "-q"]) == 0
+        assert Path("train0000.png").is_file()
+
+    def test_an_unknown_video(self, embedded_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        error = explained(["data", "show", "tset0003", "--data-root", str(embedded_root), "--size", "tiny"], capsys)
+        assert "did you mean test0003" in error
+        assert "train0000 to train0059, val0000 to val0019, test0000 to test0019" in error
+        assert list(Path().iterdir()) == []
+
+    def test_a_corpus_without_scene_graphs(
+        self, embedded_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        shutil.copytree(embedded_root / "embedded-tiny", tmp_path / "embedded-tiny")
+        (tmp_path / "embedded-tiny" / making.SCENES).unlink()
+        error = explained(["data", "show", "test0000", "--data-root", str(tmp_path), "--size", "tiny"], capsys)
+        assert making.SCENES in error
+
+
+class TestAudit:
+    @pytest.mark.parametrize("ok", [True, False])
+    def test_table_file_and_exit_code(
+        self,
+        ok: bool,
+        embedded_root: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        asked: dict[str, Any] = {}
+
+        def audit(corpus: Corpus, config: Any, **options: Any) -> AuditReport:
+            asked.update(options, corpus=corpus, config=config)
+            options["progress"]("an oracle", 1, 9)
+            rows = (
+                AuditRow("ratio", "moment-to-video ratio", "0.12", "0.10 - 0.25", True, 0.12),
+                AuditRow("oracle", "R@1 of an oracle", "98.0", ">= 99", ok, 98.0),
+            )
+            return AuditReport(corpus.name, config.name, rows)
+
+        monkeypatch.setattr("prvr.audit.audit", audit)
+        run, folder = tmp_path / "run", tmp_path / "new" / "audit"
+        run.mkdir()
+        command = [
+            "data",
+            "audit",
+            "--data-root",
+            str(embedded_root),
+            "--size",
+            "tiny",
+            "--preset",
+            "hlformer-embedded",
+        ]
+        command += ["--seeds", "4", "7", "--runs", str(run), "--output", str(folder), "--train.epochs", "2"]
+        assert main(command) == (0 if ok else 1)
+        out, err = capsys.readouterr()
+        assert "98.0" in out
+        assert str(folder / "audit.json") in out
+        assert "an oracle" in err
+        written = json.loads((folder / "audit.json").read_text())
+        assert (written["corpus"], written["config"], written["ok"]) == ("embedded-tiny", "hlformer-embedded", ok)
+        assert asked["corpus"].folder == embedded_root / "embedded-tiny"
+        assert (asked["config"].name, asked["config"].train.epochs) == ("hlformer-embedded", 2)
+        assert (asked["seeds"], asked["folder"], asked["runs"]) == ([4, 7], folder, [str(run)])
+        assert asked["device"] == "cpu"
+
+
+class Terminal(io.StringIO):
+    """Says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class TestCountingBar:
+    @pytest.mark.parametrize("quiet", [False, True])
+    def test_a_bar_on_a_terminal(self, quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with logged(0, quiet), counting_bar("making it", quiet) as report:
+            for done in range(1, 31):
+                report(done, 30)
+        shown = terminal.getvalue()
+        assert shown == "" if quiet else "making it" in shown
+
+    def test_a_line_where_there_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        with logged(0, False), counting_bar("making it", False) as report:
+            report(1, 30)
+            report(2, 30)
+        assert sys.stderr.getvalue() == "making it: 30 videos\n"  # type: ignore[attr-defined]

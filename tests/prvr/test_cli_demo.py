@@ -1,0 +1,105 @@
+"""prvr demo: what it prints is what was found, in an order that a newcomer can follow."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import SMALL
+from PIL import Image
+
+from prvr.cli import demo, main
+from prvr.cli.console import CommandError
+from prvr.config import Config
+from prvr.data import open_corpus, pack
+from prvr.data.synthetic import read_embedded_scenes, render, sheet
+from prvr.evaluation import report_from_scores
+from prvr.zero_shot import zero_shot_scores
+
+
+@pytest.fixture
+def quick(embedded_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder of a demo of seconds, --quick as it is but for the size of the model."""
+    for key, value in SMALL.items():
+        monkeypatch.setitem(demo._QUICK, key, value)
+    monkeypatch.setitem(demo._QUICK, "data.cache_dir", str(embedded_cache))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def numbers(out: str, row: str) -> list[float]:
+    """The numbers of the first line that starts with a name."""
+    line = next(line for line in out.splitlines() if line.strip().startswith(row))
+    return [float(number) for number in re.findall(r"[\d.]+", line.strip().removeprefix(row))]
+
+
+def test_it_shows_what_was_found(
+    quick: Path,
+    embedded_root: Path,
+    embedded_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    drawn, draw = [], sheet.moments_figure
+    monkeypatch.setattr(sheet, "moments_figure", lambda rows, path: (drawn.extend(rows), draw(rows, path)))
+    assert main(["demo", "--quick"]) == 0
+    out, err = capsys.readouterr()
+    assert "epoch 1: loss" in err
+
+    parts = ["corpus:", "chance", "zero-shot", "this model", "95% interval", "moment-to-video ratio", "unseen word"]
+    parts += ["examples", "curves.png", "moments.png", "own_sentence.py", "not about natural video"]
+    places = [out.index(part) for part in parts]
+    assert places == sorted(places)
+    assert max(map(len, out[places[1] : places[8]].splitlines())) <= 80
+
+    found = json.loads(Path("runs/demo/evaluation.json").read_text())
+    own = found["text_to_video"]
+    corpus = open_corpus(embedded_root, "embedded-tiny")
+    with pack(corpus, "test", cache_dir=embedded_cache / "packed") as split:
+        untrained = report_from_scores(zero_shot_scores(corpus, "test"), split).text_to_video
+        captions = dict(zip(split.captions, zip(split.query_to_video, *split.moments, strict=True), strict=True))
+        ids = split.video_ids
+    assert numbers(out, "chance")[-1] == pytest.approx(found["chance_sumr"], abs=0.06)
+    for row, metrics in (("zero-shot (joint encoder, no training)", vars(untrained)), ("this model", own)):
+        expected = [metrics[key] for key in ("r1", "r5", "r10", "r100", "sumr")]
+        assert numbers(out, row) == pytest.approx(expected, abs=0.06)
+
+    videos = {video.id: video for video in read_embedded_scenes(corpus)["test"].videos}
+    assert len(drawn) == sum(line.split()[:1] == ["true"] for line in out.splitlines()) == 3
+    first = re.findall(r" 1 +(test\d{4}) +([\d.]+) - ([\d.]+) s .* (yes|no)", out)  # of each table of hits
+    said = [(row.found.video_id, row.found.start, row.found.end, row.right) for row in drawn]
+    assert first == [(v, f"{start:.1f}", f"{end:.1f}", "yes" if right else "no") for v, start, end, right in said]
+    for row in drawn:
+        video, start, end, _ = captions[row.sentence]
+        assert (row.true.video_id, row.true.start, row.true.end) == (ids[video], start, end)
+        for strip in (row.found, row.true):
+            whole = render(videos[strip.video_id])
+            numbers_of = sheet.moment_frames(videos[strip.video_id], strip.start, strip.end)
+            np.testing.assert_array_equal(strip.frames, whole[numbers_of])
+    with Image.open("runs/demo/moments.png") as picture:
+        assert (picture.format, picture.width) == ("PNG", 1200)
+
+
+def test_a_second_one_takes_another_folder(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/demo").mkdir(parents=True)
+    assert main(["demo", "--quick", "-q"]) == 0
+    out, err = capsys.readouterr()
+    assert "epoch" not in err
+    assert str(Path("runs/demo-1/best")) in out
+    assert list(Path("runs/demo").iterdir()) == []
+
+
+@pytest.mark.parametrize(("option", "collection"), [([], "embedded-demo"), (["--quick"], "embedded-tiny")])
+def test_which_corpus(option: list[str], collection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def stop(config: Config, quiet: bool) -> None:
+        asked.append(config.data.collection)
+        raise CommandError("enough")
+
+    monkeypatch.setattr(demo, "cached_corpus", stop)
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", *option]) == 2
+    assert asked == [collection]
+    assert list((tmp_path / "runs").iterdir()) == []

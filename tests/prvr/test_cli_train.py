@@ -1,0 +1,149 @@
+"""prvr train, evaluate and compare, on the smallest embedded corpus."""
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from commands import SMALL, explained
+
+import prvr
+from prvr.cli import main
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path, embedded_cache: Path) -> SimpleNamespace:
+    """A folder with two short runs, made by the command itself."""
+    folder = tmp_path_factory.mktemp("cli")
+    small = [f"--{key}={json.dumps(value)}" for key, value in SMALL.items()]
+    options = ["--preset", "hybrid-embedded", "--data.collection", "embedded-tiny", *small]
+    options += ["--data-root", os.path.relpath(embedded_root, folder), "--data.cache_dir", str(embedded_cache)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for seed in ("0", "1"):
+            assert main(["train", "-q", *options, "--train.seed", seed, "--device", "cpu"]) == 0
+    runs = folder / "runs"
+    return SimpleNamespace(
+        folder=folder, options=options, a=runs / "hybrid-embedded-1", b=runs / "hybrid-embedded-2", data=embedded_root
+    )
+
+
+class TestTrain:
+    def test_the_default_output_is_numbered_and_complete(self, work: SimpleNamespace) -> None:
+        for run, seed in ((work.a, 0), (work.b, 1)):
+            names = {"config.yaml", "metrics.jsonl", "curves.png", "best", "last", "evaluation.json"}
+            assert names <= {p.name for p in run.iterdir()}
+            assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
+            config = prvr.load_config(run / "config.yaml")
+            assert config.train.seed == seed
+            assert config.model.hidden == 16
+            assert [block.space for block in config.model.blocks] == ["euclidean", "lorentz"]
+            assert config.data.root == str(work.data.resolve())
+
+    def test_interrupted_and_resumed_is_as_straight(
+        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        class Interrupt(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                if record.getMessage().startswith("epoch 0"):
+                    raise KeyboardInterrupt
+
+        run, logger = tmp_path / "run", logging.getLogger("prvr.training.job")
+        straight = json.loads((work.a / "evaluation.json").read_text())
+        options = [*work.options, "--data-root", str(work.data), "--device", "cpu"]
+        handler = Interrupt()
+        logger.addHandler(handler)
+        try:
+            assert main(["train", *options, "--output", str(run)]) == 130
+        finally:
+            logger.removeHandler(handler)
+        assert len((run / "metrics.jsonl").read_text().splitlines()) == 1
+        capsys.readouterr()
+        assert main(["train", "--resume", "--output", str(run), "--device", "cpu"]) == 0
+        out, err = capsys.readouterr()
+        assert "epoch 1: loss" in err
+        assert "epoch 0: loss" not in err
+        assert "SumR" in out
+        assert str(run / "best") in out
+        assert json.loads((run / "evaluation.json").read_text())["text_to_video"] == straight["text_to_video"]
+
+    def test_resume_takes_the_latest_run_of_a_preset(
+        self, work: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(work.folder)
+        assert main(["train", "--resume", *work.options, "--train.seed", "1", "-q"]) == 0
+        assert "hybrid-embedded-2" in capsys.readouterr().out
+        error = explained(["train", "--resume", *work.options, "--train.seed", "3", "-q"], capsys)
+        assert "train.seed: 1 -> 3" in error
+
+    def test_a_run_that_cannot_start_leaves_no_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        error = explained(["train", "--preset", "hlformer-tvr", "--data-root", "nowhere"], capsys)
+        assert "nowhere" in error
+        assert list((tmp_path / "runs").iterdir()) == []
+
+    def test_a_taken_output_is_refused_before_a_corpus_is_made(
+        self, work: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr("prvr.training.splits.embedded_corpus", lambda *_: pytest.fail("it was made"))
+        error = explained(["train", "--preset", "hybrid-embedded", "--output", str(work.a)], capsys)
+        assert str(work.a) in error
+        assert "--resume" in error
+
+
+class TestEvaluate:
+    def test_a_run_gives_what_training_reported(
+        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        target = tmp_path / "new" / "scores.json"
+        assert main(["evaluate", str(work.a), "--json", str(target), "--device", "cpu"]) == 0
+        assert "text to video" in capsys.readouterr().out
+        assert json.loads(target.read_text()) == json.loads((work.a / "evaluation.json").read_text()) | {
+            "ranks": json.loads(target.read_text())["ranks"]
+        }
+
+    def test_other_split_and_ties_go_to_a_file_of_their_own(self, work: SimpleNamespace) -> None:
+        before = (work.a / "evaluation.json").read_bytes()
+        assert main(["evaluate", str(work.a), "--split", "val", "--ties", "mean", "-q"]) == 0
+        report = json.loads((work.a / "evaluation_val_mean.json").read_text())
+        assert (report["split"], report["ties"]) == ("embedded-tiny val", "mean")
+        assert (work.a / "evaluation.json").read_bytes() == before
+
+    def test_a_model_folder_alone_needs_the_preset_of_its_data(
+        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        shutil.copytree(work.a / "best", tmp_path / "model")
+        assert "--preset" in explained(["evaluate", str(tmp_path / "model")], capsys)
+        options = ["--preset", "hybrid-embedded", "--data-root", str(work.data), "--collection", "embedded-tiny"]
+        assert main(["evaluate", str(tmp_path / "model"), *options]) == 0
+        found = json.loads((tmp_path / "model" / "evaluation.json").read_text())
+        assert found["text_to_video"] == json.loads((work.a / "evaluation.json").read_text())["text_to_video"]
+
+    def test_damaged_weights_are_named(
+        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        shutil.copytree(work.a / "best", tmp_path / "best")
+        shutil.copy(work.a / "config.yaml", tmp_path)
+        (tmp_path / "best" / "model.safetensors").write_bytes(b"no tensors")
+        assert str(tmp_path / "best") in explained(["evaluate", str(tmp_path)], capsys)
+
+
+class TestCompare:
+    def test_two_runs(self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+        capsys.readouterr()
+        assert main(["compare", str(work.a), str(work.b), "--samples", "200"]) == 0
+        out = capsys.readouterr().out
+        assert "B - A" in out
+        for run in (work.a, work.b):
+            sumr = json.loads((run / "evaluation.json").read_text())["text_to_video"]["sumr"]
+            assert f"{sumr:.2f}" in out
+
+    def test_without_evaluation(
+        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert str(tmp_path) in explained(["compare", str(work.a), str(tmp_path)], capsys)
