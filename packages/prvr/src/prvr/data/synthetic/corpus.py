@@ -85,20 +85,22 @@ def write_corpus(
 
     facts = {"seconds_per_frame": 1 / FPS, "feature_dim": 2 * DIM, "query_dim": DIM}
     try:
-        write_layout(
-            root,
-            target.name,
-            captions={
-                split: [Caption(s.id, s.video_id, s.text) for s in scenes.sentences] for split, scenes in splits.items()
-            },
-            videos=_features(gallery, encoder, progress),
-            queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
-            moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
-            relevance=relevance(claims, gallery),
-            tags={s.id: s.tags for s in sentences},
-            about=about | facts,
-            extras=lambda folder: write_scenes(folder / SCENES, splits),
-        )
+        with _one_torch_thread():
+            write_layout(
+                root,
+                target.name,
+                captions={
+                    split: [Caption(s.id, s.video_id, s.text) for s in scenes.sentences]
+                    for split, scenes in splits.items()
+                },
+                videos=_features(gallery, encoder, progress),
+                queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
+                moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
+                relevance=relevance(claims, gallery),
+                tags={s.id: s.tags for s in sentences},
+                about=about | facts,
+                extras=lambda folder: write_scenes(folder / SCENES, splits),
+            )
     except DataError:
         if target.exists():  # another process made it meanwhile
             return _open_existing(target, about)
@@ -162,7 +164,7 @@ def _features(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Features of videos in order, two at a time: while one is drawn (numpy), another is encoded (torch)."""
     waiting: deque[Future[np.ndarray]] = deque()
-    with _one_torch_thread(), ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(WORKERS) as pool:
         for number in range(len(videos) + AHEAD):
             if number < len(videos):
                 waiting.append(pool.submit(lambda video: frame_features(render(video), encoder), videos[number]))
