@@ -1,0 +1,118 @@
+"""The embedded corpus on disk: in the public layout, reproducible, whole or not at all."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prvr.data import COLLECTIONS, Corpus, DataError, open_corpus, pack, write_corpus
+from prvr.data.synthetic import load_encoder, read_embedded_scenes, render
+from prvr.data.synthetic.annotate import SPLITS, draw_split
+from prvr.data.synthetic.corpus import frame_features
+from prvr.data.synthetic.gallery import relevance
+
+
+@pytest.fixture(scope="module")
+def corpus(embedded_root: Path) -> Corpus:
+    return open_corpus(embedded_root, "embedded-tiny")
+
+
+def test_sizes_and_splits(corpus: Corpus, embedded_cache: Path) -> None:
+    assert {f"embedded-{size}": size for size in SPLITS} == COLLECTIONS
+    for split, count in SPLITS["tiny"].items():
+        with pack(corpus, split, cache_dir=embedded_cache / "packed") as packed:
+            assert len(packed) == count
+            assert len(packed.query_ids) == 5 * count
+            assert (packed.feature_dim, packed.query_dim) == (512, 256)
+            np.testing.assert_array_equal(packed.source_frame_counts, np.ceil(packed.durations * 2))
+            assert all("seen" in tags or "unseen" in tags for tags in packed.tags)
+
+
+def test_files_say_what_the_scenes_say(corpus: Corpus) -> None:
+    scenes = read_embedded_scenes(corpus)
+    assert scenes["test"] == draw_split("test", 20, 0)
+    content = corpus.split("test")
+    assert [(c.id, c.text) for c in content.captions] == [(s.id, s.text) for s in scenes["test"].sentences]
+    true = relevance(scenes["test"].claims, scenes["test"].videos)
+    encoder, video = load_encoder(), scenes["test"].videos[3]
+    with corpus.open_features() as features, corpus.open_queries() as queries:
+        np.testing.assert_allclose(features.read(video.id), frame_features(render(video), encoder), atol=1e-5)
+        for sentence in scenes["test"].sentences:
+            caption = next(c for c in content.captions if c.id == sentence.id)
+            assert content.relevant(caption) == set(true[sentence.id])
+            assert content.tags[sentence.id] == set(sentence.tags)
+            assert (content.moments[sentence.id].start, content.moments[sentence.id].end) == (
+                sentence.start,
+                sentence.end,
+            )
+            np.testing.assert_allclose(queries.read(sentence.id), encoder.encode_words(sentence.text), atol=1e-6)
+
+
+def test_another_process_draws_and_encodes_the_same(corpus: Corpus) -> None:
+    program = """
+import hashlib
+import torch
+from prvr.data.synthetic import load_encoder, render
+from prvr.data.synthetic.annotate import draw_split
+from prvr.data.synthetic.corpus import frame_features
+torch.set_num_threads(1)
+video = draw_split("test", 20, 0).videos[1]
+frames = render(video)
+print(hashlib.sha256(frames.tobytes()).hexdigest())
+print(hashlib.sha256(frame_features(frames, load_encoder()).astype("<f4").tobytes()).hexdigest())
+"""
+    first, second = (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+    assert first == second
+    assert len(first.split()) == 2
+
+
+def test_a_corpus_that_stands_is_used_again_and_another_is_an_error(
+    corpus: Corpus, embedded_root: Path, tmp_path: Path
+) -> None:
+    before = (corpus.folder / "corpus.json").stat().st_mtime_ns
+    assert write_corpus(embedded_root, "tiny") == corpus
+    assert (corpus.folder / "corpus.json").stat().st_mtime_ns == before
+    with pytest.raises(DataError, match=r"holds another corpus .*'seed': 0.*expected .*'seed': 1.*Delete this folder"):
+        write_corpus(embedded_root, "tiny", 1)
+    folder = tmp_path / "embedded-tiny"
+    folder.mkdir()
+    with pytest.raises(DataError, match="holds another corpus"):
+        write_corpus(tmp_path, "tiny")
+    about = json.loads((corpus.folder / "corpus.json").read_text()) | {"version": 1}
+    (folder / "corpus.json").write_text(json.dumps(about))
+    with pytest.raises(DataError, match="'version': 1"):
+        write_corpus(tmp_path, "tiny")
+    assert [path.name for path in tmp_path.rglob("*")] == ["embedded-tiny", "corpus.json"]
+
+
+def test_sizes_and_seeds_that_do_not_exist_are_refused(tmp_path: Path, unchecked: None) -> None:
+    with pytest.raises(ValueError, match="size 'huge' is not one of tiny, demo, bench"):
+        write_corpus(tmp_path, "huge")
+    for seed in (-1, 1.5, "1", True):
+        with pytest.raises(ValueError, match="is not a whole number from 0"):
+            write_corpus(tmp_path, "tiny", seed)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_left_when_it_breaks_off(tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_corpus(tmp_path, "tiny", progress=stop)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_corpus_without_scenes_says_so(corpus: Corpus, tmp_path: Path) -> None:
+    shutil.copytree(corpus.folder, tmp_path / "embedded-tiny")
+    (tmp_path / "embedded-tiny" / "scenes.jsonl").unlink()
+    with pytest.raises(DataError, match=r"scenes\.jsonl: no such file"):
+        read_embedded_scenes(open_corpus(tmp_path, "embedded-tiny"))

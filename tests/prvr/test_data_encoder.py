@@ -1,0 +1,178 @@
+"""The joint encoder: what it takes, what it refuses, what it knows and what it was never told."""
+
+import importlib.util
+import json
+import shutil
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from prvr.data import DataError, JointEncoder, load_encoder
+from prvr.data.synthetic.corpus import frame_features
+from prvr.data.synthetic.drawing import draw_thing
+from prvr.data.synthetic.encoder import ABOUT, DIM, MAX_WORDS, WEIGHTS
+from prvr.data.synthetic.grammar import ACTION_WORDS
+from prvr.data.synthetic.render import render, render_frames
+from prvr.data.synthetic.world import COLOURS, HELD_OUT_COLOURS, SHAPES, Shot, Thing, Video
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "train_encoder.py"
+
+
+@pytest.fixture(scope="module")
+def encoder() -> JointEncoder:
+    return load_encoder()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    with resources.as_file(resources.files("prvr.data.synthetic")) as folder:
+        for name in (WEIGHTS, ABOUT):
+            shutil.copy(folder / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("train_encoder", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_vectors_have_length_one(encoder: JointEncoder) -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (70, 64, 64, 3), np.uint8)
+    images, words, text = encoder.encode_frames(frames), encoder.encode_words("A red, RED hexagon"), "a red hexagon"
+    assert images.shape == (70, DIM)
+    assert words.shape == (4, DIM)
+    assert images.dtype == words.dtype == encoder.encode_text(text).dtype == np.float32
+    for rows in (images, words, encoder.encode_text(text)[None]):
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(words[1], words[2])
+    np.testing.assert_allclose(encoder.encode_frames(frames[69:])[0], images[69], atol=1e-5)
+    assert encoder.encode_frames(frames[:0]).shape == (0, DIM)
+
+
+def test_any_typed_word_has_a_vector_near_those_of_like_spelling(encoder: JointEncoder) -> None:
+    words = encoder.encode_words("hexagons hexagon zyx 日本 ünïcödé 42")
+    assert words.shape == (6, DIM)
+    assert np.isfinite(words).all()
+    assert words[0] @ words[1] > words[0] @ words[2] + 0.1
+
+
+@pytest.mark.parametrize("text", ["", "   ", "... !", "-"])
+def test_a_text_without_a_word_is_refused(encoder: JointEncoder, text: str) -> None:
+    for encode in (encoder.encode_words, encoder.encode_text):
+        with pytest.raises(ValueError, match="no word in"):
+            encode(text)
+
+
+def test_a_very_long_text_is_refused(encoder: JointEncoder) -> None:
+    assert encoder.encode_words("red " * MAX_WORDS).shape == (MAX_WORDS, DIM)
+    with pytest.raises(ValueError, match=r"65 words .* at most 64"):
+        encoder.encode_text("red " * 65)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [np.zeros((1, 32, 32, 3), np.uint8), np.zeros((64, 64, 3), np.uint8), np.zeros((1, 64, 64, 3), np.float32)],
+    ids=["size", "one frame", "float"],
+)
+def test_what_is_no_pixels_is_refused(encoder: JointEncoder, frames: np.ndarray, unchecked: None) -> None:
+    with pytest.raises(ValueError, match=r"expected \(n, 64, 64, 3\) uint8"):
+        encoder.encode_frames(frames)
+
+
+def test_the_weights_are_small_and_are_those_that_were_trained(files: Path) -> None:
+    about = json.loads((files / ABOUT).read_text())
+    assert (files / WEIGHTS).stat().st_size <= 1_000_000
+    assert load_encoder(files).sha256 == about["sha256"] == load_encoder().sha256
+    assert about["made_by"] == "scripts/train_encoder.py"
+
+
+def test_files_that_are_damaged_or_missing_are_named(files: Path) -> None:
+    data = bytearray((files / WEIGHTS).read_bytes())
+    data[-1] ^= 1
+    (files / WEIGHTS).write_bytes(data)
+    with pytest.raises(DataError, match=r"encoder\.safetensors: its sha256 is .*, expected .*Install prvr again"):
+        load_encoder(files)
+    (files / WEIGHTS).unlink()
+    with pytest.raises(DataError, match=r"encoder\.safetensors: cannot be read"):
+        load_encoder(files)
+    (files / ABOUT).write_text("{}")
+    (files / WEIGHTS).write_bytes(data)
+    with pytest.raises(DataError, match=r"encoder\.json: cannot be read"):
+        load_encoder(files)
+
+
+def alone(thing: Thing, number: int) -> np.ndarray:
+    """A frame with nothing but a thing."""
+    video = Video("v", 3.0, "plain", False, 900_000 + number, (Shot(0.0, 3.0, bystanders=(thing,)),))
+    return render_frames(video, [2])[0]
+
+
+def test_it_tells_colours_and_shapes_of_frames_it_has_never_seen(encoder: JointEncoder) -> None:
+    rng = np.random.default_rng(5)
+    things = [draw_thing(rng) for _ in range(400)]
+    things = [thing for thing in things if (thing.shape, thing.colour) not in HELD_OUT_COLOURS]
+    images = encoder.encode_frames(np.stack([alone(thing, i) for i, thing in enumerate(things)]))
+    for names, truth, share in (
+        (COLOURS, [COLOURS.index(thing.colour) for thing in things], 0.8),
+        (SHAPES, [SHAPES.index(thing.shape) for thing in things], 0.4),
+    ):
+        texts = np.stack([encoder.encode_text(f"a picture of a {name}") for name in names])
+        found = (images @ texts.T).argmax(1)
+        assert (found == truth).mean() > share > 3 / len(names)
+
+
+def test_no_single_frame_tells_left_from_right(encoder: JointEncoder) -> None:
+    ball = Thing("circle", "blue", "large")
+    left, right = (
+        encoder.encode_frames(render(Video("v", 10.0, "plain", False, 3, (Shot(0.0, 10.0, ball, way),)), noise=False))
+        for way in ("left", "right")
+    )
+    np.testing.assert_allclose(left, right[::-1], atol=1e-5)
+
+
+def test_features_are_embeddings_and_how_they_change(encoder: JointEncoder) -> None:
+    ball = Thing("circle", "blue", "large")
+    frames = render(Video("v", 10.0, "plain", False, 3, (Shot(0.0, 10.0, ball, "left"),)))
+    forward, backward = frame_features(frames, encoder), frame_features(frames[::-1], encoder)
+    assert forward.shape == (20, 2 * DIM)
+    np.testing.assert_allclose(forward[:, :DIM], encoder.encode_frames(frames), atol=1e-6)
+    np.testing.assert_allclose(backward[::-1, :DIM], forward[:, :DIM], atol=1e-5)
+    np.testing.assert_allclose(backward[::-1, DIM:], -forward[:, DIM:], atol=1e-4)
+    assert (np.linalg.norm(forward[:, DIM:], axis=1) <= 1 + 1e-5).all()
+    assert np.linalg.norm(forward[1:-1, DIM:], axis=1).min() > 0.1
+    assert not forward[[0, -1], DIM:].any()
+    assert frame_features(frames[:1], encoder).shape == (1, 2 * DIM)
+
+
+def test_its_training_sees_no_action_and_nothing_held_out(script: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    frames = script.draw_frames(600, rng)
+    seen = frames.things[frames.things[..., 0] >= 0][:, :2]
+    assert {(SHAPES[s], COLOURS[c]) for s, c in seen.tolist()}.isdisjoint(HELD_OUT_COLOURS)
+    words: set[str] = set()
+    for things, background in zip(frames.things, frames.backgrounds.tolist(), strict=True):
+        said, ground = script.choose(things, background, rng)
+        words |= set(script.say(said, ground, rng))
+    grammar = {"a", "an", "the", "to", "in", "is", "of", "from", "by", "its", "on", "against"}
+    actions = {word for forms in ACTION_WORDS.values() for form in forms for phrase in form for word in phrase.split()}
+    assert words & actions <= grammar
+    assert {"red", "circle", "west", "brick"} <= words
+
+
+def test_sentences_of_its_training_are_true_and_foils_are_not(script: ModuleType) -> None:
+    rng = np.random.default_rng(1)
+    frames = script.draw_frames(300, rng)
+    for things, background in zip(frames.things, frames.backgrounds.tolist(), strict=True):
+        said, ground = script.choose(things, background, rng)
+        own = (np.array([ground]), things[None], np.array([background]))
+        assert script.truth(said[None], *own)[0, 0]
+        if said[0, 0] >= 0:
+            assert not script.truth(script.foil(said, things, rng)[None], *own)[0, 0]
