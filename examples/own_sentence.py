@@ -7,7 +7,6 @@ Any words will do, but those that training never showed are read by their letter
 trains a model for two epochs on 60 videos, too few to find much.
 """
 
-import re
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 
 import prvr
 from prvr.data import load_encoder
+from prvr.data.synthetic.encoder import split_words
 from prvr.scoring import best_moment, clip_scores
 from prvr.training import open_split, train
 
@@ -28,10 +28,6 @@ QUICK = {
 }
 
 
-def words_of(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
-
-
 def answer(run: Path, sentence: str) -> None:
     try:
         words = torch.from_numpy(load_encoder().encode_words(sentence))[None]  # (1, w, 256)
@@ -39,8 +35,8 @@ def answer(run: Path, sentence: str) -> None:
         sys.exit(f"error: {error}")
     config = prvr.load_config(run / "config.yaml")
     with open_split(config, "train") as split:
-        known = {word for caption in split.captions for word in words_of(caption)}
-    new = [word for word in dict.fromkeys(words_of(sentence)) if word not in known]
+        known = {word for caption in split.captions for word in split_words(caption)}
+    new = [word for word in dict.fromkeys(split_words(sentence)) if word not in known]
     print(f"{sentence!r}:")
     if new:
         print(f"  no training caption has {', '.join(new)}: read by their letters, they mean little")

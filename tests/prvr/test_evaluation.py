@@ -6,41 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from retrievers import MeanPooling
 from torch import nn
 
 from prvr import Retriever
 from prvr.config import BlockConfig, ModelConfig
 from prvr.data import Caption, Moment, PackSettings, open_corpus, pack, write_layout
-from prvr.data.errors import DataError
 from prvr.data.packed import Moments
 from prvr.evaluation import EncodedSplit, encode_split, evaluate, moment_groups, report_from_scores, tag_metrics
 from prvr.metrics import RankCounts, RetrievalMetrics, ranks, sumr
 from prvr.moments import find_moments
 from prvr.results import EvaluationReport
 from prvr.types import Scores, VideoEmbedding
-
-
-class MeanPooling(nn.Module):
-    """The smallest retriever there is: mean words through one matrix, clips and frames through another."""
-
-    def __init__(self, feature_dim, query_dim, hidden=8):
-        super().__init__()
-        self.text, self.video = nn.Linear(query_dim, hidden), nn.Linear(feature_dim, hidden)
-        self.noise = nn.Dropout(0.5)
-
-    def encode_text(self, words, word_mask):
-        words = words.to(self.text.weight.dtype)
-        kept = (words * word_mask[..., None]).sum(1) / word_mask.sum(1, keepdim=True)
-        return self.noise(self.text(kept))
-
-    def encode_video(self, clips, frames, frame_mask):
-        clips, frames = (self.noise(self.video(x.to(self.video.weight.dtype))) for x in (clips, frames))
-        return VideoEmbedding(clips, frames, frame_mask)
-
-    def score(self, text, video):
-        clips = torch.einsum("qd,vcd->qvc", text, video.clips).amax(-1)
-        frames = torch.einsum("qd,vld->qvl", text, video.frames)
-        return Scores(clips + frames.masked_fill(~video.frame_mask, -torch.inf).amax(-1))
 
 
 @pytest.fixture(scope="module")
@@ -379,75 +356,3 @@ def test_examples_name_what_is_true_and_what_was_found(model, split):
     assert find_moments(model, split, []) == ()
     with pytest.raises(ValueError, match=r"numbers in \[0, 100\)"):
         find_moments(model, split, [100])
-
-
-def test_report_survives_its_files(model, split, tmp_path):
-    report = evaluate(model, split, ties="mean", bootstrap=30)
-    report.to_json(tmp_path / "run" / "evaluation.json")
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["evaluation.json", "evaluation_ranks.npz"]
-    read = EvaluationReport.from_json(tmp_path / "run" / "evaluation.json")
-    assert read == report
-    for name in ("ranks", "video_ranks", "query_to_video"):
-        assert getattr(read, name).tolist() == getattr(report, name).tolist()
-    shown = json.loads((tmp_path / "run" / "evaluation.json").read_text(encoding="utf-8"))
-    assert shown["text_to_video"]["sumr"] == report.text_to_video.sumr
-    assert shown["intervals"]["sumr"]["level"] == 0.95
-
-
-def test_unusual_ids_survive(model, split, tmp_path):
-    report = evaluate(model, split, bootstrap=0)
-    strange = ("日本語 #1#enc#0", "a\u2028b#enc#0", "x" * 300, *report.query_ids[3:])
-    replace(report, query_ids=strange).to_json(tmp_path / "e.json")
-    assert EvaluationReport.from_json(tmp_path / "e.json").query_ids == strange
-
-
-def damage_json(folder):
-    text = (folder / "evaluation.json").read_text(encoding="utf-8")
-    (folder / "evaluation.json").write_text(text[:100], encoding="utf-8")
-
-
-def damage_key(folder):
-    values = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-    del values["text_to_video"]
-    (folder / "evaluation.json").write_text(json.dumps(values), encoding="utf-8")
-
-
-def other_format(folder):
-    values = json.loads((folder / "evaluation.json").read_text(encoding="utf-8")) | {"format": 99}
-    (folder / "evaluation.json").write_text(json.dumps(values), encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda folder: (folder / "evaluation.json").unlink(), "no such file. Evaluate first"),
-        (lambda folder: (folder / "evaluation_ranks.npz").unlink(), "evaluation_ranks.npz: no such file"),
-        (lambda folder: (folder / "evaluation_ranks.npz").write_bytes(b"PK"), "does not belong to evaluation.json"),
-        (damage_json, "evaluation.json: not an evaluation"),
-        (damage_key, "not an evaluation .*text_to_video"),
-        (other_format, "format 99"),
-    ],
-)
-def test_damaged_files_are_named(model, split, tmp_path, damage, message):
-    evaluate(model, split, bootstrap=0).to_json(tmp_path / "evaluation.json")
-    damage(tmp_path)
-    with pytest.raises(DataError, match=message):
-        EvaluationReport.from_json(tmp_path / "evaluation.json")
-
-
-@pytest.mark.parametrize("blocked", ["evaluation_ranks.npz", "evaluation.json"])
-def test_a_failed_write_says_so_and_leaves_nothing_half_written(model, split, tmp_path, blocked):
-    (tmp_path / blocked).mkdir()  # a file cannot replace a folder
-    report = evaluate(model, split, bootstrap=0)
-    with pytest.raises(DataError, match=rf"{blocked}: cannot be written"):
-        report.to_json(tmp_path / "evaluation.json")
-    assert not list(tmp_path.glob(".*"))
-
-
-def test_ranks_of_another_evaluation_are_noticed(model, split, tmp_path):
-    report = evaluate(model, split, bootstrap=0)
-    report.to_json(tmp_path / "evaluation.json")
-    replace(report, ranks=report.ranks + 1).to_json(tmp_path / "other.json")
-    (tmp_path / "other_ranks.npz").replace(tmp_path / "evaluation_ranks.npz")
-    with pytest.raises(DataError, match=r"does not belong to evaluation\.json"):
-        EvaluationReport.from_json(tmp_path / "evaluation.json")

@@ -57,7 +57,9 @@ def run(args: Namespace) -> None:
 
 
 def _require_av() -> None:
+    from prvr.data.synthetic.mp4 import import_av
+
     try:
-        import av  # noqa: F401
+        import_av()
     except ImportError as error:
-        raise CommandError('--mp4: PyAV is not installed: pip install "prvr[video]". Nothing was made.') from error
+        raise CommandError(f"--mp4: {error}. Nothing was made.") from error

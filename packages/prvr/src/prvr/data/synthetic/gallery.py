@@ -171,9 +171,11 @@ class _Gardener:
             if elsewhere and KINDS[kind] != "one factor":
                 continue
             shot = self._near_miss(claim, "elsewhere" if elsewhere else KINDS[kind], self.videos[v].shots[number])
-            refused += not self.allowed(shot)
-            if refused == REFUSALS:  # the opposite action is held out for this shape
-                return False
+            if not self.allowed(shot):
+                refused += 1
+                if refused == REFUSALS:  # the opposite action is held out for this shape
+                    return False
+                continue
             if self._accept(q, kind, v, number, shot):
                 return True
         return False
@@ -207,7 +209,7 @@ class _Gardener:
     def _accept(self, q: int, kind: int, v: int, number: int, shot: Shot) -> bool:
         """Takes the shot unless it makes the video relevant, misses its purpose, or robs other claims of as much."""
         looks = [(thing.shape, thing.colour) for thing in shot.things]
-        if len(set(looks)) < len(looks) or not self.allowed(shot):
+        if len(set(looks)) < len(looks):
             return False
         video = self.videos[v]
         changed = replace(video, shots=(*video.shots[:number], shot, *video.shots[number + 1 :]))

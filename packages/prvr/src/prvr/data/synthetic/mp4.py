@@ -56,7 +56,7 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
             f"write_mp4: frames {frames.shape}, scale={scale}, fps={fps}; expected at least one frame, an even scale "
             "(chroma has half the resolution) and a positive rate"
         )
-    av = _import_av()
+    av = import_av()
     if ENCODER not in av.codecs_available:
         raise ImportError(
             f"write_mp4: this PyAV {av.__version__} was built without the encoder {ENCODER}; the wheels on PyPI have "
@@ -95,7 +95,7 @@ def read_mp4(path: Path | str, *, scale: int = 4) -> UInt8[np.ndarray, "n 64 64 
         DataError: the file is missing, damaged, or not one of ours.
         ImportError: PyAV is not installed.
     """
-    av = _import_av()
+    av = import_av()
     path = Path(path)
     try:
         with path.open("rb") as file, av.open(file, format="mp4") as container:
@@ -150,7 +150,12 @@ def _means(plane: UInt8[np.ndarray, " p"], width: int, step: int) -> Float32[np.
     return blocks.sum((1, 3), dtype=np.uint32).astype(np.float32) / np.float32(step * step)
 
 
-def _import_av() -> ModuleType:
+def import_av() -> ModuleType:
+    """PyAV.
+
+    Raises:
+        ImportError: it is not installed; the message says how to.
+    """
     try:
         import av
     except ImportError as error:
