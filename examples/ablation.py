@@ -36,7 +36,7 @@ batch = prvr.Batch(
     clips=torch.randn(4, 32, 512),
     frames=torch.randn(4, 40, 512),
     frame_mask=torch.ones(4, 40, dtype=torch.bool),
-    words=torch.randn(8, 6, 256),
+    words=torch.randn(8, 6, 48),
     word_mask=torch.ones(8, 6, dtype=torch.bool),
     query_to_video=torch.arange(4).repeat_interleave(2),
 )

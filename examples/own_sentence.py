@@ -23,14 +23,14 @@ SENTENCE = "a small blue circle rises"
 QUICK = {
     "data.collection": "embedded-tiny",
     "data.captions_per_video": 1,
-    "model.max_frames": 64,
+    "train.batch_size": 12,
     "train.epochs": 2,
 }
 
 
 def answer(run: Path, sentence: str) -> None:
     try:
-        words = torch.from_numpy(load_encoder().encode_words(sentence))[None]  # (1, w, 256)
+        words = torch.from_numpy(load_encoder().encode_words(sentence))[None]  # (1, w, 48)
     except ValueError as error:  # no word, or too many
         sys.exit(f"error: {error}")
     config = prvr.load_config(run / "config.yaml")

@@ -19,7 +19,7 @@ from prvr.data import Caption, Corpus, DataError, Moment, load_encoder, open_cor
 from prvr.data.synthetic.annotate import SPLITS, Scenes, draw_split, write_scenes
 from prvr.data.synthetic.audit import file_rows
 from prvr.data.synthetic.corpus import SCENES, frame_features
-from prvr.data.synthetic.encoder import DIM
+from prvr.data.synthetic.encoder import DIM, WORD_DIM
 from prvr.data.synthetic.gallery import relevance
 from prvr.data.synthetic.render import render, render_frames
 from prvr.data.synthetic.world import ACTIONS, PUSHES, Video
@@ -172,7 +172,7 @@ def config() -> Config:
     small = {"model.hidden": 16, "model.heads": 2, "model.depth": 1, "model.blocks": [{"space": "euclidean"}]}
     widths = {
         "model.video_dim": 2 * DIM,
-        "model.query_dim": DIM,
+        "model.query_dim": WORD_DIM,
         "model.branches": "clips",
         "model.frame_pooling": "none",
     }

@@ -13,7 +13,7 @@ import pytest
 from prvr.data import DataError, JointEncoder, load_encoder
 from prvr.data.synthetic.corpus import frame_features
 from prvr.data.synthetic.drawing import draw_thing
-from prvr.data.synthetic.encoder import ABOUT, DIM, MAX_WORDS, WEIGHTS
+from prvr.data.synthetic.encoder import ABOUT, DIM, MAX_WORDS, WEIGHTS, WORD_DIM
 from prvr.data.synthetic.grammar import ACTION_WORDS
 from prvr.data.synthetic.render import render, render_frames
 from prvr.data.synthetic.world import COLOURS, HELD_OUT_COLOURS, SHAPES, Shot, Thing, Video
@@ -48,7 +48,7 @@ def test_vectors_have_length_one(encoder: JointEncoder) -> None:
     frames = np.random.default_rng(0).integers(0, 256, (70, 64, 64, 3), np.uint8)
     images, words, text = encoder.encode_frames(frames), encoder.encode_words("A red, RED hexagon"), "a red hexagon"
     assert images.shape == (70, DIM)
-    assert words.shape == (4, DIM)
+    assert words.shape == (4, WORD_DIM)
     assert images.dtype == words.dtype == encoder.encode_text(text).dtype == np.float32
     for rows in (images, words, encoder.encode_text(text)[None]):
         np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
@@ -59,9 +59,16 @@ def test_vectors_have_length_one(encoder: JointEncoder) -> None:
 
 def test_any_typed_word_has_a_vector_near_those_of_like_spelling(encoder: JointEncoder) -> None:
     words = encoder.encode_words("hexagons hexagon zyx 日本 ünïcödé 42")
-    assert words.shape == (6, DIM)
+    assert words.shape == (6, WORD_DIM)
     assert np.isfinite(words).all()
     assert words[0] @ words[1] > words[0] @ words[2] + 0.1
+
+
+def test_words_that_say_nothing_of_looks_are_far_apart_for_a_retriever(encoder: JointEncoder) -> None:
+    words = sorted({word for phrases in ACTION_WORDS.values() for word in phrases[0][0].split() if word.isalpha()})
+    cosines = encoder.encode_words(" ".join(words)) @ encoder.encode_words(" ".join(words)).T
+    assert np.abs(cosines[np.triu_indices(len(words), 1)]).max() < 0.6
+    assert np.abs(cosines[np.triu_indices(len(words), 1)]).mean() < 0.15
 
 
 @pytest.mark.parametrize("text", ["", "   ", "... !", "-"])
@@ -72,7 +79,7 @@ def test_a_text_without_a_word_is_refused(encoder: JointEncoder, text: str) -> N
 
 
 def test_a_very_long_text_is_refused(encoder: JointEncoder) -> None:
-    assert encoder.encode_words("red " * MAX_WORDS).shape == (MAX_WORDS, DIM)
+    assert encoder.encode_words("red " * MAX_WORDS).shape == (MAX_WORDS, WORD_DIM)
     with pytest.raises(ValueError, match=r"65 words .* at most 64"):
         encoder.encode_text("red " * 65)
 

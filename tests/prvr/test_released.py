@@ -202,7 +202,7 @@ import torch, prvr
 config = prvr.load_config("hybrid-embedded")
 retriever, objective = prvr.Retriever(config.model), prvr.Objective(config.loss, config.model)
 batch = prvr.Batch(clips=torch.randn(2, 32, 512), frames=torch.randn(2, 9, 512),
-    frame_mask=torch.ones(2, 9, dtype=torch.bool), words=torch.randn(2, 5, 256),
+    frame_mask=torch.ones(2, 9, dtype=torch.bool), words=torch.randn(2, 5, 48),
     word_mask=torch.ones(2, 5, dtype=torch.bool), query_to_video=torch.tensor([0, 1]))
 print(objective(retriever(batch), batch)["total"].isfinite().item())
 """

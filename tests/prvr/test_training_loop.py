@@ -37,7 +37,7 @@ def splits(cache: str) -> Iterator[Splits]:
 def make_config(cache: str, **changes: Any) -> Config:
     values: dict[str, Any] = {
         "name": "tiny",
-        "model": {"video_dim": 512, "query_dim": 256, "hidden": 16, "heads": 2, "num_clips": 8, "max_frames": 16},
+        "model": {"video_dim": 512, "query_dim": 48, "hidden": 16, "heads": 2, "num_clips": 8, "max_frames": 16},
         "optim": {"lr": 3e-3},
         "data": {"collection": "embedded-tiny", "cache_dir": cache},
         "train": {"epochs": 2, "batch_size": 16, "hard_negatives_from": 1},

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NAME = "demo"
 # As much as half a minute can show: so few videos have no use for hard negatives yet.
-_QUICK = {"data.collection": "embedded-tiny", "train.epochs": 8, "train.hard_negatives_from": 8, "model.max_frames": 64}
+_QUICK = {"data.collection": "embedded-tiny", "train.epochs": 8, "train.hard_negatives_from": 8, "train.batch_size": 12}
 _EXAMPLES = (0.1, 0.5, 0.9)  # where in the order of ranks
 _SENTENCE = "a small blue circle rises"
 

@@ -17,12 +17,12 @@ from prvr.data.corpus import Corpus, open_corpus
 from prvr.data.errors import DataError
 from prvr.data.layout import write_layout
 from prvr.data.synthetic.annotate import SPLITS, Scenes, draw_split, read_scenes, write_scenes
-from prvr.data.synthetic.encoder import DIM, JointEncoder, load_encoder
+from prvr.data.synthetic.encoder import DIM, WORD_DIM, JointEncoder, load_encoder
 from prvr.data.synthetic.gallery import relevance
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.world import FPS, Video
 
-GENERATOR, VERSION = "prvr.data.synthetic", 2
+GENERATOR, VERSION = "prvr.data.synthetic", 3
 COLLECTIONS = {f"embedded-{size}": size for size in SPLITS}
 """Name of the collection of each size."""
 SCENES = "scenes.jsonl"
@@ -83,7 +83,7 @@ def write_corpus(
     duration = {video.id: video.duration for video in gallery}
     claims = {sentence.id: sentence.claim for sentence in sentences}
 
-    facts = {"seconds_per_frame": 1 / FPS, "feature_dim": 2 * DIM, "query_dim": DIM}
+    facts = {"seconds_per_frame": 1 / FPS, "feature_dim": 2 * DIM, "query_dim": WORD_DIM}
     try:
         with _one_torch_thread():
             write_layout(

@@ -7,7 +7,7 @@ sequence, no video of any corpus. On natural footage it means nothing.
 import hashlib
 import json
 import re
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from itertools import accumulate
 from pathlib import Path
@@ -22,9 +22,11 @@ from torch import Tensor, nn
 from prvr.data.errors import DataError
 from prvr.data.synthetic.world import FRAME
 
-DIM = 256
+DIM, WORD_DIM = 256, 48
+"""Width of the joint space, and of what a retriever reads of a word."""
 MAX_WORDS = 64
-BUCKETS, TOKEN_DIM = 1024, 48
+BUCKETS = 1024
+OWN = 2  # vectors that a word has for itself
 WEIGHTS, ABOUT = "encoder.safetensors", "encoder.json"
 _BATCH = 64
 
@@ -51,8 +53,8 @@ class JointEncoder(nn.Module):
             layers += [nn.Conv2d(widths[i], widths[i + 1], size, stride, size // 2), nn.ReLU()]
         self.trunk = nn.Sequential(*layers, nn.Conv2d(widths[-1], 32, 1))
         self.place = nn.Linear(32 * 4 * 4, DIM)
-        self.tokens = nn.Parameter(torch.randn(BUCKETS, TOKEN_DIM))
-        self.meaning = nn.Linear(TOKEN_DIM, DIM, bias=False)
+        self.tokens = nn.Parameter(torch.randn(BUCKETS, WORD_DIM))
+        self.meaning = nn.Linear(WORD_DIM, DIM, bias=False)
 
     def forward(self, frames: UInt8[Tensor, "n 64 64 3"]) -> Float[Tensor, "n 256"]:
         """Embeddings of frames, not normalised."""
@@ -64,11 +66,24 @@ class JointEncoder(nn.Module):
 
     def embed_words(self, words: list[str]) -> Float[Tensor, "w 256"]:
         """Embeddings of words, not normalised; the longer one is, the more it counts in its text."""
+        own, parts, _ = self._look_up(words)
+        return self.meaning(own + parts)
+
+    def _look_up(self, words: list[str]) -> tuple[Float[Tensor, "w 48"], Float[Tensor, "w 48"], Float[Tensor, "w 1"]]:
+        """The sum of a word's own vectors, the mean of those of its parts, and the number of parts."""
         rows = [_buckets(word) for word in words]
-        starts = torch.tensor([0, *accumulate(len(parts) for _, parts in rows[:-1])])
+        counts = [len(parts) for _, parts in rows]
         parts = torch.tensor([bucket for _, parts in rows for bucket in parts])
-        whole = self.tokens[torch.tensor([own for own, _ in rows])].sum(1)
-        return self.meaning(whole + F.embedding_bag(parts, self.tokens, starts, mode="mean"))
+        own = self.tokens[torch.tensor([own for own, _ in rows])].sum(1)
+        mean = F.embedding_bag(parts, self.tokens, torch.tensor([0, *accumulate(counts[:-1])]), mode="mean")
+        return own, mean, torch.tensor(counts, dtype=own.dtype)[:, None]
+
+    @cached_property
+    def _whitening(self) -> tuple[Float[Tensor, " 48"], Float[Tensor, "48 48"]]:
+        """Of the rows of the table, once they are trained: their mean, and the inverse root of their covariance."""
+        table = self.tokens.detach().double()
+        values, vectors = torch.linalg.eigh(torch.cov(table.mT))
+        return table.mean(0), (vectors / values.sqrt()) @ vectors.mT
 
     def encode_frames(self, frames: UInt8[np.ndarray, "n 64 64 3"]) -> Float[np.ndarray, "n 256"]:
         """Unit vectors of frames, (n 256) float32.
@@ -91,8 +106,12 @@ class JointEncoder(nn.Module):
                 parts.append(F.normalize(found, dim=-1).numpy())
         return np.concatenate(parts)
 
-    def encode_words(self, text: str) -> Float[np.ndarray, "w 256"]:
-        """Unit vectors of the words of a text, (w 256) float32: what a retriever reads.
+    def encode_words(self, text: str) -> Float[np.ndarray, "w 48"]:
+        """Unit vectors of the words of a text, (w 48) float32: what a retriever reads.
+
+        They are taken from the table, whitened by its covariance, and not from the joint space: there the few
+        directions that tell looks apart drown all others, and with them what tells one action word from another. The
+        n parts of a word count as n independent vectors would, `sqrt(n)` times their mean.
 
         Args:
             text: any text of 1-64 words; case and punctuation are ignored.
@@ -100,8 +119,11 @@ class JointEncoder(nn.Module):
         Raises:
             ValueError: no word, or too many.
         """
+        centre, whiten = self._whitening
         with torch.inference_mode():
-            return F.normalize(self.embed_words(split_words(text)), dim=-1).numpy()
+            own, parts, counts = (part.double() for part in self._look_up(split_words(text)))
+            sums = own - OWN * centre + counts.sqrt() * (parts - centre)
+            return F.normalize(sums @ whiten, dim=-1).float().numpy()
 
     def encode_text(self, text: str) -> Float[np.ndarray, "256"]:
         """The unit vector of a text, (256,) float32; its cosine with a frame says how well they fit.
@@ -173,7 +195,7 @@ def _read(path: Path) -> bytes:
 
 @cache
 def _buckets(word: str) -> tuple[tuple[int, int], tuple[int, ...]]:
-    """Rows of the table: two for the word itself, so that few words share both, and one for each of its parts."""
+    """Rows of the table: `OWN` for the word itself, so that few words share both, and one for each of its parts."""
     marked = f"<{word}>"
     parts = [marked[i : i + n] for n in (3, 4, 5) for i in range(len(marked) - n + 1)] or [marked]
     own = hashlib.blake2b(word.encode(), digest_size=8).digest()
