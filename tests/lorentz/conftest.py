@@ -1,11 +1,13 @@
 """Every differentiable operation under one signature, so that the laws of derivatives and compilation run on all."""
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
 import torch
 from torch import Tensor
+from unchecked import unchecked_lorentz
 
 import lorentz.functional
 
@@ -14,6 +16,19 @@ Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 def operations(lf: ModuleType) -> dict[str, Operation]:
     """Each takes two points x, y, an ambient vector v and the curvature c."""
+    models = importlib.import_module("lorentz.models")
+    distributions = importlib.import_module("lorentz.distributions")
+
+    def ball(v: Tensor, c: Tensor) -> Tensor:
+        return 0.9 * v[..., 1:] / (c * (1.0 + v[..., 1:].square().sum(-1, keepdim=True))).sqrt()
+
+    def log_prob(x: Tensor, y: Tensor, v: Tensor, c: Tensor) -> Tensor:
+        normal = distributions.WrappedNormal(x, 0.5 + v[..., 1:].sigmoid(), c, validate_args=False)
+        return normal.log_prob(y)
+
+    def weights(v: Tensor) -> Tensor:  # without a matrix product, which autocast would round
+        return (v[..., :2, None, :] * v[..., None, :, :]).abs().sum(-1)
+
     return {
         "project": lambda x, y, v, c: lf.project(v[..., 1:], c),
         "expmap0": lambda x, y, v, c: lf.expmap0(v[..., 1:], c),
@@ -22,19 +37,28 @@ def operations(lf: ModuleType) -> dict[str, Operation]:
         "logmap": lambda x, y, v, c: lf.logmap(x, y, c),
         "project_tangent": lambda x, y, v, c: lf.project_tangent(x, v, c),
         "parallel_transport": lambda x, y, v, c: lf.parallel_transport(x, y, v, c),
+        "geodesic": lambda x, y, v, c: lf.geodesic(x, y, 2.0 * v[..., :1].sigmoid(), c),
+        "lorentz_inner": lambda x, y, v, c: lf.lorentz_inner(x, v),
         "inner": lambda x, y, v, c: lf.inner(x, y, c),
         "dist": lambda x, y, v, c: lf.dist(x, y, c),
+        "dist0": lambda x, y, v, c: lf.dist0(x, c),
         "pairwise_inner": lambda x, y, v, c: lf.pairwise_inner(x, y, c),
         "pairwise_dist": lambda x, y, v, c: lf.pairwise_dist(x, y, c),
         "pairwise_dist_exact": lambda x, y, v, c: lf.pairwise_dist(x, y, c, exact=True),
-        "centroid": lambda x, y, v, c: lf.centroid(x, v[..., :2, :].abs() @ v.abs().mT, c),
-        "centroid_native": lambda x, y, v, c: lf.centroid(x, v[..., :2, :].abs() @ v.abs().mT, c, precision="native"),
+        "centroid": lambda x, y, v, c: lf.centroid(x, weights(v), c),
+        "centroid_native": lambda x, y, v, c: lf.centroid(x, weights(v), c, precision="native"),
         "lorentz_attention": lambda x, y, v, c: lf.lorentz_attention(
             x, y, y, c, scale=1.0 + c, bias=-lf.pairwise_dist(x, y)
         ),
+        "heads": lambda x, y, v, c: lf.join_heads(lf.split_heads(v[..., 1:], v.shape[-1] - 1, c), c),
         "half_aperture": lambda x, y, v, c: lf.half_aperture(x, c),
         "exterior_angle": lambda x, y, v, c: lf.exterior_angle(x, y, c),
         "entailment_violation": lambda x, y, v, c: lf.entailment_violation(x, y, c),
+        "to_poincare": lambda x, y, v, c: models.to_poincare(x, c),
+        "from_poincare": lambda x, y, v, c: models.from_poincare(ball(v, c), c),
+        "to_klein": lambda x, y, v, c: models.to_klein(x, c),
+        "from_klein": lambda x, y, v, c: models.from_klein(ball(v, c), c),
+        "log_prob": log_prob,
     }
 
 
@@ -55,6 +79,13 @@ def operation(name: str) -> Operation:
 def operations_of() -> Callable[[ModuleType], dict[str, Operation]]:
     """All operations, from any import of lorentz.functional."""
     return operations
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[ModuleType]:
+    """lorentz.functional as users import it, in sys.modules for a whole test module."""
+    with unchecked_lorentz():
+        yield importlib.import_module("lorentz.functional")
 
 
 @pytest.fixture

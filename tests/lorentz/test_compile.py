@@ -1,36 +1,17 @@
 """torch.compile(fullgraph=True) on every operation.
 
-The run-time shape checks of the other tests cannot be traced, so this module imports lorentz afresh, as users do.
+The run-time shape checks of the other tests cannot be traced, so this module imports lorentz afresh (`plain`).
 """
 
 import importlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 
-import pytest
 import torch
 from torch import Tensor
 
 Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Inputs = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
-
-
-def _take_lorentz() -> dict[str, ModuleType]:
-    return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "lorentz"}
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[ModuleType]:
-    """lorentz.functional without the import hook, in sys.modules while this module's tests run."""
-    checked, finders = _take_lorentz(), list(sys.meta_path)
-    sys.meta_path[:] = [finder for finder in finders if not type(finder).__module__.startswith("jaxtyping")]
-    try:
-        yield importlib.import_module("lorentz.functional")
-    finally:
-        sys.meta_path[:] = finders
-        _take_lorentz()
-        sys.modules.update(checked)
 
 
 def test_compiles_into_one_graph(
@@ -64,3 +45,11 @@ def test_attention_module_compiles_under_autocast(plain: ModuleType) -> None:
     compiled = torch.compile(module, fullgraph=True, backend="eager")
     with torch.autocast("cpu", dtype=torch.bfloat16):
         torch.testing.assert_close(compiled(x, x, x, mask=mask), module(x, x, x, mask=mask))
+
+
+def test_compiles_with_other_numbers_for_c_and_other_batch_sizes(plain: ModuleType) -> None:
+    torch._dynamo.reset()
+    x, y = plain.expmap0(torch.randn(2, 5, 4))
+    compiled = torch.compile(lambda x, y, c: plain.pairwise_dist(x, y, c, exact=True), fullgraph=True, backend="eager")
+    for c, n in ((0.5, 5), (1.0, 5), (2.0, 3), (0.7, 4)):  # numbers and sizes become symbols from the second one on
+        torch.testing.assert_close(compiled(x[:n], y, c), plain.pairwise_dist(x[:n], y, c, exact=True))

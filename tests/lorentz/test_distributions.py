@@ -7,16 +7,48 @@ import lorentz.functional as lf
 from lorentz.distributions import WrappedNormal
 
 
-@pytest.mark.parametrize("c", [0.5, 2.0])
-def test_density_integrates_to_one(c: float) -> None:
-    normal = WrappedNormal(lf.expmap0(torch.tensor([0.6, -0.3], dtype=torch.float64), c), torch.tensor([0.4, 0.7]), c)
-    # Polar grid around the origin: the volume element is sinh(sqrt(c) r)/sqrt(c) dr dphi.
-    r = torch.linspace(0, 8, 801, dtype=torch.float64)[1:]
-    phi = torch.linspace(0, 2 * torch.pi, 181, dtype=torch.float64)[1:]
-    v = r[:, None, None] * torch.stack([phi.cos(), phi.sin()], -1)
-    density = normal.log_prob(lf.expmap0(v, c)).exp() * torch.sinh(c**0.5 * r)[:, None] / c**0.5
-    total = density.sum() * (r[1] - r[0]) * (phi[1] - phi[0])
-    assert float(total) == pytest.approx(1.0, abs=1e-4)
+def grid(d: int, c: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Points exp_o(v) for v on a grid, and the volume each stands for: h^d (sinh(r)/r)^(d-1), r = sqrt(c)|v|."""
+    count, limit = {1: 401, 2: 161, 3: 61}[d], 5.0
+    axis = torch.linspace(-limit, limit, count, dtype=torch.float64)
+    v = torch.cartesian_prod(*[axis] * d).reshape(-1, d)
+    r = c**0.5 * v.norm(dim=-1)
+    growth = torch.where(r == 0, 1.0, torch.sinh(r) / torch.where(r == 0, 1.0, r))
+    return lf.expmap0(v, c), (axis[1] - axis[0]) ** d * growth ** (d - 1)
+
+
+@pytest.mark.parametrize("learnable", [False, True])
+@pytest.mark.parametrize("c", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_density_integrates_to_one(d: int, c: float, learnable: bool) -> None:
+    loc = lf.expmap0(torch.tensor([0.6, -0.3, 0.2], dtype=torch.float64)[:d], c)
+    curvature = torch.tensor(c, dtype=torch.float64, requires_grad=True) if learnable else c
+    normal = WrappedNormal(loc, torch.tensor([0.4, 0.6, 0.5])[:d], curvature)
+    x, volume = grid(d, c)
+    total = (normal.log_prob(x).exp() * volume).sum()
+    assert float(total.detach()) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_density_of_every_batch_entry_with_its_own_curvature() -> None:
+    c = torch.tensor([[0.3], [2.0]], dtype=torch.float64)
+    normal = WrappedNormal(lf.project(torch.zeros(3, 1, 2, dtype=torch.float64), c), torch.tensor([0.4, 0.6]), c)
+    assert normal.batch_shape == (3, 2)
+    for i, value in enumerate((0.3, 2.0)):
+        x, volume = grid(2, value)
+        total = (normal.log_prob(x[:, None, None]).exp() * volume[:, None, None]).sum(0)[:, i]
+        torch.testing.assert_close(total, torch.ones(3, dtype=torch.float64), rtol=0, atol=1e-4)
+        one = WrappedNormal(lf.project(torch.zeros(2, dtype=torch.float64), value), torch.tensor([0.4, 0.6]), value)
+        torch.testing.assert_close(normal.log_prob(x[:5, None, None])[:, 0, i], one.log_prob(x[:5]))
+
+
+def test_mean_log_density_of_samples_is_minus_the_entropy_by_integration() -> None:
+    c = 0.8
+    normal = WrappedNormal(lf.expmap0(torch.tensor([0.5, 0.1], dtype=torch.float64), c), torch.tensor([0.3, 0.6]), c)
+    x, volume = grid(2, c)
+    log_prob = normal.log_prob(x)
+    by_integral = (torch.where(log_prob > -300, log_prob.exp() * log_prob, 0.0) * volume).sum()
+    by_samples = normal.log_prob(normal.sample((40000,))).mean()
+    torch.testing.assert_close(by_samples, by_integral, rtol=0, atol=0.02)
 
 
 def test_samples_have_the_scale_asked_for() -> None:
@@ -50,3 +82,19 @@ def test_broadcasting_and_gradients() -> None:
 def test_log_prob_does_not_overflow_far_out() -> None:
     normal = WrappedNormal(lf.project(torch.zeros(3)), torch.tensor(1.0))
     assert torch.isfinite(normal.log_prob(lf.expmap0(torch.tensor([40.0, 0.0, 0.0]))))
+
+
+def test_expands_like_a_torch_distribution_and_samples_empty_batches() -> None:
+    normal = WrappedNormal(lf.project(torch.zeros(3, 1, 2)), torch.ones(4, 2)).expand((5, 3, 4))
+    assert normal.batch_shape == (5, 3, 4)
+    assert normal.sample((2,)).shape == (2, 5, 3, 4, 3)
+    assert WrappedNormal(lf.project(torch.zeros(0, 2)), torch.ones(2)).sample((2,)).shape == (2, 0, 3)
+
+
+def test_samples_are_on_the_hyperboloid_in_the_dtype_of_loc() -> None:
+    for dtype in (torch.float32, torch.float64):
+        normal = WrappedNormal(lf.expmap0(torch.randn(6, 3, dtype=dtype), 0.5), torch.tensor(0.3), 0.5)
+        x = normal.sample((100,))
+        assert x.dtype == dtype
+        assert lf.check_point(x, 0.5) is x
+        assert normal.log_prob(x).dtype == dtype

@@ -1,5 +1,7 @@
 """Laws of the maps and distances, on points drawn by hypothesis; geoopt in float64 as a second opinion."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import geoopt
@@ -217,3 +219,65 @@ def test_native_float32_is_sound_near_the_origin(c: float) -> None:
     ):
         native = function(*arguments, c=c, precision="native")
         torch.testing.assert_close(native, function(*arguments, c=c, precision="float64"), rtol=1e-4, atol=1e-5)
+
+
+@given(seeds, curvatures, radii, st.sampled_from([-0.5, 0.0, 0.3, 0.5, 1.0, 1.5]))
+def test_geodesic_passes_at_the_share_of_the_distance(seed: int, c: float, radius: float, t: float) -> None:
+    x, y = points(seed, c, radius, 2)
+    d, z = lf.dist(x, y, c), lf.geodesic(x, y, t, c)
+    torch.testing.assert_close(lf.dist(x, z, c), abs(t) * d, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(lf.dist(z, y, c), abs(1 - t) * d, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(z, lf.expmap(x, t * lf.logmap(x, y, c), c), rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(z, lf.geodesic(y, x, 1 - t, c), rtol=1e-9, atol=1e-12)
+
+
+def test_geodesic_ends_exactly_broadcasts_and_survives_the_edges() -> None:
+    x, y = lf.expmap0(torch.randn(2, 5, 3), 0.5)
+    assert torch.equal(lf.geodesic(x, y, 0.0, 0.5)[:, 1:], x[:, 1:])
+    assert torch.equal(lf.geodesic(x, y, 1, 0.5)[:, 1:], y[:, 1:])
+    path = lf.geodesic(x, y, torch.linspace(0, 1, 7).reshape(7, 1, 1), 0.5)
+    assert path.shape == (7, 5, 4)
+    torch.testing.assert_close(path[3], lf.geodesic(x, y, 0.5, 0.5))
+    steps = lf.dist(path[1:], path[:-1], 0.5)
+    torch.testing.assert_close(steps, (lf.dist(x, y, 0.5) / 6).expand(6, 5), rtol=1e-4, atol=1e-5)
+    # Coincident points, and points 100 apart on opposite sides: the middle is the origin.
+    assert torch.equal(lf.geodesic(x, x, 0.3)[:, 1:], x[:, 1:])
+    far = lf.expmap0(torch.tensor([[50.0, 0.0], [-50.0, 0.0]]))
+    assert torch.equal(lf.geodesic(far[0], far[1], 0.5), lf.project(torch.zeros(2)))
+    torch.testing.assert_close(lf.dist0(lf.geodesic(far[0], far[1], 0.25)), torch.tensor(25.0))
+
+
+def test_gradient_of_a_geodesic_by_its_share_is_the_velocity() -> None:
+    x, y = (p[0] for p in points(1, 0.7, 1.0, 2))
+    for t in (0.0, -0.2, 0.4, 1.0):
+        velocity = torch.func.jacrev(lambda t: lf.geodesic(x, y, t, 0.7))(torch.tensor(t, dtype=torch.float64))
+        torch.testing.assert_close(lf.lorentz_inner(velocity, velocity).sqrt(), lf.dist(x, y, 0.7))
+    torch.testing.assert_close(
+        torch.func.jacrev(lambda t: lf.geodesic(x, y, t, 0.7))(torch.zeros((), dtype=torch.float64)),
+        lf.logmap(x, y, 0.7),
+    )
+
+
+@given(seeds, curvatures, radii)
+def test_dist0_is_the_distance_from_the_origin(seed: int, c: float, radius: float) -> None:
+    (x,) = points(seed, c, radius, 1)
+    origin = lf.project(torch.zeros(3, dtype=torch.float64), c)
+    torch.testing.assert_close(lf.dist0(x, c), lf.dist(origin, x, c), rtol=1e-13, atol=0)
+    torch.testing.assert_close(lf.dist0(x, c), lf.logmap0(x, c).norm(dim=-1), rtol=1e-13, atol=0)
+    zero = torch.zeros(4).requires_grad_()
+    (gradient,) = torch.autograd.grad(lf.dist0(zero, c), zero)
+    assert torch.equal(gradient, torch.zeros(4))
+
+
+_SCRIPT = """
+import sys
+import {module}
+print(sorted(name for name in ("geoopt", "scipy", "matplotlib", "pandas", "IPython") if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize("module", ["lorentz", "lorentz.models, lorentz.distributions"])
+def test_import_pulls_in_torch_and_nothing_else_that_is_large(module: str) -> None:
+    script = _SCRIPT.format(module=module)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -79,3 +79,29 @@ def test_learnable_curvature_stays_positive_and_gets_a_gradient() -> None:
     assert float(log_c.grad.abs()) > 0
     with pytest.raises(ValueError, match="expected a finite number > 0"):
         Lorentz(0.0)
+
+
+@pytest.mark.parametrize("c", [0.5, 2.0])
+def test_geodesic_and_transport_from_and_to_the_origin(c: float) -> None:
+    ours, theirs = Lorentz(c), geoopt.Lorentz(k=torch.tensor(1 / c, dtype=torch.float64))
+    x, y = ours.random_normal(2, 6, 4, dtype=torch.float64)
+    half = ours.geodesic(0.5, x, y)
+    torch.testing.assert_close(ours.dist(x, half), 0.5 * ours.dist(x, y))
+    torch.testing.assert_close(ours.geodesic(torch.full((6, 1), 0.5), x, y), half)
+    u = ours.logmap(x, y) / ours.dist(x, y, keepdim=True)
+    t = torch.linspace(0.0, 2.0, 6, dtype=torch.float64).unsqueeze(-1)
+    torch.testing.assert_close(ours.dist(x, ours.geodesic_unit(t, x, u), keepdim=True), t)
+    v = ours.logmap0(y)
+    close = {"rtol": 1e-6, "atol": 1e-6}
+    torch.testing.assert_close(ours.transp0(x, v), theirs.transp0(x, v), **close)
+    torch.testing.assert_close(ours.transp0back(x, u), theirs.transp0back(x, u), **close)
+    torch.testing.assert_close(ours.transp0back(x, ours.transp0(x, v)), v)
+
+
+def test_curvature_may_be_a_tensor() -> None:
+    fixed, learned = Lorentz(torch.tensor(2.0).double()), Lorentz(torch.tensor(2.0).double(), learnable=True)
+    x, y = Lorentz(2.0).random_normal(2, 5, 4, dtype=torch.float64)
+    for manifold in (fixed, learned):
+        torch.testing.assert_close(manifold.dist(x, y), Lorentz(2.0).dist(x, y))
+    assert "_c" in fixed.state_dict()
+    assert [name for name, _ in learned.named_parameters()] == ["log_c"]

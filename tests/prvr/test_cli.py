@@ -33,7 +33,7 @@ class TestPresets:
         (["train", "--preset", "hybrid-embedded", "--optim.lr=-1"], ["optim.lr", "-1"]),
         (["train", "--preset", "hybrid-embedded", "--train.epochs", "few"], ["train.epochs", "few"]),
         (["train", "--preset", "hybrid-embedded", "--model.fusion", "sum"], ["model.fusion", "mean_guided"]),
-        (["train", "--preset", "hybrid-embedded", "--model.heads", "5"], ["hidden=64", "heads=5"]),
+        (["train", "--preset", "hybrid-embedded", "--model.heads", "5"], ["hidden=96", "heads=5"]),
         (["train", "--preset", "hybrid-embedded", "--config", "x.yaml"], ["--preset", "--config"]),
         (["train", "--preset", "hybrid-embedded", "--data-root", "a", "--data.root", "b"], ["--data-root"]),
         (["train", "--config", "nowhere.yaml"], ["nowhere.yaml"]),

@@ -6,13 +6,17 @@ imported here (geoopt takes longer to import than everything else together).
 """
 
 from . import functional, nn
+from ._precision import precision
 from .functional import (
     centroid,
+    check_point,
     dist,
+    dist0,
     entailment_violation,
     expmap,
     expmap0,
     exterior_angle,
+    geodesic,
     half_aperture,
     inner,
     join_heads,
@@ -30,12 +34,15 @@ from .functional import (
 
 __all__ = [
     "centroid",
+    "check_point",
     "dist",
+    "dist0",
     "entailment_violation",
     "expmap",
     "expmap0",
     "exterior_angle",
     "functional",
+    "geodesic",
     "half_aperture",
     "inner",
     "join_heads",
@@ -47,6 +54,7 @@ __all__ = [
     "pairwise_dist",
     "pairwise_inner",
     "parallel_transport",
+    "precision",
     "project",
     "project_tangent",
     "split_heads",

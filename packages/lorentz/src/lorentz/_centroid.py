@@ -5,8 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from . import _hyperboloid as hyp
-from ._precision import Precision, Scalar, evaluate
+from ._precision import Precision, Scalar, asked, evaluate
 from ._series import safe_divide, safe_sqrt
+from ._validation import check_alike, check_batch, spaces
 
 
 def _gap(weights: Tensor, p: Tensor, s: Tensor, c: Scalar) -> Tensor:
@@ -45,9 +46,14 @@ def normalised(s: Tensor, largest: Tensor, c: Scalar) -> Tensor:
     return torch.where(empty, 0.0, ss / torch.sqrt(torch.where(empty, 1.0, squared)))
 
 
+def largest_time(p0: Tensor) -> Tensor:
+    """The largest of the time parts, and 1 where there are no points."""
+    return p0.amax(-2, keepdim=True) if p0.shape[-2] else p0.new_ones((*p0.shape[:-2], 1, 1))
+
+
 def _plain(p: Tensor, weights: Tensor, c: Scalar) -> Tensor:
     p0 = hyp.time(p, c)
-    m = normalised(_relative(weights) @ hyp.point(p, p0), p0.amax(-2, keepdim=True), c)
+    m = normalised(_relative(weights) @ hyp.point(p, p0), largest_time(p0), c)
     return hyp.point(m, hyp.time(m, c))
 
 
@@ -56,7 +62,7 @@ def centroid(
     weights: Float[Tensor, "*#b m n"],
     c: Scalar = 1.0,
     *,
-    precision: Precision = "auto",
+    precision: Precision | None = None,
 ) -> Float[Tensor, "*#b m k"]:
     """Lorentz centroid s / sqrt(-c<s, s>_L), s = sum_i w_i x_i (Law et al. 2019; HLFormer eq. 15).
 
@@ -68,17 +74,27 @@ def centroid(
         x: ambient points; only their space parts are read.
         weights: non-negative, one row per centroid.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with last two axes of length 1.
-        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Ambient points.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> from lorentz.functional import expmap0
         >>> centroid(expmap0(torch.tensor([[1.0], [-1.0]])), torch.ones(1, 2))
         tensor([[1., 0.]])
     """
-    return evaluate(_plain if precision == "native" else _stable, precision, c, x[..., 1:], weights)
+    (space,) = spaces(2, x=x)
+    check_alike(x=x, weights=weights)
+    if weights.ndim < 2 or weights.shape[-1] != x.shape[-2]:
+        raise ValueError(
+            f"weights: got shape {tuple(weights.shape)}, expected (..., m, {x.shape[-2]}), one weight for every point "
+            f"of x {tuple(x.shape)}; one centroid is weights.unsqueeze(-2)"
+        )
+    check_batch("weights", weights.shape, weights.shape[:-2], "x", x.shape[:-2])
+    kernel = _plain if asked(precision) == "native" else _stable
+    return evaluate(kernel, precision, c, space, weights, axes=2)

@@ -36,7 +36,9 @@ def time(x: Tensor, c: Scalar) -> Tensor:
 
 
 def point(x: Tensor, x0: Tensor) -> Tensor:
-    """Put the time part in front."""
+    """Put the time part in front; a tensor of curvatures may have given it more leading axes."""
+    if x0.shape[:-1] != x.shape[:-1]:
+        x = x.expand(*x0.shape[:-1], x.shape[-1])
     return torch.cat([x0, x], dim=-1)
 
 
@@ -88,7 +90,7 @@ def pair(x: Tensor, y: Tensor, c: Scalar) -> Pair:
     xx, yy, dd, xy, xd = dot(x, x), dot(y, y), dot(d, d), dot(x, y), dot(x, d)
     near, short = c * xx <= 1.0, dd < yy
     e = torch.where(short, d, y)
-    p = e - torch.where(short, xd, xy) / torch.where(near, 1.0, xx) * x
+    p = torch.addcmul(e, torch.where(short, xd, xy) / torch.where(near, 1.0, xx), x, value=-1)
     wedge = torch.where(near, xx * dd - xd.square(), xx * dot(p, p))
     return Pair(d, e, p, near, xx, yy, dd, xy, xd, wedge)
 

@@ -1,13 +1,18 @@
 """In which dtype a formula is evaluated, and in which it is returned."""
 
 import contextlib
-import math
-from collections.abc import Callable
-from typing import Literal
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from ._validation import check_curvature, check_scalar_like
+
+__all__ = ["Precision", "Scalar", "asked", "check_curvature", "evaluate", "no_autocast", "precision"]
 
 Precision = Literal["auto", "native", "float64"]
 Scalar = float | int | Float[Tensor, "..."]
@@ -15,38 +20,115 @@ Scalar = float | int | Float[Tensor, "..."]
 # Devices known to have float64; everywhere else "auto" stays native (Apple's MPS has none).
 _FLOAT64_DEVICES = ("cpu", "cuda")
 
+# What the innermost `precision` block asks for. torch.compile cannot read a ContextVar; it can read, and guard on, a
+# thread's own attribute.
+_asked: ContextVar[Precision | None] = ContextVar("lorentz.precision", default=None)
+_asked_by_thread = threading.local()
+
+
+def _get_asked() -> Precision | None:
+    if torch.compiler.is_compiling():
+        return getattr(_asked_by_thread, "value", None)
+    return _asked.get()
+
+
+def _set_asked(value: Precision | None) -> None:
+    if not torch.compiler.is_compiling():
+        _asked.set(value)
+    _asked_by_thread.value = value
+
+
+def _check_precision(value: object) -> None:
+    if value not in get_args(Precision):
+        raise ValueError(f"precision: got {value!r}, expected 'auto', 'native' or 'float64'")
+
+
+def asked(precision: Precision | None) -> Precision:
+    """The argument of a call, or what the surrounding `precision` block says, or "auto"."""
+    if precision is None:
+        return _get_asked() or "auto"
+    _check_precision(precision)
+    return precision
+
+
+@contextlib.contextmanager
+def precision(value: Precision) -> Iterator[None]:
+    """Choose the dtype lorentz computes in, for the calls inside the block that do not choose their own.
+
+    "native" computes in the dtype of the inputs (half precision in float32), "float64" in float64, rounded once.
+    "auto", as without a block, is each operation's own choice: float64 where accuracy needs it and the device has it,
+    otherwise native. Every thread and every asyncio task has its own setting; blocks nest; it also decorates functions.
+    Compiled functions follow the block they are called in (one compilation per setting). They see the last block that
+    their thread entered: asyncio tasks that hold blocks open across an `await` pass `precision=` to compiled code.
+
+    Args:
+        value: "auto", "native" or "float64".
+
+    Raises:
+        ValueError: another value.
+
+    Example:
+        >>> from lorentz.functional import dist, project
+        >>> x, y = project(torch.tensor([[1000.0, 0.0], [1000.0, 0.1]]))
+        >>> with precision("native"):
+        ...     fast = dist(x, y)
+        >>> torch.allclose(fast, dist(x, y))
+        True
+    """
+    _check_precision(value)
+    outer = _get_asked()
+    _set_asked(value)
+    try:
+        yield
+    finally:
+        _set_asked(outer)
+
 
 def no_autocast(device_type: str) -> contextlib.AbstractContextManager:
     """Switch autocast off for `device_type`: hyperbolic formulas lose all meaning in half precision."""
-    if torch.amp.is_autocast_available(device_type):
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()
 
 
-def working_dtypes(precision: Precision, tensors: tuple[Tensor, ...]) -> tuple[torch.dtype, torch.dtype]:
-    """The dtype to compute in and the dtype to return; half precision is returned as float32."""
+def working_dtypes(
+    precision: Precision | None, tensors: tuple[Tensor, ...], auto: Precision = "float64"
+) -> tuple[torch.dtype, torch.dtype]:
+    """The dtype to compute in and the dtype to return; half precision is returned as float32.
+
+    Where `asked(precision)` is "auto" it is the operation's choice `auto`.
+    """
     result = torch.float32
     for tensor in tensors:
         result = torch.promote_types(result, tensor.dtype)
-    if precision == "native":
-        return result, result
-    if precision == "float64":
-        return torch.float64, result
+    precision = asked(precision)
     if precision == "auto":
-        return (torch.float64 if tensors[0].device.type in _FLOAT64_DEVICES else result), result
-    raise ValueError(f"precision: got {precision!r}, expected 'auto', 'native' or 'float64'")
+        precision = auto if tensors[0].device.type in _FLOAT64_DEVICES else "native"
+    return (result if precision == "native" else torch.float64), result
 
 
-def check_curvature(c: Scalar) -> None:
-    """Refuse c <= 0 where that can be seen without reading a tensor back from its device."""
-    if not isinstance(c, Tensor) and not (c > 0 and math.isfinite(c)):
-        raise ValueError(f"c: got {c}, expected a finite number > 0 (the curvature is -c; geoopt's k is 1/c)")
+def evaluate(
+    kernel: Callable[..., Tensor],
+    precision: Precision | None,
+    c: Scalar,
+    *tensors: Tensor,
+    auto: Precision = "float64",
+    axes: int = 1,
+) -> Tensor:
+    """Run `kernel(*tensors, c)` in the dtype `precision` asks for, autocast off, and cast the result back.
 
-
-def evaluate(kernel: Callable[..., Tensor], precision: Precision, c: Scalar, *tensors: Tensor) -> Tensor:
-    """Run `kernel(*tensors, c)` in the dtype `precision` asks for, autocast off, and cast the result back."""
+    Args:
+        kernel: formula on tensors of one dtype.
+        precision: see `working_dtypes`.
+        c: number, or tensor that broadcasts against the tensors' axes before the last `axes`.
+        tensors: checked by `spaces` or `vectors`.
+        auto: what "auto" means for this operation.
+        axes: how many last axes of the tensors are no batch axes.
+    """
     check_curvature(c)
-    wide, result = working_dtypes(precision, tensors)
+    if isinstance(c, Tensor) and c.ndim:
+        check_scalar_like("c", c, axes, tensors)
+    wide, result = working_dtypes(precision, tensors, auto)
     with no_autocast(tensors[0].device.type):
         curvature = c.to(wide) if isinstance(c, Tensor) else c
         return kernel(*(tensor.to(wide) for tensor in tensors), curvature).to(result)

@@ -6,8 +6,18 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from . import _hyperboloid as hyp
-from ._centroid import normalised
+from ._centroid import largest_time, normalised
 from ._precision import Precision, Scalar, evaluate
+from ._validation import (
+    check_alike,
+    check_batch,
+    check_float,
+    check_positive,
+    check_scalar_like,
+    described,
+    spaces,
+    vectors,
+)
 from .maps import project
 
 
@@ -62,8 +72,21 @@ def attend(
     keys, values = hyp.point(k, hyp.time(k, c)), hyp.point(v, hyp.time(v, c))
     shown, alive = _logit_bias(bias, mask, q.dtype)
     total = _weighted_sum(queries, keys, values, shown, dropout_p)
-    space = normalised(total, values[..., :1].amax(-2, keepdim=True), c)
+    space = normalised(total, largest_time(values[..., :1]), c)
     return space if alive is None else torch.where(alive, space, 0.0)
+
+
+def _check_shown(q: Tensor, k: Tensor, bias: Tensor | None, mask: Tensor | None) -> None:
+    """Refuse a bias that is not floating point, a mask that is not boolean, and shapes that do not fit the logits."""
+    logits = (*torch.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
+    if bias is not None:
+        check_float("bias", bias)
+        check_batch("bias", bias.shape, bias.shape, "the logits", logits)
+    if mask is not None:
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            got = described(mask) if isinstance(mask, Tensor) else type(mask).__name__
+            raise TypeError(f"mask: got {got}, expected booleans, True where a key may be attended to")
+        check_batch("mask", mask.shape, mask.shape, "the logits", logits)
 
 
 def lorentz_attention(
@@ -76,7 +99,7 @@ def lorentz_attention(
     bias: Float[Tensor, "..."] | None = None,
     mask: Bool[Tensor, "..."] | None = None,
     dropout_p: float = 0.0,
-    precision: Precision = "native",
+    precision: Precision | None = None,
 ) -> Float[Tensor, "*#b l m"]:
     """Lorentz attention (HLFormer eq. 15): centroid of v under softmax(-d^2/scale + bias), d^2 = -2/c - 2<q, k>_L.
 
@@ -92,32 +115,42 @@ def lorentz_attention(
         bias: added to the logits (the logarithm of a window, say), broadcastable to (*b, l, s); -inf hides a key.
         mask: True where a key may be attended to, broadcastable to (*b, l, s).
         dropout_p: dropout on the attention weights (the centroid does not depend on their total).
-        precision: dtype to compute in; the native form is sound up to about radius 6 in float32.
+        precision: dtype to compute in, "auto" being native, sound up to about radius 6 in float32; None: that of the
+            `lorentz.precision` block, or "auto".
 
     Returns:
         Points, one per query.
 
     Raises:
-        ValueError: `c` or `scale` is a number <= 0.
+        ValueError: `c` or `scale` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, float32 meets float64, or `mask` is not boolean.
 
     Example:
         >>> x = project(torch.tensor([[0.0], [2.0]]))
         >>> lorentz_attention(x, x, x, scale=1.0, mask=torch.eye(2, dtype=torch.bool))[:, 1]
         tensor([0., 2.])
     """
-
-    if not isinstance(scale, Tensor) and not scale > 0.0:
-        raise ValueError(f"scale: got {scale}, expected a number > 0 (the logits are -d^2/scale)")
+    spaces(2, q=q, k=k)
+    spaces(2, v=v)
+    check_alike(q=q, v=v)
+    if v.shape[-2] != k.shape[-2]:
+        raise ValueError(f"v: got shape {tuple(v.shape)}, expected {k.shape[-2]} points as in k {tuple(k.shape)}")
+    check_batch("v", v.shape, v.shape[:-2], "q", q.shape[:-2])
+    check_batch("v", v.shape, v.shape[:-2], "k", k.shape[:-2])
+    check_positive("scale", scale, "the logits are -d^2/scale")
+    if isinstance(scale, Tensor) and scale.ndim:
+        check_scalar_like("scale", scale, 1, (q,))
+    _check_shown(q, k, bias, mask)
 
     def kernel(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
         space = attend(q, k, v, c, scale, bias, mask, dropout_p)
         return hyp.point(space, hyp.time(space, c))
 
-    return evaluate(kernel, precision, c, q[..., 1:], k[..., 1:], v[..., 1:])
+    return evaluate(kernel, precision, c, q[..., 1:], k[..., 1:], v[..., 1:], auto="native", axes=2)
 
 
 def split_heads(
-    x: Float[Tensor, "*b l d"], heads: int, c: Scalar = 1.0, *, precision: Precision = "native"
+    x: Float[Tensor, "*b l d"], heads: int, c: Scalar = 1.0, *, precision: Precision | None = None
 ) -> Float[Tensor, "*b h l n"]:
     """Cut space parts into `heads` pieces and make each a point of its own; the inverse of `join_heads`.
 
@@ -125,41 +158,45 @@ def split_heads(
         x: space parts (without time), d divisible by `heads`.
         heads: number of pieces h.
         c: curvature -c < 0 of every piece.
-        precision: dtype to compute in.
+        precision: dtype to compute in, "auto" being native; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Points of d/h + 1 ambient coordinates, heads before positions.
 
     Raises:
-        ValueError: d is not divisible by `heads`, or `c` is a number <= 0.
+        ValueError: d is not divisible by `heads`, `c` is a number <= 0, or a shape does not fit.
+        TypeError: `x` is no floating-point tensor.
 
     Example:
         >>> split_heads(torch.zeros(5, 6), 2).shape
         torch.Size([2, 5, 4])
     """
-    if x.shape[-1] % heads:
+    vectors(2, x=x)
+    if heads < 1 or x.shape[-1] % heads:
         raise ValueError(f"heads: got {heads}, expected a divisor of the space dimension {x.shape[-1]}")
     return project(x.unflatten(-1, (heads, -1)).transpose(-3, -2), c, precision=precision)
 
 
 def join_heads(
-    x: Float[Tensor, "*b h l n"], c: Scalar = 1.0, *, precision: Precision = "native"
+    x: Float[Tensor, "*b h l n"], c: Scalar = 1.0, *, precision: Precision | None = None
 ) -> Float[Tensor, "*b l k"]:
     """Join heads on the manifold: space parts side by side, time recomputed.
 
     Args:
         x: points of every head; only their space parts are read.
         c: curvature -c < 0; a number or a tensor that broadcasts against the joined (*b, l, 1).
-        precision: dtype to compute in.
+        precision: dtype to compute in, "auto" being native; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Points of h * (n - 1) + 1 ambient coordinates.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> join_heads(split_heads(torch.ones(5, 6), 2)).shape
         torch.Size([5, 7])
     """
-    return project(x[..., 1:].transpose(-3, -2).flatten(-2), c, precision=precision)
+    (space,) = spaces(3, x=x)
+    return project(space.transpose(-3, -2).flatten(-2), c, precision=precision)

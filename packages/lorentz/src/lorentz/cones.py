@@ -7,18 +7,19 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import safe_divide, safe_sqrt
+from ._validation import is_number, spaces
 
 
 def half_aperture(
-    x: Float[Tensor, "*b n"], c: Scalar = 1.0, min_radius: float = 0.1, *, precision: Precision = "auto"
-) -> Float[Tensor, "*b"]:
+    x: Float[Tensor, "*#b n"], c: Scalar = 1.0, min_radius: float = 0.1, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b"]:
     """Half-aperture of the entailment cone at x: asin(2K/(sqrt(c)|x|)), K = min_radius (Le et al. 2019).
 
     Args:
         x: ambient point; only its space part is read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        min_radius: K > 0; within sqrt(c)|x| <= 2K the cone is a half space.
-        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+        min_radius: K > 0; within sqrt(c)|x| <= 2K the cone is a half space, and cones there do not nest.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Angles in (0, pi/2].
@@ -31,7 +32,7 @@ def half_aperture(
         tensor(1.5708)
     """
 
-    if not min_radius > 0.0:
+    if not (is_number(min_radius) and min_radius > 0.0):
         raise ValueError(f"min_radius: got {min_radius}, expected a number > 0")
 
     def kernel(x: Tensor, c: Scalar) -> Tensor:
@@ -39,11 +40,11 @@ def half_aperture(
         cosine = safe_sqrt((r - 2.0 * min_radius) * (r + 2.0 * min_radius))
         return torch.atan2(torch.full_like(cosine, 2.0 * min_radius), cosine).squeeze(-1)
 
-    return evaluate(kernel, precision, c, x[..., 1:])
+    return evaluate(kernel, precision, c, *spaces(x=x))
 
 
 def exterior_angle(
-    x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+    x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None
 ) -> Float[Tensor, "*#b"]:
     """Angle at x between the geodesic to y and the ray from the origin through x, continued: pi - angle(o, x, y).
 
@@ -54,13 +55,14 @@ def exterior_angle(
         x: ambient point, the apex of the cone; only its space part is read.
         y: ambient point; only its space part is read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Angles in [0, pi].
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> from lorentz.functional import project
@@ -79,7 +81,7 @@ def exterior_angle(
         angle = torch.atan2(torch.where(undefined, 0.0, opposite), torch.where(undefined, 1.0, adjacent))
         return angle.squeeze(-1)
 
-    return evaluate(kernel, precision, c, x[..., 1:], y[..., 1:])
+    return evaluate(kernel, precision, c, *spaces(x=x, y=y))
 
 
 def entailment_violation(
@@ -88,7 +90,7 @@ def entailment_violation(
     c: Scalar = 1.0,
     min_radius: float = 0.1,
     *,
-    precision: Precision = "auto",
+    precision: Precision | None = None,
 ) -> Float[Tensor, "*#b"]:
     """How far `specific` lies outside the cone of `general`: relu(exterior_angle - half_aperture) (Le et al. 2019).
 
@@ -97,18 +99,20 @@ def entailment_violation(
         specific: ambient point; only its space part is read.
         c: curvature -c < 0; a number or a tensor that broadcasts against the points with a last axis of length 1.
         min_radius: K of `half_aperture`.
-        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Angles in [0, pi); 0 inside the cone.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> from lorentz.functional import project
         >>> entailment_violation(project(torch.tensor([1.0, 0.0])), project(torch.tensor([2.0, 0.0])))
         tensor(0.)
     """
+    spaces(general=general, specific=specific)  # errors under these names
     angle = exterior_angle(general, specific, c, precision=precision)
     return torch.relu(angle - half_aperture(general, c, min_radius, precision=precision))

@@ -7,6 +7,7 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate, no_autocast
 from ._series import safe_sqrt
+from ._validation import spaces, vectors
 
 
 def _inner(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
@@ -20,6 +21,10 @@ def _length(q: Tensor, c: Scalar) -> Tensor:
 
 def _dist(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     return _length(hyp.separation(hyp.pair(x, y, c), c), c).squeeze(-1)
+
+
+def _dist0(x: Tensor, c: Scalar) -> Tensor:
+    return (torch.asinh(hyp.root(c) * safe_sqrt(hyp.dot(x, x))) / hyp.root(c)).squeeze(-1)
 
 
 def _pairwise_inner(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
@@ -39,12 +44,17 @@ def _pairwise_dist_exact(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
 def lorentz_inner(u: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b"]:
     """Lorentz inner product of ambient vectors: -u0 v0 + u.v; time parts are read as they are.
 
-    For two points on the hyperboloid prefer `inner`, which does not cancel.
+    For two points on the hyperboloid prefer `inner`, which does not cancel. Computed in the dtype of the vectors.
+
+    Raises:
+        ValueError: a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> lorentz_inner(torch.tensor([2.0, 1.0]), torch.tensor([3.0, 1.0]))
         tensor(-5.)
     """
+    u, v = vectors(least=2, u=u, v=v)
     with no_autocast(u.device.type):
         wide = torch.promote_types(torch.promote_types(u.dtype, v.dtype), torch.float32)
         u, v = u.to(wide), v.to(wide)
@@ -52,7 +62,7 @@ def lorentz_inner(u: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"]) -> Float
 
 
 def inner(
-    x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+    x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None
 ) -> Float[Tensor, "*#b"]:
     """Lorentz inner product of points: <x, y>_L = -1/c - Q/(2c) with Q = c<x-y, x-y>_L formed without cancellation.
 
@@ -60,24 +70,25 @@ def inner(
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Values <= -1/c.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> x = torch.tensor([5.0, 3.0, 0.0])
         >>> inner(x, x, c=1 / 16)
         tensor(-16.)
     """
-    return evaluate(_inner, precision, c, x[..., 1:], y[..., 1:])
+    return evaluate(_inner, precision, c, *spaces(x=x, y=y))
 
 
 def dist(
-    x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+    x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None
 ) -> Float[Tensor, "*#b"]:
     """Geodesic distance: 2/sqrt(c) asinh(sqrt(Q)/2) with Q = c<x-y, x-y>_L = 4 sinh^2(sqrt(c) dist/2).
 
@@ -87,24 +98,48 @@ def dist(
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Distances >= 0.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> from lorentz.functional import expmap0
         >>> dist(expmap0(torch.tensor([1.5])), expmap0(torch.tensor([-0.5])))
         tensor(2.0000)
     """
-    return evaluate(_dist, precision, c, x[..., 1:], y[..., 1:])
+    return evaluate(_dist, precision, c, *spaces(x=x, y=y))
+
+
+def dist0(x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None) -> Float[Tensor, "*#b"]:
+    """Distance from the origin: asinh(sqrt(c)|x|)/sqrt(c); zero subgradient at the origin.
+
+    Args:
+        x: ambient point; only its space part is read.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+
+    Returns:
+        Distances >= 0.
+
+    Raises:
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
+
+    Example:
+        >>> from lorentz.functional import expmap0
+        >>> dist0(expmap0(torch.tensor([0.0, -1.5])))
+        tensor(1.5000)
+    """
+    return evaluate(_dist0, precision, c, *spaces(x=x))
 
 
 def pairwise_inner(
-    x: Float[Tensor, "*#b q n"], y: Float[Tensor, "*#b k n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+    x: Float[Tensor, "*#b q n"], y: Float[Tensor, "*#b k n"], c: Scalar = 1.0, *, precision: Precision | None = None
 ) -> Float[Tensor, "*#b q k"]:
     """Lorentz inner product of every x with every y, by one matrix product.
 
@@ -112,19 +147,21 @@ def pairwise_inner(
         x: ambient points; only their space parts are read.
         y: ambient points; only their space parts are read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with last axes of length 1.
-        precision: dtype to compute in; "native" is the fast choice where close pairs do not matter.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+            "native" is the fast choice where close pairs do not matter.
 
     Returns:
         Matrix of inner products.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> pairwise_inner(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
         tensor([[-1.0000, -1.5431]])
     """
-    return evaluate(_pairwise_inner, precision, c, x[..., 1:], y[..., 1:])
+    return evaluate(_pairwise_inner, precision, c, *spaces(2, x=x, y=y), axes=2)
 
 
 def pairwise_dist(
@@ -133,7 +170,7 @@ def pairwise_dist(
     c: Scalar = 1.0,
     exact: bool = False,
     *,
-    precision: Precision = "auto",
+    precision: Precision | None = None,
 ) -> Float[Tensor, "*#b q k"]:
     """Geodesic distance of every x to every y.
 
@@ -145,16 +182,18 @@ def pairwise_dist(
         y: ambient points; only their space parts are read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with last two axes of length 1.
         exact: accurate for close pairs.
-        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Matrix of distances.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> pairwise_dist(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
         tensor([[0.0000, 1.0000]])
     """
-    return evaluate(_pairwise_dist_exact if exact else _pairwise_dist, precision, c, x[..., 1:], y[..., 1:])
+    kernel = _pairwise_dist_exact if exact else _pairwise_dist
+    return evaluate(kernel, precision, c, *spaces(2, x=x, y=y), axes=2)

@@ -4,23 +4,30 @@ Conventions, everywhere: the curvature is -c with c > 0; points are ambient, tim
 truth and an incoming time part is recomputed from it, so a point cannot drift off the manifold. `c` is a number or a
 tensor that broadcasts against the points with a last axis of length 1, and may be learned. Autocast is switched off
 inside and half precision is raised to float32. `precision="auto"` computes in float64 where the device has it and
-rounds once; `precision="native"` is several times faster and loses digits far out (above radius 6 in float32).
+rounds once; `precision="native"` is several times faster and loses digits far out (above radius 6 in float32). The
+argument wins over a surrounding `lorentz.precision` block. Float32 and float64 tensors do not mix, half precision and
+float32 do; a tensor `c` may have any floating dtype.
 Results too large for the dtype are inf: nothing is clamped.
 """
 
 from ._centroid import centroid
 from .attention import join_heads, lorentz_attention, split_heads
 from .cones import entailment_violation, exterior_angle, half_aperture
-from .distances import dist, inner, lorentz_inner, pairwise_dist, pairwise_inner
+from .distances import dist, dist0, inner, lorentz_inner, pairwise_dist, pairwise_inner
+from .geodesics import geodesic
 from .maps import expmap, expmap0, logmap, logmap0, parallel_transport, project, project_tangent
+from .points import check_point
 
 __all__ = [
     "centroid",
+    "check_point",
     "dist",
+    "dist0",
     "entailment_violation",
     "expmap",
     "expmap0",
     "exterior_angle",
+    "geodesic",
     "half_aperture",
     "inner",
     "join_heads",

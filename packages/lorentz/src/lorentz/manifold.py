@@ -13,6 +13,7 @@ from . import _hyperboloid as hyp
 from . import functional as lf
 from ._precision import Scalar, check_curvature, evaluate
 from ._series import asinhc, safe_sqrt
+from ._validation import spaces, vectors
 
 
 def _dist2(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
@@ -33,11 +34,12 @@ class Lorentz(Manifold):
     The curvature is -c; `geoopt.Lorentz(k)` is `Lorentz(c=1/k)`.
 
     Args:
-        c: curvature -c < 0.
+        c: curvature -c < 0, a number or a scalar tensor.
         learnable: learn log c, so that c stays positive.
 
     Raises:
-        ValueError: `c` <= 0.
+        ValueError: `c` <= 0, or a tensor that is not a scalar.
+        TypeError: `c` is neither a number nor a floating-point tensor.
 
     Example:
         >>> manifold = Lorentz(c=0.5)
@@ -51,11 +53,21 @@ class Lorentz(Manifold):
     reversible = True
     name = "Lorentz"
 
-    def __init__(self, c: float = 1.0, learnable: bool = False) -> None:
+    def __init__(self, c: Scalar = 1.0, learnable: bool = False) -> None:
         super().__init__()
         check_curvature(c)
-        self._c = c
-        self.log_c = nn.Parameter(torch.tensor(math.log(c))) if learnable else None
+        if isinstance(c, Tensor):
+            if c.ndim:
+                raise ValueError(f"c: got shape {tuple(c.shape)}, expected a scalar: one manifold has one curvature")
+            check_curvature(c.item())
+            c = c.detach().clone()
+        self.log_c = None
+        if learnable:
+            self.log_c = nn.Parameter(c.log() if isinstance(c, Tensor) else torch.tensor(math.log(c)))
+        elif isinstance(c, Tensor):
+            self.register_buffer("_c", c)  # follows the module to its device
+        else:
+            self._c = c
 
     @property
     def c(self) -> Scalar:
@@ -69,7 +81,7 @@ class Lorentz(Manifold):
 
     def projx(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
         """The point with the space part of x."""
-        return lf.project(x[..., 1:], self.c)
+        return lf.project(spaces(x=x)[0], self.c)
 
     def proju(self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
         """Orthogonal projection of an ambient vector onto the tangent space at x."""
@@ -77,6 +89,7 @@ class Lorentz(Manifold):
 
     def egrad2rgrad(self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
         """Riemannian gradient from the ambient one: raise the index with the Minkowski metric, then project."""
+        x, u = vectors(least=2, x=x, u=u)
         return lf.project_tangent(x, torch.cat([-u[..., :1], u[..., 1:]], dim=-1), self.c)
 
     def inner(
@@ -89,7 +102,7 @@ class Lorentz(Manifold):
     ) -> Float[Tensor, "..."]:
         """Lorentz inner product of tangent vectors at x; never negative for v = u."""
         v = u if v is None else v
-        value = evaluate(_tangent_inner, "auto", self.c, x[..., 1:], u[..., 1:], v[..., 1:])
+        value = evaluate(_tangent_inner, None, self.c, *spaces(x=x, u=u, v=v))
         return value.unsqueeze(-1) if keepdim else value
 
     def norm(
@@ -109,12 +122,13 @@ class Lorentz(Manifold):
         self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], *, keepdim: bool = False
     ) -> Float[Tensor, "..."]:
         """Squared geodesic distance, smooth at x = y."""
-        value = evaluate(_dist2, "auto", self.c, x[..., 1:], y[..., 1:])
+        value = evaluate(_dist2, None, self.c, *spaces(x=x, y=y))
         return value.unsqueeze(-1) if keepdim else value
 
     def dist0(self, x: Float[Tensor, "*b n"], *, keepdim: bool = False) -> Float[Tensor, "..."]:
         """Distance from the origin."""
-        return self.dist(self.origin(x.shape[-1], dtype=x.dtype, device=x.device), x, keepdim=keepdim)
+        value = lf.dist0(x, self.c)
+        return value.unsqueeze(-1) if keepdim else value
 
     def expmap(self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
         """Exponential map at x."""
@@ -130,7 +144,7 @@ class Lorentz(Manifold):
 
     def expmap0(self, u: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
         """Exponential map at the origin of an ambient tangent vector (time part 0, not read)."""
-        return lf.expmap0(u[..., 1:], self.c)
+        return lf.expmap0(spaces(u=u)[0], self.c)
 
     def logmap0(self, y: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
         """Logarithmic map at the origin, ambient (time part 0)."""
@@ -142,6 +156,29 @@ class Lorentz(Manifold):
     ) -> Float[Tensor, "*#b n"]:
         """Parallel transport of v from x to y."""
         return lf.parallel_transport(x, y, v, self.c)
+
+    def transp0(self, y: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
+        """Parallel transport of u from the origin to y."""
+        return lf.parallel_transport(self._origin_like(y), y, u, self.c)
+
+    def transp0back(self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
+        """Parallel transport of u from x to the origin."""
+        return lf.parallel_transport(x, self._origin_like(x), u, self.c)
+
+    def geodesic(
+        self, t: float | int | Float[Tensor, "..."], x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"]
+    ) -> Float[Tensor, "*#b n"]:
+        """Point at share t of the way from x to y; t is a number or has a last axis of length 1."""
+        return lf.geodesic(x, y, t, self.c)
+
+    def geodesic_unit(
+        self, t: float | int | Float[Tensor, "..."], x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]
+    ) -> Float[Tensor, "*#b n"]:
+        """Point at distance t from x in the direction of the unit vector u; t is a number or has a last axis of 1."""
+        return lf.expmap(x, t * u, self.c)
+
+    def _origin_like(self, x: Tensor) -> Tensor:
+        return lf.project(torch.zeros_like(spaces(x=x)[0]), self.c)
 
     def random_normal(
         self,

@@ -7,6 +7,7 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import asinhc, sinhc
+from ._validation import spaces, vectors
 
 
 def _project(x: Tensor, c: Scalar) -> Tensor:
@@ -16,9 +17,13 @@ def _project(x: Tensor, c: Scalar) -> Tensor:
 def _expmap0(v: Tensor, c: Scalar) -> Tensor:
     vv = hyp.dot(v, v)
     factor = sinhc(c * vv)
-    # sqrt(1/c + |y|^2) with |y| = factor |v|: no second pass over the coordinates.
-    time = torch.sqrt((factor * hyp.SHRINK).square() * vv + hyp.SHRINK**2 / c) / hyp.SHRINK
-    return hyp.point(factor * v, time)
+    # x0 = sqrt(1/c + factor^2 |v|^2) with the factor outside, where its square would overflow.
+    inverse = 1.0 / factor
+    if isinstance(c, Tensor):
+        square = vv + inverse * inverse / c
+    else:
+        square = torch.addcmul(vv, inverse, inverse, value=1.0 / c)
+    return hyp.point(factor * v, factor * torch.sqrt(square))
 
 
 def _logmap0(x: Tensor, c: Scalar) -> Tensor:
@@ -62,28 +67,33 @@ def _parallel_transport(x: Tensor, y: Tensor, v: Tensor, c: Scalar) -> Tensor:
     return _tangent(y, moved, c)
 
 
-def project(x: Float[Tensor, "*b d"], c: Scalar = 1.0, *, precision: Precision = "native") -> Float[Tensor, "*b d+1"]:
+def project(
+    x: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b d+1"]:
     """Point with the given space part: (sqrt(1/c + |x|^2), x).
 
     Args:
         x: space part, any real values.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in; "native" is accurate to a few units in the last place here.
+        precision: dtype to compute in, "auto" being native; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Ambient point, time first; half precision comes back as float32.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> project(torch.tensor([3.0, 0.0]), c=1 / 16)
         tensor([5., 3., 0.])
     """
-    return evaluate(_project, precision, c, x)
+    return evaluate(_project, precision, c, *vectors(x=x), auto="native")
 
 
-def expmap0(v: Float[Tensor, "*b d"], c: Scalar = 1.0, *, precision: Precision = "native") -> Float[Tensor, "*b d+1"]:
+def expmap0(
+    v: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b d+1"]:
     """Exponential map at the origin: y = sinh(r)/r v with r = sqrt(c)|v|.
 
     A function of |v|^2, so the Jacobian at v = 0 is exactly the identity. Float32 overflows for r > 88 (no clamp).
@@ -91,44 +101,48 @@ def expmap0(v: Float[Tensor, "*b d"], c: Scalar = 1.0, *, precision: Precision =
     Args:
         v: space part of a tangent vector at the origin (its time part is 0).
         c: curvature -c < 0; a number or a tensor that broadcasts against `v` with a last axis of length 1.
-        precision: dtype to compute in.
+        precision: dtype to compute in, "auto" being native; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Ambient point at distance |v| from the origin.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> expmap0(torch.zeros(2))
         tensor([1., 0., 0.])
     """
-    return evaluate(_expmap0, precision, c, v)
+    return evaluate(_expmap0, precision, c, *vectors(v=v), auto="native")
 
 
-def logmap0(x: Float[Tensor, "*b n"], c: Scalar = 1.0, *, precision: Precision = "native") -> Float[Tensor, "*b n-1"]:
+def logmap0(
+    x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b n-1"]:
     """Logarithmic map at the origin, space part: v = asinh(r)/r x with r = sqrt(c)|x|, the inverse of `expmap0`.
 
     Args:
         x: ambient point; its time part is not read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in.
+        precision: dtype to compute in, "auto" being native; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Space part of the tangent vector, of length dist(o, x).
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> logmap0(expmap0(torch.tensor([0.5, 0.0])))
         tensor([0.5000, 0.0000])
     """
-    return evaluate(_logmap0, precision, c, x[..., 1:])
+    return evaluate(_logmap0, precision, c, *spaces(x=x), auto="native")
 
 
 def expmap(
-    x: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+    x: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None
 ) -> Float[Tensor, "*#b n"]:
     """Exponential map at x: y = cosh(s) x + sinh(s)/s v with s = sqrt(c)|v|_L.
 
@@ -136,23 +150,24 @@ def expmap(
         x: ambient point; only its space part is read.
         v: tangent vector at x; only its space part is read (its time part is x.v/x0).
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Ambient point at distance |v|_L from x.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> expmap(project(torch.zeros(1)), torch.tensor([0.0, 1.0]))
         tensor([1.5431, 1.1752])
     """
-    return evaluate(_expmap, precision, c, x[..., 1:], v[..., 1:])
+    return evaluate(_expmap, precision, c, *spaces(x=x, v=v))
 
 
 def logmap(
-    x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+    x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None
 ) -> Float[Tensor, "*#b n"]:
     """Logarithmic map: the tangent vector at x that leads to y, v_s = (t/sinh t)(y - x - (Q/2) x), t = sqrt(c) dist.
 
@@ -162,23 +177,24 @@ def logmap(
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Ambient tangent vector at x of Lorentz length dist(x, y).
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> logmap(project(torch.zeros(1)), torch.tensor([1.5431, 1.1752]))
         tensor([0.0000, 1.0000])
     """
-    return evaluate(_logmap, precision, c, x[..., 1:], y[..., 1:])
+    return evaluate(_logmap, precision, c, *spaces(x=x, y=y))
 
 
 def project_tangent(
-    x: Float[Tensor, "*#b n"], w: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision = "auto"
+    x: Float[Tensor, "*#b n"], w: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None
 ) -> Float[Tensor, "*#b n"]:
     """Orthogonal projection of an ambient vector onto the tangent space at x: w + c<x, w>_L x.
 
@@ -186,18 +202,20 @@ def project_tangent(
         x: ambient point; only its space part is read.
         w: any ambient vector, time part included.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Ambient tangent vector at x.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> project_tangent(project(torch.zeros(1)), torch.tensor([2.0, 3.0]))
         tensor([0., 3.])
     """
+    x, w = vectors(least=2, x=x, w=w)
     return evaluate(_project_tangent, precision, c, x[..., 1:], w)
 
 
@@ -207,7 +225,7 @@ def parallel_transport(
     v: Float[Tensor, "*#b n"],
     c: Scalar = 1.0,
     *,
-    precision: Precision = "auto",
+    precision: Precision | None = None,
 ) -> Float[Tensor, "*#b n"]:
     """Parallel transport along the geodesic from x to y: v + c<y, v>_L/(2 + Q/2) (x + y).
 
@@ -216,17 +234,18 @@ def parallel_transport(
         y: ambient point to carry v to; only its space part is read.
         v: tangent vector at x; only its space part is read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in; "auto" is float64 inside wherever the device has it.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Ambient tangent vector at y of the same Lorentz length.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> o, y = project(torch.tensor([[0.0], [1.1752]]))
         >>> parallel_transport(o, y, torch.tensor([0.0, 1.0]))
         tensor([1.1752, 1.5431])
     """
-    return evaluate(_parallel_transport, precision, c, x[..., 1:], y[..., 1:], v[..., 1:])
+    return evaluate(_parallel_transport, precision, c, *spaces(x=x, y=y, v=v))

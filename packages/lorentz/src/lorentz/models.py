@@ -7,6 +7,7 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import safe_sqrt
+from ._validation import spaces, vectors
 
 
 def _off_boundary(p: Tensor, c: Scalar) -> Tensor:
@@ -33,87 +34,97 @@ def _from_klein(p: Tensor, c: Scalar) -> Tensor:
     return hyp.point(x, hyp.time(x, c))
 
 
-def to_poincare(x: Float[Tensor, "*b n"], c: Scalar = 1.0, *, precision: Precision = "auto") -> Float[Tensor, "*b n-1"]:
+def to_poincare(
+    x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b n-1"]:
     """Point of the Poincare ball: x / (1 + sqrt(c) x0) (stereographic projection).
 
     Args:
         x: ambient point; only its space part is read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Ball coordinates of norm < 1/sqrt(c).
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> to_poincare(torch.tensor([1.25, 0.75]))
         tensor([0.3333])
     """
-    return evaluate(_to_poincare, precision, c, x[..., 1:])
+    return evaluate(_to_poincare, precision, c, *spaces(x=x))
 
 
 def from_poincare(
-    p: Float[Tensor, "*b d"], c: Scalar = 1.0, *, precision: Precision = "auto"
-) -> Float[Tensor, "*b d+1"]:
+    p: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b d+1"]:
     """Point of the hyperboloid from Poincare coordinates: 2p / (1 - c|p|^2).
 
     Args:
         p: ball coordinates, sqrt(c)|p| < 1.
         c: curvature -c < 0; a number or a tensor that broadcasts against `p` with a last axis of length 1.
-        precision: dtype to compute in.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Ambient point.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> from_poincare(torch.tensor([1 / 3]))
         tensor([1.2500, 0.7500])
     """
-    return evaluate(_from_poincare, precision, c, p)
+    return evaluate(_from_poincare, precision, c, *vectors(p=p))
 
 
-def to_klein(x: Float[Tensor, "*b n"], c: Scalar = 1.0, *, precision: Precision = "auto") -> Float[Tensor, "*b n-1"]:
+def to_klein(
+    x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b n-1"]:
     """Point of the Klein ball: x / (sqrt(c) x0) (projection from the centre; geodesics become straight lines).
 
     Args:
         x: ambient point; only its space part is read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Ball coordinates of norm < 1/sqrt(c).
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> to_klein(torch.tensor([1.25, 0.75]))
         tensor([0.6000])
     """
-    return evaluate(_to_klein, precision, c, x[..., 1:])
+    return evaluate(_to_klein, precision, c, *spaces(x=x))
 
 
-def from_klein(p: Float[Tensor, "*b d"], c: Scalar = 1.0, *, precision: Precision = "auto") -> Float[Tensor, "*b d+1"]:
+def from_klein(
+    p: Float[Tensor, "*#b d"], c: Scalar = 1.0, *, precision: Precision | None = None
+) -> Float[Tensor, "*#b d+1"]:
     """Point of the hyperboloid from Klein coordinates: p / sqrt(1 - c|p|^2).
 
     Args:
         p: ball coordinates, sqrt(c)|p| < 1.
         c: curvature -c < 0; a number or a tensor that broadcasts against `p` with a last axis of length 1.
-        precision: dtype to compute in.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Ambient point.
 
     Raises:
-        ValueError: `c` is a number <= 0.
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Example:
         >>> from_klein(torch.tensor([0.6]))
         tensor([1.2500, 0.7500])
     """
-    return evaluate(_from_klein, precision, c, p)
+    return evaluate(_from_klein, precision, c, *vectors(p=p))

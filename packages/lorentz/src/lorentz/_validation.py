@@ -1,0 +1,126 @@
+"""What every public function asks of its arguments: types, dtypes, devices and shapes, never values.
+
+Reading a value would make a GPU wait and break torch.compile; `check_point` is the one function that does.
+"""
+
+import math
+from numbers import Real
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+
+def described(tensor: Tensor) -> str:
+    """Dtype and shape, as the messages give them."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} tensor of shape {tuple(tensor.shape)}"
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """A real number of Python or numpy, not a bool."""
+    return isinstance(value, (float, int, Real)) and not isinstance(value, bool)
+
+
+def check_float(name: str, value: object) -> None:
+    """Refuse what is not a floating-point tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: got {type(value).__name__}, expected a torch.Tensor; wrap it in torch.as_tensor")
+    if not value.is_floating_point():
+        raise TypeError(f"{name}: got {described(value)}, expected floating point; call .float() on it")
+
+
+def check_positive(name: str, value: object, why: str) -> None:
+    """Refuse a number that is not finite and > 0, and what is neither a number nor a floating-point tensor."""
+    if isinstance(value, Tensor):
+        check_float(name, value)
+    elif not is_number(value):
+        raise TypeError(f"{name}: got {type(value).__name__}, expected a number > 0 or a floating-point tensor")
+    elif not 0 < value < math.inf:
+        raise ValueError(f"{name}: got {value}, expected a finite number > 0 ({why})")
+
+
+def check_curvature(c: object) -> None:
+    """Refuse c <= 0 where that can be seen without reading a tensor back from its device."""
+    check_positive("c", c, "the curvature is -c; geoopt's k is 1/c")
+
+
+def _raised(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def check_alike(**tensors: Tensor) -> None:
+    """Refuse what is no floating-point tensor, and devices or dtypes that differ; half precision counts as float32."""
+    first = next(iter(tensors))
+    for name, tensor in tensors.items():
+        check_float(name, tensor)
+        other = tensors[first]
+        if tensor.device != other.device:
+            raise ValueError(
+                f"{name}: got {described(tensor)} on {tensor.device}, expected {other.device}, where {first} is"
+            )
+        if tensor.dtype != other.dtype and _raised(tensor.dtype) != _raised(other.dtype):
+            raise TypeError(
+                f"{name}: got {described(tensor)}, but {first} is a {described(other)}; convert one of them "
+                "(only half precision and float32 mix)"
+            )
+
+
+def broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two shapes broadcast."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return all(a == b or a == 1 or b == 1 for a, b in pairs)
+
+
+def check_batch(
+    name: str, shape: tuple[int, ...], lead: tuple[int, ...], other: str, expected: tuple[int, ...]
+) -> None:
+    """Refuse leading axes `lead` (of `shape`) that do not broadcast against `expected`, those of `other`."""
+    if not broadcast(lead, expected):
+        raise ValueError(
+            f"{name}: got shape {tuple(shape)}, whose leading axes {tuple(lead)} do not broadcast against "
+            f"{tuple(expected)}, those of {other}"
+        )
+
+
+def vectors(axes: int = 1, least: int = 1, **named: Tensor) -> tuple[Tensor, ...]:
+    """Check vectors of one dimension >= `least`, their last axis; of the `axes` last axes none is a batch axis."""
+    check_alike(**named)
+    first = next(iter(named))
+    shape = named[first].shape
+    for name, tensor in named.items():
+        got = tensor.shape
+        if len(got) < axes or got[-1] < least:
+            kind = "space coordinate" if least == 1 else "time and at least one space coordinate"
+            raise ValueError(
+                f"{name}: got shape {tuple(got)}, expected at least {axes} axes, the last of length >= {least} ({kind})"
+            )
+        if got != shape:
+            if got[-1] != shape[-1]:
+                raise ValueError(
+                    f"{name}: got shape {tuple(got)}, expected a last axis of length {shape[-1]} as that of {first}, "
+                    f"{tuple(shape)}"
+                )
+            check_batch(name, got, got[:-axes], first, shape[:-axes])
+    return tuple(named.values())
+
+
+def spaces(axes: int = 1, **named: Tensor) -> tuple[Tensor, ...]:
+    """Check ambient points or tangent vectors (see `vectors`) and return their space parts."""
+    return tuple(tensor[..., 1:] for tensor in vectors(axes, 2, **named))
+
+
+def check_scalar_like(name: str, value: Tensor, axes: int, tensors: tuple[Tensor, ...]) -> None:
+    """Refuse a tensor of scalars that does not broadcast against the batch axes of `tensors`.
+
+    Its own last `axes` axes have length 1: without them it would meet the coordinates, not the batch.
+    """
+    if any(size != 1 for size in value.shape[-axes:]):
+        ones = "a last axis" if axes == 1 else f"last {axes} axes"
+        raise ValueError(
+            f"{name}: got shape {tuple(value.shape)}, expected a scalar or {ones} of length 1; "
+            f"reshape it to {(*value.shape, *(1,) * axes)} for one value per leading axis"
+        )
+    for tensor in tensors:
+        check_batch(name, value.shape, value.shape[:-axes], "the vectors", tensor.shape[:-axes])
+        if value.ndim and value.device != tensor.device:
+            raise ValueError(f"{name}: got {described(value)} on {value.device}, expected {tensor.device}")

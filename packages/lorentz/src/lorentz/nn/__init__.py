@@ -1,0 +1,29 @@
+"""Modules over `lorentz.functional`: they hold parameters, the functions hold the maths.
+
+Every module takes the curvature as `c`: a number, or a `Curvature` (learned, shared between modules). Points are
+ambient, time first. Layers read the space part and recompute the time; `LorentzLinear` also reads the time it is given.
+They compute in the dtype of their input, half precision in float32; norms and distances are float64 inside where the
+device has it, unless a `lorentz.precision` block says otherwise.
+"""
+
+from .attention import LorentzMultiheadAttention
+from .curvature import Curvature
+from .linear import LorentzLinear
+from .maps import ExpMap0, LogMap0
+from .mlr import LorentzMLR
+from .normalisation import LorentzLayerNorm
+from .pointwise import LorentzActivation, LorentzDropout
+from .residual import LorentzResidual
+
+__all__ = [
+    "Curvature",
+    "ExpMap0",
+    "LogMap0",
+    "LorentzActivation",
+    "LorentzDropout",
+    "LorentzLayerNorm",
+    "LorentzLinear",
+    "LorentzMLR",
+    "LorentzMultiheadAttention",
+    "LorentzResidual",
+]

@@ -1,0 +1,49 @@
+"""What all layers share: a curvature, and the refusal of inputs that cannot be points of theirs."""
+
+import torch
+from torch import Tensor, nn
+
+from lorentz._precision import Scalar
+from lorentz._validation import check_curvature, described, vectors
+
+from .curvature import Curvature
+
+
+class OnHyperboloid(nn.Module):
+    """Holds c: a `Curvature` is registered (and may be shared), a number is kept as it is."""
+
+    def __init__(self, c: float | Curvature) -> None:
+        super().__init__()
+        if isinstance(c, Tensor):
+            raise TypeError(f"c: got {described(c)}, expected a number or a lorentz.nn.Curvature, which moves with it")
+        if not isinstance(c, Curvature):
+            check_curvature(c)
+        self.curvature = c
+
+    @property
+    def c(self) -> Scalar:
+        """The current c: a number, or a scalar tensor with gradient."""
+        return self.curvature() if isinstance(self.curvature, Curvature) else self.curvature
+
+
+def check_features(name: str, features: int) -> None:
+    """Refuse a dimension below 1."""
+    if features < 1:
+        raise ValueError(f"{name}: got {features}, expected at least 1")
+
+
+def check_points(name: str, x: Tensor, features: int, weight: Tensor | None) -> None:
+    """Refuse what is no point with `features` space coordinates, or does not go with the layer's `weight`."""
+    vectors(1, 2, **{name: x})
+    if x.shape[-1] != features + 1:
+        raise ValueError(
+            f"{name}: got shape {tuple(x.shape)}, expected a last axis of length {features + 1}, the time and "
+            f"{features} space coordinates"
+        )
+    if weight is None:
+        return
+    if x.device != weight.device:
+        raise ValueError(f"{name}: got {described(x)} on {x.device}, but the layer is on {weight.device}")
+    # Half precision meets float32: points are never below float32, the layer may be.
+    if torch.promote_types(x.dtype, torch.float32) != torch.promote_types(weight.dtype, torch.float32):
+        raise TypeError(f"{name}: got {described(x)}, but the layer is {weight.dtype}; convert one of them with .to()")

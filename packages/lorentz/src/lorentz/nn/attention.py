@@ -1,0 +1,167 @@
+"""Multi-head attention between points."""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from lorentz import _hyperboloid as hyp
+from lorentz._centroid import largest_time
+from lorentz._precision import Scalar, evaluate
+from lorentz._validation import check_batch
+from lorentz.attention import _check_shown, _logit_bias, _weighted_sum
+
+from ._layer import OnHyperboloid, check_features, check_points
+from .curvature import Curvature
+from .linear import LorentzLinear
+
+
+def _joined_centroids(total: Tensor, largest: Tensor, alive: Tensor | None, gaps: bool, c: Scalar) -> Tensor:
+    """Points whose space parts are the heads' centroids side by side, from their weighted sums (*b, l, heads, n).
+
+    The formula of `_centroid.normalised`, with the lengths it has anyway used again for the joined time part. A head is
+    the origin where `alive` is False and where its sum is empty, which it can be if `gaps`.
+    """
+    s0, s = total.split([1, total.shape[-1] - 1], dim=-1)
+    ss = hyp.dot(s, s)
+    # The bound is the reversed triangle inequality, which rounding must not break.
+    squared = torch.maximum(c * (s0 * s0 - ss), (s0 / largest).square())
+    if gaps:
+        alive = s0 > 0 if alive is None else alive & (s0 > 0)
+    if alive is None:
+        factor = 1.0 / torch.sqrt(squared)
+    else:
+        factor = torch.where(alive, 1.0 / torch.sqrt(torch.where(alive, squared, 1.0)), 0.0)
+    lengths = (ss * factor.square()).sum(-2)
+    return hyp.point((s * factor).flatten(-2), torch.sqrt(lengths + 1.0 / c))
+
+
+class LorentzMultiheadAttention(OnHyperboloid):
+    """Multi-head attention between points (HLFormer eq. 15): squared Lorentz distance, Lorentz centroid per head.
+
+    Query, key and value pass through a `LorentzLinear` each and are cut into heads; a head's logit is -d^2/scale with a
+    learned scale, initially sqrt(head_dim + 1). Heads are joined on the manifold: space parts side by side, time
+    recomputed.
+
+    Args:
+        dim: space dimension of the input points.
+        heads: number of heads.
+        head_dim: space dimension of a head; None shares out `dim`, or the ambient dim + 1, whichever `heads` divides.
+        out_features: space dimension after a final LorentzLinear; None leaves the joined heads, heads * head_dim.
+        dropout: dropout on the attention weights.
+        bias: bias of the linear maps.
+        activation: activation of the linear maps.
+        magnitude: magnitude of the linear maps, "free" or "bounded".
+        c: curvature -c, a number or a `Curvature`, shared by input, heads and output.
+
+    Raises:
+        ValueError: `heads` divides neither dim nor dim + 1 and `head_dim` is None, or `dropout` is not in [0, 1); at
+            the call, a shape that does not fit.
+        TypeError: at the call, no floating-point tensor, float32 meets float64, or a mask that is not boolean.
+
+    Example:
+        >>> from lorentz.functional import expmap0
+        >>> x = expmap0(torch.ones(2, 5, 8))
+        >>> LorentzMultiheadAttention(8, heads=2)(x, x, x).shape
+        torch.Size([2, 5, 9])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        head_dim: int | None = None,
+        out_features: int | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+        activation: Callable[[Tensor], Tensor] | None = None,
+        magnitude: Literal["free", "bounded"] = "free",
+        c: float | Curvature = 1.0,
+    ) -> None:
+        super().__init__(c)
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout: got {dropout}, expected 0 <= dropout < 1")
+        check_features("dim", dim)
+        check_features("heads", heads)
+        if head_dim is None:
+            if dim % heads and (dim + 1) % heads:
+                raise ValueError(f"heads: got {heads}, which divides neither dim {dim} nor dim + 1; pass head_dim")
+            head_dim = dim // heads if dim % heads == 0 else (dim + 1) // heads - 1
+        if head_dim < 1:
+            raise ValueError(f"head_dim: got {head_dim} for dim {dim} and {heads} heads, expected at least 1")
+        self.dim, self.heads, self.head_dim, self.dropout = dim, heads, head_dim, dropout
+        joined = heads * head_dim
+
+        def linear() -> LorentzLinear:
+            return LorentzLinear(dim, joined, bias=bias, activation=activation, magnitude=magnitude, c=self.curvature)
+
+        self.query, self.key, self.value = linear(), linear(), linear()
+        self.log_scale = nn.Parameter(torch.tensor(0.5 * math.log(head_dim + 1)))
+        self.out = None if out_features is None else LorentzLinear(joined, out_features, bias=bias, c=self.curvature)
+
+    def forward(
+        self,
+        q: Float[Tensor, "*b l n"],
+        k: Float[Tensor, "*b s n"],
+        v: Float[Tensor, "*b s n"],
+        *,
+        window: Float[Tensor, "..."] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "*b l m"]:
+        """Attend.
+
+        Args:
+            q: query points.
+            k: key points.
+            v: value points.
+            window: added to the logits (the logarithm of a Gaussian window, say), broadcastable to (*b, heads, l, s).
+            mask: True where a key is valid, broadcastable to (*b, heads, l, s); a row without keys gives the origin.
+
+        Returns:
+            Points with heads * head_dim + 1 (or out_features + 1) ambient coordinates.
+        """
+        self._check(q, k, v)
+        # (*b, l, heads, d): heads change places with positions as views, after the time parts are in front.
+        pairs, cut = ((self.query, q), (self.key, k), (self.value, v)), (self.heads, self.head_dim)
+        heads = tuple(linear._space(x.to(linear.linear.weight.dtype)).unflatten(-1, cut) for linear, x in pairs)
+        if window is not None or mask is not None:
+            _check_shown(heads[0].transpose(-3, -2), heads[1].transpose(-3, -2), window, mask)
+        temperature = 2.0 * torch.exp(-self.log_scale)
+        dropout = self.dropout if self.training else 0.0
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
+            v0 = hyp.time(v, c)
+            queries = hyp.point(q, -hyp.time(q, c)) * temperature.to(q.dtype)
+            keys, values = hyp.point(k, hyp.time(k, c)), hyp.point(v, v0)
+            shown, alive = _logit_bias(window, mask, q.dtype)
+            queries, keys, values = (part.transpose(-3, -2) for part in (queries, keys, values))
+            total = _weighted_sum(queries, keys, values, shown, dropout).transpose(-3, -2)
+            largest = largest_time(v0.transpose(-3, -2)).transpose(-3, -2)
+            if alive is not None:
+                alive = alive.reshape((1,) * (3 - alive.ndim) + alive.shape).transpose(-3, -2)
+            return _joined_centroids(total, largest, alive, bool(dropout) or not v.shape[-3], c)
+
+        # join_heads(lorentz_attention(split_heads(q), split_heads(k), split_heads(v))) in fewer passes over memory.
+        points = evaluate(attend, None, self.c, *heads, auto="native")
+        return points if self.out is None else self.out(points)
+
+    def _check(self, q: Tensor, k: Tensor, v: Tensor) -> None:
+        weight = self.query.linear.weight
+        for i, (name, x) in enumerate((("q", q), ("k", k), ("v", v))):
+            if i and x is q:
+                continue
+            check_points(name, x, self.dim, weight)
+            if x.ndim < 2:
+                raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected (*b, length, {self.dim + 1})")
+        if k.shape[-2] != v.shape[-2]:
+            raise ValueError(f"v: got shape {tuple(v.shape)}, expected one value for each key of k {tuple(k.shape)}")
+        if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+            check_batch("k", k.shape, k.shape[:-2], "q", q.shape[:-2])
+            check_batch("v", v.shape, v.shape[:-2], "q", q.shape[:-2])
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, heads={self.heads}, head_dim={self.head_dim}, dropout={self.dropout}"

@@ -1,0 +1,55 @@
+"""Into the hyperboloid and out of it."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from lorentz import functional as lf
+
+from ._layer import OnHyperboloid
+from .curvature import Curvature
+
+
+class ExpMap0(OnHyperboloid):
+    """`lorentz.functional.expmap0` as a layer: (*b, d) -> points (*b, d+1).
+
+    Args:
+        c: curvature -c, a number or a `Curvature`.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> import torch
+        >>> from lorentz.nn import LorentzLinear
+        >>> layers = torch.nn.Sequential(torch.nn.Linear(8, 4), ExpMap0(), LorentzLinear(4, 3), LogMap0())
+        >>> layers(torch.ones(2, 8)).shape
+        torch.Size([2, 3])
+    """
+
+    def __init__(self, c: float | Curvature = 1.0) -> None:
+        super().__init__(c)
+
+    def forward(self, v: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d+1"]:
+        return lf.expmap0(v, self.c)
+
+
+class LogMap0(OnHyperboloid):
+    """`lorentz.functional.logmap0` as a layer: points (*b, d+1) -> (*b, d).
+
+    Args:
+        c: curvature -c, a number or a `Curvature`.
+
+    Raises:
+        ValueError: `c` is a number <= 0.
+
+    Example:
+        >>> import torch
+        >>> LogMap0()(ExpMap0()(torch.ones(2, 8))).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(self, c: float | Curvature = 1.0) -> None:
+        super().__init__(c)
+
+    def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n-1"]:
+        return lf.logmap0(x, self.c)

@@ -1,0 +1,61 @@
+"""Whether a tensor holds points of the hyperboloid."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from . import _hyperboloid as hyp
+from ._precision import Scalar, evaluate
+from ._validation import vectors
+
+
+def check_point(
+    x: Float[Tensor, "*b n"], c: Scalar = 1.0, *, rtol: float | None = None, atol: float = 0.0
+) -> Float[Tensor, "*b n"]:
+    """Return x if it lies on the hyperboloid, x0 = sqrt(1/c + |x|^2); otherwise raise and say by how much it does not.
+
+    The functions of this package recompute the time part and accept any; this is for points from elsewhere. It reads
+    values: a GPU is waited for, and torch.compile and vmap cannot pass.
+
+    Args:
+        x: ambient points.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        rtol: allowed error of the time part relative to its true value; None is 16 eps of the dtype of `x`.
+        atol: allowed absolute error on top.
+
+    Returns:
+        x itself.
+
+    Raises:
+        ValueError: a point is off the hyperboloid or not finite, `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor.
+
+    Example:
+        >>> check_point(torch.tensor([1.25, 0.75]))
+        tensor([1.2500, 0.7500])
+        >>> check_point(torch.tensor([[1.25, 0.75], [1.5, 0.75]]))
+        Traceback (most recent call last):
+        ValueError: x: 1 of 2 points (shape (2, 2)) off the hyperboloid of curvature -1: time part 1.5 at ...
+    """
+    (x,) = vectors(least=2, x=x)
+    rtol = 16.0 * torch.finfo(x.dtype).eps if rtol is None else rtol
+
+    def excess(x: Tensor, c: Scalar) -> Tensor:
+        time = hyp.time(x[..., 1:], c)
+        error = (x[..., :1] - time).abs()
+        on = (error <= atol + rtol * time) & torch.isfinite(x).all(-1, keepdim=True)  # NaN and inf are off
+        return torch.cat([torch.where(on, 0.0, 1.0), time], dim=-1)
+
+    off, time = evaluate(excess, None, c, x.detach()).unbind(-1)
+    count = int(off.sum())
+    if count:
+        worst = (off * torch.nan_to_num((x.detach()[..., 0].to(time.dtype) - time).abs(), nan=torch.inf)).argmax()
+        index = tuple(int(i) for i in torch.unravel_index(worst, off.shape))
+        got, expected = float(x[(*index, 0)]), float(time[index])
+        curvature = float(c) if not isinstance(c, Tensor) or not c.ndim else float(c.expand(*off.shape, 1)[(*index, 0)])
+        raise ValueError(
+            f"x: {count} of {off.numel()} points (shape {tuple(x.shape)}) off the hyperboloid of curvature "
+            f"{-curvature:g}: time part {got:g} at index {index}, expected {expected:g}, off by {got - expected:.3g} "
+            f"(relative {(got - expected) / expected:.3g}, allowed {rtol:.3g}); lorentz.project(x[..., 1:], c) mends it"
+        )
+    return x

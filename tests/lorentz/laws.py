@@ -1,0 +1,100 @@
+"""What the property tests share: points of every dtype drawn by hypothesis, Lorentz transformations, and bounds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import lorentz.functional as lf
+
+LAW = settings(
+    max_examples=20,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+DIM = 3
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+
+curvatures = st.sampled_from([0.1, 0.5, 1.0, 3.0, 10.0])
+seeds = st.integers(0, 2**16)
+
+
+def eps(dtype: torch.dtype) -> float:
+    """Of the dtype a result comes back in."""
+    return torch.finfo(torch.promote_types(dtype, torch.float32)).eps
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A curvature, a dtype and points: `c, dtype, (x, y) = situation`, made when a test takes them apart."""
+
+    c: float
+    dtype: torch.dtype
+    rows: list[list[float]]  # logarithms at the origin, times sqrt(c)
+
+    def __iter__(self) -> Iterator[Any]:
+        x = lf.expmap0(torch.tensor(self.rows, dtype=torch.float64) / self.c**0.5, self.c)
+        points = tuple(lf.project(space.to(self.dtype), self.c).to(self.dtype) for space in x[:, 1:])
+        return iter((self.c, self.dtype, points))
+
+
+def situations(
+    count: int, radius: float = 2.0, dtypes: tuple[torch.dtype, ...] = DTYPES
+) -> st.SearchStrategy[Situation]:
+    """`count` points, coordinates of their logarithms up to `radius`/sqrt(c): zeros, tiny and equal ones among them."""
+    numbers = st.floats(-radius, radius, allow_subnormal=False, width=32)
+    rows = st.lists(st.lists(numbers, min_size=DIM, max_size=DIM), min_size=count, max_size=count)
+    return st.builds(Situation, curvatures, st.sampled_from(dtypes), rows)
+
+
+def tangents(x: Tensor, c: float, seed: int, count: int = 1) -> tuple[Tensor, ...]:
+    """Tangent vectors at x of Lorentz length up to about 2/sqrt(c), in the dtype of x."""
+    noise = torch.randn(count, DIM, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) / c**0.5
+    origin = lf.project(torch.zeros_like(x[..., 1:]).double(), c)
+    ambient = torch.nn.functional.pad(noise, (1, 0))
+    return tuple(lf.parallel_transport(origin, x.double(), v, c).to(x.dtype) for v in ambient)
+
+
+def exact(x: Tensor, c: float) -> Tensor:
+    """The point itself, time part and all, in float64."""
+    return lf.project(x[..., 1:].double(), c)
+
+
+def exact_tangent(x: Tensor, v: Tensor, c: float) -> Tensor:
+    """The tangent vector at x with the space part of v, in float64."""
+    x, space = exact(x, c), v[..., 1:].double()
+    return torch.cat([(x[..., 1:] * space).sum(-1, keepdim=True) / x[..., :1], space], dim=-1)
+
+
+def spread(c: float, *points: Tensor) -> float:
+    """Product of cosh(sqrt(c) r), the factor by which a rounding of coordinates far out is larger as a distance."""
+    product = 1.0
+    for x in points:
+        product *= float((c**0.5 * exact(x, c)[..., 0]).max())
+    return product
+
+
+def length(v: Tensor) -> Tensor:
+    """Lorentz length of exact tangent vectors."""
+    return lf.lorentz_inner(v, v).clamp_min(0).sqrt()
+
+
+def lorentz_transformation(c: float, seed: int, boost: bool = True) -> Tensor:
+    """A rotation of the space part, followed by a boost: the isometries of every hyperboloid, in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    rotation = torch.eye(DIM + 1, dtype=torch.float64)
+    rotation[1:, 1:] = torch.linalg.qr(torch.randn(DIM, DIM, generator=generator, dtype=torch.float64)).Q
+    if not boost:
+        return rotation
+    w = torch.randn(DIM, generator=generator, dtype=torch.float64)
+    gamma = torch.sqrt(1 + w.square().sum())
+    matrix = torch.eye(DIM + 1, dtype=torch.float64)
+    matrix[0, 0], matrix[0, 1:], matrix[1:, 0] = gamma, w, w
+    matrix[1:, 1:] += torch.outer(w, w) / (1 + gamma)
+    return matrix @ rotation

@@ -1,0 +1,100 @@
+"""No NaN or inf, in values or gradients, where formulas divide by zero or take its root; geoopt where it is right."""
+
+import geoopt
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from laws import LAW, Situation, curvatures, situations
+from torch import Tensor
+
+import lorentz.functional as lf
+from lorentz.models import from_klein, from_poincare, to_klein, to_poincare
+
+FAR = 2.5e21  # sinh(50): radius 50 in float32, whose squares overflow
+# Coordinates of which hypothesis builds coincident, collinear, opposite, tiny and far points, and the origin.
+coordinates = st.sampled_from([0.0, -0.0, 1e-30, 1e-20, 1e-8, 0.2, 1.0, -1.0, 1.0 + 2.0**-7, 2.0, 30.0, FAR, -FAR])
+vectors = st.lists(coordinates, min_size=3, max_size=3)
+OPERATIONS = {
+    "project": lambda x, y, v, c: lf.project(v[1:], c),
+    "expmap0": lambda x, y, v, c: lf.expmap0(v[1:] / (1.0 + v[1:].detach().norm() / 40.0), c),
+    "logmap0": lambda x, y, v, c: lf.logmap0(x, c),
+    "expmap": lambda x, y, v, c: lf.expmap(x, v / (1.0 + v.detach().norm()) / 4.0, c),
+    "logmap": lambda x, y, v, c: lf.logmap(x, y, c),
+    "parallel_transport": lambda x, y, v, c: lf.parallel_transport(x, y, v / (1.0 + v.detach().norm()), c),
+    "dist": lambda x, y, v, c: lf.dist(x, y, c),
+    "dist0": lambda x, y, v, c: lf.dist0(x, c),
+    "pairwise_dist": lambda x, y, v, c: lf.pairwise_dist(x[None], y[None], c),
+    "pairwise_dist_exact": lambda x, y, v, c: lf.pairwise_dist(x[None], y[None], c, exact=True),
+    "geodesic": lambda x, y, v, c: lf.geodesic(x, y, 0.3, c),
+    "centroid": lambda x, y, v, c: lf.centroid(torch.stack([x, y]), torch.ones_like(x[None, :2]), c),
+    "half_aperture": lambda x, y, v, c: lf.half_aperture(x, c),
+    "exterior_angle": lambda x, y, v, c: lf.exterior_angle(x, y, c),
+    "entailment_violation": lambda x, y, v, c: lf.entailment_violation(x, y, c),
+    "to_poincare": lambda x, y, v, c: to_poincare(x, c),
+    "to_klein": lambda x, y, v, c: to_klein(x, c),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_finite_at_every_mixture_of_edges(name: str, dtype: torch.dtype) -> None:
+    @LAW
+    @given(vectors, vectors, vectors, curvatures)
+    def finite(a: list[float], b: list[float], w: list[float], c: float) -> None:
+        x, y, v = (torch.tensor([9.0, *space]).to(dtype).requires_grad_() for space in (a, b, w))
+        curvature = torch.tensor(c, dtype=torch.promote_types(dtype, torch.float32), requires_grad=True)
+        value = OPERATIONS[name](x, y, v, curvature)
+        assert torch.isfinite(value).all()
+        loss = (value / (1.0 + value.detach().abs())).sum()
+        for gradient in torch.autograd.grad(loss, (x, y, v, curvature), allow_unused=True):
+            assert gradient is None or torch.isfinite(gradient).all()
+
+    finite()
+
+
+@pytest.mark.parametrize("back", [from_poincare, from_klein])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_models_are_finite_at_the_centre_and_near_the_boundary(back: object, dtype: torch.dtype) -> None:
+    ball = torch.tensor([[0.0, 0.0], [1e-30, 0.0], [0.5, 0.0], [0.99, 0.0], [0.0, -0.99]], dtype=dtype).requires_grad_()
+    value = back(ball, 1.0)  # type: ignore[operator]
+    (gradient,) = torch.autograd.grad(value.sum(), ball)
+    assert torch.isfinite(value).all()
+    assert torch.isfinite(gradient).all()
+
+
+@LAW
+@given(situations(3, dtypes=(torch.float64,)))
+def test_agrees_with_geoopt_in_float64_where_geoopt_is_right(drawn: Situation) -> None:
+    # Apart and not far out; close pairs are the next test.
+    c, _, (x, y, z) = drawn
+    theirs = geoopt.Lorentz(k=torch.tensor(1 / c, dtype=torch.float64))
+    assume(min(float(lf.dist(*pair, c)) for pair in ((x, y), (x, z))) > 0.1 / c**0.5)
+    v = lf.logmap(x, z, c)
+    close = {"rtol": 1e-7, "atol": 1e-6}
+    torch.testing.assert_close(lf.dist(x, y, c), theirs.dist(x, y), **close)
+    torch.testing.assert_close(lf.logmap(x, y, c), theirs.logmap(x, y), **close)
+    torch.testing.assert_close(lf.expmap(x, v, c), theirs.expmap(x, v), **close)
+    torch.testing.assert_close(lf.parallel_transport(x, y, v, c), theirs.transp(x, y, v), **close)
+    torch.testing.assert_close(lf.project_tangent(x, z, c), theirs.proju(x, z), **close)
+    torch.testing.assert_close(lf.dist0(x, c), theirs.dist0(x), **close)
+
+
+def shifted(radius: float, gap: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Two points at that radius, that far apart along their ray (in float64, then rounded)."""
+    u = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    return lf.expmap0(radius * u).to(dtype), lf.expmap0((radius + gap) * u).to(dtype)
+
+
+def test_where_geoopt_is_wrong_and_we_are_not() -> None:
+    # acosh(-c<x, y>_L) has no digits left for close pairs: 0.01 apart at radius 8, float32, and 1e-6 in float64.
+    for radius, gap, dtype in ((8.0, 0.01, torch.float32), (8.0, 1e-6, torch.float64)):
+        x, y = shifted(radius, gap, dtype)
+        theirs = float(geoopt.Lorentz(k=torch.tensor(1.0, dtype=dtype)).dist(x, y))
+        assert abs(float(lf.dist(x, y)) - gap) < 0.01 * gap
+        assert abs(theirs - gap) > 0.1 * gap
+    # Its random_normal draws on a sphere: the standard deviation makes no difference.
+    small, large = (geoopt.Lorentz().random_normal(400, 3, std=std) for std in (0.1, 10.0))
+    assert abs(float(small[:, 0].mean() / large[:, 0].mean()) - 1.0) < 0.2
+    # Its Lorentz module has no cones: there is nothing to agree with.
+    assert not [name for name in dir(geoopt.manifolds.lorentz.math) if "aperture" in name or "cone" in name]

@@ -1,0 +1,126 @@
+"""geoopt's optimisers on our manifold beyond a plain Adam fit: SGD, momentum, a learned curvature, saved states."""
+
+import copy
+from collections.abc import Callable
+
+import geoopt
+import pytest
+import torch
+from torch import Tensor
+
+import lorentz
+from lorentz.manifold import Lorentz
+
+
+def problem(dtype: torch.dtype, c: float = 1.0) -> tuple[Lorentz, Tensor, geoopt.ManifoldParameter]:
+    """A manifold, eight points to reach, and eight to start from."""
+    manifold = Lorentz(c)
+    generator = torch.Generator().manual_seed(0)
+    target, start = manifold.random_normal(2, 8, 4, dtype=dtype, generator=generator)
+    return manifold, target.clone(), geoopt.ManifoldParameter(start.clone(), manifold=manifold)
+
+
+def descend(optimiser: torch.optim.Optimizer, loss: Callable[[], Tensor], steps: int) -> float:
+    value = torch.tensor(torch.inf)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        value = loss()
+        value.backward()
+        optimiser.step()
+    return value.item()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound", "momentum", "c"),
+    [(torch.float64, 1e-16, 0.0, 0.3), (torch.float64, 1e-16, 0.5, 3.0), (torch.float32, 1e-12, 0.0, 3.0)],
+)
+def test_riemannian_sgd_fits_distances(dtype: torch.dtype, bound: float, momentum: float, c: float) -> None:
+    manifold, target, points = problem(dtype, c)
+    optimiser = geoopt.optim.RiemannianSGD([points], lr=0.1, momentum=momentum)
+    assert descend(optimiser, lambda: manifold.dist2(points, target).sum(), 100) <= bound
+    manifold.assert_check_point_on_manifold(points)
+
+
+def test_one_step_of_sgd_on_half_the_squared_distance_arrives() -> None:
+    """The Riemannian gradient of dist^2/2 is -log_x(y), so a step of length 1 ends at y."""
+    manifold, target, points = problem(torch.float64, 0.7)
+    optimiser = geoopt.optim.RiemannianSGD([points], lr=1.0)
+    descend(optimiser, lambda: 0.5 * manifold.dist2(points, target).sum(), 1)
+    torch.testing.assert_close(points.data, target, rtol=1e-12, atol=1e-12)
+
+
+def test_riemannian_adam_fits_smooth_squared_distances_in_float32() -> None:
+    """`dist` squared is in test_manifold.py; `dist2` has no root to pass through."""
+    manifold, target, points = problem(torch.float32, 2.0)
+    optimiser = geoopt.optim.RiemannianAdam([points], lr=0.1)
+    assert descend(optimiser, lambda: manifold.dist2(points, target).sum(), 400) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["RiemannianAdam", "RiemannianSGD"])
+def test_a_saved_optimiser_goes_on_as_if_nothing_had_happened(name: str, tmp_path) -> None:
+    manifold, target, points = problem(torch.float64)
+    options = {"lr": 0.05} | ({"momentum": 0.9} if name == "RiemannianSGD" else {})
+    optimiser = getattr(geoopt.optim, name)([points], **options)
+
+    def run(points: geoopt.ManifoldParameter, optimiser: torch.optim.Optimizer, steps: int) -> None:
+        descend(optimiser, lambda: manifold.dist2(points, target).sum(), steps)
+
+    run(points, optimiser, 5)
+    torch.save({"points": points.detach().clone(), "optimiser": optimiser.state_dict()}, tmp_path / "state.pt")
+    saved = torch.load(tmp_path / "state.pt", weights_only=True)
+    again = geoopt.ManifoldParameter(saved["points"], manifold=manifold)
+    resumed = getattr(geoopt.optim, name)([again], **options)
+    fresh_points = geoopt.ManifoldParameter(saved["points"].clone(), manifold=manifold)
+    resumed.load_state_dict(saved["optimiser"])
+    run(points, optimiser, 5)
+    run(again, resumed, 5)
+    # torch loads Adam's step count as a float32 tensor, and geoopt forms the bias correction from it
+    tolerance = 1e-5 if name == "RiemannianAdam" else 0.0
+    torch.testing.assert_close(again.data, points.data, rtol=tolerance, atol=tolerance)
+    run(fresh_points, getattr(geoopt.optim, name)([fresh_points], **options), 5)
+    assert (fresh_points.data - points.data).abs().max().item() > 1e-3  # the state is what makes the difference
+
+
+def test_a_module_with_points_and_curvature_saves_and_loads() -> None:
+    module = torch.nn.Module()
+    module.manifold = Lorentz(0.5, learnable=True)
+    module.points = geoopt.ManifoldParameter(module.manifold.random_normal(3, 4), manifold=module.manifold)
+    other = copy.deepcopy(module)
+    descend(
+        geoopt.optim.RiemannianAdam(module.parameters(), lr=0.1),
+        lambda: module.manifold.dist0(module.points).square().sum(),
+        3,
+    )
+    assert not torch.equal(module.points.data, other.points.data)
+    other.load_state_dict(module.state_dict())
+    assert torch.equal(module.points.data, other.points.data)
+    assert torch.equal(module.manifold.log_c, other.manifold.log_c)
+
+
+def test_curvature_is_learned_with_the_points() -> None:
+    """The pairwise distances of nine points of the plane of curvature -2: no plane of another curvature holds them."""
+    truth = torch.cat([torch.zeros(1, 2), torch.randn(8, 2)]).double()
+    away = torch.triu(torch.ones(9, 9, dtype=torch.bool), 1)
+    x = lorentz.expmap0(truth, 2.0)
+    wanted = lorentz.pairwise_dist(x, x, 2.0, exact=True)[away]
+    space = torch.nn.Parameter(truth + 0.1 * torch.randn(9, 2, dtype=torch.float64))
+    curvature = lorentz.nn.Curvature(0.5).double()
+
+    def loss() -> Tensor:
+        c = curvature()
+        points = lorentz.expmap0(space, c)
+        return (lorentz.pairwise_dist(points, points, c, exact=True)[away] - wanted).square().mean()
+
+    optimiser = geoopt.optim.RiemannianAdam([space, *curvature.parameters()], lr=0.02)
+    assert descend(optimiser, loss, 250) < 1e-5
+    assert curvature().item() == pytest.approx(2.0, rel=0.02)
+
+
+def test_optimiser_moves_learnable_curvature_of_the_manifold() -> None:
+    manifold = Lorentz(1.0, learnable=True)
+    x, y = manifold.random_normal(2, 6, 4, dtype=torch.float64)
+    optimiser = geoopt.optim.RiemannianAdam(manifold.parameters(), lr=0.05)
+    before = manifold.dist(x, y).sum().item()
+    after = descend(optimiser, lambda: manifold.dist(x, y).sum(), 20)
+    assert after < before
+    assert manifold.log_c.item() > 0.0  # space parts stay: a stronger curvature draws them together

@@ -1,0 +1,60 @@
+"""Gradients of every operation, curvature included, against differences of its definition in 120 digits.
+
+Float64: 16 eps (1 + cond), cond being the relative condition number of that gradient. Float32: 1 eps where the
+operation computes in float64, 16 eps (1 + cond) where it is native. `make_gradients.py` makes the file.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from reference_rows import (
+    GRADIENT_LABELS,
+    GRADIENTS,
+    arguments,
+    curvature_of,
+    gradient_errors,
+    gradients_of,
+    reference_of,
+    relative_error,
+)
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "lorentz_gradients.npz"
+EPS32, EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
+
+
+@pytest.fixture(scope="module")
+def arrays() -> dict[str, np.ndarray]:
+    with np.load(FIXTURE) as archive:
+        return dict(archive)
+
+
+@pytest.mark.parametrize("label", GRADIENT_LABELS)
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_values(arrays: dict[str, np.ndarray], name: str, label: str) -> None:
+    # Those that `test_reference` has no rows of, dist0 and geodesic, among them.
+    operation = GRADIENTS[name]
+    expected, condition = reference_of(arrays, operation, label)
+    for dtype, bound in ((torch.float32, operation.float32_bound * EPS32), (torch.float64, 8.0 * EPS64)):
+        got = operation.function(*arguments(arrays, operation, label, dtype), curvature_of(label))
+        error = relative_error(got, expected) / (1.0 + condition * (dtype == torch.float64))
+        assert error.max() <= bound
+
+
+@pytest.mark.parametrize("label", GRADIENT_LABELS)
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_float64(arrays: dict[str, np.ndarray], name: str, label: str) -> None:
+    found = gradients_of(arrays, GRADIENTS[name], label, torch.float64)
+    for error, condition in gradient_errors(arrays, GRADIENTS[name], label, found).values():
+        assert (error / (1.0 + condition)).max() <= 16.0 * EPS64
+
+
+@pytest.mark.parametrize("label", GRADIENT_LABELS)
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_float32(arrays: dict[str, np.ndarray], name: str, label: str) -> None:
+    operation = GRADIENTS[name]
+    found = gradients_of(arrays, operation, label, torch.float32)
+    native = operation.float32_bound > 1.0
+    for error, condition in gradient_errors(arrays, operation, label, found).values():
+        assert (error / (1.0 + condition * native)).max() <= (16.0 if native else 1.0) * EPS32

@@ -1,0 +1,119 @@
+"""Laws of the attention module: what masks hide, what order does not matter, and what the heads are."""
+
+import pytest
+import torch
+
+import lorentz
+import lorentz.functional as lf
+from lorentz.nn import Curvature, LorentzMultiheadAttention
+
+
+def attention(**options: object) -> LorentzMultiheadAttention:
+    return LorentzMultiheadAttention(6, 2, out_features=4, c=Curvature(0.8), **options).double().eval()  # type: ignore[arg-type]
+
+
+def points(*shape: int) -> torch.Tensor:
+    return lf.expmap0(torch.randn(*shape, 6, dtype=torch.float64), 0.8)
+
+
+@pytest.mark.parametrize("magnitude", ["free", "bounded"])
+@pytest.mark.parametrize("with_window", [False, True])
+def test_padding_has_no_influence(magnitude: str, with_window: bool) -> None:
+    module, q, k = attention(magnitude=magnitude), points(3, 4), points(3, 7)
+    mask = torch.arange(7) < torch.tensor([7, 5, 2]).reshape(3, 1, 1, 1)
+    window = torch.randn(1, 1, 4, 7, dtype=torch.float64) if with_window else None
+    out = module(q, k, k, mask=mask, window=window)
+    other = torch.where(mask.reshape(3, 7, 1), k, points(3, 7))
+    torch.testing.assert_close(module(q, other, other, mask=mask, window=window), out)
+    cut = None if window is None else window[..., :5]
+    torch.testing.assert_close(module(q[1:2], k[1:2, :5], k[1:2, :5], window=cut), out[1:2])
+
+
+def test_permutation_of_keys_changes_nothing_and_of_queries_permutes() -> None:
+    module, q, k = attention(), points(2, 5), points(2, 7)
+    out, order, other = module(q, k, k), torch.randperm(7), torch.randperm(5)
+    torch.testing.assert_close(module(q, k[:, order], k[:, order]), out)
+    torch.testing.assert_close(module(q[:, other], k, k), out[:, other])
+
+
+def test_a_row_without_keys_is_the_origin_before_the_output_layer() -> None:
+    module = LorentzMultiheadAttention(6, 2, c=0.8).double()
+    q = points(2, 5).requires_grad_()
+    mask = torch.ones(2, 1, 5, 5, dtype=torch.bool)
+    mask[1, 0, 3] = False
+    out = module(q, q, q, mask=mask)
+    assert torch.equal(out[1, 3], lf.project(torch.zeros(6, dtype=torch.float64), 0.8))
+    (gradient,) = torch.autograd.grad(out[1, 3].sum(), q)
+    assert (gradient == 0).all()
+    per_row = torch.ones(5, 5, dtype=torch.bool)  # a mask without heads: one for all
+    per_row[3] = False
+    assert torch.equal(module(q, q, q, mask=per_row)[:, 3], out[1, 3].expand(2, 7))
+
+
+def test_equal_values_are_returned_whatever_the_weights() -> None:
+    module, q = attention(), points(2, 5)
+    k, one = points(2, 7), points(1, 1).expand(2, 7, 7)
+    torch.testing.assert_close(module(q, k, one), module(q[:, :1], k[:, :1], one[:, :1]).expand(2, 5, 5))
+
+
+@pytest.mark.parametrize("length", [1, 6])
+def test_one_head_equals_the_function(length: int) -> None:
+    module, q, k = LorentzMultiheadAttention(6, 1, c=0.8).double(), points(3, 4), points(3, length)
+    parts = (lf.project(part.space(x), 0.8) for part, x in ((module.query, q), (module.key, k), (module.value, k)))
+    expected = lf.lorentz_attention(*parts, 0.8, scale=torch.exp(module.log_scale))
+    torch.testing.assert_close(module(q, k, k), expected)
+
+
+def test_leading_axes_are_free() -> None:
+    module, q = attention(), points(2, 3, 2, 5)
+    out = module(q, q, q)
+    assert out.shape == (2, 3, 2, 5, 5)
+    torch.testing.assert_close(out[1, 2, 0], module(*[q[1, 2, 0]] * 3))
+
+
+def test_learns_its_scale_and_the_precision_block_is_heard() -> None:
+    module = LorentzMultiheadAttention(6, 2)
+    x = lf.expmap0(torch.randn(2, 5, 6))
+    out = module(x, x, x)
+    out.square().sum().backward()
+    assert module.log_scale.grad is not None
+    assert module.log_scale.grad.abs() > 0
+    with lorentz.precision("float64"):
+        wide = module(x, x, x)
+    assert wide.dtype == torch.float32
+    assert not torch.equal(wide, out)
+    torch.testing.assert_close(wide, out)
+
+
+def test_dropout_acts_in_training_only() -> None:
+    module, x = attention(dropout=0.5), points(2, 9)
+    assert torch.equal(module(x, x, x), module(x, x, x))
+    module.train()
+    one, other = module(x, x, x), module(x, x, x)
+    assert not torch.equal(one, other)
+    torch.testing.assert_close(lf.lorentz_inner(one, one), -1 / module.c.double().expand(2, 9))  # type: ignore[union-attr]
+
+
+def test_empty_batches_and_no_queries() -> None:
+    module = attention()
+    empty = points(0, 5)
+    assert module(empty, empty, empty).shape == (0, 5, 5)
+    assert module(points(2, 0), points(2, 3), points(2, 3)).shape == (2, 0, 5)
+
+
+def test_a_head_that_dropped_all_its_keys_is_the_origin_with_finite_gradients() -> None:
+    module = LorentzMultiheadAttention(6, 2, dropout=0.9, c=0.8).double()
+    x = points(40, 3).requires_grad_()
+    out = module(x, x, x)
+    empty = (out[..., 1:].unflatten(-1, (2, 3)) == 0).all(-1)
+    assert 0.5 < float(empty.double().mean()) < 0.95
+    for gradient in torch.autograd.grad(out.square().sum(), [x, *module.parameters()]):
+        assert torch.isfinite(gradient).all()
+
+
+def test_far_points_keep_to_the_largest_of_them() -> None:
+    """Rounding of <s, s>_L far out may not throw the centroid beyond the points it is of."""
+    module = LorentzMultiheadAttention(6, 1)
+    x = lf.expmap0(12.0 * torch.nn.functional.normalize(torch.randn(3, 1, 6), dim=-1)).expand(3, 5, 7)
+    value = lf.project(module.value.space(x))
+    torch.testing.assert_close(lf.dist0(module(x, x, x)), lf.dist0(value), rtol=1e-4, atol=0.0)

@@ -1,0 +1,131 @@
+"""What the layers say to bad input: the argument, what it was, what was expected."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import lorentz.functional as lf
+from lorentz.nn import (
+    Curvature,
+    ExpMap0,
+    LorentzActivation,
+    LorentzDropout,
+    LorentzLayerNorm,
+    LorentzLinear,
+    LorentzMLR,
+    LorentzMultiheadAttention,
+    LorentzResidual,
+)
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+WITH_CURVATURE: list[Callable[..., nn.Module]] = [
+    ExpMap0,
+    lambda c: LorentzLinear(4, 4, c=c),
+    lambda c: LorentzLayerNorm(4, c=c),
+    lambda c: LorentzActivation(torch.relu, c=c),
+    lambda c: LorentzDropout(c=c),
+    lambda c: LorentzResidual(c=c),
+    lambda c: LorentzMLR(4, 3, c=c),
+    lambda c: LorentzMultiheadAttention(4, 2, c=c),
+]
+
+
+@pytest.mark.parametrize("layer", WITH_CURVATURE)
+@pytest.mark.parametrize("c", [0.0, -1.0, math.nan, math.inf])
+def test_curvature_must_be_a_positive_number(layer: Callable[..., nn.Module], c: float) -> None:
+    with pytest.raises(ValueError, match=f"c: got {c}, expected a finite number > 0"):
+        layer(c)
+
+
+@pytest.mark.parametrize("layer", WITH_CURVATURE)
+def test_a_tensor_is_no_curvature(layer: Callable[..., nn.Module]) -> None:
+    with pytest.raises(TypeError, match=r"c: got float32 tensor.*lorentz.nn.Curvature"):
+        layer(torch.tensor(1.0))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: LorentzLayerNorm(0), "features: got 0"),
+        (lambda: LorentzLayerNorm(4, eps=-1.0), "eps: got -1.0"),
+        (lambda: LorentzDropout(1.0), "p: got 1.0"),
+        (lambda: LorentzResidual(0.0), "share: got 0.0"),
+        (lambda: LorentzResidual(math.nan), "share: got nan"),
+        (lambda: LorentzMLR(4, 0), "classes: got 0"),
+        (lambda: LorentzLinear(0, 4), "in_features: got 0"),
+        (lambda: LorentzLinear(4, 4, max_length=math.nan), "max_length: got nan"),
+        (lambda: LorentzMultiheadAttention(4, 0), "heads: got 0"),
+        (lambda: Curvature(math.nan), "init, bounds: got nan"),
+    ],
+)
+def test_arguments_of_construction(build: Callable[[], nn.Module], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_activation_must_be_callable() -> None:
+    with pytest.raises(TypeError, match="activation: got str"):
+        LorentzActivation("relu")  # type: ignore[arg-type]
+
+
+POINTWISE: list[Callable[[], nn.Module]] = [
+    lambda: LorentzLinear(4, 4),
+    lambda: LorentzLinear(4, 4, magnitude="bounded"),
+    lambda: LorentzLayerNorm(4),
+    lambda: LorentzActivation(torch.relu),
+    lambda: LorentzDropout(),
+    lambda: LorentzMLR(4, 3),
+]
+
+
+@pytest.mark.parametrize("layer", POINTWISE)
+def test_integers_and_numbers_are_refused_and_empty_batches_are_not(layer: Callable[[], nn.Module]) -> None:
+    module = layer()
+    with pytest.raises(TypeError, match=r"x: got int64 tensor of shape \(2, 5\), expected floating point"):
+        module(torch.ones(2, 5, dtype=torch.int64))
+    with pytest.raises(TypeError, match="x: got list"):
+        module([[1.0, 0.0, 0.0, 0.0, 0.0]])
+    with pytest.raises(ValueError, match=r"x: got shape \(2, 1\)"):
+        module(torch.ones(2, 1))
+    assert module(torch.ones(0, 5)).shape[0] == 0
+
+
+@pytest.mark.parametrize("layer", [POINTWISE[i] for i in (0, 1, 2, 5)])
+def test_dimension_and_dtype_must_be_those_of_the_layer(layer: Callable[[], nn.Module]) -> None:
+    module = layer()
+    with pytest.raises(ValueError, match=r"x: got shape \(2, 4\), expected a last axis of length 5"):
+        module(torch.ones(2, 4))
+    with pytest.raises(TypeError, match=r"x: got float64 tensor of shape \(2, 5\), but the layer is torch.float32"):
+        module(torch.ones(2, 5, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"x: got float32 tensor of shape \(2, 5\) on meta, but the layer is on cpu"):
+        module(torch.ones(2, 5, device="meta"))
+
+
+def test_residual_refuses_points_that_do_not_go_together() -> None:
+    layer, x = LorentzResidual(), lf.project(torch.zeros(3, 4))
+    with pytest.raises(ValueError, match=r"y: got shape \(3, 4\), expected a last axis of length 5"):
+        layer(x, x[:, 1:])
+    with pytest.raises(ValueError, match=r"y: got shape \(2, 5\)"):
+        layer(x, x[:2])
+    with pytest.raises(TypeError, match="y: got float64 tensor"):
+        layer(x, x.double())
+
+
+def test_attention_names_the_argument() -> None:
+    module, x = LorentzMultiheadAttention(4, 2), lf.project(torch.zeros(3, 6, 4))
+    with pytest.raises(ValueError, match=r"k: got shape \(3, 6, 4\), expected a last axis of length 5"):
+        module(x, x[..., 1:], x)
+    with pytest.raises(ValueError, match=r"v: got shape \(3, 2, 5\), expected one value for each key"):
+        module(x, x, x[:, :2])
+    with pytest.raises(ValueError, match=r"k: got shape \(2, 6, 5\), whose leading axes"):
+        module(x, x[:2], x[:2])
+    with pytest.raises(ValueError, match=r"q: got shape \(5,\), expected \(\*b, length, 5\)"):
+        module(x[0, 0], x, x)
+    with pytest.raises(TypeError, match="mask: got float32 tensor"):
+        module(x, x, x, mask=torch.ones(6, 6))
+    with pytest.raises(ValueError, match=r"mask: got shape \(5, 5\)"):
+        module(x, x, x, mask=torch.ones(5, 5, dtype=torch.bool))

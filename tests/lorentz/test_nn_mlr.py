@@ -1,0 +1,123 @@
+"""The classifier: its logits are signed distances to hyperplanes, checked by reflection and by optimisation."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import lorentz
+import lorentz.functional as lf
+from lorentz.nn import Curvature, LorentzMLR
+
+
+def classifier(z: Tensor, a: Tensor, c: float | Curvature) -> LorentzMLR:
+    layer = LorentzMLR(z.shape[-1], len(z), c=c).to(z.dtype)
+    layer.load_state_dict({"weight": z, "offset": a}, strict=not isinstance(c, Curvature))
+    return layer
+
+
+def normal(z: Tensor, a: Tensor, c: float) -> Tensor:
+    """Unit normal of the hyperplane <w, x>_L = 0: u carried from the origin to distance a along u."""
+    u = torch.nn.functional.normalize(z, dim=-1)
+    angle = (c**0.5 * a).unsqueeze(-1)
+    return torch.cat([torch.sinh(angle), torch.cosh(angle) * u], -1)
+
+
+@pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
+def test_logits_are_signed_distances_by_reflection(c: float) -> None:
+    x = lf.expmap0(torch.randn(40, 1, 3, dtype=torch.float64) / c**0.5, c)
+    z, a = torch.randn(6, 3, dtype=torch.float64), torch.randn(6, dtype=torch.float64) / c**0.5
+    w = normal(z, a, c)
+    side = lf.lorentz_inner(x, w)
+    mirrored = x - 2 * side.unsqueeze(-1) * w  # an isometry that fixes the hyperplane: twice the distance away
+    distance = lf.dist(x, mirrored, c) / 2
+    expected = z.norm(dim=-1) * distance * side.sign()
+    torch.testing.assert_close(classifier(z, a, c)(x.squeeze(1)), expected)
+
+
+@pytest.mark.parametrize("c", [0.4, 3.0])
+def test_logits_are_signed_distances_by_optimisation(c: float) -> None:
+    """Coordinates of the plane a = 0 through the origin, moved by the boost along u that carries o to the foot."""
+    u, a = torch.tensor([0.6, 0.8], dtype=torch.float64), torch.tensor(0.9, dtype=torch.float64)
+    tangent = torch.tensor([-0.8, 0.6], dtype=torch.float64)
+    x = lf.expmap0(torch.tensor([0.3, -1.1], dtype=torch.float64), c)
+    t = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([t], max_iter=100, line_search_fn="strong_wolfe", tolerance_grad=1e-14)
+    foot = lf.expmap0(a * u, c)
+
+    def distance() -> Tensor:
+        # The geodesic through the foot orthogonal to u is the hyperplane in two dimensions.
+        return lf.dist(x, lf.expmap(foot, lf.project_tangent(foot, torch.cat([t.new_zeros(1), t * tangent]), c), c), c)
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        value = distance()
+        value.backward()
+        return value
+
+    optimiser.step(closure)
+    logit = classifier(2.5 * u.unsqueeze(0), a.unsqueeze(0), c)(x)
+    torch.testing.assert_close(logit.abs(), 2.5 * distance().detach().unsqueeze(0), rtol=1e-9, atol=0.0)
+    assert logit < 0  # x lies on the side of the origin
+
+
+def test_logit_is_zero_on_the_plane_changes_sign_across_it_and_grows_with_distance() -> None:
+    z, a = torch.tensor([[2.0, 1.0, -1.0]]).double(), torch.tensor([0.7]).double()
+    layer, w = classifier(z, a, 1.0), normal(z, a, 1.0)[0]
+    x = lf.expmap0(torch.randn(20, 3).double())
+    on = x - lf.lorentz_inner(x, w).unsqueeze(-1) * w  # the foot, up to length
+    on = lf.project((on / (-lf.lorentz_inner(on, on)).sqrt().unsqueeze(-1))[:, 1:])
+    torch.testing.assert_close(layer(on), torch.zeros(20, 1).double(), rtol=0.0, atol=1e-13)
+    for t in (-3.0, -0.5, 0.25, 4.0):
+        torch.testing.assert_close(layer(lf.expmap(on, t * w.expand_as(on))), torch.full((20, 1), t * 6**0.5).double())
+
+
+def test_small_curvature_gives_the_linear_classifier_of_euclidean_space() -> None:
+    z, a, v = torch.randn(5, 3).double(), torch.randn(5).double(), torch.randn(9, 3).double()
+    flat = v @ z.mT - z.norm(dim=-1) * a
+    torch.testing.assert_close(classifier(z, a, 1e-10)(lf.project(v, 1e-10)), flat, rtol=1e-7, atol=1e-7)
+
+
+def test_float32_is_accurate_far_out_and_next_to_the_plane() -> None:
+    z, a = torch.randn(5, 3), torch.linspace(-6.0, 6.0, 5)
+    u = torch.nn.functional.normalize(z, dim=-1)
+    along = lf.expmap0((a + 1e-2).unsqueeze(-1) * u)  # just beyond the foot of each plane, x parallel to u
+    x = torch.cat([along, lf.expmap0(torch.nn.functional.normalize(torch.randn(200, 3), dim=-1) * 9.0)])
+    exact = classifier(z.double(), a.double(), 1.0)(x.double())
+    torch.testing.assert_close(classifier(z, a, 1.0)(x).double(), exact, rtol=1e-6, atol=1e-6)
+    # The paper's bracket in float32, what the stable form replaces, is off by more than ten per cent on such points.
+    w = normal(z, a, 1.0)
+    plain = z.norm(dim=-1) * torch.asinh(x[:, 1:] @ w[:, 1:].mT - x[:, :1] * w[:, 0])
+    assert ((plain.double() - exact).abs() / exact.abs()).max() > 0.1
+
+
+def test_derivatives_are_right_at_the_origin_and_in_the_plane() -> None:
+    layer = LorentzMLR(3, 4, c=Curvature(0.8)).double()
+    names = tuple(name for name, _ in layer.named_parameters())
+
+    def logits(v: Tensor, *parameters: Tensor) -> Tensor:
+        x = lf.project(v, 0.8)
+        return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), x)
+
+    v = torch.tensor([[0.0, 0.0, 0.0], [0.5, -1.0, 2.0]], dtype=torch.float64, requires_grad=True)
+    arguments = (v, *(p.detach().clone().requires_grad_() for p in layer.parameters()))
+    assert torch.autograd.gradcheck(logits, arguments)
+    assert torch.autograd.gradgradcheck(logits, arguments)
+
+
+def test_vanishing_normal_gives_zero_logits_and_finite_gradients() -> None:
+    layer = classifier(torch.zeros(2, 3), torch.ones(2), 1.0)
+    x = lf.expmap0(torch.randn(4, 3)).requires_grad_()
+    y = layer(x)
+    assert (y == 0).all()
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.isfinite(x.grad).all()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+def test_native_precision_is_close() -> None:
+    layer, x = LorentzMLR(8, 5, c=0.7), lf.expmap0(torch.randn(30, 8), 0.7)
+    with lorentz.precision("native"):
+        native = layer(x)
+    assert not torch.equal(native, layer(x))
+    torch.testing.assert_close(native, layer(x), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,178 @@
+"""The layers inside torch: training in float32, float64 and under autocast, copies, checkpoints, compile, vmap."""
+
+import copy
+import importlib
+import io
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor, nn
+from unchecked import unchecked_lorentz
+
+import lorentz.nn as lnn
+
+
+class Block(nn.Module):
+    """Every layer once: a small transformer block on points, and a classifier."""
+
+    def __init__(self, lnn: ModuleType, dim: int = 8, classes: int = 3) -> None:
+        super().__init__()
+        self.curvature = c = lnn.Curvature(1.0)
+        self.embed, self.enter = nn.Linear(5, dim), lnn.ExpMap0(c)
+        self.attention = lnn.LorentzMultiheadAttention(dim, 2, out_features=dim, dropout=0.1, c=c)
+        self.join = lnn.LorentzResidual(learnable=True, c=c)
+        self.branch = nn.Sequential(
+            lnn.LorentzLayerNorm(dim, c=c),
+            lnn.LorentzLinear(dim, 2 * dim, c=c),
+            lnn.LorentzActivation(nn.GELU(), c=c),
+            lnn.LorentzDropout(0.1, c=c),
+            lnn.LorentzLinear(2 * dim, dim, magnitude="bounded", c=c),
+        )
+        self.classify = lnn.LorentzMLR(dim, classes, c=c)
+
+    def forward(self, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.enter(0.3 * self.embed(v))
+        x = self.join(x, self.attention(x, x, x, mask=mask))
+        x = self.join(x, self.branch(x))
+        return self.classify(x).mean(-2)
+
+
+def batch(count: int = 96) -> tuple[Tensor, Tensor]:
+    """Sequences of five, the class written into their mean."""
+    target = torch.randint(3, (count,))
+    return torch.randn(count, 5, 5) + 1.5 * torch.eye(5)[target].unsqueeze(1), target
+
+
+@pytest.mark.parametrize("mode", ["float32", "float64", "autocast", "bfloat16"])
+def test_trains(mode: str) -> None:
+    model = Block(lnn)
+    v, target = batch()
+    if mode in ("float64", "bfloat16"):
+        model, v = model.to(getattr(torch, mode)), v.to(getattr(torch, mode))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.02)
+    losses = []
+    for _ in range(25):
+        optimiser.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mode == "autocast"):
+            logits = model(v)
+            assert logits.dtype == (torch.float64 if mode == "float64" else torch.float32)
+            loss = nn.functional.cross_entropy(logits, target)
+        loss.backward()
+        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_points_stay_float32_under_autocast() -> None:
+    model, (v, _) = Block(lnn), batch(4)
+    seen: dict[str, Tensor] = {}
+    for name, module in model.named_modules():
+        if type(module).__name__.startswith("Lorentz") and not isinstance(module, lnn.LorentzMLR):
+            module.register_forward_hook(lambda _, __, output, name=name: seen.update({name: output}))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(v)
+    assert len(seen) == 8
+    for name, x in seen.items():
+        assert x.dtype == torch.float32, name
+        expected = (1 / model.curvature() + x[..., 1:].square().sum(-1)).sqrt()
+        torch.testing.assert_close(x[..., 0], expected, rtol=1e-5, atol=0.0)
+
+
+def test_copies_and_checkpoints_give_the_same_outputs() -> None:
+    model, (v, _) = Block(lnn).eval(), batch(4)
+    expected = model(v)
+    twin = copy.deepcopy(model)
+    assert torch.equal(twin(v), expected)
+    assert twin.classify.curvature is twin.curvature  # shared in the copy as in the original
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other = Block(lnn).eval()
+    assert not torch.equal(other(v), expected)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other(v), expected)
+
+
+def test_keys_of_checkpoints_do_not_change() -> None:
+    c = lnn.Curvature(1.0)
+    linear = ["linear.weight", "linear.bias"]
+    bounded = ["log_length", *linear, "gate.weight", "gate.bias"]
+    expected = {
+        lnn.Curvature(1.0): ["raw"],
+        lnn.Curvature(1.0, learnable=False): ["value"],
+        lnn.ExpMap0(c): ["curvature.raw"],
+        lnn.LorentzLinear(4, 3): linear,
+        lnn.LorentzLinear(4, 3, magnitude="bounded"): bounded,
+        lnn.LorentzLinear(4, 3, c=c): ["curvature.raw", *linear],
+        lnn.LorentzMultiheadAttention(4, 2, out_features=4): [
+            "log_scale",
+            *(f"{part}.{name}" for part in ("query", "key", "value", "out") for name in linear),
+        ],
+        lnn.LorentzLayerNorm(4): ["weight", "bias"],
+        lnn.LorentzResidual(learnable=True): ["logit"],
+        lnn.LorentzMLR(4, 3): ["weight", "offset"],
+        lnn.LorentzActivation(torch.relu): [],
+        lnn.LorentzDropout(): [],
+    }
+    for module, keys in expected.items():
+        assert sorted(module.state_dict()) == sorted(keys), type(module).__name__
+
+
+def test_all_names_are_where_they_were() -> None:
+    for name in ("Curvature", "ExpMap0", "LogMap0", "LorentzLinear", "LorentzMultiheadAttention"):
+        assert name in lnn.__all__
+    assert all(hasattr(lnn, name) for name in lnn.__all__)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's attention on a CPU has no batching rule
+def test_an_ensemble_runs_by_vmap() -> None:
+    models, (v, _) = [Block(lnn).eval() for _ in range(3)], batch(4)
+    skeleton = copy.deepcopy(models[0])  # functional_call does not restore modules shared under several names
+    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
+
+    def run(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(skeleton, (parameters, buffers), (v,))
+
+    together = torch.func.vmap(run)(parameters, buffers)
+    torch.testing.assert_close(together, torch.stack([model(v) for model in models]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_gradients_per_sample() -> None:
+    model, (v, target) = Block(lnn).eval(), batch(4)
+    skeleton, parameters = copy.deepcopy(model), dict(model.named_parameters())
+
+    def loss(parameters: dict[str, Tensor], v: Tensor, target: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(torch.func.functional_call(skeleton, parameters, (v,)), target)
+
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(parameters, v, target)
+    nn.functional.cross_entropy(model(v), target).backward()
+    for name, parameter in parameters.items():
+        assert parameter.grad is not None
+        torch.testing.assert_close(each[name].mean(0), parameter.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def plain() -> Iterator[ModuleType]:
+    """lorentz.nn as users import it."""
+    with unchecked_lorentz():
+        yield importlib.import_module("lorentz.nn")
+
+
+@pytest.mark.parametrize(("autocast", "backend"), [(False, "aot_eager"), (True, "eager")])
+def test_the_whole_block_compiles_into_one_graph(plain: ModuleType, autocast: bool, backend: str) -> None:
+    torch._dynamo.reset()
+    model, (v, target) = Block(plain).eval(), batch(4)
+    mask = torch.rand(4, 1, 1, 5) > 0.3
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    gradients = []
+    for run in (model, compiled):
+        model.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            loss = nn.functional.cross_entropy(run(v, mask), target)
+        loss.backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3 if autocast else 1e-4, atol=1e-5)

@@ -1,0 +1,203 @@
+"""Which dtype is computed in: the argument, the context manager, autocast, and devices without float64."""
+
+import asyncio
+import importlib
+import threading
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import lorentz
+import lorentz.functional as lf
+
+Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Inputs = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
+# Accurate enough in the dtype they are given; everything else is computed in float64 by default.
+NATIVE = ("project", "expmap0", "logmap0", "heads", "lorentz_inner", "centroid_native")
+
+
+class Dtypes(TorchDispatchMode):
+    """Records the dtypes of every result inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.is_floating_point():
+            self.seen.add(result.dtype)
+        return result
+
+
+def far_pair() -> tuple[Tensor, Tensor]:
+    """Close points far out, where the two precisions differ."""
+    x = 1000.0 * torch.randn(20, 4)
+    return lf.project(x), lf.project(x * (1.0 + 1e-4 * torch.randn(20, 4)))
+
+
+def results() -> tuple[Tensor, Tensor]:
+    x, y = far_pair()
+    native, wide = lf.dist(x, y, precision="native"), lf.dist(x, y, precision="float64")
+    assert not torch.equal(native, wide)
+    return native, wide
+
+
+def current(x: Tensor, y: Tensor) -> str:
+    """Which of the two precisions a call without argument has."""
+    got = lf.dist(x, y)
+    is_native = torch.equal(got, lf.dist(x, y, precision="native"))
+    assert is_native or torch.equal(got, lf.dist(x, y, precision="float64"))
+    return "native" if is_native else "float64"
+
+
+def test_the_argument_wins_over_the_innermost_block() -> None:
+    x, y = far_pair()
+    assert current(x, y) == "float64"
+    with lorentz.precision("native"):
+        assert current(x, y) == "native"
+        with lorentz.precision("float64"):
+            assert current(x, y) == "float64"
+            assert torch.equal(lf.dist(x, y, precision="auto"), lf.dist(x, y, precision="float64"))
+        with lorentz.precision("auto"):
+            assert current(x, y) == "float64"
+        assert current(x, y) == "native"
+    assert current(x, y) == "float64"
+
+
+def test_blocks_end_with_an_exception_and_decorate() -> None:
+    x, y = far_pair()
+    with pytest.raises(RuntimeError, match="inside"), lorentz.precision("native"):
+        raise RuntimeError("inside")
+    assert current(x, y) == "float64"
+    decorated = lorentz.precision("native")(current)
+    assert [decorated(x, y), current(x, y), decorated(x, y)] == ["native", "float64", "native"]
+
+
+def test_threads_have_their_own() -> None:
+    x, y = far_pair()
+    seen: dict[str, str] = {}
+    entered, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        seen["fresh"] = current(x, y)
+        with lorentz.precision("native"):
+            entered.set()
+            done.wait(10)
+            seen["inside"] = current(x, y)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert entered.wait(10)
+    seen["main"] = current(x, y)
+    with lorentz.precision("float64"):
+        done.set()
+        thread.join()
+    assert seen == {"fresh": "float64", "main": "float64", "inside": "native"}
+
+
+def test_asyncio_tasks_have_their_own() -> None:
+    x, y = far_pair()
+
+    async def task(value: str, steps: int) -> list[str]:
+        with lorentz.precision(value):  # type: ignore[arg-type]
+            seen = []
+            for _ in range(steps):
+                await asyncio.sleep(0)
+                seen.append(current(x, y))
+            return seen
+
+    async def both() -> list[list[str]]:
+        return await asyncio.gather(task("native", 3), task("float64", 5), task("native", 4))
+
+    assert asyncio.run(both()) == [["native"] * 3, ["float64"] * 5, ["native"] * 4]
+    assert current(x, y) == "float64"
+
+
+def test_unknown_precision_is_refused(unchecked: None) -> None:
+    x, y = far_pair()
+    for value in ("double", None, torch.float64):
+        with (
+            pytest.raises(ValueError, match=r"^precision: got .* expected 'auto', 'native' or 'float64'"),
+            lorentz.precision(value),  # type: ignore[arg-type]
+        ):
+            pass
+    with pytest.raises(ValueError, match=r"^precision: got 'double'"):
+        lf.dist(x, y, precision="double")  # type: ignore[arg-type]
+
+
+def test_every_operation_follows_the_block(name: str, operation: Operation, inputs: Inputs) -> None:
+    arguments = inputs(0.8, torch.float32)
+    for value in ("native", "float64", "auto"):
+        with lorentz.precision(value), Dtypes() as dtypes:  # type: ignore[arg-type]
+            result = operation(*arguments)
+        assert result.dtype == torch.float32
+        # Those whose precision is fixed in the call or by their definition, and attention, whose bias is a distance.
+        if name in ("lorentz_inner", "centroid_native"):
+            continue
+        wide = value == "float64" or (value == "auto" and name not in NATIVE)
+        assert (torch.float64 in dtypes.seen) == wide
+
+
+def test_devices_without_float64_stay_native(operation: Operation, inputs: Inputs) -> None:
+    arguments = tuple(argument.to("meta") for argument in inputs(0.8, torch.float32))
+    with Dtypes() as dtypes:
+        assert operation(*arguments).dtype == torch.float32
+    assert dtypes.seen == {torch.float32}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_never_drops_below_float32(operation: Operation, inputs: Inputs, dtype: torch.dtype) -> None:
+    arguments = inputs(0.8, torch.float32)
+    expected = operation(*arguments)
+    with torch.autocast("cpu", dtype=dtype):
+        assert torch.equal(operation(*arguments), expected)
+        # What autocast hands on in half precision comes out as float32, too.
+        assert operation(*(argument.to(dtype) for argument in arguments)).dtype == torch.float32
+
+
+def test_autocast_outside_is_left_as_it_was() -> None:
+    x = torch.randn(4, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        lf.pairwise_dist(lf.expmap0(x), lf.expmap0(x))
+        assert (x @ x).dtype == torch.bfloat16
+
+
+def same(got: Tensor, expected: Tensor) -> bool:
+    """Equal up to rounding, which compiled code may do otherwise; close pairs far out differ by far more."""
+    return torch.allclose(got, expected, rtol=1e-4, atol=0)
+
+
+def test_compiled_functions_follow_the_block(plain: ModuleType) -> None:
+    torch._dynamo.reset()
+    precision = importlib.import_module("lorentz").precision  # of the same import
+    x, y = far_pair()
+    native, wide = plain.pairwise_dist(x, y, precision="native"), plain.pairwise_dist(x, y, precision="float64")
+
+    assert not same(native, wide)
+
+    def blocks(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        outer = plain.pairwise_dist(x, y)
+        with precision("native"):
+            first = plain.pairwise_dist(x, y)
+            with precision("float64"):
+                second = plain.pairwise_dist(x, y)
+            return outer, first, second, plain.pairwise_dist(x, y)
+
+    compiled = torch.compile(blocks, fullgraph=True, backend="eager")
+    for got, expected in zip(compiled(x, y), (wide, native, wide, native), strict=True):
+        assert same(got, expected)
+    with precision("native"):
+        assert same(compiled(x, y)[0], native)
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(compiled(x, y)[0]))
+        thread.start()
+        thread.join()
+        assert same(seen[0], wide)
+        assert same(compiled(x, y)[0], native)
+    assert same(compiled(x, y)[0], wide)
+    assert same(plain.pairwise_dist(x, y), wide)
