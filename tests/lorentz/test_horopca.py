@@ -1,0 +1,168 @@
+"""HoroPCA: the laws of horospherical projections, and that the fit finds what is there."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import lorentz
+from lorentz.plot import HoroPCA
+from lorentz.plot._horopca import frechet_mean, horospheres, horospherical_projection
+
+F64 = torch.float64
+problems = st.tuples(st.integers(0, 10_000), st.sampled_from([0.1, 1.0, 4.0]), st.integers(1, 4))
+
+
+def draw(seed: int, k: int, spread: float = 1.5) -> tuple[Tensor, Tensor]:
+    """Space parts (9, 5) and k orthonormal directions."""
+    generator = torch.Generator().manual_seed(seed)
+    x = spread * torch.randn(9, 5, dtype=F64, generator=generator)
+    return x, torch.linalg.qr(torch.randn(5, 5, dtype=F64, generator=generator)).Q[:k]
+
+
+def busemann(x: Tensor, directions: Tensor, c: float) -> Tensor:
+    return torch.log(c**0.5 * horospheres(x, directions, c)) / c**0.5
+
+
+@given(problems)
+def test_busemann_function_is_the_limit_of_distances_along_the_ray(problem: tuple[int, float, int]) -> None:
+    seed, c, _ = problem
+    x, directions = draw(seed, 1)
+    t = 25.0 / c**0.5
+    far = lorentz.expmap0(t * directions, c)
+    limit = lorentz.dist(lorentz.project(x, c), far, c) - t
+    torch.testing.assert_close(busemann(x, directions, c)[:, 0], limit, rtol=1e-9, atol=1e-9)
+
+
+@given(problems)
+def test_projection_keeps_busemann_functions_and_lengthens_nothing(problem: tuple[int, float, int]) -> None:
+    seed, c, k = problem
+    x, directions = draw(seed, k)
+    low = horospherical_projection(x, directions, c)
+    inside = low @ directions
+    torch.testing.assert_close(horospheres(inside, directions, c), horospheres(x, directions, c))
+    before, after = (lorentz.project(points, c) for points in (x, low))
+    before, after = (lorentz.pairwise_dist(points, points, c, exact=True) for points in (before, after))
+    assert bool((after <= before + 1e-9).all())
+    if k == 1:
+        b = busemann(x, directions, c)
+        torch.testing.assert_close(after, (b - b.mT).abs())
+
+
+@given(problems)
+def test_projection_keeps_what_lies_in_the_submanifold_on_the_side_of_the_origin(
+    problem: tuple[int, float, int],
+) -> None:
+    """On the other side of the hull of the ideal points, x0 < sum_i p_i.x, a point is reflected to this side."""
+    seed, c, k = problem
+    low = draw(seed, 5, 0.5 / c**0.5)[0][:, :k]
+    directions = draw(seed, k)[1]
+    again = horospherical_projection(low @ directions, directions, c)
+    points = lorentz.project(low, c)
+    near = points[:, 0] > low.sum(-1)
+    torch.testing.assert_close(again[near], low[near])
+    assert bool((lorentz.project(again, c)[~near, 0] < points[~near, 0]).all())
+
+
+def test_horospheres_keep_their_digits_far_out() -> None:
+    x = torch.tensor([[1e9, 1.0]], dtype=F64)
+    b = horospheres(x, torch.tensor([[1.0, 0.0]], dtype=F64), 1.0)
+    torch.testing.assert_close(b, torch.tensor([[1e-9]], dtype=F64), rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.parametrize("c", [0.3, 1.0])
+def test_frechet_mean_has_no_gradient_left(c: float) -> None:
+    x = lorentz.expmap0(2.0 + 2.0 * torch.randn(40, 5, dtype=F64), c)
+    mean = frechet_mean(x, c)
+    assert float(lorentz.logmap(mean, x, c).mean(0).abs().max()) < 1e-8
+
+
+@pytest.mark.parametrize("c", [0.5, 2.0])
+@pytest.mark.parametrize("center", [False, True])
+def test_a_plane_in_eight_dimensions_is_found_and_kept(c: float, center: bool) -> None:
+    plane = torch.linalg.qr(torch.randn(8, 2, dtype=F64)).Q
+    flat = torch.rand(15, 2, dtype=F64) - 0.5
+    x = lorentz.expmap0((flat - flat.mean(0)) @ plane.mT / c**0.5, c)
+    if center:  # and carry it away from the origin
+        away = torch.cat([torch.zeros(1, 1, dtype=F64), torch.randn(1, 8, dtype=F64)], dim=-1)
+        origin = lorentz.project(torch.zeros(1, 8, dtype=F64), c)
+        base = lorentz.expmap(origin, away, c)
+        x = lorentz.expmap(base, lorentz.parallel_transport(origin, base, lorentz.logmap(origin, x, c), c), c)
+    pca = HoroPCA(2, c, center=center, starts=2)
+    low = pca.fit_transform(x)
+    before, after = (lorentz.pairwise_dist(points, points, c, exact=True) for points in (x, low))
+    torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-3)
+    assert pca.variance_ratio_ == pytest.approx(1.0, abs=1e-3)
+    torch.testing.assert_close(pca.components_ @ pca.components_.mT, torch.eye(2, dtype=F64))
+
+
+def test_first_direction_is_the_best_of_all() -> None:
+    x = lorentz.expmap0(torch.randn(25, 2, dtype=F64) * torch.tensor([2.0, 1.0]))
+    pca = HoroPCA(1, center=False).fit(x)
+    turns = torch.linspace(0.0, 6.2832, 721, dtype=F64)
+    b = busemann(x[:, 1:], torch.stack([turns.cos(), turns.sin()], dim=-1), 1.0)
+    best = 2.0 * b.var(0, unbiased=False).max()
+    found = 2.0 * busemann(x[:, 1:], pca.components_, 1.0).var(unbiased=False)
+    assert float(found) >= float(best) * (1.0 - 1e-9)
+
+
+def test_second_direction_is_the_best_across_the_first() -> None:
+    x = lorentz.expmap0(torch.randn(20, 3, dtype=F64) * torch.tensor([2.0, 1.0, 0.5]))
+    pca = HoroPCA(2, center=False).fit(x)
+    first = pca.components_[0]
+    across = torch.linalg.svd(first[None]).Vh[1:]
+
+    def spread(turn: float) -> float:
+        second = torch.tensor([[turn]], dtype=F64).cos() * across[:1] + torch.tensor([[turn]]).sin() * across[1:]
+        low = lorentz.project(horospherical_projection(x[:, 1:], torch.cat([first[None], second]), 1.0))
+        return float(lorentz.pairwise_dist(low, low).square().mean())
+
+    before = float(lorentz.pairwise_dist(x, x).square().mean())
+    assert pca.variance_ratio_ >= max(map(spread, torch.linspace(0.0, 6.2832, 181).tolist())) / before - 1e-9
+
+
+def test_same_seed_same_result_and_dtype_and_gradient_are_those_of_x() -> None:
+    x = lorentz.expmap0(torch.randn(30, 4))
+    low = [HoroPCA(2, max_points=20, starts=2, seed=3).fit_transform(x) for _ in range(2)]
+    assert torch.equal(*low)
+    assert low[0].dtype == torch.float32
+    points = x.clone().requires_grad_()
+    HoroPCA(1, starts=1).fit(x).transform(points).sum().backward()
+    assert points.grad is not None
+    assert bool(points.grad.isfinite().all())
+    assert float(points.grad.abs().max()) > 0.0
+
+
+def test_coincident_points_and_as_many_components_as_dimensions() -> None:
+    same = lorentz.expmap0(torch.ones(5, 3, dtype=F64))
+    pca = HoroPCA(3, starts=1)
+    torch.testing.assert_close(pca.fit_transform(same)[:, 1:], torch.zeros(5, 3, dtype=F64), rtol=0.0, atol=1e-7)
+    torch.testing.assert_close(pca.components_ @ pca.components_.mT, torch.eye(3, dtype=F64))
+
+
+@pytest.mark.parametrize("name", ["n_components", "starts"])
+def test_refuses_counts_below_one(name: str) -> None:
+    arguments: Any = {name: 0}
+    with pytest.raises(ValueError, match=f"{name}: got 0, expected at least 1"):
+        HoroPCA(**arguments)
+
+
+@pytest.mark.parametrize("x", [torch.ones(1, 4), torch.ones(5, 2), torch.full((5, 4), torch.nan), torch.ones(4)])
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_points_it_cannot_fit(x: Tensor) -> None:
+    with pytest.raises(ValueError, match=r"x: got shape .* n_components = 2"):
+        HoroPCA(2).fit(x)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_to_transform_what_was_not_fitted() -> None:
+    x = lorentz.expmap0(torch.randn(5, 4))
+    with pytest.raises(ValueError, match="HoroPCA: not fitted"):
+        HoroPCA(2).transform(x)
+    with pytest.raises(ValueError, match=r"x: got shape \(5, 4\), expected \(n, 5\)"):
+        HoroPCA(2, starts=1).fit(x).transform(x[:, :4])
+    with pytest.raises(ValueError, match="c: got"):
+        HoroPCA(2, 0.0)

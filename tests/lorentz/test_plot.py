@@ -1,0 +1,181 @@
+"""What the pictures show: arcs that are geodesics, labels that can be read, histograms of the right numbers."""
+
+import builtins
+import itertools
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.figure import Figure
+
+import lorentz
+from lorentz.models import from_poincare, to_poincare
+from lorentz.plot import origin_distances, poincare_disk
+from lorentz.plot._arcs import arc
+
+
+@pytest.fixture
+def ax() -> Axes:
+    return Figure(figsize=(5, 5), dpi=80).subplots()
+
+
+in_disk = st.builds(lambda r, a: complex(r * np.cos(a), r * np.sin(a)), st.floats(0.0, 0.999), st.floats(0.0, 6.28))
+
+
+@given(start=in_disk, end=in_disk)
+def test_every_point_of_an_arc_lies_between_its_ends(start: complex, end: complex) -> None:
+    points = torch.from_numpy(arc(start, end))
+    assert np.allclose(points[[0, -1]], [[start.real, start.imag], [end.real, end.imag]], atol=1e-12)
+    x = from_poincare(points)
+    detour = lorentz.dist(x[:1], x) + lorentz.dist(x, x[-1:]) - lorentz.dist(x[0], x[-1])
+    assert float(detour.abs().max()) < 1e-5  # 2 s when a point lies s off a long geodesic
+
+
+@given(start=in_disk)
+def test_arcs_through_the_origin_and_to_itself_are_segments(start: complex) -> None:
+    assert len(arc(start, 0j)) == 2
+    through = arc(start, -0.5 * start)
+    assert np.allclose(through[:, 0] * start.imag, through[:, 1] * start.real, atol=1e-12)
+    assert np.isfinite(arc(start, start)).all()
+
+
+@pytest.mark.parametrize("c", [0.2, 1.0, 5.0])
+def test_disk_shows_poincare_coordinates_at_radius_one(ax: Axes, c: float) -> None:
+    x = lorentz.expmap0(torch.randn(7, 2), c)
+    edges = [(0, row) for row in range(1, 7)]
+    assert poincare_disk(x, c, edges=edges, ax=ax) is ax
+    (marks,) = [child for child in ax.collections if isinstance(child, PathCollection)]
+    shown = np.asarray(marks.get_offsets())
+    assert np.allclose(shown, c**0.5 * to_poincare(x, c), atol=1e-6)
+    (lines,) = [child for child in ax.collections if isinstance(child, LineCollection)]
+    for (a, b), drawn in zip(edges, lines.get_segments(), strict=True):
+        assert np.allclose(drawn[[0, -1]], shown[[a, b]])
+
+
+def test_labels_cover_neither_each_other_nor_a_labelled_point(ax: Axes) -> None:
+    x = lorentz.expmap0(2.0 * torch.randn(60, 2))
+    poincare_disk(x, labels=[f"name {row}" if row % 2 else None for row in range(60)], ax=ax)
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert 5 < len(boxes) <= 30
+    assert ax.texts[0].get_text() == "name 1"  # the first always finds room
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    marks = ax.transData.transform(to_poincare(x)[1::2])
+    assert not any(box.contains(*mark) for box in boxes for mark in marks)
+
+
+def test_more_dimensions_go_through_horopca_with_the_origin_in_the_middle(ax: Axes) -> None:
+    x = lorentz.expmap0(torch.cat([torch.zeros(1, 3), torch.randn(7, 3)]))
+    poincare_disk(x, ax=ax)
+    (marks,) = [child for child in ax.collections if isinstance(child, PathCollection)]
+    shown = np.asarray(marks.get_offsets())
+    assert np.allclose(shown[0], 0.0, atol=1e-9)
+    assert (np.linalg.norm(shown, axis=1) < 1.0).all()
+
+
+def test_learned_curvature_in_float32_or_float64(ax: Axes) -> None:
+    for dtype in (torch.float32, torch.float64):
+        curvature = lorentz.nn.Curvature(0.5).to(dtype)
+        x = lorentz.expmap0(torch.randn(6, 4, dtype=dtype), curvature())
+        poincare_disk(x, curvature(), ax=ax)
+        origin_distances(x, curvature(), ax=ax)
+
+
+def test_histogram_counts_distances_with_area_one_per_group(ax: Axes) -> None:
+    near = torch.tensor([[0.5, 0.0], [0.0, -0.5]])
+    far = torch.tensor([[2.0, 0.0, 0.0]])
+    groups = {"near": lorentz.expmap0(near, 2.0), "far": lorentz.expmap0(far, 2.0)}
+    origin_distances(groups, 2.0, bins=8, ax=ax)
+    assert ax.get_legend_handles_labels()[1] == ["near", "far"]
+    outlines = {patch.get_label(): patch for patch in ax.patches if patch.get_label() in groups}
+    for name, distance in (("near", 0.5), ("far", 2.0)):
+        density, edges, _ = outlines[name].get_data()
+        (bar,) = density.nonzero()[0]  # one distance, one bar
+        assert edges[bar] <= distance <= edges[bar + 1]
+        assert density[bar] * (edges[bar + 1] - edges[bar]) == pytest.approx(1.0)
+    assert outlines["near"].get_edgecolor() != outlines["far"].get_edgecolor()
+    origin_distances(groups, 2.0, colors={"far": "#ff0000"}, ax=ax)
+    assert [patch.get_edgecolor() for patch in ax.patches if patch.get_label() == "far"][1] == (1.0, 0.0, 0.0, 1.0)
+
+
+def test_one_tensor_of_any_batch_shape_has_no_legend(ax: Axes) -> None:
+    origin_distances(lorentz.expmap0(torch.randn(3, 4, 5)), ax=ax)
+    assert ax.get_legend() is None
+
+
+def test_without_axes_a_figure_is_made() -> None:
+    from matplotlib import pyplot
+
+    x = lorentz.expmap0(torch.randn(4, 2))
+    made = [poincare_disk(x), origin_distances(x)]
+    assert all(isinstance(each, Axes) for each in made)
+    for each in made:
+        pyplot.close(each.get_figure(root=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"x": torch.ones(3)}, r"x: got shape \(3,\)"),
+        ({"x": torch.ones(0, 3)}, r"x: got shape \(0, 3\)"),
+        ({"x": torch.ones(4, 2)}, "d >= 2"),
+        ({"x": torch.full((4, 3), torch.nan)}, "expected finite"),
+        ({"labels": ["a"]}, "labels: got 1 for 4 points"),
+        ({"edges": [(0, 4)]}, "edges: got row numbers 0 to 4, expected 0 to 3"),
+        ({"edges": [(-1, 2)]}, "edges: got row numbers -1"),
+        ({"c": 0.0}, "c: got 0.0"),
+        ({"c": torch.tensor(-1.0)}, "c: got -1.0"),
+        ({"c": torch.ones(4, 1)}, r"c: got a tensor of shape \(4, 1\)"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_disk_says_what_is_wrong(ax: Axes, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        poincare_disk(**({"x": torch.zeros(4, 3), "ax": ax} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"x": {}}, "x: got an empty mapping"),
+        ({"x": {"texts": torch.ones(0, 3)}}, r"x\['texts'\]: got no points"),
+        ({"x": torch.full((4, 3), torch.inf)}, "x: got a point whose distance is not finite"),
+        ({"bins": 0}, "bins: got 0"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_histogram_says_what_is_wrong(ax: Axes, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        origin_distances(**({"x": torch.zeros(4, 3), "ax": ax} | arguments))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_array_of_axes_is_refused() -> None:
+    axes: Any = Figure().subplots(1, 2)
+    with pytest.raises(TypeError, match="ax: got ndarray, expected a matplotlib Axes"):
+        poincare_disk(torch.zeros(4, 3), ax=axes)
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = builtins.__import__
+
+    def missing(name: str, *rest: Any, **more: Any) -> Any:
+        if name.split(".")[0] == "matplotlib":
+            raise ImportError(name)
+        return found(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    for draw in (poincare_disk, origin_distances):
+        with pytest.raises(ImportError, match=rf"{draw.__name__} needs matplotlib: pip install 'lorentz-nn\[plot\]'"):
+            draw(torch.zeros(4, 3))
+
+
+def test_matplotlib_is_imported_only_to_draw() -> None:
+    code = "import sys, lorentz.plot; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
