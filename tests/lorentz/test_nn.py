@@ -23,7 +23,7 @@ def test_curvature_never_leaves_its_bounds_and_has_the_gradient_of_the_bounded_v
             (-target * curvature()).backward()
             optimiser.step()
         assert 0.5 <= curvature().item() <= 2.0
-    assert float(Curvature(1.0)()) == 1.0
+    assert Curvature(1.0)().item() == 1.0
 
 
 @pytest.mark.parametrize(("init", "bounds"), [(0.05, (0.1, 10.0)), (10.0, (0.1, 10.0)), (1.0, (0.0, 2.0))])
