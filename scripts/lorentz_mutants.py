@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant("cones.py", "r = hyp.root(c) * safe_sqrt(", "r = safe_sqrt(", "an aperture right at c = 1 only"),
     Mutant("cones.py", "hyp.across_exact(x, of.e)", "hyp.across(x, of.e)", "angles on the line nearly 0, not 0"),
-    Mutant("cones.py", " | (length == 0)", "", "an angle at the origin, where there is none"),
+    Mutant("cones.py", "adjacent = hyp.root(c) * safe", "adjacent = safe", "an exterior angle right at c = 1 only"),
     Mutant("attention.py", "temperature = 2.0 /", "temperature = 1.0 /", "half of the squared Lorentz distance"),
     Mutant(
         "attention.py",

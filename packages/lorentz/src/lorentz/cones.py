@@ -77,7 +77,7 @@ def exterior_angle(
         p = hyp.across_exact(x, of.e)
         opposite = safe_sqrt(hyp.dot(p, p))
         adjacent = hyp.root(c) * safe_divide(hyp.ahead(of, hyp.separation(of, c), c), length)
-        undefined = ((opposite == 0) & (adjacent == 0)) | (length == 0)
+        undefined = (opposite == 0) & (adjacent == 0)
         angle = torch.atan2(torch.where(undefined, 0.0, opposite), torch.where(undefined, 1.0, adjacent))
         return angle.squeeze(-1)
 
