@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant("maps.py", "/ (2.0 + 0.5 * q) * (x + y)", "/ (2.0 + q) * (x + y)", "a factor 2 in transport"),
     Mutant(
         "maps.py",
-        "asinhc(c * hyp.shrunk_square(x), hyp.SHRINK)",
+        "asinhc(hyp.scaled(hyp.shrunk_square(x), c), hyp.SHRINK)",
         "asinhc(c * hyp.dot(x, x))",
         "overflow of a square at radius 44 in float32",
     ),

@@ -15,6 +15,11 @@ def root(c: Scalar) -> Scalar:
     return torch.sqrt(c) if isinstance(c, Tensor) else math.sqrt(c)
 
 
+def scaled(q: Tensor, factor: Scalar) -> Tensor:
+    """q factor; q itself at factor 1, the usual curvature, since a pass over the norms is a tenth of `expmap0`."""
+    return q if isinstance(factor, float) and factor == 1.0 else q * factor
+
+
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Euclidean inner product over the last axis, which stays with length 1."""
     return (a * b).sum(-1, keepdim=True)

@@ -98,9 +98,12 @@ def working_dtypes(
 
     Where `asked(precision)` is "auto" it is the operation's choice `auto`.
     """
-    result = torch.float32
-    for tensor in tensors:
-        result = torch.promote_types(result, tensor.dtype)
+    result = tensors[0].dtype
+    for tensor in tensors[1:]:
+        if tensor.dtype != result:
+            result = torch.promote_types(result, tensor.dtype)
+    if result != torch.float64:
+        result = torch.float32
     precision = asked(precision)
     if precision == "auto":
         precision = auto if tensors[0].device.type in _FLOAT64_DEVICES else "native"
@@ -129,6 +132,10 @@ def evaluate(
     if isinstance(c, Tensor) and c.ndim:
         check_scalar_like("c", c, axes, tensors)
     wide, result = working_dtypes(precision, tensors, auto)
+    # Calls on small tensors cost what happens here: nothing is converted or entered that need not be.
+    tensors = tuple(tensor if tensor.dtype == wide else tensor.to(wide) for tensor in tensors)
+    if isinstance(c, Tensor) and c.dtype != wide:
+        c = c.to(wide)
     with no_autocast(tensors[0].device.type):
-        curvature = c.to(wide) if isinstance(c, Tensor) else c
-        return kernel(*(tensor.to(wide) for tensor in tensors), curvature).to(result)
+        value = kernel(*tensors, c)
+    return value if value.dtype == result else value.to(result)

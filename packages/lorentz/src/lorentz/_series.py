@@ -37,6 +37,20 @@ def sinhc(q: Tensor) -> Tensor:
     return torch.where(small, _polynomial(_SINHC, torch.where(small, q, 0.0)), torch.sinh(root) / root)
 
 
+def cosh_sinhc(q: Tensor) -> tuple[Tensor, Tensor]:
+    """cosh(s) and sinh(s)/s at s = sqrt(q), q >= 0: smooth through q = 0, and of one rounded s.
+
+    An error of s moves both along the hyperbola, so that they stay a point of it where s is large.
+    """
+    if q.dtype != torch.float64:
+        root = torch.sqrt(q + _NUDGE)
+        return torch.cosh(root), torch.sinh(root) / root
+    factor = sinhc(q)
+    # cosh(s) = sqrt(1 + q factor^2) with the factor outside, where its square would overflow.
+    inverse = 1.0 / factor
+    return factor * torch.sqrt(torch.addcmul(q, inverse, inverse)), factor
+
+
 def asinhc(q: Tensor, shrink: float = 1.0) -> Tensor:
     """asinh(s)/s at s = sqrt(q)/shrink, q >= 0: smooth through q = 0, and s may be too large to square."""
     if q.dtype != torch.float64:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
-from ._series import asinhc, sinhc
+from ._series import asinhc, cosh_sinhc, sinhc
 from ._validation import spaces, vectors
 
 
@@ -15,19 +15,12 @@ def _project(x: Tensor, c: Scalar) -> Tensor:
 
 
 def _expmap0(v: Tensor, c: Scalar) -> Tensor:
-    vv = hyp.dot(v, v)
-    factor = sinhc(c * vv)
-    # x0 = sqrt(1/c + factor^2 |v|^2) with the factor outside, where its square would overflow.
-    inverse = 1.0 / factor
-    if isinstance(c, Tensor):
-        square = vv + inverse * inverse / c
-    else:
-        square = torch.addcmul(vv, inverse, inverse, value=1.0 / c)
-    return hyp.point(factor * v, factor * torch.sqrt(square))
+    x0, factor = cosh_sinhc(hyp.scaled(hyp.dot(v, v), c))
+    return hyp.point(factor * v, hyp.scaled(x0, 1.0 / hyp.root(c)))
 
 
 def _logmap0(x: Tensor, c: Scalar) -> Tensor:
-    return asinhc(c * hyp.shrunk_square(x), hyp.SHRINK) * x
+    return asinhc(hyp.scaled(hyp.shrunk_square(x), c), hyp.SHRINK) * x
 
 
 def _expmap(x: Tensor, v: Tensor, c: Scalar) -> Tensor:
