@@ -76,8 +76,8 @@ def main(rounds: int, attention_only: bool) -> None:
     print(f"{'lorentz layer against torch':58s} forward  forward+backward")
     if not attention_only:
         single_layers(rounds)
-    for batch in (8, 64):
-        compare_attention(batch, rounds if batch == 8 else max(rounds // 4, 3))
+    for batch in (8, 128):
+        compare_attention(batch, rounds if batch == 8 else max(rounds // 8, 3))
 
 
 def single_layers(rounds: int) -> None:

@@ -1,7 +1,11 @@
 """The modules: parameters, bounds, and agreement with the functions."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
+from torch import nn
 
 import lorentz.functional as lf
 from lorentz.nn import Curvature, ExpMap0, LogMap0, LorentzLinear, LorentzMultiheadAttention
@@ -121,3 +125,22 @@ def test_multihead_attention_refuses_nonsense() -> None:
     with pytest.raises(ValueError, match="dropout"):
         LorentzMultiheadAttention(8, 2, dropout=1.0)
     assert LorentzMultiheadAttention(8, 5, head_dim=3)(*[lf.project(torch.zeros(1, 2, 8))] * 3).shape == (1, 2, 16)
+
+
+@pytest.mark.parametrize("make", [lambda: LorentzLinear(6, 7), lambda: LorentzMultiheadAttention(6, 2, out_features=4)])
+def test_what_watches_or_replaces_the_inner_linear_is_obeyed(
+    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hooks, adapters and offloading work on the nn.Linear inside, whose product is otherwise formed in another way."""
+    module, x = make(), lf.expmap0(torch.randn(2, 5, 6))
+    inner = [part for part in module.modules() if type(part) is nn.Linear]
+    arguments = (x, x, x) if isinstance(module, LorentzMultiheadAttention) else (x,)
+    expected, seen = module(*arguments), []
+    handles = [part.register_forward_hook(lambda *_: seen.append(1)) for part in inner]
+    torch.testing.assert_close(module(*arguments), expected)
+    assert len(seen) == len(inner)
+    for handle in handles:
+        handle.remove()
+    for part in inner:
+        monkeypatch.setattr(part, "forward", partial(nn.functional.linear, weight=2 * part.weight, bias=part.bias))
+    assert not torch.allclose(module(*arguments), expected, rtol=1e-2)

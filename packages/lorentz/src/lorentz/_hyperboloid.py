@@ -40,6 +40,11 @@ def time(x: Tensor, c: Scalar) -> Tensor:
     return torch.sqrt(dot(x, x) + 1.0 / c)
 
 
+def safe_time(x: Tensor, c: Scalar) -> Tensor:
+    """`time`, where |x|^2 itself might overflow."""
+    return torch.sqrt(shrunk_square(x) + SHRINK**2 / c) / SHRINK
+
+
 def point(x: Tensor, x0: Tensor) -> Tensor:
     """Put the time part in front; a tensor of curvatures may have given it more leading axes."""
     if x0.shape[:-1] != x.shape[:-1]:

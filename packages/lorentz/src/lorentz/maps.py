@@ -11,7 +11,7 @@ from ._validation import spaces, vectors
 
 
 def _project(x: Tensor, c: Scalar) -> Tensor:
-    return hyp.point(x, torch.sqrt(hyp.shrunk_square(x) + hyp.SHRINK**2 / c) / hyp.SHRINK)
+    return hyp.point(x, hyp.safe_time(x, c))
 
 
 def _expmap0(v: Tensor, c: Scalar) -> Tensor:

@@ -125,18 +125,20 @@ class LorentzMultiheadAttention(OnHyperboloid):
             Points with heads * head_dim + 1 (or out_features + 1) ambient coordinates.
         """
         self._check(q, k, v)
-        # (*b, l, heads, d): heads change places with positions as views, after the time parts are in front.
-        pairs, cut = ((self.query, q), (self.key, k), (self.value, v)), (self.heads, self.head_dim)
-        heads = tuple(linear._space(x.to(linear.linear.weight.dtype)).unflatten(-1, cut) for linear, x in pairs)
+        # (*b, l, heads, d + 1), zeros in place of the time parts: heads change places with positions as views, later.
+        pairs, cut = ((self.query, q), (self.key, k), (self.value, v)), (self.heads, self.head_dim + 1)
+        dtype = self.query.linear.weight.dtype
+        heads = tuple(linear._with_gaps(x.to(dtype), self.heads).unflatten(-1, cut) for linear, x in pairs)
         if window is not None or mask is not None:
             _check_shown(heads[0].transpose(-3, -2), heads[1].transpose(-3, -2), window, mask)
         temperature = 2.0 * torch.exp(-self.log_scale)
         dropout = self.dropout if self.training else 0.0
 
         def attend(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
-            v0 = hyp.time(v, c)
-            queries = hyp.point(q, -hyp.time(q, c)) * temperature.to(q.dtype)
-            keys, values = hyp.point(k, hyp.time(k, c)), hyp.point(v, v0)
+            v = v[..., 1:]
+            v0 = hyp.time(v, c)  # summed in the order of _joined_centroids: for equal points the rounding cancels
+            queries = hyp.point(q[..., 1:], -hyp.time(q, c)) * temperature.to(q.dtype)
+            keys, values = hyp.point(k[..., 1:], hyp.time(k, c)), hyp.point(v, v0)
             shown, alive = _logit_bias(window, mask, q.dtype)
             queries, keys, values = (part.transpose(-3, -2) for part in (queries, keys, values))
             total = _weighted_sum(queries, keys, values, shown, dropout).transpose(-3, -2)

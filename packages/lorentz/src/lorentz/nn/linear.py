@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorentz import _hyperboloid as hyp
-from lorentz import functional as lf
 from lorentz._precision import Scalar, evaluate
 from lorentz._series import safe_divide, safe_sqrt
 from lorentz._validation import check_positive
@@ -21,6 +21,22 @@ from .curvature import Curvature
 def _along(direction: Tensor, length: Tensor, c: Scalar) -> Tensor:
     """The vector of this length; the zero vector where the direction vanishes."""
     return length * safe_divide(direction, safe_sqrt(hyp.dot(direction, direction)))
+
+
+def _with_gaps(x: Tensor, heads: int) -> Tensor:
+    """A zero in front of each of `heads` pieces of the last axis."""
+    return F.pad(x.unflatten(-1, (heads, -1)), (1, 0)).flatten(-2)
+
+
+def _fill_gap(x: Tensor, c: Scalar) -> Tensor:
+    """The point with this space part after a zero."""
+    return hyp.point(x[..., 1:], hyp.safe_time(x, c))
+
+
+def _is_plain(linear: nn.Linear) -> bool:
+    """Whether it is torch's layer and nothing watches or replaces its `forward` (LoRA, offloading, quantisation)."""
+    hooks = (linear._forward_hooks, linear._forward_pre_hooks, linear._backward_hooks, linear._backward_pre_hooks)
+    return type(linear) is nn.Linear and not any(hooks) and "forward" not in vars(linear)
 
 
 class LorentzLinear(OnHyperboloid):
@@ -73,20 +89,33 @@ class LorentzLinear(OnHyperboloid):
 
     def space(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
         """Space part of the output; x is read as it is, time part included."""
-        linear = self.linear
-        check_points("x", x, self.in_features, linear.weight)
-        return self._space(x.to(linear.weight.dtype))
+        return self._with_gaps(self._checked(x), 1)[..., 1:]
 
-    def _space(self, x: Tensor) -> Tensor:
-        """`space` of an input that was checked."""
-        space = self.linear(x if self.activation is None else self.activation(x))
+    def _checked(self, x: Tensor) -> Tensor:
+        weight = self.linear.weight
+        check_points("x", x, self.in_features, weight)
+        return x.to(weight.dtype)
+
+    def _with_gaps(self, x: Tensor, heads: int) -> Tensor:
+        """Space part of an input that was checked, cut into heads, (*b, heads * (m/heads + 1)), each after a zero.
+
+        The zero is the place of a time part. It adds nothing to a norm, and products with an ambient number of columns,
+        usually a multiple of 8, take down to two thirds of the time of those with one fewer.
+        """
+        linear, h = self.linear, x if self.activation is None else self.activation(x)
+        if _is_plain(linear):
+            weight = F.pad(linear.weight.unflatten(0, (heads, -1)), (0, 0, 1, 0)).flatten(0, 1)
+            bias = None if linear.bias is None else _with_gaps(linear.bias, heads)
+            space = F.linear(h, weight, bias)
+        else:
+            space = _with_gaps(linear(h), heads)
         if self.magnitude == "free":
             return space
         length = torch.sigmoid(self.gate(x)) * torch.exp(self.log_length)
         return evaluate(_along, None, self.c, space, length)
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
-        return lf.project(self.space(x), self.c)
+        return evaluate(_fill_gap, None, self.c, self._with_gaps(self._checked(x), 1), auto="native")
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, magnitude={self.magnitude!r}"
