@@ -10,7 +10,7 @@ import lorentz
 from prvr.config import LossConfig, ModelConfig
 from prvr.losses import Negatives, diversity_loss, info_nce_loss, query_structure_loss, triplet_loss
 from prvr.models.layers import AttentionPooling
-from prvr.types import Batch, RetrieverOutput, VideoEmbedding
+from prvr.types import Batch, Labels, RetrieverOutput, VideoEmbedding
 from regdiff import TextualPerturbation
 
 __all__ = ["Entailment", "Objective"]
@@ -92,7 +92,7 @@ class Objective(nn.Module):
     def forward(
         self,
         output: RetrieverOutput,
-        batch: Batch,
+        batch: Batch | Labels,
         negatives: Negatives = "random",
         register_targets: Float[Tensor, "v n d"] | None = None,
         generator: torch.Generator | None = None,
@@ -101,7 +101,7 @@ class Objective(nn.Module):
 
         Args:
             output: of the retriever for `batch`.
-            batch: what it was computed from.
+            batch: what it was computed from; of it only the labels count.
             negatives: of the triplet terms, see `prvr.losses.triplet_loss`.
             register_targets: what the registers should become; default: the perturbed mean of each video's queries.
             generator: source of all draws; None = the global one.

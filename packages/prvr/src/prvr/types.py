@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regdiff import Registers
 
-__all__ = ["Batch", "RetrieverOutput", "Scores", "VideoEmbedding"]
+__all__ = ["Batch", "Labels", "RetrieverOutput", "Scores", "VideoEmbedding"]
 
 
 def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
@@ -23,6 +23,40 @@ def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | 
                 device=device, dtype=dtype if value.is_floating_point() else None, non_blocking=True
             )
     return replace(record, **changes)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Which video answers which query, of a batch whose features may lie elsewhere.
+
+    Args:
+        videos: v, how many there are.
+        query_to_video: `(q,)` index of the video each query was written for.
+        relevant: `(q, v)` boolean, which videos truly answer a query; default: only its own.
+
+    Example:
+        >>> import torch
+        >>> Labels(2, torch.tensor([0, 0, 1])).positives.tolist()
+        [[True, False], [True, False], [False, True]]
+    """
+
+    videos: int
+    query_to_video: Int[Tensor, " q"]
+    relevant: Bool[Tensor, "q v"] | None = None
+
+    @property
+    def own(self) -> Bool[Tensor, "q v"]:
+        """`(q, v)` boolean: the one video each query was written for."""
+        return self.query_to_video[:, None] == torch.arange(self.videos, device=self.query_to_video.device)
+
+    @property
+    def positives(self) -> Bool[Tensor, "q v"]:
+        """`(q, v)` boolean: every video that answers the query, its own included."""
+        return self.own if self.relevant is None else self.relevant | self.own
+
+    def to(self, device: torch.device | str | None = None) -> "Labels":
+        """Copy on `device`."""
+        return _moved(self, device, None)
 
 
 @dataclass(frozen=True)
@@ -109,15 +143,19 @@ class Batch:
             )
 
     @property
+    def labels(self) -> Labels:
+        """Which video answers which query."""
+        return Labels(self.clips.shape[0], self.query_to_video, self.relevant)
+
+    @property
     def own(self) -> Bool[Tensor, "q v"]:
         """`(q, v)` boolean: the one video each query was written for."""
-        columns = torch.arange(self.clips.shape[0], device=self.query_to_video.device)
-        return self.query_to_video[:, None] == columns
+        return self.labels.own
 
     @property
     def positives(self) -> Bool[Tensor, "q v"]:
         """`(q, v)` boolean: every video that answers the query, its own included."""
-        return self.own if self.relevant is None else self.relevant | self.own
+        return self.labels.positives
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
         """Copy on `device`; floating tensors in `dtype`."""
