@@ -90,6 +90,27 @@ def test_timesteps_matter_and_gradients_reach_every_parameter():
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in denoiser.parameters())
 
 
+def test_masked_registers_are_zeros_and_change_nothing():
+    denoiser = spread(RegisterDenoiser(6, steps=5))
+    x, c, timestep = torch.randn(2, 4, 6).double(), torch.randn(2, 4, 6).double(), torch.tensor([1, 3])
+    mask = torch.tensor([[True, False, True, True], [False, True, False, False]])
+    plain = denoiser(x, timestep, c)
+    for garbage in (1e3, math.nan):
+        denoiser.zero_grad()
+        dirty = [value.masked_fill(~mask[..., None], garbage).requires_grad_() for value in (x, c)]
+        output = denoiser(dirty[0], timestep, dirty[1], mask=mask)
+        assert torch.equal(output[mask], plain[mask])
+        assert not output[~mask].any()
+        output.square().sum().backward()
+        assert all(value.grad.isfinite().all() for value in (*dirty, *denoiser.parameters()))
+        assert not dirty[0].grad[~mask].any()
+    shared = denoiser(x, timestep, c[:, :1], mask=mask)
+    assert torch.equal(shared[mask], denoiser(x, timestep, c[:, :1])[mask])
+    vectors = denoiser(x[:, 0], timestep, c[:, 0], mask=torch.tensor([True, False]))
+    torch.testing.assert_close(vectors[0], plain[0, 0])
+    assert not vectors[1].any()
+
+
 def test_dropout_only_in_training():
     denoiser = RegisterDenoiser(16, steps=5, dropout=0.5)
     call = (torch.randn(2, 4, 16), torch.tensor([0, 1]), torch.randn(2, 4, 16))
@@ -105,3 +126,8 @@ def test_errors(unchecked):
         RegisterDenoiser(6, steps=0)
     with pytest.raises(ValueError, match=r"condition: got shape \(2, 3, 6\), expected \(2, 4, 6\)"):
         RegisterDenoiser(6, steps=5)(torch.randn(2, 4, 6), torch.tensor([0, 1]), torch.randn(2, 3, 6))
+    call = (torch.randn(2, 4, 6), torch.tensor([0, 1]), torch.randn(2, 4, 6))
+    with pytest.raises(ValueError, match=r"mask: got torch.bool of shape \(2, 3\), expected bool of shape \(2, 4\)"):
+        RegisterDenoiser(6, steps=5)(*call, mask=torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"mask: got torch.float32"):
+        RegisterDenoiser(6, steps=5)(*call, mask=torch.ones(2, 4))

@@ -60,6 +60,20 @@ def test_padding_changes_nothing(seed, rows, length):
         torch.testing.assert_close(prior(x, mask).logvar[row], prior(alone).logvar[0])
 
 
+def test_padding_of_nan_reaches_neither_values_nor_gradients():
+    x, mask = torch.randn(4, 7, 6).double(), random_mask(4, 7)
+    prior = PriorSampler(6, 12).double()
+    results = []
+    for padding in (0.0, math.nan, math.inf):
+        prior.zero_grad()
+        given = x.masked_fill(~mask[..., None], padding).requires_grad_()
+        gaussian = prior(given, mask)
+        (gaussian.mean.square().sum() + gaussian.logvar.sum()).backward()
+        results.append([gaussian.mean, gaussian.logvar, given.grad, *(p.grad for p in prior.parameters())])
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
 def test_pooling_ignores_order_and_its_weights_sum_to_one():
     pooling = GeneralizedPooling(8)
     x = torch.randn(3, 8, 5)

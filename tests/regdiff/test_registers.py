@@ -258,6 +258,15 @@ def test_bad_inputs_say_what_is_expected(unchecked):
         RegisterGenerator(DIM, 0, heads=2)
 
 
-def test_importing_regdiff_does_not_import_diffusers():
-    code = "import sys, regdiff; sys.exit('diffusers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_diffusers_is_imported_when_a_scheduler_is_made_and_its_pipelines_only_by_name():
+    code = """
+import sys, regdiff
+assert "diffusers" not in sys.modules and "transformers" not in sys.modules
+regdiff.RegisterGenerator(8, 3, 2, kind="condition")
+assert "diffusers" not in sys.modules
+regdiff.RegisterGenerator(8, 3, 2)
+assert "diffusers" in sys.modules
+assert not [m for m in sys.modules if m.startswith(("diffusers.pipelines", "diffusers.models", "regdiff.pipeline"))]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

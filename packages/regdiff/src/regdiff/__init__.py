@@ -4,19 +4,30 @@ from regdiff.condition import ConditionGenerator, adaptive_average_pool
 from regdiff.denoiser import RegisterDenoiser
 from regdiff.diffusion import ConditionalDiffusion, Denoiser
 from regdiff.gaussian import AttentionReadout, Gaussian, GeneralizedPooling, PriorSampler, TextualPerturbation
+from regdiff.losses import KLToTarget
 from regdiff.registers import RegisterGenerator, Registers
+from regdiff.schedule import Scheduler
+from regdiff.schedulers import SCHEDULERS, Capabilities, capabilities, make_scheduler
+from regdiff.transformer import TransformerDenoiser
 
 __all__ = [
+    "SCHEDULERS",
     "AttentionReadout",
+    "Capabilities",
     "ConditionGenerator",
     "ConditionalDiffusion",
     "Denoiser",
     "Gaussian",
     "GeneralizedPooling",
+    "KLToTarget",
     "PriorSampler",
     "RegisterDenoiser",
     "RegisterGenerator",
     "Registers",
+    "Scheduler",
     "TextualPerturbation",
+    "TransformerDenoiser",
     "adaptive_average_pool",
+    "capabilities",
+    "make_scheduler",
 ]

@@ -5,6 +5,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regdiff.masks import masked
+
 
 class ConditionGenerator(nn.Module):
     r"""Learned queries that read a sequence: c = CA(queries, V, V) (DreamPRVR, supplement eq. 28).
@@ -45,8 +47,9 @@ class ConditionGenerator(nn.Module):
 
         Args:
             x: Keys and values.
-            mask: True marks a valid position; None means all are. Every row needs one.
+            mask: True marks a valid position; None means all are. Every row needs one. Padding changes nothing.
         """
+        x = masked(x, mask)  # a weight of 0 does not silence a NaN
         queries = self.query_tokens.expand(x.shape[0], -1, -1)
         inputs = {"query": queries, "key": x, "value": x}
         q, k, v = (
@@ -81,4 +84,4 @@ def adaptive_average_pool(
     first = segment * count // num
     end = -(-(segment + 1) * count // num)
     inside = ((rank >= first) & (rank < end) & valid.unsqueeze(1)).to(x.dtype)
-    return inside @ x / inside.sum(-1, keepdim=True).clamp(min=1)
+    return inside @ masked(x, mask) / inside.sum(-1, keepdim=True).clamp(min=1)

@@ -4,8 +4,12 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+from regdiff.checks import expect_mask
+from regdiff.hub import Saveable
+from regdiff.masks import masked
 
 
 def sincos_table(length: int, dim: int, dtype: torch.dtype = torch.float64) -> Float[Tensor, "l d"]:
@@ -26,7 +30,7 @@ def sincos_table(length: int, dim: int, dtype: torch.dtype = torch.float64) -> F
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :dim]
 
 
-class RegisterDenoiser(nn.Module):
+class RegisterDenoiser(nn.Module, Saveable):
     r"""eps(x, t, c): the noise in each register x, given its timestep t and its condition c (DreamPRVR, DRE).
 
     te = W swish(W table[t]);  c' = W relu(LN(c));  h_0 = x;
@@ -81,17 +85,22 @@ class RegisterDenoiser(nn.Module):
         self.out = nn.Linear(dim, dim)
 
     def forward(
-        self, sample: Float[Tensor, "b *n d"], timestep: Int[Tensor, "b"], condition: Float[Tensor, "b *m d"]
+        self,
+        sample: Float[Tensor, "b *n d"],
+        timestep: Int[Tensor, "b"],
+        condition: Float[Tensor, "b *m d"],
+        mask: Bool[Tensor, "b *n"] | None = None,
     ) -> Float[Tensor, "b *n d"]:
-        """Predict the noise.
+        """Predict the noise, or what else the diffusion asks for.
 
         Args:
             sample: Noised registers.
             timestep: One timestep in [0, T) per row.
             condition: One condition per register, or a shape that broadcasts to the sample.
+            mask: True marks a valid register, None means all are. The others come out as zeros.
 
         Raises:
-            ValueError: A condition that does not broadcast to the sample.
+            ValueError: A condition that does not broadcast to the sample, or a mask of a wrong shape or type.
         """
         rank, given, expected = sample.ndim, tuple(condition.shape), tuple(sample.shape)
         middle = zip(given[1:-1], expected[1:-1], strict=False)
@@ -101,13 +110,19 @@ class RegisterDenoiser(nn.Module):
             or (given[0], given[-1]) != (expected[0], expected[-1])
         ):
             raise ValueError(f"condition: got shape {given}, expected {expected}, or 1 in place of a register axis")
+        if mask is not None:
+            expect_mask("mask", mask, sample.shape[:-1])
+            # Not only the output: a NaN in padding would reach the weights' gradients as 0 times NaN.
+            sample = masked(sample, mask)
+            if condition.shape[:-1] == mask.shape:
+                condition = masked(condition, mask)
         time = self.time_out(F.silu(self.time_in(self.time_table[timestep])))
         time = F.silu(time).view(time.shape[0], *(1,) * (rank - 2), time.shape[-1])
         condition = F.silu(self.condition_proj(F.relu(self.condition_norm(condition))))
         h = sample
         for layer in self.layers:
             h = layer(h, time, condition)
-        return self.out(h + sample)
+        return masked(self.out(h + sample), mask)
 
 
 class _Block(nn.Module):

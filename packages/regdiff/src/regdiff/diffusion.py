@@ -1,58 +1,60 @@
 """Conditional diffusion: any denoiser, a diffusers scheduler, a loss and a differentiable sampler."""
 
 import copy
-import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
 
-from regdiff.noise import standard_normal
-from regdiff.schedule import PREDICTION_TYPES, SUPPORTED, Scheduler, float64_alphas_cumprod, respaced, spaced_timesteps
+from regdiff.conditioning import check_condition, dropped, null_of, repeated
+from regdiff.drivers import drive
+from regdiff.forward import ForwardProcess, Weighting
+from regdiff.losses import KLToTarget, mean_loss, mse
+from regdiff.masks import check_mask, masked
+from regdiff.noise import Generators, noise_of, uniform
+from regdiff.predictor import Denoiser, Predictor
+from regdiff.schedule import Scheduler, descending_timesteps, schedule_of
+from regdiff.schedulers import Capabilities, capabilities, check_own_noise, prediction_type_of
 
-
-@runtime_checkable
-class Denoiser(Protocol):
-    """What `ConditionalDiffusion` needs of a network: any callable of this shape, usually an nn.Module.
-
-    The output is whatever the scheduler's `prediction_type` says: the noise, the clean sample or the velocity.
-    """
-
-    def __call__(
-        self, sample: Float[Tensor, "b *s"], timestep: Int[Tensor, "b"], condition: Any, /
-    ) -> Float[Tensor, "b *s"]: ...
+#: Called after each step with (which step, its timestep, x after it); a tensor it returns replaces x.
+Callback = Callable[[int, int, Tensor], Tensor | None]
 
 
 class ConditionalDiffusion:
     r"""Denoising diffusion (Ho et al. 2020; Song et al. 2021) of a tensor, given a condition.
 
-    Training: x_t = sqrt(abar_t) x_0 + sqrt(1 - abar_t) eps, and loss_fn(denoiser(x_t, t, condition), target) where the
-    target is eps, x_0 or the velocity sqrt(abar_t) eps - sqrt(1 - abar_t) x_0, as the scheduler's `prediction_type`
-    says. Sampling: the scheduler's own `step`, from `initial` down to the clean sample, differentiable throughout.
+    Training: x_t = signal_t x_0 + sigma_t eps, and loss_fn(denoiser(x_t, t, condition), target) where the target is
+    eps, x_0, the velocity signal_t eps - sigma_t x_0 or the flow eps - x_0, as the scheduler's `prediction_type` says.
+    A variance-preserving scheduler has signal_t = sqrt(abar_t) and sigma_t = sqrt(1 - abar_t); a flow has 1 - s_t and
+    s_t. Sampling: the scheduler's own `step`, from `initial` down to the clean sample, differentiable throughout; x is
+    in this form everywhere, whatever the scheduler works with inside.
 
     It holds no parameters and is no module: the denoiser stays where its owner registered it. The scheduler handed in
-    is never changed; the copies in use carry `alphas_cumprod` in float64 on the CPU, so that no step waits for a GPU.
+    is never changed; the copies in use carry their numbers in float64 on the CPU, so that no step waits for a GPU.
 
     Args:
         denoiser: Any `Denoiser`.
-        scheduler: DDIMScheduler or DDPMScheduler of diffusers.
-        loss_fn: (prediction, target) -> scalar.
-        eta: DDIM's noise scale: 0 is deterministic, 1 has the variance of DDPM. Ignored by DDPMScheduler.
+        scheduler: One of `regdiff.SCHEDULERS`; `make_scheduler` makes one by name.
+        loss_fn: (prediction, target) -> a scalar, or one value per row, per register or per element. One with a
+            keyword `mask` is given the mask.
+        eta: DDIM's noise scale: 0 is deterministic, 1 has the variance of DDPM. Other schedulers ignore it.
         schedule_dtype: Precision to which the schedule's numbers are rounded; arithmetic on them is always in float64.
             torch.float32 reproduces code that stores its schedule in float32.
+        weighting: Of timesteps in the loss: "uniform", or "min_snr" (Hang et al. 2023; see `min_snr_weights`).
+        snr_gamma: The cap of "min_snr".
+        condition_dropout: Probability with which `loss` replaces the condition of a row by the null condition, so that
+            `sample` can be guided (Ho and Salimans 2022).
+        null_condition: A pytree like the condition, broadcastable to it; see `regdiff.conditioning.null_of`.
 
     Raises:
-        ValueError: Unsupported scheduler or prediction type, or eta outside [0, 1].
+        ValueError: Unsupported scheduler, prediction type or option, or a number out of its range.
 
     Example:
         >>> import torch
-        >>> from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-        >>> scheduler = DDIMScheduler(num_train_timesteps=10, beta_schedule="squaredcos_cap_v2")
-        >>> diffusion = ConditionalDiffusion(lambda sample, timestep, condition: sample - condition, scheduler)
+        >>> from regdiff import make_scheduler
+        >>> diffusion = ConditionalDiffusion(lambda x, timestep, condition: x - condition, make_scheduler("ddim", 10))
         >>> target, condition = torch.zeros(4, 2, 8), torch.zeros(4, 1, 8)
         >>> diffusion.loss(target, condition).shape
         torch.Size([])
@@ -65,53 +67,96 @@ class ConditionalDiffusion:
         denoiser: Denoiser,
         scheduler: Scheduler,
         *,
-        loss_fn: Callable[[Tensor, Tensor], Tensor] = F.mse_loss,
+        loss_fn: Callable[..., Tensor] = mse,
         eta: float = 1.0,
         schedule_dtype: torch.dtype = torch.float64,
+        weighting: Weighting = "uniform",
+        snr_gamma: float = 5.0,
+        condition_dropout: float = 0.0,
+        null_condition: Any = None,
     ) -> None:
-        name = type(scheduler).__name__
-        if name not in SUPPORTED:
-            raise ValueError(f"scheduler: got {name}, expected one of {', '.join(SUPPORTED)}")
-        config: Any = scheduler.config
-        self.prediction_type: str = config.prediction_type
-        if self.prediction_type not in PREDICTION_TYPES:
+        self.prediction_type = prediction_type_of(scheduler)
+        if isinstance(loss_fn, KLToTarget) and self.prediction_type != "sample":
             raise ValueError(
-                f"scheduler.config.prediction_type: got {self.prediction_type!r}, "
-                f"expected one of {', '.join(PREDICTION_TYPES)}"
-            )
-        if config.get("variance_type", "fixed_small").startswith("learned"):
-            raise ValueError(
-                f"scheduler.config.variance_type: got {config.variance_type!r}, expected a fixed one; "
-                "no loss here teaches a denoiser its variance"
+                f"loss_fn: KLToTarget compares clean samples, got a scheduler with prediction_type "
+                f"{self.prediction_type!r}, expected 'sample'"
             )
         if not 0 <= eta <= 1:
             raise ValueError(f"eta: got {eta}, expected a number in [0, 1] (0 = deterministic, 1 = DDPM variance)")
+        if not 0 <= condition_dropout <= 1:
+            raise ValueError(f"condition_dropout: got {condition_dropout}, expected a probability in [0, 1]")
         self.denoiser = denoiser
         self.scheduler = copy.deepcopy(scheduler)
         self.loss_fn = loss_fn
         self.eta = eta
         self.schedule_dtype = schedule_dtype
-        self.alphas_cumprod = float64_alphas_cumprod(scheduler)
-        self._takes_noise = name == "DDIMScheduler"
-        self._on_device: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
+        self.weighting: Weighting = weighting
+        self.snr_gamma = snr_gamma
+        self.condition_dropout = condition_dropout
+        self.null_condition = null_condition
+        self.schedule = schedule_of(scheduler)
+        self._rounded = self.schedule.rounded(schedule_dtype)
+        self._forward = ForwardProcess(
+            self.schedule, self.prediction_type, dtype=schedule_dtype, weighting=weighting, snr_gamma=snr_gamma
+        )
 
     @property
     def num_train_timesteps(self) -> int:
         """T, the number of timesteps of the schedule."""
-        return len(self.alphas_cumprod)
+        return len(self.schedule)
+
+    @property
+    def alphas_cumprod(self) -> Float64[Tensor, "t"]:
+        """abar_t in float64; a flow has none and raises AttributeError (see `schedule` for what it has)."""
+        if self.schedule.alphas_cumprod is None:
+            raise AttributeError("alphas_cumprod: a flow has none; schedule.signal and schedule.sigma are its numbers")
+        return self.schedule.alphas_cumprod
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the scheduler can do here."""
+        return capabilities(self.scheduler)
+
+    def with_scheduler(self, scheduler: Scheduler) -> "ConditionalDiffusion":
+        """The same denoiser and options with another sampler.
+
+        Args:
+            scheduler: Must have the same T, noise schedule and prediction type: those are what the denoiser learned.
+
+        Raises:
+            ValueError: It differs in one of these, or is not supported.
+
+        Example:
+            >>> from regdiff import make_scheduler
+            >>> diffusion = ConditionalDiffusion(lambda x, timestep, condition: x, make_scheduler("ddim", 10))
+            >>> diffusion.with_scheduler(make_scheduler("euler", 10)).capabilities.name
+            'euler'
+        """
+        options = ("loss_fn", "eta", "schedule_dtype", "weighting", "snr_gamma", "condition_dropout", "null_condition")
+        other = ConditionalDiffusion(self.denoiser, scheduler, **{name: getattr(self, name) for name in options})
+        for what in ("num_train_timesteps", "prediction_type"):
+            ours, theirs = getattr(self, what), getattr(other, what)
+            if ours != theirs:
+                raise ValueError(f"scheduler: has {what} {theirs!r}, expected {ours!r}, as the denoiser was trained")
+        # Signal-to-noise in two forms of the same schedule differs by rounding alone; different schedules by far more.
+        if not torch.allclose(self.schedule.signal, other.schedule.signal, rtol=1e-3, atol=1e-6):
+            raise ValueError(
+                f"scheduler: the noise schedule of {type(scheduler).__name__} differs from the one the denoiser was "
+                f"trained on ({self.capabilities.scheduler}); expected the same betas (or shift)"
+            )
+        return other
 
     def add_noise(
         self, target: Float[Tensor, "b *s"], noise: Float[Tensor, "b *s"], timesteps: Int[Tensor, "b"]
     ) -> Float[Tensor, "b *s"]:
-        """The forward process: sqrt(abar_t) target + sqrt(1 - abar_t) noise, row by row.
+        """The forward process: signal_t target + sigma_t noise, row by row.
 
         Args:
             target: Clean samples x_0.
             noise: eps.
             timesteps: One timestep in [0, T) per row.
         """
-        signal, sigma = self._signal_and_sigma(target, timesteps)
-        return signal * target + sigma * noise
+        return self._forward.add_noise(target, noise, timesteps)
 
     def loss(
         self,
@@ -120,28 +165,35 @@ class ConditionalDiffusion:
         noise: Float[Tensor, "..."] | None = None,
         timesteps: Int[Tensor, "b"] | Literal["all"] | None = None,
         generator: torch.Generator | None = None,
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, ""]:
         """The denoising loss of Ho et al. (2020), eq. 14, for one random timestep per row or for all of them.
 
         Args:
             target: Clean samples x_0; gradients flow into it.
             condition: Any pytree of tensors whose first axis is the batch (scalars and other leaves pass untouched).
-            noise: None draws fresh Gaussian noise; sample shape is used for every timestep; (T, *sample) with
-                timesteps="all" gives one per timestep. Gradients flow into it.
+            noise: None draws fresh Gaussian noise; sample shape is used for every timestep; (T, *sample) is one per
+                timestep (row i takes noise[t_i, i]). Gradients flow into it.
             timesteps: None draws one per row uniformly; "all" takes the mean over all T; a tensor fixes one per row.
             generator: Source of the draws.
+            mask: (b, n), True at valid registers: the loss is their mean, whatever the others hold.
 
         Raises:
-            ValueError: Noise, timesteps or condition of a wrong shape.
+            ValueError: Noise, timesteps, condition or mask of a wrong shape, or a loss_fn that returns too little for
+                a mask or for weights.
+            TypeError: A mask for a denoiser without that keyword.
         """
         rows, steps = target.shape[0], self.num_train_timesteps
-        _check_condition(condition, rows)
+        check_condition(condition, rows)
+        if mask is not None:
+            check_mask(mask, target)
         if isinstance(timesteps, str):
             if timesteps != "all":
                 raise ValueError(f"timesteps: got {timesteps!r}, expected None, 'all' or one integer per row")
-            noise = self._noise_of(noise, target, steps, generator).reshape(steps * rows, *target.shape[1:])
+            noise = noise_of(noise, target, steps, generator).reshape(steps * rows, *target.shape[1:])
             target = target.expand(steps, *target.shape).reshape(steps * rows, *target.shape[1:])
-            condition = _repeat(condition, steps)
+            condition, mask = repeated(condition, steps), repeated(mask, steps)
             timesteps = torch.arange(steps, device=target.device).repeat_interleave(rows)
         else:
             if timesteps is None:
@@ -149,9 +201,18 @@ class ConditionalDiffusion:
                 timesteps = torch.randint(steps, (rows,), generator=generator, device=device).to(target.device)
             if timesteps.shape != (rows,):
                 raise ValueError(f"timesteps: got shape {tuple(timesteps.shape)}, expected one per row, ({rows},)")
-            noise = self._noise_of(noise, target, 1, generator)[0]
-        prediction = self.denoiser(self.add_noise(target, noise, timesteps), timesteps, condition)
-        return self.loss_fn(prediction, self._training_target(target, noise, timesteps))
+            if noise is None or noise.shape == target.shape:
+                noise = noise_of(noise, target, 1, generator)[0]
+            else:
+                each = torch.arange(rows, device=timesteps.device)
+                noise = noise_of(noise, target, steps, generator)[timesteps, each]
+        if self.condition_dropout > 0:
+            gone = uniform(len(target), target.device, generator) < self.condition_dropout
+            condition = dropped(condition, null_of(condition, self.null_condition), gone)
+        target, noise = masked(target, mask), masked(noise, mask)
+        prediction = Predictor(self.denoiser, condition, mask)(self.add_noise(target, noise, timesteps), timesteps)
+        wanted = self._forward.training_target(target, noise, timesteps)
+        return mean_loss(self.loss_fn, prediction, wanted, mask, self._forward.weights(prediction, timesteps))
 
     def sample(
         self,
@@ -160,8 +221,14 @@ class ConditionalDiffusion:
         num_steps: int | None = None,
         timesteps: Sequence[int] | None = None,
         noise: Float[Tensor, "..."] | None = None,
-        generator: torch.Generator | None = None,
+        generator: Generators | None = None,
         return_chain: bool = False,
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        guidance_scale: float | None = None,
+        checkpoint: bool = False,
+        callback: Callback | None = None,
+        check_finite: bool = True,
     ) -> Float[Tensor, "b *s"] | Float[Tensor, "k b *s"]:
         """Run the reverse process from `initial`; gradients flow through every step.
 
@@ -172,112 +239,62 @@ class ConditionalDiffusion:
             timesteps: An explicit, strictly descending list instead; even or uneven, it may start below T - 1.
             noise: The noise added after each step. None draws fresh Gaussian noise; sample shape is reused in every
                 step; (steps, *sample) gives one per step.
-            generator: Source of the draws.
+            generator: Source of the draws, or one for each row, whose noise is then the same in any batch.
             return_chain: Return every x after a step, (steps, b, ...), the result last, instead of the result.
+            mask: (b, n), True at valid registers; the others are zero throughout and change nothing.
+            guidance_scale: w of classifier-free guidance, null + w (conditional - null), from one denoiser call with
+                2b rows; None or 1 is the plain prediction.
+            checkpoint: Recompute each denoiser call in the backward pass instead of keeping its activations.
+            callback: Called after each step, see `Callback`.
+            check_finite: Look at the start, where it is on the CPU; a training loop may rather find NaN in its loss.
 
         Raises:
-            ValueError: More steps than trained, timesteps out of order or range, noise of a wrong shape, or noise
-                where the sampler takes none.
+            ValueError: More steps than trained, timesteps out of order or range, noise or mask of a wrong shape, noise
+                where the sampler takes none, or a start on the CPU that is not finite (on an accelerator, looking would
+                mean waiting).
+            TypeError: A mask for a denoiser without that keyword.
 
         Example:
             >>> import torch
-            >>> from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+            >>> from regdiff import make_scheduler
             >>> clean = torch.tensor([[0.5, -0.5]])
-            >>> scheduler = DDIMScheduler(num_train_timesteps=4, prediction_type="sample")
-            >>> oracle = ConditionalDiffusion(lambda sample, timestep, condition: clean, scheduler, eta=0.0)
+            >>> scheduler = make_scheduler("dpmsolver++", 4, prediction_type="sample")
+            >>> oracle = ConditionalDiffusion(lambda sample, timestep, condition: clean, scheduler)
             >>> oracle.sample(torch.randn(1, 2), None)
             tensor([[ 0.5000, -0.5000]])
         """
-        _check_condition(condition, initial.shape[0])
-        descending = self._timesteps(num_steps, timesteps)
+        check_condition(condition, initial.shape[0])
+        if mask is not None:
+            check_mask(mask, initial)
+        listed = descending_timesteps(self.scheduler, self.num_train_timesteps, num_steps, timesteps)
         if noise is not None:
-            if not self._takes_noise:
-                raise ValueError(
-                    "noise: DDPMScheduler draws its own from `generator`; use DDIMScheduler with eta=1 to supply it"
-                )
-            if self.eta == 0:
-                raise ValueError("noise: eta=0 is deterministic and would ignore it; pass noise=None or set eta > 0")
-            noise = self._noise_of(noise, initial, len(descending), generator)
-        scheduler = respaced(self.scheduler, self.alphas_cumprod.to(self.schedule_dtype).double(), descending)
-        x, chain = initial, []
-        for i, t in enumerate(descending):
+            check_own_noise(self.capabilities, self.eta)
+            noise = noise_of(noise, initial, len(listed), None)
+        predict = Predictor(
+            self.denoiser,
+            condition,
+            mask,
+            guidance_scale=guidance_scale,
+            null_condition=self.null_condition,
+            checkpoint=checkpoint,
+        )
+        driver = drive(self.scheduler, self._rounded, listed, self.eta)
+        x, chain = masked(initial, mask), []
+        if check_finite and x.device.type == "cpu" and not torch.compiler.is_compiling() and not x.isfinite().all():
+            raise ValueError("initial: got nan or infinite values, expected finite ones; look at what made the start")
+        for i, t in enumerate(listed):
             # Python integers throughout: reading a timestep from a tensor would wait for the device.
-            prediction = self.denoiser(x, torch.full((x.shape[0],), t, device=x.device), condition)
-            if self._takes_noise:
-                options = {"eta": self.eta, "use_clipped_model_output": True}
-                if self.eta > 0:
-                    options["variance_noise"] = standard_normal(x.shape, x, generator) if noise is None else noise[i]
-            else:
-                options = {"generator": generator}
-            x = scheduler.step(prediction, len(descending) - 1 - i, x, return_dict=False, **options)[0]
+            prediction = predict(x, torch.full((x.shape[0],), t, device=x.device))
+            x = masked(driver.step(prediction, i, x, None if noise is None else noise[i], generator), mask)
+            if callback is not None:
+                x = masked(_replaced(x, callback(i, t, x)), mask)
             if return_chain:
                 chain.append(x)
         return torch.stack(chain) if return_chain else x
 
-    def _timesteps(self, num_steps: int | None, timesteps: Sequence[int] | None) -> list[int]:
-        trained = self.num_train_timesteps
-        if timesteps is not None:
-            if num_steps is not None:
-                raise ValueError("num_steps and timesteps: give one of them, not both")
-            listed = [int(t) for t in timesteps]
-        elif num_steps is None or num_steps == trained:
-            listed = list(reversed(range(trained)))
-        elif 1 <= num_steps <= trained:
-            listed = spaced_timesteps(self.scheduler, num_steps)
-        else:
-            raise ValueError(f"num_steps: got {num_steps}, expected 1 to {trained}, the number of trained timesteps")
-        falling = all(a > b for a, b in itertools.pairwise(listed))
-        if not listed or not falling or listed[0] >= trained or listed[-1] < 0:
-            raise ValueError(f"timesteps: got {listed}, expected strictly descending integers in [0, {trained})")
-        return listed
 
-    def _signal_and_sigma(self, sample: Tensor, timesteps: Tensor) -> tuple[Tensor, Tensor]:
-        """sqrt(abar_t) and sqrt(1 - abar_t), shaped to multiply `sample`; roots are taken in float64, then rounded."""
-        key = (sample.device, sample.dtype)
-        if key not in self._on_device:
-            with torch.inference_mode(False):  # a cache filled while validating must still serve training
-                roots = (self.alphas_cumprod.sqrt(), (1 - self.alphas_cumprod).sqrt())
-                signal, sigma = (root.to(self.schedule_dtype).to(sample.dtype).to(sample.device) for root in roots)
-            self._on_device[key] = (signal, sigma)
-        shape = (-1,) + (1,) * (sample.ndim - 1)
-        signal, sigma = self._on_device[key]
-        return signal[timesteps].view(shape), sigma[timesteps].view(shape)
-
-    def _training_target(self, target: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
-        if self.prediction_type == "epsilon":
-            return noise
-        if self.prediction_type == "sample":
-            return target
-        signal, sigma = self._signal_and_sigma(target, timesteps)
-        return signal * noise - sigma * target
-
-    @staticmethod
-    def _noise_of(noise: Tensor | None, sample: Tensor, steps: int, generator: torch.Generator | None) -> Tensor:
-        """Noise of shape (steps, *sample) from any of the three accepted forms."""
-        full = (steps, *sample.shape)
-        if noise is None:
-            return standard_normal(full, sample, generator)
-        if noise.shape == sample.shape:
-            return noise.expand(full)
-        if noise.shape == full:
-            return noise
-        raise ValueError(
-            f"noise: got shape {tuple(noise.shape)}, "
-            f"expected {tuple(sample.shape)} (the sample) or {full} (one per step)"
-        )
-
-
-def _check_condition(condition: Any, rows: int) -> None:
-    for leaf in tree_leaves(condition):
-        if isinstance(leaf, Tensor) and leaf.ndim and leaf.shape[0] != rows:
-            raise ValueError(
-                f"condition: got a tensor of shape {tuple(leaf.shape)}, "
-                f"expected a first axis of {rows}, the batch of the sample"
-            )
-
-
-def _repeat(condition: Any, times: int) -> Any:
-    """Stack the batch of every tensor leaf `times` times, time-major."""
-    return tree_map_only(
-        Tensor, lambda leaf: leaf.repeat(times, *(1,) * (leaf.ndim - 1)) if leaf.ndim else leaf, condition
-    )
+def _replaced(x: Tensor, given: Tensor | None) -> Tensor:
+    """What a callback makes of x."""
+    if given is not None and given.shape != x.shape:
+        raise ValueError(f"callback: returned shape {tuple(given.shape)}, expected {tuple(x.shape)}, or None")
+    return x if given is None else given

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regdiff.denoiser import sincos_table
+from regdiff.masks import masked
 from regdiff.noise import standard_normal
 
 
@@ -142,6 +143,7 @@ class AttentionReadout(nn.Module):
 
     def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b d"]:
         """Read the sequence out; `mask` is True at valid positions."""
+        x = masked(x, mask)  # a weight of 0 does not silence a NaN
         score = self.score(torch.tanh(self.hidden(x))).squeeze(-1)
         if mask is not None:
             score = score.masked_fill(~mask, -torch.inf)

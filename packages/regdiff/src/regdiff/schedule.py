@@ -1,18 +1,15 @@
-"""Noise schedules in float64, and a diffusers scheduler that steps through any descending list of timesteps."""
+"""Noise schedules in float64: how much signal and noise each timestep holds, and which timesteps a sampler visits."""
 
 import copy
+import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
-
-#: Schedulers whose `step` was read and tested here: they are driven by `alphas_cumprod` alone.
-SUPPORTED = ("DDIMScheduler", "DDPMScheduler")
-#: What a denoiser may predict.
-PREDICTION_TYPES = ("epsilon", "sample", "v_prediction")
 
 
 @runtime_checkable
@@ -70,40 +67,106 @@ def float64_alphas_cumprod(scheduler: Scheduler) -> Float64[Tensor, "t"]:
     return own
 
 
-def spaced_timesteps(scheduler: Scheduler, num_steps: int) -> list[int]:
-    """The scheduler's own choice (`timestep_spacing`) of `num_steps` descending timesteps, as Python integers.
+@dataclass(frozen=True)
+class Schedule:
+    """The forward process x_t = signal_t x_0 + sigma_t eps at the T trained timesteps, in float64 on the CPU.
+
+    Attributes:
+        signal: sqrt(abar_t) of a variance-preserving process, 1 - s_t of a flow.
+        sigma: sqrt(1 - abar_t), or s_t.
+        alphas_cumprod: abar_t; None for a flow.
+    """
+
+    signal: Float64[Tensor, "t"]
+    sigma: Float64[Tensor, "t"]
+    alphas_cumprod: Float64[Tensor, "t"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.signal)
+
+    def rounded(self, dtype: torch.dtype) -> "Schedule":
+        """The same numbers as code that stores abar (or s) in `dtype` has them, still as float64."""
+        if self.alphas_cumprod is None:
+            sigma = self.sigma.to(dtype).double()
+            return Schedule(1 - sigma, sigma)
+        return _of_alphas_cumprod(self.alphas_cumprod.to(dtype).double())
+
+
+def schedule_of(scheduler: Scheduler) -> Schedule:
+    """The schedule of a diffusers scheduler.
+
+    A flow-matching scheduler has s_t = k u / (1 + (k - 1) u) with u = (t + 1) / T and k its `shift` (Esser et al.
+    2024, eq. 23), so that t = T - 1 is pure noise and every timestep is an integer. All others preserve variance.
 
     Args:
         scheduler: A diffusers scheduler; it is not changed.
-        num_steps: Number of sampling steps, at most the number of trained ones.
+
+    Example:
+        >>> from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
+        >>> schedule_of(FlowMatchEulerDiscreteScheduler(num_train_timesteps=4)).sigma.tolist()
+        [0.25, 0.5, 0.75, 1.0]
     """
-    scheduler = copy.deepcopy(scheduler)
-    scheduler.set_timesteps(num_steps)
-    # Rounding gives diffusers' "trailing" one entry too many, a -1, for some pairs such as 7 of 17.
-    return [int(t) for t in vars(scheduler)["timesteps"].tolist()[:num_steps]]
+    if hasattr(scheduler, "alphas_cumprod"):
+        return _of_alphas_cumprod(float64_alphas_cumprod(scheduler))
+    steps, shift = scheduler.config.num_train_timesteps, float(scheduler.config.shift)
+    u = torch.arange(1, steps + 1, dtype=torch.float64, device="cpu") / steps
+    sigma = shift * u / (1 + (shift - 1) * u)
+    return Schedule(1 - sigma, sigma)
 
 
-def respaced(scheduler: Any, alphas_cumprod: Float64[Tensor, "t"], timesteps: Sequence[int]) -> Any:
-    """A copy of `scheduler` whose step i = K-1, ..., 0 goes from timesteps[K-1-i] to the next one of the list.
+def _of_alphas_cumprod(abar: Tensor) -> Schedule:
+    return Schedule(abar.sqrt(), (1 - abar).sqrt(), abar)
 
-    This is the respacing of Nichol and Dhariwal (2021): the sub-sequence of abar is itself a schedule. Any strictly
-    descending list works, even or uneven, starting at T-1 or (truncated diffusion) below it; after the last entry
-    comes the clean sample.
+
+def spaced_timesteps(scheduler: Scheduler, num_steps: int) -> list[int]:
+    """The scheduler's own choice (`timestep_spacing`) of `num_steps` descending timesteps, as Python integers.
+
+    Where a scheduler would ask for a timestep between two trained ones (Euler's "linspace"), the nearest trained one
+    is taken. A flow starts at T - 1 and goes down evenly ("trailing"), as T / K, 2 T / K, ... are its noise levels.
 
     Args:
-        scheduler: A scheduler of `SUPPORTED`; it is not changed.
-        alphas_cumprod: abar of all trained timesteps.
-        timesteps: Strictly descending timesteps in [0, T).
+        scheduler: A diffusers scheduler; it is not changed.
+        num_steps: Number of sampling steps K, at most the number of trained ones.
     """
-    scheduler = copy.deepcopy(scheduler)
-    scheduler.alphas_cumprod = alphas_cumprod[list(reversed(timesteps))]
-    if type(scheduler).__name__ == "DDIMScheduler":
-        # DDIM steps from t to t - T // num_inference_steps: this makes that t - 1.
-        scheduler.num_inference_steps = scheduler.config.num_train_timesteps
-        scheduler.final_alpha_cumprod = (
-            torch.ones((), dtype=torch.float64) if scheduler.config.set_alpha_to_one else alphas_cumprod[0]
-        )
+    if hasattr(scheduler, "alphas_cumprod"):
+        scheduler = copy.deepcopy(scheduler)
+        scheduler.set_timesteps(num_steps)
+        # Rounding gives diffusers' "trailing" one entry too many, a -1, for some pairs such as 7 of 17.
+        return [round(t) for t in vars(scheduler)["timesteps"].tolist()[:num_steps]]
+    stride = scheduler.config.num_train_timesteps / num_steps
+    return [round(stride * k) - 1 for k in range(num_steps, 0, -1)]
+
+
+def descending_timesteps(
+    scheduler: Scheduler, trained: int, num_steps: int | None, timesteps: Sequence[int] | None
+) -> list[int]:
+    """The timesteps that a sampler visits: an explicit list, or `num_steps` of them, or all.
+
+    Args:
+        scheduler: A diffusers scheduler; it is not changed.
+        trained: T, the number of trained timesteps.
+        num_steps: Number of steps; None takes all T.
+        timesteps: The list itself instead.
+
+    Raises:
+        ValueError: Both given, more steps than trained, or a list that is not strictly descending in [0, T).
+    """
+    if timesteps is not None:
+        if num_steps is not None:
+            raise ValueError("num_steps and timesteps: give one of them, not both")
+        listed = [int(t) for t in timesteps]
     else:
-        # DDPM without set_timesteps steps from t to t - 1.
-        scheduler.num_inference_steps, scheduler.custom_timesteps = None, False
-    return scheduler
+        steps = trained if num_steps is None else num_steps
+        if not 1 <= steps <= trained:
+            raise ValueError(f"num_steps: got {num_steps}, expected 1 to {trained}, the number of trained timesteps")
+        distilled = scheduler.config.get("original_inference_steps", trained)
+        if steps > distilled:
+            raise ValueError(
+                f"num_steps: got {num_steps} (of {trained}), expected 1 to {distilled}, the original_inference_steps "
+                f"of {type(scheduler).__name__}; raise those, or list the timesteps yourself"
+            )
+        listed = list(reversed(range(trained))) if steps == trained else spaced_timesteps(scheduler, steps)
+    falling = all(a > b for a, b in itertools.pairwise(listed))
+    if not listed or not falling or listed[0] >= trained or listed[-1] < 0:
+        raise ValueError(f"timesteps: got {listed}, expected strictly descending integers in [0, {trained})")
+    return listed

@@ -1,0 +1,168 @@
+"""Saving and loading modules with their constructor arguments, in files that appear whole or not at all."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
+from safetensors.torch import load_file
+from torch import nn
+
+_CARD = """\
+---
+{{ card_data }}
+---
+# {{ class_name }}
+
+A module of `regdiff`. Load it with `regdiff.{{ class_name }}.from_pretrained(PATH)`; its arguments are in
+`config.json`.
+"""
+
+WEIGHTS = "model.safetensors"
+_HUB_OPTIONS = ("revision", "cache_dir", "force_download", "proxies", "resume_download", "local_files_only", "token")
+
+
+@contextmanager
+def whole_folder(target: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder to fill; its files move to `target` when the block ends, each in one step, and not at all if it raises.
+
+    Files of other names that stand in `target` stay.
+
+    Args:
+        target: The final folder, made if it does not exist.
+    """
+    final = Path(target)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, so that a move is a rename on one file system.
+    filling = Path(tempfile.mkdtemp(prefix=f".{final.name}-", suffix=".tmp", dir=final.parent))
+    try:
+        yield filling
+        for path in sorted(p for p in filling.rglob("*") if p.is_file()):
+            place = final / path.relative_to(filling)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("rb+") as file:  # on the disk before it has its name
+                os.fsync(file.fileno())
+            path.replace(place)
+        final.mkdir(exist_ok=True)
+    finally:
+        shutil.rmtree(filling, ignore_errors=True)
+
+
+def encode_dtype(dtype: torch.dtype) -> str:
+    """The name of a dtype without its module, as JSON can hold it: torch.float64 -> "float64"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def decode_dtype(name: str) -> torch.dtype:
+    """The inverse of `encode_dtype`.
+
+    Raises:
+        ValueError: Not the name of a dtype.
+    """
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"config.json: got dtype {name!r}, expected a name of torch such as 'float32'")
+    return dtype
+
+
+class Saveable(
+    PyTorchModelHubMixin,
+    library_name="regdiff",
+    license="apache-2.0",
+    tags=["diffusion", "register-tokens"],
+    model_card_template=_CARD,
+):
+    """`save_pretrained` and `from_pretrained` for a module that only takes numbers, strings, dtypes and None.
+
+    The constructor's arguments go to config.json, weights and buffers to model.safetensors. Compared with
+    huggingface_hub's own mixin: an interrupted save leaves the old files, loading is strict by default, prints nothing,
+    and keeps the precision of the file (a float64 module comes back in float64).
+
+    Example:
+        >>> import tempfile, torch
+        >>> from regdiff import RegisterDenoiser
+        >>> denoiser = RegisterDenoiser(dim=8, steps=10).eval()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     denoiser.save_pretrained(folder)
+        ...     same = RegisterDenoiser.from_pretrained(folder)
+        >>> call = torch.randn(2, 3, 8), torch.tensor([0, 9]), torch.randn(2, 3, 8)
+        >>> torch.equal(same(*call), denoiser(*call))
+        True
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        # The mixin does not hand coders down to subclasses.
+        coders = {torch.dtype: (encode_dtype, decode_dtype)} | (options.pop("coders", None) or {})
+        super().__init_subclass__(coders=coders, **options)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next((parameter.device for parameter in self._parameters_of()), torch.device("cpu"))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the parameters."""
+        return next((parameter.dtype for parameter in self._parameters_of()), torch.get_default_dtype())
+
+    def _parameters_of(self) -> Iterator[nn.Parameter]:
+        assert isinstance(self, nn.Module)
+        return self.parameters()
+
+    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+        """The README of a saved module."""
+        return super().generate_model_card(*args, **({"class_name": type(self).__name__} | kwargs))
+
+    def save_pretrained(
+        self,
+        save_directory: str | Path,
+        *,
+        config: Any = None,
+        repo_id: str | None = None,
+        push_to_hub: bool = False,
+        model_card_kwargs: dict[str, Any] | None = None,
+        **push_to_hub_kwargs: Any,
+    ) -> str | None:
+        """Write config.json, model.safetensors and, where there is none, README.md.
+
+        Args:
+            save_directory: The folder, made if it does not exist.
+            config: Instead of the constructor's arguments.
+            repo_id: For `push_to_hub`; None means the folder's name.
+            push_to_hub: Upload as well.
+            model_card_kwargs: Fields of the model card.
+            push_to_hub_kwargs: Further options of the upload.
+
+        Returns:
+            The address of the commit if it was uploaded.
+        """
+        with whole_folder(save_directory) as folder:
+            super().save_pretrained(folder, config=config, model_card_kwargs=model_card_kwargs)
+            if (Path(save_directory) / "README.md").exists():
+                (folder / "README.md").unlink()
+        if not push_to_hub:
+            return None
+        name = Path(save_directory).name if repo_id is None else repo_id
+        return self.push_to_hub(repo_id=name, config=config, model_card_kwargs=model_card_kwargs, **push_to_hub_kwargs)
+
+    @classmethod
+    def _from_pretrained(
+        cls, *, model_id: str, map_location: str | torch.device = "cpu", strict: bool = True, **options: Any
+    ) -> Any:
+        """Called by `from_pretrained` with the options of the hub and the arguments that config.json holds."""
+        hub = {name: options.pop(name) for name in _HUB_OPTIONS if name in options}
+        file = Path(model_id, WEIGHTS) if Path(model_id).is_dir() else hf_hub_download(model_id, WEIGHTS, **hub)
+        state = load_file(file)
+        model: Any = cls(**options)
+        assert isinstance(model, nn.Module)
+        # Buffers that are not in the file follow the precision of those that are.
+        kinds = {value.dtype for value in state.values() if value.is_floating_point()}
+        if len(kinds) == 1:
+            model.to(kinds.pop())
+        model.load_state_dict(state, strict=strict)
+        return model.to(map_location).eval()

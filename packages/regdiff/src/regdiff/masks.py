@@ -1,0 +1,60 @@
+"""Masks for a variable number of registers: True marks a valid one, and whatever the others hold changes nothing."""
+
+import inspect
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+
+def check_mask(mask: Bool[Tensor, "..."], sample: Tensor) -> None:
+    """Refuse a mask that does not say for each register of each row whether it is valid.
+
+    Args:
+        mask: (b, n), True at valid registers.
+        sample: (b, n, ...).
+
+    Raises:
+        ValueError: A mask of another shape or dtype.
+    """
+    if mask.dtype != torch.bool or mask.ndim != 2 or mask.shape != sample.shape[:2]:
+        raise ValueError(
+            f"mask: got {mask.dtype} of shape {tuple(mask.shape)}, expected bool of shape {tuple(sample.shape[:2])}, "
+            "True at valid registers"
+        )
+
+
+def masked(values: Tensor, mask: Tensor | None) -> Tensor:
+    """`values` (b, n, ...) with zeros in place of invalid registers, even of nan; no gradient reaches those.
+
+    Args:
+        values: Any tensor whose first axes are those of the mask.
+        mask: (b, n), or None, which returns `values` itself.
+
+    Example:
+        >>> import torch
+        >>> masked(torch.tensor([[1.0, float("nan")]]), torch.tensor([[True, False]]))
+        tensor([[1., 0.]])
+    """
+    if mask is None:
+        return values
+    return torch.where(mask.view(*mask.shape, *(1,) * (values.ndim - mask.ndim)), values, values.new_zeros(()))
+
+
+def takes_mask(function: Any) -> bool:
+    """Whether a callable or module has a keyword `mask`; True where nothing can be known.
+
+    Args:
+        function: A denoiser or a loss function.
+
+    Example:
+        >>> takes_mask(lambda sample, timestep, condition: sample)
+        False
+    """
+    try:
+        # The class of every module has __call__(*args, **kwargs): forward knows better.
+        parameters = inspect.signature(function.forward if isinstance(function, nn.Module) else function).parameters
+    except (TypeError, ValueError):
+        return True
+    return "mask" in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())

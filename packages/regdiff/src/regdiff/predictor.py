@@ -1,0 +1,103 @@
+"""One prediction of a denoiser: masked, guided, recomputed in the backward pass, as asked."""
+
+import math
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint as checkpointed
+
+from regdiff.conditioning import doubled, null_of
+from regdiff.masks import masked, takes_mask
+
+
+@runtime_checkable
+class Denoiser(Protocol):
+    """What `ConditionalDiffusion` needs of a network: any callable of this shape, usually an nn.Module.
+
+    The output is whatever the scheduler's `prediction_type` says: the noise, the clean sample, the velocity or the
+    flow. To take part in calls with a mask it also needs a keyword `mask`, (b, n), True at valid registers.
+    """
+
+    def __call__(
+        self, sample: Float[Tensor, "b *s"], timestep: Int[Tensor, "b"], condition: Any, /
+    ) -> Float[Tensor, "b *s"]: ...
+
+
+class Predictor:
+    """A denoiser with all but the sample and its timestep given.
+
+    Args:
+        denoiser: The network.
+        condition: A pytree.
+        mask: (b, n), True at valid registers; predictions of the others are zero.
+        guidance_scale: w of null + w (conditional - null) (Ho and Salimans 2022), from one call with 2b rows.
+            None or 1 asks for the condition alone.
+        null_condition: See `null_of`.
+        checkpoint: Recompute each call in the backward pass instead of keeping its activations.
+
+    Raises:
+        ValueError: A scale that is not finite, or a condition that has no null.
+        TypeError: A mask for a denoiser without that keyword.
+
+    Example:
+        >>> import torch
+        >>> guided = Predictor(lambda x, t, c: x + c, torch.ones(2, 1), guidance_scale=3.0)
+        >>> guided(torch.zeros(2, 1), torch.zeros(2, dtype=torch.long)).flatten()
+        tensor([3., 3.])
+    """
+
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        condition: Any,
+        mask: Bool[Tensor, "b n"] | None = None,
+        *,
+        guidance_scale: float | None = None,
+        null_condition: Any = None,
+        checkpoint: bool = False,
+    ) -> None:
+        if mask is not None and not takes_mask(denoiser):
+            raise TypeError(
+                f"mask: the denoiser {type(denoiser).__name__} has no keyword `mask`, so padding would reach it; "
+                "expected forward(sample, timestep, condition, mask=None), as the denoisers of regdiff have"
+            )
+        if guidance_scale is not None and not math.isfinite(guidance_scale):
+            raise ValueError(f"guidance_scale: got {guidance_scale}, expected a finite number, or None for no guidance")
+        self.denoiser, self.mask, self.checkpoint = denoiser, mask, checkpoint
+        self.scale = None if guidance_scale == 1 else guidance_scale
+        self.condition = condition
+        self.options: dict[str, Any] = {} if mask is None else {"mask": mask}
+        if self.scale is not None:
+            self.condition = doubled(condition, null_of(condition, null_condition))
+            if mask is not None:
+                self.options = {"mask": torch.cat((mask, mask))}
+
+    def __call__(self, sample: Float[Tensor, "b *s"], timesteps: Int[Tensor, "b"]) -> Float[Tensor, "b *s"]:
+        """The prediction for these rows.
+
+        Args:
+            sample: x_t.
+            timesteps: One integer per row.
+
+        Raises:
+            ValueError: A denoiser that returns another shape.
+        """
+        if self.scale is None:
+            return masked(self._call(sample, timesteps), self.mask)
+        both = self._call(torch.cat((sample, sample)), torch.cat((timesteps, timesteps)))
+        given, null = both.chunk(2)
+        return masked(null + self.scale * (given - null), self.mask)
+
+    def _call(self, sample: Tensor, timesteps: Tensor) -> Tensor:
+        arguments = (sample, timesteps, self.condition)
+        if self.checkpoint:
+            prediction = checkpointed(self.denoiser, *arguments, use_reentrant=False, **self.options)
+        else:
+            prediction = self.denoiser(*arguments, **self.options)
+        if prediction.shape != sample.shape:
+            raise ValueError(
+                f"denoiser: returned shape {tuple(prediction.shape)}, expected {tuple(sample.shape)} like the sample"
+            )
+        return prediction

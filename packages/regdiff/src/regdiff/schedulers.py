@@ -1,0 +1,226 @@
+"""Which diffusers schedulers work here, what each of them can do, and how to make one by name."""
+
+import importlib
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+from regdiff.schedule import Scheduler
+
+_VP = ("epsilon", "sample", "v_prediction")
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What `ConditionalDiffusion` can do with a scheduler; `docs/regdiff.md` shows them all as a table.
+
+    Attributes:
+        name: What `make_scheduler` calls it.
+        scheduler: Name of its class in diffusers.
+        prediction_types: What the denoiser may predict: the noise eps, the clean sample x_0, the velocity
+            v = signal eps - sigma x_0 of a variance-preserving process, or the flow eps - x_0.
+        stochastic: Whether steps add noise; a text says when.
+        own_noise: Whether `sample` accepts that noise as a tensor; a text says when.
+        custom_timesteps: Whether `sample` accepts any descending list of trained timesteps.
+        truncated_start: Whether `sample` may start below the last trained timestep.
+        gradient: Whether gradients flow through `sample`.
+        precision: Best precision of a step: "float32" where diffusers converts the sample to it.
+    """
+
+    name: str
+    scheduler: str
+    prediction_types: tuple[str, ...] = _VP
+    stochastic: bool | str = False
+    own_noise: bool | str = False
+    custom_timesteps: bool = True
+    truncated_start: bool = True
+    gradient: bool = True
+    precision: Literal["float64", "float32"] = "float32"
+
+
+#: The supported schedulers by their `make_scheduler` name: every cell is promised, and tested.
+SCHEDULERS: Mapping[str, Capabilities] = MappingProxyType(
+    {
+        row.name: row
+        for row in (
+            Capabilities("ddpm", "DDPMScheduler", stochastic=True, precision="float64"),
+            Capabilities("ddim", "DDIMScheduler", stochastic="eta > 0", own_noise="eta > 0", precision="float64"),
+            Capabilities("dpmsolver++", "DPMSolverMultistepScheduler"),
+            Capabilities("sde-dpmsolver++", "DPMSolverMultistepScheduler", stochastic=True, own_noise=True),
+            Capabilities("euler", "EulerDiscreteScheduler"),
+            Capabilities("lcm", "LCMScheduler", stochastic=True, precision="float64"),
+            Capabilities("flow", "FlowMatchEulerDiscreteScheduler", prediction_types=("flow",)),
+        )
+    }
+)
+
+_MODULES = {
+    "DDPMScheduler": "scheduling_ddpm",
+    "DDIMScheduler": "scheduling_ddim",
+    "DPMSolverMultistepScheduler": "scheduling_dpmsolver_multistep",
+    "EulerDiscreteScheduler": "scheduling_euler_discrete",
+    "LCMScheduler": "scheduling_lcm",
+    "FlowMatchEulerDiscreteScheduler": "scheduling_flow_match_euler_discrete",
+}
+
+_BETWEEN = "it asks for timesteps between the trained ones, which no denoiser here knows"
+_UNVERIFIED = "it was not verified here"
+#: Options of a configuration that may only have these values, and why.
+_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = MappingProxyType(
+    {
+        "variance_type": (
+            (None, "fixed_small", "fixed_small_log", "fixed_large"),
+            "no loss here teaches a denoiser its variance, and fixed_large_log is the root of a negative number",
+        ),
+        "thresholding": ((False,), "it mixes the elements of a row, padding included; clip_sample does not"),
+        "use_karras_sigmas": ((None, False), _BETWEEN),
+        "use_exponential_sigmas": ((None, False), _BETWEEN),
+        "use_beta_sigmas": ((None, False), _BETWEEN),
+        "use_lu_lambdas": ((None, False), _BETWEEN),
+        "interpolation_type": (("linear",), _BETWEEN),
+        "timestep_type": (("discrete",), _BETWEEN),
+        "use_flow_sigmas": ((None, False), "FlowMatchEulerDiscreteScheduler is the one for flows"),
+        "use_dynamic_shifting": ((False,), "its noise levels depend on the input; set a fixed shift"),
+        "shift_terminal": ((None,), "its noise levels depend on the number of steps"),
+        "invert_sigmas": ((False,), _UNVERIFIED),
+        "stochastic_sampling": ((False,), "diffusers 0.36 ignores the generator there"),
+        "algorithm_type": (("dpmsolver++", "sde-dpmsolver++"), "diffusers is removing the others"),
+        "solver_order": ((1, 2, 3), "there is no other"),
+        "solver_type": (("midpoint", "heun"), "there is no other"),
+        "final_sigmas_type": (("zero",), "the last step leads to the clean sample"),
+        "lambda_min_clipped": ((-math.inf,), "for a truncated start list the timesteps instead"),
+    }
+)
+
+
+def capabilities(scheduler: Scheduler | str) -> Capabilities:
+    """What `ConditionalDiffusion` can do with a scheduler.
+
+    Args:
+        scheduler: A diffusers scheduler, a `make_scheduler` name, or the name of a class of diffusers.
+
+    Raises:
+        ValueError: A scheduler that is not supported; the message names those that are.
+
+    Example:
+        >>> capabilities("euler").own_noise
+        False
+        >>> capabilities("DDIMScheduler").own_noise
+        'eta > 0'
+    """
+    wanted = scheduler if isinstance(scheduler, str) else type(scheduler).__name__
+    if not isinstance(scheduler, str) and str(scheduler.config.get("algorithm_type")).startswith("sde-"):
+        return SCHEDULERS["sde-dpmsolver++"]
+    for row in SCHEDULERS.values():
+        if wanted in (row.name, row.scheduler):
+            return row
+    known = SCHEDULERS if isinstance(scheduler, str) else _MODULES
+    raise ValueError(f"scheduler: got {wanted}, expected one of {', '.join(sorted(known))}")
+
+
+def check_own_noise(row: Capabilities, eta: float) -> None:
+    """Refuse noise given as a tensor where a scheduler would not use it.
+
+    Args:
+        row: What the scheduler can do.
+        eta: DDIM's noise scale.
+
+    Raises:
+        ValueError: The scheduler draws its own, or adds none.
+    """
+    takers = ", ".join(other.name for other in SCHEDULERS.values() if other.own_noise)
+    if not row.own_noise and row.stochastic:
+        raise ValueError(f"noise: {row.scheduler} draws its own from `generator`; those that accept a tensor: {takers}")
+    if not row.own_noise:
+        raise ValueError(f"noise: {row.scheduler} is deterministic and adds none; those that accept a tensor: {takers}")
+    if row.own_noise == "eta > 0" and eta == 0:
+        raise ValueError("noise: eta=0 is deterministic and would ignore it; pass noise=None or set eta > 0")
+
+
+def prediction_type_of(scheduler: Scheduler) -> str:
+    """What the denoiser predicts under this scheduler, after checking that all its options are supported.
+
+    Args:
+        scheduler: A diffusers scheduler.
+
+    Raises:
+        ValueError: An unsupported scheduler, prediction type or option.
+    """
+    row, config = capabilities(scheduler), scheduler.config
+    for option, (values, why) in _ONLY.items():
+        if option in config and config[option] not in values:
+            expected = " or ".join(repr(value) for value in values)
+            raise ValueError(f"scheduler.config.{option}: got {config[option]!r}, expected {expected}: {why}")
+    kind = config.get("prediction_type", "flow")
+    if kind not in row.prediction_types:
+        raise ValueError(
+            f"scheduler.config.prediction_type: got {kind!r}, expected one of {', '.join(row.prediction_types)}, "
+            f"which {row.scheduler} supports"
+        )
+    if row.name == "sde-dpmsolver++" and config.solver_order > 2:
+        raise ValueError(
+            f"scheduler.config.solver_order: got {config.solver_order} for sde-dpmsolver++, expected 1 or 2: diffusers "
+            "has the curvature of the third order with a wrong sign"
+        )
+    if config.get("rescale_betas_zero_snr") and kind == "epsilon":
+        raise ValueError(
+            "scheduler.config.rescale_betas_zero_snr: got True with prediction_type 'epsilon', but the noise of pure "
+            "noise says nothing about x_0; expected prediction_type 'sample' or 'v_prediction'"
+        )
+    if config.get("original_inference_steps", 0) > config.num_train_timesteps:
+        raise ValueError(
+            f"scheduler.config.original_inference_steps: got {config.original_inference_steps}, "
+            f"expected at most {config.num_train_timesteps}, the trained timesteps"
+        )
+    return kind
+
+
+def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
+    """A diffusers scheduler by name, with the defaults of this package.
+
+    Those are: the cosine schedule, prediction_type "epsilon" ("flow" for a flow), the clean sample clipped to [-1, 1]
+    where the scheduler can, timesteps spaced evenly down from the last trained one ("trailing"), and a last step to
+    the clean sample.
+
+    Args:
+        name: "ddpm" (Ho et al. 2020), "ddim" (Song et al. 2021), "dpmsolver++" or "sde-dpmsolver++" (Lu et al. 2022),
+            "euler" (Karras et al. 2022), "lcm" (Luo et al. 2023) or "flow" (Lipman et al. 2023, Esser et al. 2024).
+        steps: T, the number of trained timesteps.
+        **options: Other options of the diffusers class, such as solver_order=3.
+
+    Raises:
+        ValueError: An unknown name or option, or one that is not supported.
+
+    Example:
+        >>> make_scheduler("dpmsolver++", 10, prediction_type="v_prediction").config.solver_order
+        2
+    """
+    if name not in SCHEDULERS:
+        raise ValueError(f"name: got {name!r}, expected one of {', '.join(SCHEDULERS)}")
+    if steps < 1:
+        raise ValueError(f"steps: got {steps}, expected at least 1")
+    row = SCHEDULERS[name]
+    if row.prediction_types == ("flow",) and options.get("prediction_type") == "flow":
+        del options["prediction_type"]  # ours: diffusers' class has no such option, as it predicts nothing else
+    module = importlib.import_module(f"diffusers.schedulers.{_MODULES[row.scheduler]}")  # slow, so only when asked
+    kind = getattr(module, row.scheduler)
+    allowed = set(inspect.signature(kind.__init__).parameters) - {"self", "num_train_timesteps"}
+    if not options.keys() <= allowed:
+        unknown = ", ".join(sorted(options.keys() - allowed))
+        hint = "; it predicts the flow" if row.prediction_types == ("flow",) and "prediction_type" in options else ""
+        raise ValueError(f"options: got {unknown}, expected some of {', '.join(sorted(allowed))}{hint}")
+    defaults = {
+        "beta_schedule": "squaredcos_cap_v2",
+        "clip_sample": True,
+        "set_alpha_to_one": True,
+        "timestep_spacing": "trailing",
+        "original_inference_steps": steps,
+        "algorithm_type": name,
+    }
+    chosen = {option: value for option, value in defaults.items() if option in allowed} | options
+    scheduler = cast(Scheduler, kind(num_train_timesteps=steps, **chosen))
+    prediction_type_of(scheduler)
+    return scheduler

@@ -1,0 +1,196 @@
+"""A small transformer denoiser: registers see each other and attend to a condition of any length."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regdiff.checks import expect_mask
+from regdiff.denoiser import sincos_table
+from regdiff.hub import Saveable
+from regdiff.masks import masked
+
+Condition = Float[Tensor, "b m d_c"] | tuple[Float[Tensor, "b m d_c"], Bool[Tensor, "b m"]]
+
+
+class TransformerDenoiser(nn.Module, Saveable):
+    r"""A denoiser whose registers see each other, modulated by time as in DiT (Peebles & Xie, ICCV 2023).
+
+    With e = silu(W silu(W table[t])) and h = W x + position, each block adds three branches in turn,
+    h = h + gate * F(LN(h) * (1 + scale) + shift), F = self-attention, attention to LN(condition), W gelu(W .),
+    each with its own (shift, scale, gate) = W e; the output is W (LN(h) * (1 + scale) + shift). The layers that give
+    shift, scale and gate start at zero, and so does the last one: the first prediction is 0, whatever the input.
+
+    Without positions the registers are a set: permuting them permutes the output.
+
+    Args:
+        dim: Width d of the model.
+        steps: T, the number of timesteps.
+        layers: Number of blocks.
+        heads: Attention heads; divides `dim`.
+        num_registers: None for a set; a number for learned positions of so many registers (fewer may come).
+        condition_dim: Width d_c of the condition; None means `dim`.
+        register_dim: Width of the registers themselves; None means `dim`.
+        mlp_ratio: Width of the MLP's hidden layer, in multiples of `dim`.
+        dropout: Rate on attention weights and on what each branch adds.
+
+    Raises:
+        ValueError: Sizes below 1, or `heads` that do not divide `dim`.
+
+    Example:
+        >>> import torch
+        >>> denoiser = TransformerDenoiser(dim=16, steps=10, condition_dim=2, register_dim=3)
+        >>> points, valid = torch.randn(2, 50, 2), torch.arange(50).expand(2, -1) < 40
+        >>> denoiser(torch.randn(2, 5, 3), torch.tensor([0, 9]), (points, valid)).shape
+        torch.Size([2, 5, 3])
+    """
+
+    time_table: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        steps: int,
+        layers: int = 2,
+        heads: int = 4,
+        *,
+        num_registers: int | None = None,
+        condition_dim: int | None = None,
+        register_dim: int | None = None,
+        mlp_ratio: int = 4,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.condition_dim = dim if condition_dim is None else condition_dim
+        self.register_dim = dim if register_dim is None else register_dim
+        sizes = {"dim": dim, "steps": steps, "layers": layers, "condition_dim": self.condition_dim}
+        sizes |= {"register_dim": self.register_dim, "mlp_ratio": mlp_ratio}
+        for name, size in (sizes | ({} if num_registers is None else {"num_registers": num_registers})).items():
+            if size < 1:
+                raise ValueError(f"{name}: got {size}, expected an integer of at least 1")
+        if heads < 1 or dim % heads:
+            raise ValueError(f"heads: got {heads} with dim {dim}, expected a divisor of dim")
+        self.register_buffer("time_table", sincos_table(steps, dim).to(torch.get_default_dtype()))
+        self.time_in = nn.Linear(dim, dim)
+        self.time_out = nn.Linear(dim, dim)
+        self.register_in = nn.Linear(self.register_dim, dim)
+        self.positions = None if num_registers is None else nn.Parameter(0.02 * torch.randn(1, num_registers, dim))
+        self.condition_norm = nn.LayerNorm(self.condition_dim)
+        self.layers = nn.ModuleList(
+            _Block(dim, heads, self.condition_dim, mlp_ratio * dim, dropout) for _ in range(layers)
+        )
+        self.out_modulation = nn.Linear(dim, 2 * dim)
+        self.out = nn.Linear(dim, self.register_dim)
+        for linear in (self.out_modulation, self.out):
+            nn.init.zeros_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(
+        self,
+        sample: Float[Tensor, "b n d"],
+        timestep: Int[Tensor, "b"],
+        condition: Condition,
+        mask: Bool[Tensor, "b n"] | None = None,
+    ) -> Float[Tensor, "b n d"]:
+        """Predict what the diffusion asks for: noise, clean sample or velocity.
+
+        Args:
+            sample: Noised registers.
+            timestep: One timestep in [0, T) per row.
+            condition: A sequence of any length, or (sequence, mask) where True marks a valid position. In a row without
+                any valid position the registers read zeros.
+            mask: True marks a valid register, None means all are. Others are seen by none and come out as zeros.
+
+        Raises:
+            ValueError: A tensor of a wrong shape, a mask that is not boolean, or more registers than positions.
+        """
+        rows, width = sample.shape[0], self.register_dim
+        if sample.ndim != 3 or sample.shape[-1] != width:
+            raise ValueError(f"sample: got shape {tuple(sample.shape)}, expected (b, n, {width})")
+        sequence, sequence_mask = condition if isinstance(condition, tuple) else (condition, None)
+        given = tuple(sequence.shape)
+        if len(given) != 3 or (given[0], given[2]) != (rows, self.condition_dim) or given[1] < 1:
+            raise ValueError(f"condition: got shape {given}, expected ({rows}, m >= 1, {self.condition_dim})")
+        if sequence_mask is not None:
+            expect_mask("condition mask", sequence_mask, sequence.shape[:2])
+            sequence = masked(sequence, sequence_mask)  # a weight of 0 does not silence a NaN
+        if mask is not None:
+            expect_mask("mask", mask, sample.shape[:2])
+        h = self.register_in(masked(sample, mask))
+        if self.positions is not None:
+            if sample.shape[1] > self.positions.shape[1]:
+                raise ValueError(
+                    f"sample: got {sample.shape[1]} registers, expected at most {self.positions.shape[1]}; "
+                    "raise num_registers"
+                )
+            h = h + self.positions[:, : sample.shape[1]]
+        time = F.silu(self.time_out(F.silu(self.time_in(self.time_table[timestep])))).unsqueeze(1)
+        sequence = self.condition_norm(sequence)
+        for layer in self.layers:
+            h = layer(h, time, sequence, mask, sequence_mask)
+        return masked(self.out(_modulate(h, *self.out_modulation(time).chunk(2, dim=-1))), mask)
+
+
+def _modulate(x: Float[Tensor, "b n d"], shift: Tensor, scale: Tensor) -> Float[Tensor, "b n d"]:
+    """LN(x) * (1 + scale) + shift."""
+    return F.layer_norm(x, x.shape[-1:]) * (1 + scale) + shift
+
+
+class _Attention(nn.Module):
+    """Multi-head attention with its four projections."""
+
+    def __init__(self, dim: int, heads: int, source_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.query = nn.Linear(dim, dim)
+        self.key = nn.Linear(source_dim, dim)
+        self.value = nn.Linear(source_dim, dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(
+        self, x: Float[Tensor, "b n d"], source: Float[Tensor, "b m s"], mask: Bool[Tensor, "b m"] | None
+    ) -> Float[Tensor, "b n d"]:
+        q, k, v = (
+            projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for projected in (self.query(x), self.key(source), self.value(source))
+        )
+        bias = None
+        if mask is not None:
+            # What a fused kernel makes of a row without any valid key is undefined: let it read all, as zeros.
+            some = mask.any(1)[:, None]
+            v = v * some[..., None, None]
+            bias = (mask | ~some)[:, None, None]
+        read = F.scaled_dot_product_attention(q, k, v, bias, self.dropout if self.training else 0.0)
+        return self.out(read.transpose(1, 2).flatten(2))
+
+
+class _Block(nn.Module):
+    """Self-attention, cross-attention and MLP, each modulated and gated by time."""
+
+    def __init__(self, dim: int, heads: int, condition_dim: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.self_attention = _Attention(dim, heads, dim, dropout)
+        self.cross_attention = _Attention(dim, heads, condition_dim, dropout)
+        self.mlp_in = nn.Linear(dim, hidden)
+        self.mlp_out = nn.Linear(hidden, dim)
+        self.dropout = nn.Dropout(dropout)
+        self.modulation = nn.Linear(dim, 9 * dim)
+        nn.init.zeros_(self.modulation.weight)
+        nn.init.zeros_(self.modulation.bias)
+
+    def forward(
+        self,
+        h: Float[Tensor, "b n d"],
+        time: Float[Tensor, "b o d"],
+        condition: Float[Tensor, "b m s"],
+        mask: Bool[Tensor, "b n"] | None,
+        condition_mask: Bool[Tensor, "b m"] | None,
+    ) -> Float[Tensor, "b n d"]:
+        shift, scale, gate = self.modulation(time).unflatten(-1, (3, 3, -1)).unbind(-2)
+        x = _modulate(h, shift[..., 0, :], scale[..., 0, :])
+        h = h + gate[..., 0, :] * self.dropout(self.self_attention(x, x, mask))
+        x = _modulate(h, shift[..., 1, :], scale[..., 1, :])
+        h = h + gate[..., 1, :] * self.dropout(self.cross_attention(x, condition, condition_mask))
+        x = _modulate(h, shift[..., 2, :], scale[..., 2, :])
+        return h + gate[..., 2, :] * self.dropout(self.mlp_out(F.gelu(self.mlp_in(x))))

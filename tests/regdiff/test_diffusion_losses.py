@@ -1,0 +1,211 @@
+"""Losses: KL to a distribution, min-SNR weights, averages, and what each of them asks of the others."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from diffusion_textbook import levels
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regdiff import SCHEDULERS, ConditionalDiffusion, KLToTarget, make_scheduler
+from regdiff.losses import mean_loss, min_snr_weights, mse
+from regdiff.schedule import schedule_of
+
+
+def half(x, timestep, condition, mask=None):
+    return 0.5 * x
+
+
+KINDS = [("ddim", "epsilon"), ("ddim", "sample"), ("ddim", "v_prediction"), ("flow", "flow")]
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+@pytest.mark.parametrize("gamma", [0.5, 5.0])
+def test_min_snr_is_the_formula_row_by_row(name, kind, gamma):
+    """min(SNR, gamma) times the squared error of x_0, in a plain loop that solves for x_0."""
+    steps = 12
+    scheduler = make_scheduler(name, steps, prediction_type=kind)
+    diffusion = ConditionalDiffusion(half, scheduler, weighting="min_snr", snr_gamma=gamma)
+    target, noise = torch.randn(2, steps, 3, 2, dtype=torch.float64)
+    # A flow's last timestep is pure noise: signal 0 and SNR 0.
+    times = torch.arange(steps)
+    expected = []
+    for t, (a, s) in enumerate(zip(*levels(name, steps), strict=True)):
+        x = a * target[t] + s * noise[t]
+        said = 0.5 * x
+        if kind == "epsilon":
+            clean = (x - s * said) / a
+        elif kind == "sample":
+            clean = said
+        elif kind == "v_prediction":
+            clean = a * x - s * said
+        else:
+            clean = x - s * said
+        expected.append(min(a**2 / s**2, gamma) * ((clean - target[t]) ** 2).mean().item())
+    ours = diffusion.loss(target, None, noise, times)
+    assert math.isclose(ours.item(), sum(expected) / steps, rel_tol=1e-9)
+    single = diffusion.loss(target[4:5], None, noise[4:5], times[4:5])
+    assert math.isclose(single.item(), expected[4], rel_tol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+@pytest.mark.parametrize("steps", [10, 1000])
+def test_min_snr_weights_are_finite_and_fall_with_noise(name, kind, steps):
+    weights = min_snr_weights(schedule_of(make_scheduler(name, steps)), kind)
+    assert weights.isfinite().all()
+    assert (weights >= 0).all()
+    assert weights.max() <= 5
+    if kind == "epsilon":
+        assert (weights.diff() >= 0).all()  # the noise is weighed in full once SNR < gamma
+        assert weights[-1] == 1
+    elif kind == "sample":
+        assert (weights.diff() <= 0).all()
+    zero = make_scheduler("ddim", steps, prediction_type="v_prediction", rescale_betas_zero_snr=True)
+    assert min_snr_weights(schedule_of(zero), "epsilon").isfinite().all()
+
+
+def test_the_default_loss_is_torchs():
+    diffusion = ConditionalDiffusion(half, make_scheduler("ddim", 8))
+    for dtype in (torch.float32, torch.float64):
+        target, noise = torch.randn(2, 5, 3, 2, dtype=dtype)
+        times = torch.arange(5)
+        expected = F.mse_loss(0.5 * diffusion.add_noise(target, noise, times), noise)
+        assert torch.equal(diffusion.loss(target, None, noise, times), expected)
+        torch.testing.assert_close(mse(target, noise).mean(), F.mse_loss(target, noise))
+
+
+@given(st.data())
+def test_kl_to_target_is_the_sum_written_out(data):
+    shape = data.draw(st.sampled_from([(3,), (2, 4), (2, 3, 5)]))
+    temperature = data.draw(st.sampled_from([0.5, 1.0, 100.0]))
+    scores = torch.randn(shape, dtype=torch.float64)
+    target = torch.softmax(torch.randn(shape, dtype=torch.float64), -1)
+    if data.draw(st.booleans()):
+        target = F.one_hot(target.argmax(-1), shape[-1]).double()
+    ours = KLToTarget(temperature)(scores, target)
+    assert ours.shape == shape[:-1]
+    for one, y, s in zip(ours.flatten(), target.view(-1, shape[-1]), scores.view(-1, shape[-1]), strict=True):
+        top = max(temperature * v for v in s.tolist())
+        total = top + math.log(sum(math.exp(temperature * v - top) for v in s.tolist()))
+        terms = [
+            p * (math.log(p) - (temperature * v - total)) for p, v in zip(y.tolist(), s.tolist(), strict=True) if p
+        ]
+        assert math.isclose(one.item(), sum(terms), rel_tol=1e-9, abs_tol=1e-9)
+        assert one >= -1e-12
+    equal = torch.softmax(temperature * scores, -1)
+    torch.testing.assert_close(KLToTarget(temperature)(scores, equal), torch.zeros(shape[:-1]).double())
+
+
+def test_kl_trains_a_distribution_over_candidates():
+    """x_0 is a distribution over n candidates: with a mask, those left out take no part in the softmax."""
+    scheduler = make_scheduler("ddim", 6, prediction_type="sample")
+    diffusion = ConditionalDiffusion(half, scheduler, loss_fn=KLToTarget(3.0))
+    mask = torch.tensor([[True, True, False, True], [True, True, True, True], [False] * 4])
+    target = torch.softmax(torch.randn(3, 4).masked_fill(~mask, -torch.inf), -1).nan_to_num(0.0).requires_grad_()
+    times, noise = torch.tensor([1, 4, 2]), torch.randn(3, 4)
+    loss = diffusion.loss(target, None, noise, times, mask=mask)
+    rows = [
+        diffusion.loss(target[i : i + 1, mask[i]], None, noise[i : i + 1, mask[i]], times[i : i + 1]) for i in (0, 1)
+    ]
+    torch.testing.assert_close(loss, torch.stack(rows).mean())
+    loss.backward()
+    assert target.grad.isfinite().all()
+    assert not target.grad[~mask].any()
+
+
+def test_kl_of_a_row_without_candidates_is_zero_and_pushes_nothing():
+    prediction = torch.randn(2, 3, requires_grad=True)
+    mask = torch.tensor([[True, True, False], [False] * 3])
+    values = KLToTarget(2.0)(prediction, torch.tensor([[0.5, 0.5, 0.0], [0.0] * 3]), mask)
+    values.sum().backward()
+    assert values[1] == 0
+    assert prediction.grad[mask].all()
+    assert not prediction.grad[~mask].any()
+
+
+def test_kl_per_register_is_masked_like_any_other():
+    scheduler = make_scheduler("ddim", 6, prediction_type="sample")
+    diffusion = ConditionalDiffusion(half, scheduler, loss_fn=KLToTarget())
+    mask = torch.tensor([[True, False], [True, True]])
+    target = torch.softmax(torch.randn(2, 2, 3), -1)
+    times, noise = torch.tensor([1, 4]), torch.randn(2, 2, 3)
+    rows = [
+        diffusion.loss(target[i : i + 1, mask[i]], None, noise[i : i + 1, mask[i]], times[i : i + 1]) for i in (0, 1)
+    ]
+    loss = diffusion.loss(target, None, noise, times, mask=mask)
+    torch.testing.assert_close(loss, (rows[0] + 2 * rows[1]) / 3)
+
+
+def test_kl_asks_for_clean_samples():
+    for name, kind in KINDS:
+        if kind != "sample":
+            with pytest.raises(ValueError, match=f"loss_fn: KLToTarget .*prediction_type '{kind}', expected 'sample'"):
+                ConditionalDiffusion(half, make_scheduler(name, 4, prediction_type=kind), loss_fn=KLToTarget())
+    with pytest.raises(ValueError, match=r"temperature: got 0\.0"):
+        KLToTarget(0.0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_losses_per_row_register_and_element_agree(depth, weighted):
+    """Where every register is valid, the mean is the same at whatever depth the loss function stops."""
+    target, noise, times = torch.randn(4, 3, 2), torch.randn(4, 3, 2), torch.tensor([0, 2, 3, 5])
+    options = {"weighting": "min_snr"} if weighted else {}
+
+    def loss_fn(prediction, target):
+        values = (prediction - target) ** 2
+        return values.mean(tuple(range(depth, 3))) if depth < 3 else values
+
+    losses = [
+        ConditionalDiffusion(half, make_scheduler("ddim", 6), loss_fn=function, **options).loss(
+            target, None, noise, times
+        )
+        for function in (mse, loss_fn)
+    ]
+    torch.testing.assert_close(*losses)
+
+
+def test_losses_that_say_too_little_are_refused():
+    target, mask = torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
+    scheduler = make_scheduler("ddim", 4)
+    scalar = ConditionalDiffusion(half, scheduler, loss_fn=F.l1_loss)
+    assert scalar.loss(target, None).ndim == 0
+    with pytest.raises(
+        ValueError, match=r"loss_fn: returned shape \(\), .*a scalar can be neither masked nor weighted"
+    ):
+        scalar.loss(target, None, mask=mask)
+    with pytest.raises(ValueError, match="a scalar can be neither"):
+        ConditionalDiffusion(half, scheduler, loss_fn=F.l1_loss, weighting="min_snr").loss(target, None)
+    rows = ConditionalDiffusion(half, scheduler, loss_fn=lambda p, t: (p - t).abs().mean((1, 2)))
+    assert rows.loss(target, None).ndim == 0
+    with pytest.raises(ValueError, match="one value per row, in which padding has its share"):
+        rows.loss(target, None, mask=mask)
+    odd = ConditionalDiffusion(half, scheduler, loss_fn=lambda p, t: (p - t).mean(1))
+    with pytest.raises(ValueError, match=r"returned shape \(2, 4\), expected \(2,\) .*up to \(2, 3, 4\)"):
+        odd.loss(target, None)
+
+
+def test_a_loss_with_a_mask_of_its_own_is_given_it():
+    target, mask = torch.randn(2, 3), torch.tensor([[True, False, True], [False] * 3])
+
+    def loss_fn(prediction, target, mask=None):
+        return ((prediction - target).abs() * mask).sum(1)
+
+    expected = (0.5 * target[0].abs() * mask[0]).sum()
+    torch.testing.assert_close(mean_loss(loss_fn, 0.5 * target, target, mask), expected)
+
+
+def test_every_scheduler_trains_with_every_weighting():
+    for name, row in SCHEDULERS.items():
+        for kind in row.prediction_types:
+            weight = torch.ones(4, requires_grad=True)
+            diffusion = ConditionalDiffusion(
+                lambda x, t, c, weight=weight: x * weight,
+                make_scheduler(name, 5, prediction_type=kind),
+                weighting="min_snr",
+            )
+            diffusion.loss(torch.randn(3, 2, 4), None, timesteps="all").backward()
+            assert weight.grad.isfinite().all()
+            assert weight.grad.any()

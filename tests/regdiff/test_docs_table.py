@@ -1,0 +1,55 @@
+"""docs/regdiff.md says what the code says: the table of schedulers is regdiff.SCHEDULERS."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from regdiff import SCHEDULERS, Capabilities
+
+PAGE = Path(__file__).parents[2] / "docs" / "regdiff.md"
+COLUMNS = {
+    "`make_scheduler`": "name",
+    "class in diffusers": "scheduler",
+    "predicts": "prediction_types",
+    "adds noise": "stochastic",
+    "takes yours": "own_noise",
+    "custom timesteps": "custom_timesteps",
+    "truncated start": "truncated_start",
+    "gradient": "gradient",
+    "precision": "precision",
+}
+
+
+def cell(value: object) -> str:
+    """A value of `Capabilities` as the page writes it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def rows() -> list[list[str]]:
+    """The table of the page, header first, without the rule below it."""
+    text = PAGE.read_text(encoding="utf-8")
+    table = re.search(r"^\| `make_scheduler` \|.*?\n\n", text, flags=re.MULTILINE | re.DOTALL)
+    assert table is not None, "docs/regdiff.md has no table that begins with `make_scheduler`"
+    lines = [[part.strip() for part in line.strip("| ").split(" | ")] for line in table.group().splitlines() if line]
+    return [lines[0], *lines[2:]]
+
+
+def test_every_promise_has_a_column() -> None:
+    assert rows()[0] == list(COLUMNS)
+    assert {field.name for field in fields(Capabilities)} == set(COLUMNS.values())
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_row(name: str) -> None:
+    expected = [cell(getattr(SCHEDULERS[name], field)) for field in COLUMNS.values()]
+    expected[:2] = [f"`{word}`" for word in expected[:2]]
+    found = [row for row in rows()[1:] if row[0] == f"`{name}`"]
+    assert found == [expected], f"docs/regdiff.md should say: | {' | '.join(expected)} |"
+
+
+def test_no_other_row() -> None:
+    assert [row[0].strip("`") for row in rows()[1:]] == list(SCHEDULERS)

@@ -1,0 +1,175 @@
+"""Classifier-free guidance: the null condition, its share in training, and the formula in sampling."""
+
+import math
+from statistics import NormalDist
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
+from regdiff.conditioning import doubled, dropped, null_of, repeated
+
+NAMES = list(SCHEDULERS)
+
+
+def denoiser(x, timestep, condition):
+    return torch.tanh(x + condition["text"]) * (timestep.view(-1, 1, 1) + 1) / 6 + condition["scale"]
+
+
+def given_condition(rows=3):
+    return {"text": torch.randn(rows, 1, 4), "scale": torch.tensor(0.1), "name": "kept"}
+
+
+@given(name=st.sampled_from(NAMES), scale=st.floats(-2, 8, width=32))
+def test_guidance_is_the_formula_of_two_calls(name, scale):
+    """One call with 2b rows = null + w (conditional - null) of two calls with b rows."""
+    rows = []
+
+    def counted(x, t, c):
+        rows.append(len(x))
+        return denoiser(x, t, c)
+
+    def two_calls(x, t, c):
+        null = denoiser(x, t, {**c, "text": torch.zeros_like(c["text"])})
+        return null + scale * (denoiser(x, t, c) - null)
+
+    x, condition, scheduler = torch.randn(3, 2, 4), given_condition(), make_scheduler(name, 6)
+    ends = [
+        ConditionalDiffusion(function, scheduler).sample(
+            x, condition, 4, generator=torch.Generator().manual_seed(0), guidance_scale=w
+        )
+        for function, w in ((counted, scale), (two_calls, None))
+    ]
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-4)
+    assert rows == [6 if scale != 1 else 3] * 4
+
+
+def test_scales_one_and_zero():
+    x, condition = torch.randn(3, 2, 4), given_condition()
+    diffusion = ConditionalDiffusion(denoiser, make_scheduler("euler", 6))
+    plain = diffusion.sample(x, condition)
+    assert torch.equal(plain, diffusion.sample(x, condition, guidance_scale=1.0))
+    nothing = diffusion.sample(x, {**condition, "text": torch.zeros(3, 1, 4)})
+    torch.testing.assert_close(nothing, diffusion.sample(x, condition, guidance_scale=0.0))
+    assert not torch.allclose(plain, nothing)
+
+
+def test_a_learned_null_condition():
+    """It is what the null rows see in sampling and the dropped rows in training, and it learns."""
+    learned = torch.randn(1, 1, 4, requires_grad=True)
+    null = {"text": learned, "scale": None, "name": None}
+    diffusion = ConditionalDiffusion(
+        denoiser, make_scheduler("ddim", 6), condition_dropout=1.0, null_condition=null, eta=0.0
+    )
+    x, condition = torch.randn(3, 2, 4), given_condition()
+    same = {**condition, "text": learned.expand(3, 1, 4)}
+    torch.testing.assert_close(diffusion.sample(x, condition, guidance_scale=0.0), diffusion.sample(x, same))
+    times, noise = torch.tensor([0, 2, 5]), torch.randn(3, 2, 4)
+    plain = ConditionalDiffusion(denoiser, make_scheduler("ddim", 6))
+    ours = diffusion.loss(x, condition, noise, times)
+    torch.testing.assert_close(ours, plain.loss(x, same, noise, times))
+    ours.backward()
+    assert learned.grad.any()
+
+
+@pytest.mark.parametrize("timesteps", [None, "all"])
+def test_dropout_takes_the_stated_share_of_rows(timesteps):
+    """Whole rows, each on its own, all leaves together; the share within its 1 - 1e-6 bound of a binomial."""
+    share, seen = 0.3, []
+
+    def recorder(x, t, c):
+        seen.append(c)
+        return x
+
+    rows = 20_000 if timesteps is None else 2_000
+    diffusion = ConditionalDiffusion(recorder, make_scheduler("ddim", 10), condition_dropout=share)
+    mask = torch.ones(rows, 5, dtype=torch.bool)
+    diffusion.loss(torch.zeros(rows, 1, 1), (torch.ones(rows, 5, 2), torch.ones(rows, 3), mask), timesteps=timesteps)
+    one, two, kept = seen[0]
+    gone = (one == 0).all(dim=(1, 2))
+    assert torch.equal(gone, (one == 0).any(2).any(1))
+    assert torch.equal(gone, (two == 0).all(1))
+    assert kept.all()
+    bound = NormalDist().inv_cdf(1 - 5e-7) * math.sqrt(share * (1 - share) / len(gone))
+    assert abs(gone.double().mean().item() - share) < bound
+    if timesteps == "all":
+        per_row = gone.view(10, rows).double().sum(0)
+        assert per_row.unique().numel() > 3  # drawn for every timestep on its own
+
+
+def test_dropout_repeats_with_a_seed_and_zero_draws_nothing():
+    x, condition = torch.randn(50, 2, 4), given_condition(50)
+
+    def loss(share, seed=0):
+        diffusion = ConditionalDiffusion(denoiser, make_scheduler("ddim", 6), condition_dropout=share)
+        generator = torch.Generator().manual_seed(seed)
+        return diffusion.loss(x, condition, generator=generator), generator.get_state()
+
+    assert loss(0.5)[0] == loss(0.5)[0] != loss(0.5, 1)[0]
+    plain = ConditionalDiffusion(denoiser, make_scheduler("ddim", 6))
+    generator = torch.Generator().manual_seed(0)
+    assert plain.loss(x, condition, generator=generator) == loss(0.0)[0]
+    assert torch.equal(generator.get_state(), loss(0.0)[1])
+
+
+def test_trees_of_conditions():
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    condition = (torch.ones(2, 3), [mask, torch.tensor(2.0)], "text", None)
+    null = null_of(condition)
+    assert not null[0].any()
+    assert null[1][0] is mask
+    assert null[1][1] is condition[1][1]
+    both = doubled(condition, null)
+    assert both[0].tolist() == [[1.0] * 3] * 2 + [[0.0] * 3] * 2
+    assert both[1][0].shape == (4, 3)
+    assert both[1][1:] == [torch.tensor(2.0)]
+    assert both[2:] == ("text", None)
+    part = dropped(condition, null, torch.tensor([True, False]))
+    assert part[0].tolist() == [[0.0] * 3, [1.0] * 3]
+    assert part[1][0] is mask
+    assert repeated(condition, 2)[0].shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("condition", "null", "message"),
+    [
+        (None, None, "condition: holds no floating-point tensor"),
+        ({"name": "x"}, None, "condition: holds no floating-point tensor"),
+        (torch.ones(2, 3, dtype=torch.bool), None, "condition: holds no floating-point tensor"),
+        (torch.ones(2, dtype=torch.long), None, r"holds a torch.int64 tensor of shape \(2,\).*give null_condition"),
+        (torch.ones(2, 3), torch.ones(4), r"null_condition: got a tensor of shape \(4,\).*broadcasts to \(2, 3\)"),
+        (torch.ones(2, 3), (torch.ones(3),), "null_condition: got the structure"),
+        ("text", torch.ones(3), "null_condition: got tensor.*for str"),
+        (torch.ones(2, 3), "nothing", "null_condition: got 'nothing' for Tensor"),
+        (torch.ones(2, 3), {}, "null_condition: got the structure"),
+    ],
+)
+def test_conditions_without_a_null_are_refused(condition, null, message):
+    diffusion = ConditionalDiffusion(
+        lambda x, t, c: x, make_scheduler("ddim", 4), null_condition=null, condition_dropout=0.5
+    )
+    x = torch.randn(2, 3)
+    with pytest.raises(ValueError, match=message):
+        diffusion.sample(x, condition, guidance_scale=2.0)
+    with pytest.raises(ValueError, match=message):
+        diffusion.loss(x, condition)
+
+
+def test_classes_with_a_class_for_nothing():
+    """Integers need a null of their own, here the class 0."""
+    table = torch.randn(5, 3)
+    diffusion = ConditionalDiffusion(
+        lambda x, t, c: x + table[c], make_scheduler("euler", 4), null_condition=torch.tensor(0)
+    )
+    x, classes = torch.randn(2, 3), torch.tensor([3, 4])
+    null = diffusion.sample(x, torch.zeros_like(classes))
+    torch.testing.assert_close(diffusion.sample(x, classes, guidance_scale=0.0), null)
+
+
+@pytest.mark.parametrize("scale", [math.nan, math.inf])
+def test_a_scale_that_is_no_number(scale):
+    diffusion = ConditionalDiffusion(lambda x, t, c: x + c, make_scheduler("ddim", 4))
+    with pytest.raises(ValueError, match=r"guidance_scale: got (nan|inf), expected a finite number"):
+        diffusion.sample(torch.randn(2, 3), torch.randn(2, 3), guidance_scale=scale)

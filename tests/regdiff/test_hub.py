@@ -1,0 +1,229 @@
+"""save_pretrained and from_pretrained: the same module in a fresh process, whole files, and refusals."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from regdiff import RegisterDenoiser, RegisterGenerator
+from regdiff.hub import decode_dtype, encode_dtype, whole_folder
+from regdiff.transformer import TransformerDenoiser
+
+DIM, NUM, ROWS, LENGTH = 8, 3, 4, 6
+
+# Every argument of RegisterGenerator away from its default at least once.
+GENERATORS = {
+    "defaults": {},
+    "released": {
+        "start": "prior_mean",
+        "noise": "start",
+        "loss_timesteps": "all",
+        "time_table": "random",
+        "schedule_dtype": torch.float32,
+    },
+    "options": {
+        "steps": 6,
+        "layers": 1,
+        "start": "gaussian",
+        "length": 9,
+        "dropout": 0.3,
+        "num_sampling_steps": 4,
+        "scheduler": "euler",
+        "prediction_type": "v_prediction",
+        "denoiser": "transformer",
+        "weighting": "min_snr",
+        "condition_dropout": 0.2,
+        "guidance_scale": 2.0,
+        "checkpoint": True,
+    },
+    "lcm": {"scheduler": "lcm", "prediction_type": "sample"},
+    "condition": {"kind": "condition"},
+    "pooled": {"kind": "pooled"},
+}
+
+
+def spread(module: nn.Module) -> nn.Module:
+    """Random weights and biases everywhere, so that nothing is hidden by a zero."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(std=0.4)
+    return module.eval()
+
+
+def generator_of(case: str) -> RegisterGenerator:
+    return spread(RegisterGenerator(DIM, NUM, 2, **GENERATORS[case]))
+
+
+LOAD = """
+import sys, torch
+import regdiff, regdiff.transformer
+for folder in sys.argv[1:]:
+    name, *call = torch.load(folder + "/call.pt")
+    kind = getattr(regdiff, name, None) or getattr(regdiff.transformer, name)
+    module = kind.from_pretrained(folder + "/saved")
+    assert not module.training
+    with torch.no_grad():
+        result = module(*call)
+    torch.save(result.tokens if hasattr(result, "tokens") else result, folder + "/result.pt")
+"""
+
+
+def test_a_fresh_process_gives_the_same_numbers(tmp_path):
+    """One process for all cases: it takes seconds to start."""
+    mask = torch.arange(LENGTH).expand(ROWS, -1) < 5
+    cases = {case: (generator_of(case), torch.randn(ROWS, LENGTH, DIM), mask) for case in GENERATORS}
+    denoisers = {
+        "mlp": RegisterDenoiser(DIM, 5, layers=1, time_table="random", dropout=0.1),
+        "transformer": TransformerDenoiser(DIM, 5, 1, 2, num_registers=NUM, mlp_ratio=2),
+        "float64": TransformerDenoiser(16, 5, register_dim=DIM, condition_dim=DIM).double(),
+    }
+    for name, denoiser in denoisers.items():
+        sample, condition = torch.randn(2, ROWS, NUM, DIM, dtype=denoiser.dtype)
+        cases[name] = (spread(denoiser), sample, torch.tensor([0, 4, 2, 1]), condition)
+    for name, (module, *call) in cases.items():
+        module.save_pretrained(tmp_path / name / "saved")
+        torch.save((type(module).__name__, *call), tmp_path / name / "call.pt")
+    folders = [str(tmp_path / name) for name in cases]
+    done = subprocess.run([sys.executable, "-c", LOAD, *folders], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""  # huggingface_hub's own loader prints
+    for name, (module, *call) in cases.items():
+        with torch.no_grad():
+            result = module(*call)
+        expected = getattr(result, "tokens", result)
+        assert torch.equal(torch.load(tmp_path / name / "result.pt"), expected), name
+
+
+@pytest.mark.parametrize("case", GENERATORS)
+def test_every_argument_is_restored(case, tmp_path):
+    generator = generator_of(case)
+    generator.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    given = {name: encode_dtype(v) if isinstance(v, torch.dtype) else v for name, v in GENERATORS[case].items()}
+    assert given.items() <= config.items()
+    loaded = RegisterGenerator.from_pretrained(tmp_path)
+    assert loaded._hub_mixin_config == generator._hub_mixin_config
+    plain = (bool, int, float, str, type(None), torch.dtype)
+    simple = {name for name, value in vars(generator).items() if isinstance(value, plain)} - {"training"}
+    assert {name: getattr(loaded, name) for name in simple} == {name: getattr(generator, name) for name in simple}
+    if generator.diffusion is not None:
+        ours, theirs = loaded.diffusion, generator.diffusion
+        assert dict(ours.scheduler.config) == dict(theirs.scheduler.config)
+        assert ours.schedule_dtype == theirs.schedule_dtype
+        assert (ours.weighting, ours.condition_dropout) == (theirs.weighting, theirs.condition_dropout)
+    for name, value in [*generator.named_parameters(), *generator.named_buffers()]:
+        assert torch.equal(
+            value, loaded.get_parameter(name) if isinstance(value, nn.Parameter) else loaded.get_buffer(name)
+        )
+
+
+def test_the_precision_of_the_file_is_kept(tmp_path):
+    generator = generator_of("defaults").double()
+    generator.save_pretrained(tmp_path)
+    loaded = RegisterGenerator.from_pretrained(tmp_path)
+    assert {value.dtype for value in loaded.parameters()} == {loaded.eval_noise.dtype} == {torch.float64}
+    features = torch.randn(2, LENGTH, DIM).double()
+    assert torch.equal(loaded(features).tokens, generator(features).tokens)
+
+
+def test_a_loaded_module_can_be_saved_trained_and_given_other_arguments(tmp_path):
+    generator = generator_of("defaults")
+    generator.save_pretrained(tmp_path / "a")
+    RegisterGenerator.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "b")
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    few = RegisterGenerator.from_pretrained(tmp_path / "a", num_sampling_steps=2).train()
+    assert len(few(torch.randn(2, LENGTH, DIM), return_chain=True).chain) == 2
+    few(torch.randn(2, LENGTH, DIM)).tokens.sum().backward()
+
+
+def test_the_card_names_the_class_and_an_own_one_stays(tmp_path):
+    denoiser = RegisterDenoiser(DIM, 5)
+    denoiser.save_pretrained(tmp_path / "new")
+    assert "regdiff.RegisterDenoiser.from_pretrained(PATH)" in (tmp_path / "new" / "README.md").read_text()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "README.md").write_text("mine")
+    (tmp_path / "own" / "log.txt").write_text("kept")
+    denoiser.save_pretrained(tmp_path / "own")
+    assert (tmp_path / "own" / "README.md").read_text() == "mine"
+    assert sorted(p.name for p in (tmp_path / "own").iterdir()) == [
+        "README.md",
+        "config.json",
+        "log.txt",
+        "model.safetensors",
+    ]
+
+
+def test_from_the_hub_s_cache(tmp_path):
+    """Without a network: a snapshot in the folders that huggingface_hub keeps."""
+    generator = generator_of("defaults")
+    repository, commit = tmp_path / "models--someone--registers", "0" * 40
+    generator.save_pretrained(repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    loaded = RegisterGenerator.from_pretrained("someone/registers", cache_dir=tmp_path, local_files_only=True)
+    features = torch.randn(2, LENGTH, DIM)
+    assert torch.equal(loaded(features).tokens, generator(features).tokens)
+
+
+def test_an_interrupted_save_leaves_the_old_files(tmp_path):
+    target = tmp_path / "saved"
+    RegisterDenoiser(DIM, 5).save_pretrained(target)
+    before = {path.name: path.read_bytes() for path in target.iterdir()}
+    broken = RegisterDenoiser(DIM, 5)
+    broken._hub_mixin_config["dim"] = object()  # weights are written before this fails
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        broken.save_pretrained(target)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows replaces no file that is open")
+def test_who_reads_the_old_file_reads_it_to_the_end(tmp_path):
+    RegisterDenoiser(DIM, 5).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    before = path.read_bytes()
+    with path.open("rb") as file:
+        RegisterDenoiser(DIM, 5).save_pretrained(tmp_path)
+        assert file.read() == before
+    assert path.read_bytes() != before
+
+
+def test_whole_folder_keeps_other_files_and_makes_subfolders(tmp_path):
+    target = tmp_path / "deep" / "target"
+    with whole_folder(target) as folder:
+        (folder / "a").mkdir()
+        (folder / "a" / "new").write_text("1")
+        assert not target.exists()
+    with whole_folder(target) as folder:
+        (folder / "b").write_text("2")
+    assert (target / "a" / "new").read_text() == "1"
+    assert (target / "b").read_text() == "2"
+    assert [path.name for path in target.parent.iterdir()] == ["target"]
+
+
+def test_bad_files_say_what_is_wrong(tmp_path):
+    RegisterDenoiser(DIM, 5).save_pretrained(tmp_path)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        RegisterDenoiser.from_pretrained(tmp_path, dim=4)
+    with pytest.raises(RuntimeError, match="Missing key"):
+        RegisterDenoiser.from_pretrained(tmp_path, layers=3)
+    with pytest.raises(ValueError, match="dtype 'float99', expected a name of torch"):
+        decode_dtype("float99")
+    (tmp_path / constants.SAFETENSORS_SINGLE_FILE).write_bytes(b"garbage")
+    with pytest.raises(SafetensorError):
+        RegisterDenoiser.from_pretrained(tmp_path)
+
+
+def test_weights_on_disk_have_the_names_of_the_state_dict(tmp_path):
+    generator = generator_of("options")
+    generator.save_pretrained(tmp_path)
+    assert load_file(tmp_path / "model.safetensors").keys() == generator.state_dict().keys()
+    assert "null_condition" in generator.state_dict()
+    assert not any("null_condition" in name for name in generator_of("defaults").state_dict())

@@ -1,0 +1,140 @@
+"""RegisterPipeline on disk: the same registers in a fresh process, whole folders, and refusals."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from diffusers import DDPMScheduler, DPMSolverMultistepScheduler, EulerDiscreteScheduler, LCMScheduler
+
+from regdiff import RegisterGenerator
+from regdiff.pipeline import RegisterPipeline
+
+DIM, NUM, ROWS, LENGTH, STEPS = 8, 3, 4, 6, 6
+SWAPS = [DDPMScheduler, DPMSolverMultistepScheduler, EulerDiscreteScheduler, LCMScheduler]
+
+
+def exchanged(kind, scheduler):
+    """As in diffusers; LCM alone wants to know that this model has fewer than its 50 timesteps."""
+    options = {"original_inference_steps": STEPS} if kind is LCMScheduler else {}
+    return kind.from_config(scheduler.config, **options)
+
+
+def build(**options) -> RegisterPipeline:
+    model = RegisterGenerator(DIM, NUM, 2, STEPS, **options)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.4)
+    pipeline = RegisterPipeline(model)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def features(**options) -> torch.Tensor:
+    return torch.randn(ROWS, LENGTH, DIM, **options)
+
+
+LOAD = """
+import sys, torch
+from regdiff.pipeline import RegisterPipeline
+for folder in sys.argv[1:]:
+    pipeline = RegisterPipeline.from_pretrained(folder + "/saved")
+    features, mask = torch.load(folder + "/inputs.pt")
+    torch.save(pipeline(features, mask, return_chain=True).chain, folder + "/chain.pt")
+"""
+
+
+def test_a_fresh_process_gives_the_same_registers(tmp_path):
+    pipelines = {"own": build(), "guided": build(denoiser="transformer", condition_dropout=0.1, guidance_scale=2.0)}
+    pipelines["float64"] = build(scheduler="flow", prediction_type="flow").to(torch.float64)
+    for kind in SWAPS:
+        pipelines[kind.__name__] = build()
+        pipelines[kind.__name__].scheduler = exchanged(kind, pipelines["own"].scheduler)
+    mask = torch.arange(LENGTH).expand(ROWS, -1) < 5
+    inputs = {name: features(dtype=pipeline.dtype) for name, pipeline in pipelines.items()}
+    for name, pipeline in pipelines.items():
+        pipeline.save_pretrained(tmp_path / name / "saved")
+        torch.save((inputs[name], mask), tmp_path / name / "inputs.pt")
+    folders = [str(tmp_path / name) for name in pipelines]
+    done = subprocess.run([sys.executable, "-c", LOAD, *folders], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    for name, pipeline in pipelines.items():
+        chain = pipeline(inputs[name], mask, return_chain=True).chain
+        assert torch.equal(torch.load(tmp_path / name / "chain.pt"), chain), name
+
+
+def test_what_is_on_disk_is_laid_out_as_diffusers_does(tmp_path):
+    pipeline = build()
+    pipeline.save_pretrained(tmp_path)
+    files = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+    assert {
+        "model_index.json",
+        "model/config.json",
+        "model/model.safetensors",
+        "scheduler/scheduler_config.json",
+    } <= files
+    index = json.loads((tmp_path / "model_index.json").read_text())
+    assert index["_class_name"] == "RegisterPipeline"
+    assert index["scheduler"] == ["diffusers", "DDIMScheduler"]
+    assert index["model"] == ["regdiff.registers", "RegisterGenerator"]
+    assert set(pipeline.components) == {"model", "scheduler"}
+
+
+def test_components_may_be_given_instead_of_loaded(tmp_path):
+    pipeline, x = build(), features()
+    pipeline.save_pretrained(tmp_path)
+    euler = EulerDiscreteScheduler.from_config(pipeline.scheduler.config)
+    loaded = RegisterPipeline.from_pretrained(tmp_path, scheduler=euler, torch_dtype=torch.float64)
+    assert loaded.scheduler is euler
+    assert loaded.dtype == torch.float64
+    other = build().model
+    loaded = RegisterPipeline.from_pretrained(tmp_path, model=other)
+    assert loaded.model is other
+    assert torch.equal(RegisterPipeline(**pipeline.components)(x).registers, pipeline(x).registers)
+
+
+def test_from_the_hub_s_cache(tmp_path):
+    """Without a network: a snapshot in the folders that huggingface_hub keeps."""
+    pipeline, x, commit = build(), features(), "0" * 40
+    repository = tmp_path / "models--someone--registers"
+    pipeline.save_pretrained(repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    loaded = RegisterPipeline.from_pretrained("someone/registers", cache_dir=tmp_path, local_files_only=True)
+    loaded.set_progress_bar_config(disable=True)
+    assert torch.equal(loaded(x).registers, pipeline(x).registers)
+
+
+def test_an_interrupted_save_leaves_the_old_files(tmp_path, monkeypatch):
+    target = tmp_path / "saved"
+    build().save_pretrained(target)
+    before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    pipeline = build()
+
+    def full(*_, **__):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(pipeline.scheduler, "save_pretrained", full)  # the model has been written by then
+    with pytest.raises(OSError, match="no space left"):
+        pipeline.save_pretrained(target)
+    assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+def test_bad_folders_say_what_is_wrong(tmp_path):
+    with pytest.raises(ValueError, match=r"not a folder of RegisterPipeline.save_pretrained"):
+        RegisterPipeline.from_pretrained(tmp_path)
+    build().save_pretrained(tmp_path)
+    path = tmp_path / "model_index.json"
+    good = json.loads(path.read_text())
+    for name, value, message in (
+        ("scheduler", ["os", "system"], r"scheduler is \['os', 'system'\], expected one of diffusers'"),
+        ("scheduler", ["diffusers", "PNDMScheduler"], "expected one of diffusers' DDIMScheduler"),
+        ("model", ["elsewhere", "Model"], r"model is \['elsewhere', 'Model'\], expected RegisterGenerator"),
+        ("model", None, "not a folder of RegisterPipeline.save_pretrained"),
+    ):
+        path.write_text(json.dumps(good | {name: value}))
+        with pytest.raises(ValueError, match=message):
+            RegisterPipeline.from_pretrained(tmp_path)

@@ -1,0 +1,265 @@
+"""RegisterGenerator with every scheduler, prediction type and denoiser: masks, guidance, eval mode, refusals."""
+
+import math
+
+import pytest
+import torch
+
+from regdiff import SCHEDULERS, RegisterGenerator, TextualPerturbation, make_scheduler
+
+DIM, NUM, ROWS, LENGTH, STEPS = 8, 3, 5, 6, 5
+PAIRS = [(name, kind) for name, row in SCHEDULERS.items() for kind in row.prediction_types]
+
+
+def build(scheduler: str = "ddim", prediction_type: str = "epsilon", **options) -> RegisterGenerator:
+    """Small random weights everywhere: a transformer starts with an output of zero."""
+    generator = RegisterGenerator(DIM, NUM, 2, STEPS, scheduler=scheduler, prediction_type=prediction_type, **options)
+    with torch.no_grad():
+        for parameter in generator.parameters():
+            parameter.normal_(std=0.2)
+    return generator.double()
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Features, their mask and a register mask, each row with its own pattern."""
+    mask, register_mask = torch.rand(ROWS, LENGTH) < 0.6, torch.rand(ROWS, NUM) < 0.6
+    mask[:, 2] = True
+    register_mask[0] = torch.tensor([True, False, True])
+    return torch.randn(ROWS, LENGTH, DIM).double(), mask, register_mask
+
+
+def tolerance(scheduler: str) -> dict[str, float]:
+    """A scheduler that steps in float32 rounds there what the first steps divide by a small signal."""
+    size = 1e-8 if SCHEDULERS[scheduler].precision == "float64" else 1e-4
+    return {"rtol": size, "atol": size}
+
+
+@pytest.mark.parametrize("denoiser", ["mlp", "transformer"])
+@pytest.mark.parametrize(("scheduler", "prediction_type"), PAIRS)
+def test_training_with_all_options_at_once(scheduler, prediction_type, denoiser):
+    options = {"guidance_scale": 1.5, "condition_dropout": 0.4, "weighting": "min_snr", "checkpoint": True}
+    generator = build(scheduler, prediction_type, denoiser=denoiser, num_sampling_steps=4, **options)
+    x, mask, register_mask = inputs()
+    x = x.requires_grad_()
+    registers = generator(x, mask, return_chain=True, register_mask=register_mask)
+    assert registers.tokens.shape == (ROWS, NUM, DIM)
+    assert registers.chain.shape == (4, ROWS, NUM, DIM)
+    assert not registers.chain[:, ~register_mask].any()
+    targets = TextualPerturbation()(torch.randn(ROWS, DIM).double(), NUM)
+    terms = generator.loss(targets, registers, register_mask=register_mask)
+    (registers.tokens.square().mean() + terms["diffusion"] + terms["prior_kl"]).backward()
+    assert x.grad.isfinite().all()
+    assert not x.grad[~mask].any()
+    assert [name for name, p in generator.named_parameters() if p.grad is None or not p.grad.isfinite().all()] == []
+    assert generator.null_condition.grad.any()
+
+
+@pytest.mark.parametrize("denoiser", ["mlp", "transformer"])
+@pytest.mark.parametrize(("scheduler", "prediction_type"), PAIRS)
+def test_eval_depends_on_the_row_alone(scheduler, prediction_type, denoiser):
+    """Also where the scheduler draws its own noise."""
+    generator = build(scheduler, prediction_type, denoiser=denoiser).eval()
+    x, mask, register_mask = inputs()
+    together = generator(x, mask, register_mask=register_mask).tokens
+    torch.manual_seed(123)
+    assert torch.equal(generator(x, mask, register_mask=register_mask).tokens, together)
+    order = torch.tensor([3, 0, 4, 1])
+    some = generator(x[order], mask[order], register_mask=register_mask[order]).tokens
+    torch.testing.assert_close(some, together[order], **tolerance(scheduler))
+    for row in range(ROWS):
+        valid = mask[row : row + 1]
+        alone = generator(x[row : row + 1, valid[0]], register_mask=register_mask[row : row + 1]).tokens
+        torch.testing.assert_close(alone[0], together[row], **tolerance(scheduler))
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_registers_that_are_masked_do_not_change_the_others(scheduler):
+    kind = SCHEDULERS[scheduler].prediction_types[0]
+    x, mask, register_mask = inputs()
+    mlp = build(scheduler, kind).eval()
+    expected = mlp(x, mask).tokens.masked_fill(~register_mask[..., None], 0)
+    torch.testing.assert_close(mlp(x, mask, register_mask=register_mask).tokens, expected, **tolerance(scheduler))
+    transformer = build(scheduler, kind, denoiser="transformer").eval()
+    masked = transformer(x, mask, register_mask=register_mask).tokens
+    assert not masked[~register_mask].any()
+    assert not torch.allclose(masked[0, 0], transformer(x, mask).tokens[0, 0])  # register 1 is no longer seen
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_generator_draws_in_eval_too(scheduler):
+    generator = build(scheduler, SCHEDULERS[scheduler].prediction_types[0]).eval()
+    x, mask, _ = inputs()
+    a, b, c = (generator(x, mask, torch.Generator().manual_seed(seed)).tokens for seed in (0, 0, 1))
+    assert torch.equal(a, b)
+    assert not torch.allclose(a, c)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_only_noise_of_the_scheduler_makes_training_random_from_a_fixed_start(scheduler):
+    generator = build(scheduler, SCHEDULERS[scheduler].prediction_types[0], start="prior_mean").train()
+    x, mask, _ = inputs()
+    same = torch.equal(generator(x, mask).tokens, generator(x, mask).tokens)
+    assert same == (not SCHEDULERS[scheduler].stochastic)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_start_as_noise_needs_a_scheduler_that_takes_it(scheduler):
+    row = SCHEDULERS[scheduler]
+    options = {"noise": "start", "start": "prior_mean", "num_sampling_steps": 3}
+    if row.stochastic and not row.own_noise:
+        with pytest.raises(ValueError, match=f"noise: got 'start', but {row.scheduler} draws the noise of its steps"):
+            build(scheduler, row.prediction_types[0], **options)
+        with pytest.raises(ValueError, match="noise: got 'start'"):
+            build(**options)(inputs()[0], scheduler=make_scheduler(scheduler, STEPS))
+        return
+    generator, x = build(scheduler, row.prediction_types[0], **options), inputs()[0]
+    registers = generator(x)
+    assert torch.equal(generator(x).tokens, registers.tokens)
+    noise = registers.start if row.stochastic else None
+    again = generator.diffusion.sample(registers.start, registers.condition, 3, noise=noise)
+    assert torch.equal(again, registers.tokens)
+
+
+def test_another_number_of_steps_for_one_call():
+    generator, (x, mask, _) = build(num_sampling_steps=2).eval(), inputs()
+    assert len(generator(x, mask, return_chain=True).chain) == 2
+    for steps in (1, 2, 5):  # more than the fixed numbers were made for, too
+        registers = generator(x, mask, return_chain=True, num_steps=steps)
+        assert len(registers.chain) == steps
+        assert torch.equal(generator(x, mask, num_steps=steps).tokens, registers.tokens)
+        torch.testing.assert_close(generator(x[1:2], mask[1:2], num_steps=steps).tokens[0], registers.tokens[1])
+    for steps in (0, 6):
+        with pytest.raises(ValueError, match=f"num_steps: got {steps}, expected 1 to 5, the number of trained"):
+            generator(x, mask, num_steps=steps)
+
+
+@pytest.mark.parametrize("scheduler", ["ddpm", "dpmsolver++", "sde-dpmsolver++", "euler", "lcm"])
+def test_another_scheduler_for_one_call(scheduler):
+    generator, (x, mask, _) = build().eval(), inputs()
+    own, other = generator(x, mask).tokens, build(scheduler).eval()
+    other.load_state_dict(generator.state_dict())
+    swapped = generator(x, mask, scheduler=make_scheduler(scheduler, STEPS)).tokens
+    assert torch.equal(swapped, other(x, mask).tokens)
+    assert torch.equal(generator(x, mask).tokens, own)
+    with pytest.raises(ValueError, match="num_train_timesteps 6, expected 5"):
+        generator(x, mask, scheduler=make_scheduler(scheduler, 6))
+
+
+def test_the_transformer_tells_registers_apart_by_their_positions():
+    generator, (x, mask, _) = build(denoiser="transformer", start="prior_mean", noise="start").eval(), inputs()
+    assert generator.denoiser.positions.shape == (1, NUM, DIM)
+    tokens = generator(x, mask).tokens  # one start and one noise for all registers
+    assert (tokens[:, 0] - tokens[:, 1]).abs().amax(-1).min() > 1e-3
+
+
+def test_the_callback_sees_each_step_and_may_replace_registers():
+    generator, (x, mask, _), seen = build().eval(), inputs(), []
+    generator(x, mask, callback=lambda step, t, registers: seen.append((step, t)))
+    assert seen == [(0, 4), (1, 3), (2, 2), (3, 1), (4, 0)]
+    registers = generator(x, mask, callback=lambda step, t, registers: torch.ones_like(registers))
+    assert (registers.tokens == 1).all()
+
+
+def test_checkpointing_changes_neither_values_nor_gradients():
+    results = []
+    x, mask, register_mask = inputs()
+    generator = build(denoiser="transformer", dropout=0.3, condition_dropout=0.2, guidance_scale=2.0)
+    calls = []
+    generator.denoiser.register_forward_pre_hook(lambda *_: calls.append(None))
+    for checkpoint in (False, True):
+        generator.checkpoint = checkpoint
+        generator.zero_grad()
+        torch.manual_seed(7)
+        tokens = generator(x, mask, register_mask=register_mask).tokens
+        tokens.square().sum().backward()
+        results.append([tokens, *(p.grad.clone() for p in generator.parameters() if p.grad is not None)])
+    assert len(calls) == STEPS + 2 * STEPS  # once more each, going back
+    for plain, recomputed in zip(*results, strict=True):
+        torch.testing.assert_close(recomputed, plain)
+
+
+def test_masked_registers_do_not_count_in_the_loss():
+    generator, (x, mask, register_mask) = build(loss_timesteps="all", start="prior_mean", noise="start"), inputs()
+    registers = generator(x, mask, register_mask=register_mask)
+    targets = torch.randn(ROWS, NUM, DIM).double()
+    term = generator.loss(targets, registers, register_mask=register_mask)["diffusion"]
+    dirty = targets.masked_fill(~register_mask[..., None], math.nan)
+    assert torch.equal(generator.loss(dirty, registers, register_mask=register_mask)["diffusion"], term)
+    squares = 0.0
+    for t in range(STEPS):
+        timesteps = torch.full((ROWS,), t)
+        noised = generator.diffusion.add_noise(targets, registers.start, timesteps)
+        error = generator.denoiser(noised, timesteps, registers.condition) - registers.start
+        squares += error[register_mask].square().mean() / STEPS
+    torch.testing.assert_close(term, squares)
+
+
+@pytest.mark.parametrize("kind", ["condition", "pooled"])
+def test_kinds_without_diffusion_take_register_masks(kind):
+    generator, (x, mask, register_mask) = build(kind=kind), inputs()
+    plain, registers = generator(x, mask), generator(x, mask, register_mask=register_mask)
+    assert torch.equal(registers.tokens, plain.tokens.masked_fill(~register_mask[..., None], 0))
+    assert generator.loss(torch.randn(ROWS, NUM, DIM).double(), registers, register_mask=register_mask) == {}
+
+
+@pytest.mark.parametrize("start", ["prior_sample", "prior_mean", "gaussian"])
+@pytest.mark.parametrize("garbage", [math.nan, math.inf])
+def test_features_that_are_not_finite_are_refused_at_valid_positions_alone(start, garbage):
+    generator, (x, mask, _) = build(start=start).eval(), inputs()
+    mask[3, 4] = False
+    clean = generator(x, mask).tokens
+    x[3, 4, 1] = garbage
+    assert torch.equal(generator(x, mask).tokens, clean)
+    mask[3, 4] = True
+    with pytest.raises(ValueError, match="features: the condition of row 3 is not finite"):
+        generator(x, mask)
+    if start != "gaussian":
+        x[3, 4, 1] = 0
+        with torch.no_grad():
+            generator.prior.logvar_proj.bias.fill_(math.nan)
+        with pytest.raises(ValueError, match="features: the prior of row 0 is not finite"):
+            generator(x, mask)
+
+
+def test_in_training_a_nan_reaches_the_loss_for_the_loop_to_deal_with():
+    generator, (x, mask, _) = build().train(), inputs()
+    mask[3, 4], x[3, 4, 1] = True, math.nan
+    registers = generator(x, mask)
+    terms = generator.loss(torch.randn_like(registers.tokens), registers)
+    assert not torch.stack(list(terms.values())).isfinite().all()
+
+
+def test_an_empty_batch():
+    for scheduler in ("ddim", "ddpm", "euler"):
+        generator = build(scheduler).eval()
+        assert generator(torch.zeros(0, LENGTH, DIM).double()).tokens.shape == (0, NUM, DIM)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scheduler": "pndm"}, "got 'pndm', expected one of ddpm, ddim"),
+        ({"prediction_type": "noise"}, "prediction_type: got 'noise', expected one of epsilon, sample, v_prediction"),
+        ({"prediction_type": "flow"}, "prediction_type: got 'flow', expected one of epsilon, sample, v_prediction"),
+        ({"scheduler": "flow"}, "it predicts the flow"),
+        ({"denoiser": "unet"}, "denoiser: got 'unet', expected one of 'mlp', 'transformer'"),
+        ({"denoiser": "transformer", "time_table": "random"}, "time_table: got 'random', expected 'sincos', the one"),
+        ({"weighting": "snr"}, "weighting: got 'snr', expected 'uniform' or 'min_snr'"),
+        ({"condition_dropout": 1.5}, "condition_dropout: got 1.5, expected a probability"),
+    ],
+)
+def test_bad_options_say_what_is_allowed(options, message, unchecked):
+    with pytest.raises(ValueError, match=message):
+        build(**options)
+
+
+def test_bad_inputs_say_what_is_expected(unchecked):
+    generator, (x, mask, register_mask) = build(), inputs()
+    with pytest.raises(ValueError, match=r"register_mask: got torch.bool of shape \(5, 2\), expected bool of shape"):
+        generator(x, mask, register_mask=register_mask[:, :2])
+    with pytest.raises(ValueError, match=r"register_mask: got torch.float64"):
+        generator(x, mask, register_mask=register_mask.double())
+    with pytest.raises(ValueError, match="guidance_scale: got nan, expected a finite number"):
+        generator(x, mask, guidance_scale=math.nan)
+    with pytest.raises(ValueError, match=r"features: got shape \(5, 8\)"):
+        generator(x[:, 0])

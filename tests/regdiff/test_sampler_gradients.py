@@ -1,0 +1,144 @@
+"""Gradients through the chain, with and without recomputation, and no tensor read back on the way."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regdiff import SCHEDULERS, ConditionalDiffusion, RegisterDenoiser, make_scheduler
+
+NAMES = list(SCHEDULERS)
+EXACT = [name for name in NAMES if SCHEDULERS[name].precision == "float64"]
+TAKERS = [name for name in NAMES if SCHEDULERS[name].own_noise]
+
+
+def build(name, denoiser, steps=4, **options):
+    if name in ("ddpm", "ddim", "lcm"):
+        options["clip_sample"] = False
+    return ConditionalDiffusion(denoiser, make_scheduler(name, steps, **options))
+
+
+def chain(name, weight, x, condition, noise=None):
+    # A truncated start, where nothing is divided by a small signal.
+    diffusion = build(name, lambda s, t, c: torch.tanh(s @ weight) + c * t.view(-1, 1, 1) / 4)
+    seed = torch.Generator().manual_seed(1) if noise is None else None
+    return diffusion.sample(x, condition, timesteps=[2, 1], noise=noise, generator=seed)
+
+
+def inputs(noise):
+    weight = 0.3 * torch.randn(4, 4, dtype=torch.float64)
+    rest = [torch.randn(1, 2, 4, dtype=torch.float64) for _ in range(3 if noise else 2)]
+    return [value.requires_grad_() for value in (weight, *rest)]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_gradients_in_float64(name):
+    """Of the weights, the start, the condition, and the noise where it can be given."""
+    assert torch.autograd.gradcheck(lambda *values: chain(name, *values), inputs(name in TAKERS))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in EXACT])
+def test_gradients_in_float32(name):
+    """Central differences along random directions: h = 1e-2 leaves 1e-7 / h of rounding and h^2 of curvature."""
+    values = inputs(name in TAKERS)
+    gradients = torch.autograd.grad(chain(name, *values).sin().sum(), values)
+    for value, gradient in zip(values, gradients, strict=True):
+        for _ in range(5):
+            direction = torch.randn_like(value)
+            moved = []
+            for h in (1e-2, -1e-2):
+                at = [other + h * direction if other is value else other for other in values]
+                moved.append(chain(name, *at).sin().sum().item())
+            slope = (moved[0] - moved[1]) / 2e-2
+            scale = gradient.norm().item() * direction.norm().item()
+            assert math.isclose(slope, (gradient * direction).sum().item(), abs_tol=2e-3 * scale), name
+
+
+@pytest.mark.parametrize("guidance_scale", [None, 3.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_checkpoint_gives_the_same_gradients_from_fewer_saved_bytes(name, guidance_scale):
+    denoiser = RegisterDenoiser(dim=16, steps=10, layers=4, dropout=0.1)
+    diffusion = ConditionalDiffusion(denoiser, make_scheduler(name, 10))
+    x, condition = torch.randn(4, 3, 16), torch.randn(4, 3, 16)
+
+    def run(checkpoint):
+        torch.manual_seed(3)  # of dropout, too, which must be the same when it is recomputed
+        denoiser.zero_grad()
+        saved = {}
+
+        def pack(tensor):
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        start, given = x.clone().requires_grad_(), condition.clone().requires_grad_()
+        with saved_tensors_hooks(pack, lambda tensor: tensor):
+            end = diffusion.sample(start, given, 8, guidance_scale=guidance_scale, checkpoint=checkpoint)
+        end.square().mean().backward()
+        return end, [start.grad, given.grad, *(p.grad for p in denoiser.parameters())], sum(saved.values())
+
+    (end, gradients, kept), (end2, gradients2, kept2) = run(False), run(True)
+    assert torch.equal(end, end2)
+    for ours, theirs in zip(gradients, gradients2, strict=True):
+        assert torch.equal(ours, theirs)
+    assert kept2 < kept / 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_predictions_in_half_precision_leave_x_in_its_own(name):
+    """As under autocast: the denoiser's output is bfloat16, the chain stays float32 and close to what it was."""
+    x = torch.randn(3, 2, 4)
+    wide, narrow = (
+        build(name, function, 10).sample(x, None, timesteps=[6, 4, 1], generator=torch.Generator().manual_seed(0))
+        for function in (lambda x, t, c: 0.5 * x, lambda x, t, c: (0.5 * x).bfloat16())
+    )
+    assert narrow.dtype == torch.float32
+    if name != "ddpm":  # whose noise diffusers draws in the dtype of the prediction
+        torch.testing.assert_close(narrow, wide, rtol=0.03, atol=0.03)
+
+
+class Reads(TorchDispatchMode):
+    """Counts what waits for an accelerator: `.item()`, `bool()` and their like."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += "local_scalar" in str(func) or "nonzero" in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_step_reads_a_tensor_back(name):
+    """Between the first call of the denoiser and the end; the look at the start is for CPU tensors alone."""
+    counts = []
+
+    def denoiser(x, t, c, mask=None):
+        counts.append(reads.count)
+        return 0.5 * x
+
+    diffusion = build(name, denoiser, 10)
+    x, mask = torch.randn(3, 2, 4), torch.tensor([[True, False]] * 3)
+    with Reads() as reads:
+        diffusion.sample(x, x, 9, mask=mask, guidance_scale=2.0)
+    assert len(counts) == 9
+    assert reads.count == counts[0] <= 1
+    with Reads() as reads:
+        diffusion.loss(x, x, timesteps="all", mask=mask)
+        diffusion.loss(x, x)
+    assert reads.count == 0
+    with Reads() as reads:
+        torch.ones(1).item()
+    assert reads.count == 1  # the counter counts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tensors_without_data_can_be_sampled(name):
+    """On the meta device any reading back is an error, and so is mixing devices."""
+    net = nn.Linear(4, 4, device="meta")
+    diffusion = build(name, lambda x, t, c, mask=None: net(x) + c + t.view(-1, 1, 1), 10)
+    x, mask = torch.empty(3, 2, 4, device="meta"), torch.empty(3, 2, device="meta", dtype=torch.bool)
+    end = diffusion.sample(x, x, 5, mask=mask, guidance_scale=2.0)
+    assert (end.device.type, end.shape) == ("meta", (3, 2, 4))
+    assert diffusion.loss(x, x, mask=mask).device.type == "meta"

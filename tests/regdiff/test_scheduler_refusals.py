@@ -1,0 +1,134 @@
+"""Schedulers and options that are refused, those that are odd but work, and schedulers that were used before."""
+
+import math
+
+import pytest
+import torch
+from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
+from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
+from diffusers.schedulers.scheduling_dpmsolver_singlestep import DPMSolverSinglestepScheduler
+from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
+from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
+from diffusers.schedulers.scheduling_lcm import LCMScheduler
+from diffusion_textbook import cosine_abar
+
+from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
+
+
+def half(x, timestep, condition):
+    return 0.5 * x
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (DPMSolverSinglestepScheduler, {}, "got DPMSolverSinglestepScheduler, expected one of DDIMScheduler, DDPM"),
+        (DDPMScheduler, {"variance_type": "learned"}, r"variance_type: got 'learned', expected .*'fixed_small'"),
+        (DDPMScheduler, {"variance_type": "learned_range"}, "variance_type: got 'learned_range'"),
+        (DDPMScheduler, {"variance_type": "fixed_large_log"}, "variance_type: got 'fixed_large_log'"),
+        (DDIMScheduler, {"thresholding": True}, "thresholding: got True, expected False.*clip_sample does not"),
+        (
+            DDIMScheduler,
+            {"prediction_type": "score"},
+            "prediction_type: got 'score', expected one of epsilon, sample, v_pr",
+        ),
+        (
+            DDIMScheduler,
+            {"rescale_betas_zero_snr": True},
+            "rescale_betas_zero_snr: got True with prediction_type 'epsilon'",
+        ),
+        (DPMSolverMultistepScheduler, {"use_karras_sigmas": True}, "use_karras_sigmas: got True.*between the trained"),
+        (DPMSolverMultistepScheduler, {"use_lu_lambdas": True}, "use_lu_lambdas: got True"),
+        (DPMSolverMultistepScheduler, {"use_flow_sigmas": True}, "use_flow_sigmas: got True.*FlowMatchEuler"),
+        (
+            DPMSolverMultistepScheduler,
+            {"prediction_type": "flow_prediction"},
+            "prediction_type: got 'flow_prediction'",
+        ),
+        (
+            DPMSolverMultistepScheduler,
+            {"lambda_min_clipped": -5.1},
+            "lambda_min_clipped: got -5.1.*list the timesteps",
+        ),
+        (DPMSolverMultistepScheduler, {"final_sigmas_type": "sigma_min"}, "final_sigmas_type: got 'sigma_min'"),
+        (DPMSolverMultistepScheduler, {"variance_type": "learned"}, "variance_type: got 'learned'"),
+        (
+            DPMSolverMultistepScheduler,
+            {"algorithm_type": "sde-dpmsolver++", "solver_order": 3},
+            r"solver_order: got 3 for sde-dpmsolver\+\+, expected 1 or 2",
+        ),
+        (
+            DPMSolverMultistepScheduler,
+            {"algorithm_type": "sde-dpmsolver", "final_sigmas_type": "sigma_min"},
+            r"algorithm_type: got 'sde-dpmsolver', expected 'dpmsolver\+\+' or",
+        ),
+        (EulerDiscreteScheduler, {"use_exponential_sigmas": True}, "use_exponential_sigmas: got True"),
+        (EulerDiscreteScheduler, {"use_beta_sigmas": True}, "use_beta_sigmas: got True"),
+        (EulerDiscreteScheduler, {"interpolation_type": "log_linear"}, "interpolation_type: got 'log_linear'"),
+        (EulerDiscreteScheduler, {"timestep_type": "continuous"}, "timestep_type: got 'continuous'"),
+        (EulerDiscreteScheduler, {"final_sigmas_type": "sigma_min"}, "final_sigmas_type: got 'sigma_min'"),
+        (LCMScheduler, {"num_train_timesteps": 10}, "original_inference_steps: got 50, expected at most 10"),
+        (
+            FlowMatchEulerDiscreteScheduler,
+            {"stochastic_sampling": True},
+            "stochastic_sampling: got True.*the generator",
+        ),
+        (FlowMatchEulerDiscreteScheduler, {"use_dynamic_shifting": True}, "use_dynamic_shifting: got True"),
+        (FlowMatchEulerDiscreteScheduler, {"shift_terminal": 0.1}, "shift_terminal: got 0.1"),
+        (FlowMatchEulerDiscreteScheduler, {"invert_sigmas": True}, "invert_sigmas: got True"),
+        (FlowMatchEulerDiscreteScheduler, {"use_karras_sigmas": True}, "use_karras_sigmas: got True"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_what_is_not_supported_says_what_is(kind, options, message):
+    with pytest.raises(ValueError, match=message):
+        ConditionalDiffusion(half, kind(**options))
+
+
+def test_lcm_refuses_more_steps_than_it_was_distilled_for():
+    diffusion = ConditionalDiffusion(half, make_scheduler("lcm", 100, original_inference_steps=20))
+    for num_steps in (21, 100, None):
+        with pytest.raises(ValueError, match=rf"num_steps: got {num_steps} \(of 100\), expected 1 to 20"):
+            diffusion.sample(torch.randn(1, 2), None, num_steps)
+    assert diffusion.sample(torch.randn(1, 2), None, 20).shape == (1, 2)
+
+
+@pytest.mark.parametrize("variance_type", ["fixed_small", "fixed_small_log", "fixed_large"])
+def test_fixed_variances_of_ddpm(variance_type):
+    """beta tilde for the small ones, beta for the large one, as the variance of a step."""
+    abar = cosine_abar(20)
+    beta = 1 - abar[10] / abar[9]
+    scheduler = make_scheduler("ddpm", 20, prediction_type="sample", variance_type=variance_type)
+    diffusion = ConditionalDiffusion(lambda x, t, c: 0 * x, scheduler)
+    x, seed = torch.zeros(2, 3, dtype=torch.float64), torch.Generator().manual_seed(0)
+    after = diffusion.sample(x, None, timesteps=[10, 9], generator=seed, return_chain=True)[0]
+    z = torch.randn(2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    small = beta * (1 - abar[9]) / (1 - abar[10])
+    std = math.sqrt(beta if variance_type == "fixed_large" else small)
+    torch.testing.assert_close(after, std * z, rtol=1e-9, atol=1e-12)
+
+
+def test_zero_terminal_snr_works_without_epsilon():
+    for kind in ("sample", "v_prediction"):
+        for name in ("ddim", "ddpm", "dpmsolver++", "euler"):
+            scheduler = make_scheduler(name, 20, prediction_type=kind, rescale_betas_zero_snr=True)
+            assert ConditionalDiffusion(half, scheduler).sample(torch.randn(2, 3), None, 5).isfinite().all()
+
+
+def test_a_used_scheduler_works_and_is_not_changed():
+    """Whatever a scheduler went through, sampling starts afresh on a copy."""
+    x = torch.randn(2, 3)
+    for name in SCHEDULERS:
+        fresh, used = make_scheduler(name, 10), make_scheduler(name, 10)
+        used.set_timesteps(5)
+        first = used.timesteps[0]
+        used.scale_model_input(x, first) if name == "euler" else None
+        used.step(x, int(first) if name in ("ddpm", "ddim", "lcm") else first, x)
+        before = {key: repr(value) for key, value in vars(used).items()}
+        ends = [
+            ConditionalDiffusion(half, scheduler).sample(x, None, 6, generator=torch.Generator().manual_seed(0))
+            for scheduler in (fresh, used)
+        ]
+        assert torch.equal(*ends)
+        assert before == {key: repr(value) for key, value in vars(used).items()}

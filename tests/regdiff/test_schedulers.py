@@ -1,0 +1,220 @@
+"""Schedulers by name: their numbers, every cell of the capability table, and every refusal."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+import torch
+from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
+from diffusion_textbook import cosine_abar, levels
+
+from regdiff import SCHEDULERS, ConditionalDiffusion, capabilities, make_scheduler
+from regdiff.drivers import drive
+from regdiff.schedule import schedule_of, spaced_timesteps
+from regdiff.schedulers import prediction_type_of
+
+NAMES = list(SCHEDULERS)
+VP = [name for name in NAMES if name != "flow"]
+
+
+def half(x, timestep, condition):
+    return 0.5 * x
+
+
+def unclipped(name):
+    return {"clip_sample": False} if name in ("ddpm", "ddim", "lcm") else {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("steps", [10, 50, 1000])
+@pytest.mark.parametrize("name", VP)
+def test_the_copy_in_use_has_a_float64_product(name, steps, dtype):
+    """What diffusers' `step` reads: abar of the textbook to 1e-12, or rounded to float32 in released mode."""
+    diffusion = ConditionalDiffusion(half, make_scheduler(name, steps), schedule_dtype=dtype)
+    book = torch.tensor(cosine_abar(steps), dtype=torch.float64)
+    torch.testing.assert_close(diffusion.alphas_cumprod, book, rtol=1e-12, atol=0)
+    everything = list(reversed(range(steps)))
+    used = drive(diffusion.scheduler, diffusion.schedule.rounded(dtype), everything).scheduler
+    if name in ("ddpm", "ddim", "lcm"):
+        abar = used.alphas_cumprod
+        assert abar.dtype == torch.float64
+    else:
+        abar = (1 / (1 + torch.as_tensor(used.sigmas, dtype=torch.float64)[:-1] ** 2)).flip(0)
+    rounded = book.to(dtype).double()
+    torch.testing.assert_close(abar, rounded, rtol=1e-12 if dtype is torch.float64 else 2e-7, atol=0)
+    if dtype is torch.float32:
+        assert (abar - book).abs().max() > 1e-9  # rounded indeed
+        torch.testing.assert_close(abar, abar.float().double(), rtol=1e-11, atol=0)
+
+
+@pytest.mark.parametrize("shift", [1.0, 3.0])
+def test_a_flow_has_integer_timesteps_up_to_pure_noise(shift):
+    schedule = schedule_of(make_scheduler("flow", 50, shift=shift))
+    u = torch.arange(1, 51, dtype=torch.float64) / 50
+    torch.testing.assert_close(schedule.sigma, shift * u / (1 + (shift - 1) * u), rtol=1e-15, atol=0)
+    torch.testing.assert_close(schedule.signal, 1 - schedule.sigma, rtol=0, atol=1e-16)
+    assert schedule.sigma[-1] == 1
+    if shift == 1:
+        torch.testing.assert_close(schedule.sigma.tolist(), levels("flow", 50)[1])
+    # diffusers has the same noise levels where it asks for all timesteps
+    own = FlowMatchEulerDiscreteScheduler(num_train_timesteps=50, shift=shift).sigmas.double().flip(0)
+    torch.testing.assert_close(schedule.sigma, own, rtol=1e-6, atol=0)
+    with pytest.raises(AttributeError, match=r"a flow has none; schedule\.signal"):
+        _ = ConditionalDiffusion(half, make_scheduler("flow", 4)).alphas_cumprod
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("steps", [1, 2, 10, 17, 100])
+def test_every_number_of_steps_is_spaced_well(name, steps):
+    scheduler = make_scheduler(name, steps)
+    for num_steps in range(1, steps):
+        ladder = spaced_timesteps(scheduler, num_steps)
+        assert len(ladder) == num_steps
+        assert ladder == sorted(set(ladder), reverse=True)
+        assert ladder[0] == steps - 1
+        assert ladder[-1] >= 0
+        assert all(type(t) is int for t in ladder)
+
+
+@pytest.mark.parametrize("spacing", ["linspace", "leading"])
+@pytest.mark.parametrize("name", ["ddpm", "ddim", "dpmsolver++", "euler"])
+def test_other_spacings_give_trained_timesteps_too(name, spacing):
+    seen = []
+
+    def denoiser(x, timestep, condition):
+        seen.append(timestep)
+        return half(x, timestep, condition)
+
+    diffusion = ConditionalDiffusion(denoiser, make_scheduler(name, 10, timestep_spacing=spacing))
+    diffusion.sample(torch.randn(2, 3), None, 4)
+    assert [t.dtype for t in seen] == [torch.int64] * 4
+    times = [t[0].item() for t in seen]
+    assert times == sorted(set(times), reverse=True)
+    assert (times[0] == 9) == (spacing == "linspace")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_make_scheduler_has_our_defaults_and_takes_options(name):
+    scheduler = make_scheduler(name, 30)
+    assert scheduler.config.num_train_timesteps == 30
+    assert capabilities(scheduler) is SCHEDULERS[name] is capabilities(name)
+    expected = {
+        "beta_schedule": "squaredcos_cap_v2",
+        "prediction_type": "epsilon",
+        "clip_sample": True,
+        "set_alpha_to_one": True,
+        "timestep_spacing": "trailing",
+    }
+    assert all(scheduler.config[option] == value for option, value in expected.items() if option in scheduler.config)
+    kind = SCHEDULERS[name].prediction_types[-1]
+    assert prediction_type_of(make_scheduler(name, 30, prediction_type=kind)) == kind
+    with pytest.raises(ValueError, match=r"options: got etta, expected some of .*(shift|beta_schedule)"):
+        make_scheduler(name, 30, etta=1)
+    with pytest.raises(ValueError, match="steps: got 0"):
+        make_scheduler(name, 0)
+
+
+def test_names_that_are_unknown():
+    with pytest.raises(ValueError, match=r"name: got 'pndm', expected one of ddpm, ddim, dpmsolver\+\+"):
+        make_scheduler("pndm", 10)
+    with pytest.raises(ValueError, match="scheduler: got pndm, expected one of ddim, ddpm"):
+        capabilities("pndm")
+    assert capabilities("LCMScheduler").name == "lcm"
+
+
+def test_importing_regdiff_does_not_import_diffusers():
+    code = "import sys, regdiff; regdiff.capabilities('euler'); sys.exit('diffusers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# The capability table, cell by cell.
+
+
+def test_the_table_has_no_other_columns():
+    columns = {field.name for field in dataclasses.fields(SCHEDULERS["ddim"])}
+    tested = {"prediction_types", "stochastic", "own_noise", "custom_timesteps", "truncated_start", "gradient"}
+    assert columns == tested | {"name", "scheduler", "precision"}
+
+
+@pytest.mark.parametrize("kind", ["epsilon", "sample", "v_prediction", "flow", "original_sample", "score"])
+@pytest.mark.parametrize("name", NAMES)
+def test_cell_prediction_type(name, kind):
+    row = SCHEDULERS[name]
+    if kind in row.prediction_types:
+        diffusion = ConditionalDiffusion(half, make_scheduler(name, 6, prediction_type=kind))
+        assert diffusion.prediction_type == kind
+        assert diffusion.capabilities is row
+        assert diffusion.sample(torch.randn(2, 3), None).isfinite().all()
+        assert diffusion.loss(torch.randn(2, 3), None).isfinite()
+    else:
+        with pytest.raises(ValueError, match="predict"):
+            make_scheduler(name, 6, prediction_type=kind)
+
+
+@pytest.mark.parametrize("eta", [0.0, 1.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_cell_own_noise_and_stochastic(name, eta):
+    row = SCHEDULERS[name]
+    diffusion = ConditionalDiffusion(half, make_scheduler(name, 6), eta=eta)
+    x, noise = torch.randn(2, 3), torch.randn(2, 3)
+
+    def holds(cell):
+        return eta > 0 if cell == "eta > 0" else cell
+
+    first, second = (diffusion.sample(x, None, 4) for _ in range(2))
+    assert torch.equal(first, second) != holds(row.stochastic)
+    seeds = [diffusion.sample(x, None, 4, generator=torch.Generator().manual_seed(1)) for _ in range(2)]
+    assert torch.equal(*seeds)
+    if holds(row.own_noise):
+        given = [diffusion.sample(x, None, 4, noise=n) for n in (noise, noise.expand(4, 2, 3), noise + 1)]
+        assert torch.equal(given[0], given[1])
+        assert not torch.equal(given[0], given[2])
+    else:
+        with pytest.raises(ValueError, match=r"noise: .*(draws its own|deterministic)"):
+            diffusion.sample(x, None, 4, noise=noise)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cell_custom_timesteps_and_truncated_start(name):
+    """The denoiser sees exactly the listed timesteps, in order, and x of the form that `add_noise` gives."""
+    assert SCHEDULERS[name].custom_timesteps
+    assert SCHEDULERS[name].truncated_start
+    seen = []
+
+    def denoiser(x, timestep, condition):
+        seen.append((timestep.tolist(), x))
+        return half(x, timestep, condition)
+
+    diffusion = ConditionalDiffusion(denoiser, make_scheduler(name, 10))
+    start = diffusion.add_noise(torch.zeros(2, 3), torch.randn(2, 3), torch.tensor([6, 6]))
+    diffusion.sample(start, None, timesteps=(6, 5, 1))
+    assert [timestep for timestep, _ in seen] == [[6, 6], [5, 5], [1, 1]]
+    assert torch.equal(seen[0][1], start)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cell_gradient(name):
+    """That it is the right one is shown in test_sampler_gradients.py."""
+    assert SCHEDULERS[name].gradient
+    diffusion = ConditionalDiffusion(half, make_scheduler(name, 10, **unclipped(name)))
+    x = torch.randn(2, 3, requires_grad=True)
+    diffusion.sample(x, None, 8).sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert (x.grad != 0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cell_precision(name):
+    """A step in float32 does not see a change of 1e-12 in x."""
+    kind = {"prediction_type": "sample"} if name != "flow" else {}
+    diffusion = ConditionalDiffusion(lambda x, t, c: torch.ones_like(x), make_scheduler(name, 10, **kind))
+    x = torch.randn(2, 3, dtype=torch.float64).float().double()
+
+    def step(start):
+        seed = torch.Generator().manual_seed(0)
+        return diffusion.sample(start, None, timesteps=[5, 4], generator=seed, return_chain=True)[0]
+
+    assert step(x).dtype == torch.float64
+    assert torch.equal(step(x), step(x * (1 + 1e-12))) == (SCHEDULERS[name].precision == "float32")

@@ -1,0 +1,260 @@
+"""TransformerDenoiser: its equation written out, sets and positions, masks, gradients, refusals."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from regdiff import ConditionalDiffusion
+from regdiff.transformer import TransformerDenoiser
+
+DIM, HEADS, STEPS, ROWS, NUM, LENGTH = 8, 2, 5, 3, 4, 6
+
+
+def spread(module: nn.Module) -> nn.Module:
+    """Random weights and biases everywhere, so that no term is hidden by a zero."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(std=0.4)
+    return module.double().eval()
+
+
+def build(**options) -> nn.Module:
+    return spread(
+        TransformerDenoiser(DIM, STEPS, **({"heads": HEADS, "condition_dim": 5, "register_dim": 3} | options))
+    )
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    timestep = torch.tensor([0, 3, 4])
+    return torch.randn(ROWS, NUM, 3).double(), timestep, torch.randn(ROWS, LENGTH, 5).double()
+
+
+def ragged(length: int) -> torch.Tensor:
+    """A different pattern in each row, at least one valid position."""
+    mask = torch.rand(ROWS, length) < 0.5
+    mask[torch.arange(ROWS), torch.randint(length, (ROWS,))] = True
+    mask[0, 1] = False
+    mask[0, 0] = True
+    return mask
+
+
+def affine(linear: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    return linear.weight @ x + linear.bias
+
+
+def normalised(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean()) / (x.var(correction=0) + 1e-5).sqrt()
+
+
+def swish(x: torch.Tensor) -> torch.Tensor:
+    return x / (1 + torch.exp(-x))
+
+
+def attend(module, x: torch.Tensor, keys: list[torch.Tensor]) -> torch.Tensor:
+    """What one position x reads from `keys`, head by head and key by key; zeros where there are none."""
+    width, heads = DIM // HEADS, []
+    if not keys:
+        return affine(module.out, torch.zeros(DIM).double())
+    for head in range(HEADS):
+        part = slice(head * width, (head + 1) * width)
+        query = affine(module.query, x)[part]
+        weights = torch.stack([torch.exp(query @ affine(module.key, k)[part] / math.sqrt(width)) for k in keys])
+        values = [affine(module.value, k)[part] for k in keys]
+        heads.append(sum(w * v for w, v in zip(weights / weights.sum(), values, strict=True)))
+    return affine(module.out, torch.cat(heads))
+
+
+def plain_loop(denoiser, x, timestep, condition, mask, condition_mask) -> torch.Tensor:
+    """The docstring's equation, one register at a time."""
+    output = torch.zeros_like(x)
+    for row in range(len(x)):
+        table = denoiser.time_table[timestep[row]]
+        e = swish(affine(denoiser.time_out, swish(affine(denoiser.time_in, table))))
+        norm = denoiser.condition_norm
+        seen = [normalised(c) * norm.weight + norm.bias for c in condition[row, condition_mask[row]]]
+        kept = [n for n in range(x.shape[1]) if mask[row, n]]
+        h = {n: affine(denoiser.register_in, x[row, n]) for n in kept}
+        if denoiser.positions is not None:
+            h = {n: h[n] + denoiser.positions[0, n] for n in kept}
+        for block in denoiser.layers:
+            for branch in range(3):
+                m, s, g = affine(block.modulation, e).chunk(3)[branch].chunk(3)
+                modulated = {n: normalised(h[n]) * (1 + s) + m for n in kept}
+                if branch == 0:
+                    added = {n: attend(block.self_attention, modulated[n], list(modulated.values())) for n in kept}
+                elif branch == 1:
+                    added = {n: attend(block.cross_attention, modulated[n], seen) for n in kept}
+                else:
+                    added = {}
+                    for n in kept:
+                        hidden = affine(block.mlp_in, modulated[n])
+                        added[n] = affine(block.mlp_out, hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2)
+                h = {n: h[n] + g * added[n] for n in kept}
+        m, s = affine(denoiser.out_modulation, e).chunk(2)
+        for n in kept:
+            output[row, n] = affine(denoiser.out, normalised(h[n]) * (1 + s) + m)
+    return output
+
+
+@pytest.mark.parametrize("num_registers", [None, NUM])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_equation_register_by_register(num_registers, masked):
+    denoiser, (x, timestep, condition) = build(layers=3, num_registers=num_registers), inputs()
+    mask = ragged(NUM) if masked else torch.ones(ROWS, NUM, dtype=torch.bool)
+    condition_mask = ragged(LENGTH) if masked else torch.ones(ROWS, LENGTH, dtype=torch.bool)
+    output = denoiser(x, timestep, (condition, condition_mask) if masked else condition, mask if masked else None)
+    expected = plain_loop(denoiser, x, timestep, condition, mask, condition_mask)
+    torch.testing.assert_close(output, expected, rtol=1e-11, atol=1e-11)
+
+
+def test_registers_see_each_other_but_rows_do_not():
+    denoiser, (x, timestep, condition) = build(), inputs()
+    output = denoiser(x, timestep, condition)
+    other = x.clone()
+    other[1, 2] += 1
+    moved = (denoiser(other, timestep, condition) - output).abs().amax(-1)
+    assert (moved[1] > 1e-3).all()
+    assert (moved[[0, 2]] < 1e-12).all()
+
+
+@pytest.mark.parametrize("num_registers", [None, NUM])
+def test_only_a_set_commutes_with_permutations_of_registers(num_registers):
+    denoiser, (x, timestep, condition) = build(num_registers=num_registers), inputs()
+    output, order = denoiser(x, timestep, condition), torch.tensor([2, 0, 3, 1])
+    permuted = denoiser(x[:, order], timestep, condition)
+    assert torch.allclose(permuted, output[:, order], rtol=1e-10, atol=1e-10) == (num_registers is None)
+
+
+def test_the_condition_is_a_set():
+    denoiser, (x, timestep, condition) = build(num_registers=NUM), inputs()
+    order = torch.randperm(LENGTH)
+    torch.testing.assert_close(denoiser(x, timestep, condition[:, order]), denoiser(x, timestep, condition))
+
+
+@pytest.mark.parametrize("garbage", [1e3, math.nan])
+@pytest.mark.parametrize("num_registers", [None, NUM + 2])
+def test_padding_of_registers_and_condition_changes_nothing(garbage, num_registers):
+    denoiser, (x, timestep, condition) = build(num_registers=num_registers), inputs()
+    expected = denoiser(x, timestep, condition)
+    expected.square().sum().backward()
+    gradients = [p.grad.clone() for p in denoiser.parameters()]
+    denoiser.zero_grad()
+    longer = torch.cat([x, torch.full((ROWS, 2, 3), garbage).double()], dim=1).requires_grad_()
+    wider = torch.cat([torch.full((ROWS, 3, 5), garbage).double(), condition], dim=1).requires_grad_()
+    mask = torch.arange(NUM + 2).expand(ROWS, -1) < NUM
+    condition_mask = torch.arange(LENGTH + 3).expand(ROWS, -1) >= 3
+    output = denoiser(longer, timestep, (wider, condition_mask), mask=mask)
+    torch.testing.assert_close(output[:, :NUM], expected)
+    assert not output[:, NUM:].any()
+    output.square().sum().backward()
+    for parameter, gradient in zip(denoiser.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+    assert not longer.grad[~mask].any()
+    assert not wider.grad[~condition_mask].any()
+
+
+def test_rows_without_anything_valid_are_finite():
+    denoiser, (x, timestep, condition) = build(), inputs()
+    mask, condition_mask = torch.ones(ROWS, NUM, dtype=torch.bool), torch.ones(ROWS, LENGTH, dtype=torch.bool)
+    mask[1], condition_mask[2] = False, False
+    output = denoiser(x, timestep, (condition, condition_mask), mask)
+    expected = plain_loop(denoiser, x, timestep, condition, mask, condition_mask)
+    torch.testing.assert_close(output, expected, rtol=1e-11, atol=1e-11)
+    output.sum().backward()
+    assert all(p.grad.isfinite().all() for p in denoiser.parameters())
+
+
+def test_the_first_prediction_is_zero_and_training_moves_it():
+    denoiser = TransformerDenoiser(DIM, STEPS, register_dim=3, condition_dim=5)
+    x, timestep, condition = (value.float() if value.is_floating_point() else value for value in inputs())
+    assert not denoiser(x, timestep, condition).any()
+    optimiser = torch.optim.Adam(denoiser.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(80):
+        loss = (denoiser(x, timestep, condition) - x).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.1 * losses[0]
+
+
+@pytest.mark.parametrize("num_registers", [None, NUM])
+def test_timesteps_matter_and_gradients_reach_every_parameter(num_registers):
+    denoiser, (x, _, condition) = build(num_registers=num_registers), inputs()
+    first, second = (denoiser(x, torch.full((ROWS,), t), condition) for t in (0, 1))
+    assert (first - second).abs().max() > 1e-3
+    first.square().sum().backward()
+    # Softmax does not see what is added to all keys: no gradient but rounding.
+    dead = [name for name, p in denoiser.named_parameters() if p.grad.abs().max() < 1e-12]
+    assert all(name.endswith("key.bias") for name in dead), dead
+    assert all(p.grad.isfinite().all() for p in denoiser.parameters())
+
+
+def test_gradcheck():
+    denoiser = build(layers=1)
+    x, timestep, condition = (v.requires_grad_() if v.is_floating_point() else v for v in inputs())
+    mask, condition_mask = ragged(NUM), ragged(LENGTH)
+
+    def call(x, condition):
+        return denoiser(x, timestep, (condition, condition_mask), mask)
+
+    assert torch.autograd.gradcheck(call, (x, condition))
+
+
+def test_dropout_only_in_training():
+    denoiser, call = build(dropout=0.5).train(), inputs()
+    assert not torch.equal(denoiser(*call), denoiser(*call))
+    denoiser.eval()
+    assert torch.equal(denoiser(*call), denoiser(*call))
+
+
+def test_autocast_stays_finite_and_near():
+    denoiser = build().float()
+    x, timestep, condition = (v.float() if v.is_floating_point() else v for v in inputs())
+    call = (x, timestep, (condition, ragged(LENGTH)), ragged(NUM))
+    exact = denoiser(*call)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = denoiser(*call)
+    assert (mixed.float() - exact).abs().mean() < 0.05 * exact.abs().mean()
+
+
+def test_it_is_a_denoiser_for_a_diffusion_with_a_condition_of_tensor_and_mask():
+    from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+
+    denoiser, (x, _, condition) = build(), inputs()
+    scheduler = DDIMScheduler(num_train_timesteps=STEPS, beta_schedule="squaredcos_cap_v2")
+    diffusion = ConditionalDiffusion(denoiser, scheduler)
+    loss = diffusion.loss(x, (condition, ragged(LENGTH)), timesteps="all")
+    loss.backward()
+    assert loss.isfinite()
+    assert diffusion.sample(x, (condition, ragged(LENGTH)), 3).shape == x.shape
+
+
+@pytest.mark.parametrize(
+    "name", ["dim", "steps", "layers", "num_registers", "condition_dim", "register_dim", "mlp_ratio"]
+)
+def test_sizes_start_at_one(name):
+    with pytest.raises(ValueError, match=f"{name}: got 0, expected an integer of at least 1"):
+        TransformerDenoiser(**({"dim": 8, "steps": 5} | {name: 0}))
+
+
+def test_errors(unchecked):
+    with pytest.raises(ValueError, match="heads: got 3 with dim 8, expected a divisor of dim"):
+        TransformerDenoiser(8, STEPS, heads=3)
+    denoiser, (x, timestep, condition) = build(num_registers=NUM), inputs()
+    with pytest.raises(ValueError, match=r"sample: got shape \(3, 4, 2\), expected \(b, n, 3\)"):
+        denoiser(x[..., :2], timestep, condition)
+    with pytest.raises(ValueError, match=r"sample: got shape \(3, 3\)"):
+        denoiser(x[:, 0], timestep, condition)
+    with pytest.raises(ValueError, match="sample: got 8 registers, expected at most 4; raise num_registers"):
+        denoiser(x.repeat(1, 2, 1), timestep, condition)
+    for bad in (condition[:2], condition[..., :4], condition[:, 0], condition[:, :0]):
+        with pytest.raises(ValueError, match=r"condition: got shape .*, expected \(3, m >= 1, 5\)"):
+            denoiser(x, timestep, bad)
+    with pytest.raises(ValueError, match=r"condition mask: got torch.bool of shape \(3, 5\)"):
+        denoiser(x, timestep, (condition, ragged(LENGTH - 1)))
+    with pytest.raises(ValueError, match=r"mask: got torch.float32 of shape \(3, 4\), expected bool"):
+        denoiser(x, timestep, condition, torch.ones(ROWS, NUM))
