@@ -45,6 +45,8 @@ def test_overrides() -> None:
         ({"model.blocks": []}, "blocks is empty"),
         ({"loss.diffusion": 0.1}, r"needs model\.registers\.kind='diffusion'"),
         ({"train.epochs": "many"}, r"train\.epochs.*integer.*'many'"),
+        ({"train.checkpoint_every": 0}, r"train\.checkpoint_every.*greater than or equal to 1.*0"),
+        ({"train.on_nonfinite": "ignore"}, r"train\.on_nonfinite.*'stop' or 'skip'.*'ignore'"),
         ({"model.registers.kind": "condition", "model.branches": "frames"}, "registers are generated from the clips"),
         ({"optim": 3}, "optim"),
         ({"optim.lr.deep": 3}, "'lr' is a value"),

@@ -1,6 +1,7 @@
 """Training batches: a video with all its captions is one item."""
 
 import hashlib
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -111,6 +112,9 @@ def collate(items: Sequence[VideoItem], sort: Sort = None) -> Batch:
 class EpochSampler(Sampler[tuple[int, int]]):
     """Numbers of videos in an order that depends on (seed, epoch) alone, each with the epoch.
 
+    A pass that was broken off goes on where it was: `set_epoch` takes how many videos to leave out of the next pass,
+    and these are never read. The length is that of a whole pass.
+
     Args:
         length: number of videos.
         shuffle: a new order each epoch; False: ascending.
@@ -118,11 +122,11 @@ class EpochSampler(Sampler[tuple[int, int]]):
     """
 
     def __init__(self, length: int, shuffle: bool = True, seed: int = 0) -> None:
-        self.length, self.shuffle, self.seed, self.epoch = length, shuffle, seed, 0
+        self.length, self.shuffle, self.seed, self.epoch, self.skip = length, shuffle, seed, 0, 0
 
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the order of the next pass."""
-        self.epoch = epoch
+    def set_epoch(self, epoch: int, skip: int = 0) -> None:
+        """Chooses the order of the next pass, and how many videos at its start are left out."""
+        self.epoch, self.skip = epoch, skip
 
     def __len__(self) -> int:
         return self.length
@@ -131,16 +135,21 @@ class EpochSampler(Sampler[tuple[int, int]]):
         order = np.arange(self.length)
         if self.shuffle:
             order = _generator(self.seed, self.epoch, "order").permutation(self.length)
-        return iter([(int(number), self.epoch) for number in order])
+        return iter([(int(number), self.epoch) for number in order[self.skip :]])
 
 
 class VideoLoader(DataLoader[VideoItem]):
     """A DataLoader of batches with ``set_epoch``; made by [make_loader][prvr.data.dataset.make_loader]."""
 
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the order, and the captions drawn, of the next pass."""
+    def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
+        """Chooses the order, and the captions drawn, of the next pass.
+
+        Args:
+            epoch: from 0.
+            first_batch: the pass begins with this batch of the epoch; those before it are not read.
+        """
         if isinstance(self.sampler, EpochSampler):
-            self.sampler.set_epoch(epoch)
+            self.sampler.set_epoch(epoch, first_batch * (self.batch_size or 1))
 
 
 def make_loader(
@@ -176,8 +185,16 @@ def make_loader(
         drop_last=drop_last,
         num_workers=workers,
         multiprocessing_context="spawn" if workers else None,
+        worker_init_fn=_leave_signals_to_the_parent if workers else None,
         generator=torch.Generator().manual_seed(seed),  # the loader draws a number from it; else from the global one
     )
+
+
+def _leave_signals_to_the_parent(worker: int) -> None:
+    # Ctrl-C and batch systems signal the whole process group. A worker that died of it would take the step that the
+    # parent finishes before it saves along; it ends with its parent anyway.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _generator(seed: int, epoch: int, name: str) -> np.random.Generator:

@@ -1,6 +1,6 @@
 """Training: the optimiser of the released code, the loop, checkpoints, curves."""
 
-from prvr.training.errors import TrainingError
+from prvr.training.errors import Terminated, TrainingError
 from prvr.training.job import RunResult
 from prvr.training.loop import resume, train
 from prvr.training.optimizer import BertAdam, build_optimizer, parameter_groups
@@ -12,6 +12,7 @@ __all__ = [
     "EpochProgress",
     "RunResult",
     "Splits",
+    "Terminated",
     "TrainingError",
     "build_optimizer",
     "cache_folder",

@@ -18,7 +18,8 @@ __all__ = ["load_best", "load_state", "load_weights", "recover", "save_best", "s
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
+"""2: a state may stand inside an epoch. States of format 1 never do, and are read as well."""
 _REPLACED = ".replaced"
 
 
@@ -61,7 +62,7 @@ def load_state(path: Path) -> dict[str, Any]:
         raise TrainingError(
             f"{path}: not a readable training state ({error}). Use best/ of the same folder, or start a new run."
         ) from error
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
+    if not isinstance(state, dict) or state.get("format") not in (1, FORMAT):
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise TrainingError(
             f"{path}: training state of format {found!r}, this version reads {FORMAT}. Start a new run."

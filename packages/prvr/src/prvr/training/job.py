@@ -1,34 +1,36 @@
 """One run: epochs of steps, a selection score after each, the best kept, early stopping, the final evaluation."""
 
-import dataclasses
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
 
 from prvr.config import Config, config_to_dict
 from prvr.data import PackedSplit, make_loader
 from prvr.evaluation import evaluate
+from prvr.losses import Negatives
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.results import EvaluationReport
 from prvr.training.card import model_card
 from prvr.training.checkpoint import load_best, load_weights, save_best
-from prvr.training.errors import TrainingError
-from prvr.training.optimizer import BertAdam, build_optimizer
-from prvr.training.progress import EpochProgress
+from prvr.training.errors import Terminated, TrainingError
+from prvr.training.finite import StepNumbers, Tolerance
+from prvr.training.optimizer import build_optimizer
+from prvr.training.position import Position, random_states, restore_random_states
+from prvr.training.progress import EpochProgress, Report
 from prvr.training.run import RunFolder
 from prvr.training.seeds import derived_seed
+from prvr.training.signals import StopRequest
 from prvr.training.splits import Splits
-from prvr.types import Batch
+from prvr.training.step import Stepper
 
 __all__ = ["Job", "RunResult"]
 
@@ -70,9 +72,10 @@ class Job:
         retriever: Retriever,
         objective: Objective,
         progress: EpochProgress,
+        stop: StopRequest,
     ) -> None:
         self.config, self.run, self.splits, self.accelerator = config, run, splits, accelerator
-        self.retriever, self.objective, self.progress = retriever, objective, progress
+        self.retriever, self.objective, self.progress, self.stop = retriever, objective, progress, stop
         for module in (retriever, objective):
             module.to(accelerator.device)
             module.project_bounds()
@@ -88,9 +91,14 @@ class Job:
         )
         steps = len(self.loader) * config.train.epochs
         self.optimizer, self.scheduler = build_optimizer(config, retriever, objective, steps)
-        self.epoch = 0
+        self.stepper = Stepper(config, accelerator, retriever, objective, self.optimizer, self.scheduler)
+        self.generator = torch.Generator(accelerator.device)
+        self.epoch, self.position = 0, Position()
+        self.random: Mapping[str, Any] | None = None  # of a run that goes on inside an epoch, until it does
+        self.tolerance = Tolerance(config)
         self.best_epoch, self.best_score = -1, -math.inf
         self.history: list[dict[str, Any]] = []
+        self.saved = "nothing is saved yet, --resume starts over"
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `_save` wrote."""
@@ -106,9 +114,19 @@ class Job:
             self.scheduler.load_state_dict(state["scheduler"])
         self.epoch, self.history = state["epoch"], state["history"]
         self.best_epoch, self.best_score = state["best_epoch"], state["best_score"]
+        self.tolerance.in_row = state.get("skipped_in_row", 0)
+        if state.get("position") is not None:
+            self.position, self.random = Position(**state["position"]), state["random"]
         for module in (self.retriever, self.objective):
             module.project_bounds()
-        logger.info("%s: going on after %d epochs", self.run.path, self.epoch)
+        self.saved = self._where
+        logger.info("%s: going on (%s)", self.run.path, self.saved)
+
+    @property
+    def _where(self) -> str:
+        step, steps = self.position.step, len(self.loader)
+        where = f"step {step} of {steps} of epoch {self.epoch}" if step else f"the end of epoch {self.epoch - 1}"
+        return f"saved up to {where}, --resume goes on from there"
 
     @property
     def _patience_spent(self) -> bool:
@@ -118,12 +136,14 @@ class Job:
         """Trains to the end, then evaluates the best epoch on the reported split."""
         while self.epoch < self.config.train.epochs and not (self.epoch and self._patience_spent):
             self._run_epoch()
+            self.stop.raise_if_received()
         load_best(self.run.best, self.retriever)
         self.retriever.project_bounds()
         if self.run.evaluation.exists():  # resumed after its end
             report = EvaluationReport.from_json(self.run.evaluation)
         else:
-            report = self._evaluate(self.splits.report, bootstrap=1000)
+            with self.stop.at_once():  # all training is saved: a resumed run comes back here
+                report = self._evaluate(self.splits.report, bootstrap=1000)
             self.run.save_report(report)
         logger.info(
             "best epoch %d: SumR %.1f on %s", self.best_epoch, report.text_to_video.sumr, self.splits.report.name
@@ -139,10 +159,20 @@ class Job:
         )
 
     def _run_epoch(self) -> None:
-        epoch, started = self.epoch, time.perf_counter()
-        losses, rate = self._train_epoch()
-        trained = time.perf_counter()
-        metrics = self._evaluate(self.splits.selection, bootstrap=0).text_to_video
+        epoch = self.epoch
+        self._train_epoch()
+        trained, losses, rate = time.perf_counter(), self.position.means(), self.position.rate
+        if not losses:
+            raise TrainingError(
+                f"{self.run.path}: epoch {epoch}: no step had a finite loss and gradient, all were skipped. Look for "
+                f"NaN in the features, or lower optim.lr={self.config.optim.lr}; {self.saved}."
+            )
+        try:
+            with self.stop.at_once():
+                metrics = self._evaluate(self.splits.selection, bootstrap=0).text_to_video
+        except (KeyboardInterrupt, Terminated):
+            self._save_position()  # the epoch's training is not lost for an evaluation that was broken off
+            raise
         scores = asdict(metrics)
         line = {
             "epoch": epoch,
@@ -151,10 +181,12 @@ class Job:
             "lr": rate,
             "sumr": scores["sumr"],
             "selection": scores,
-            "seconds": {"train": trained - started, "evaluate": time.perf_counter() - trained},
+            "seconds": {"train": self.position.seconds, "evaluate": time.perf_counter() - trained},
         }
+        if self.config.train.on_nonfinite == "skip":
+            line["skipped"] = self.position.skipped
         self.history.append(line)
-        self.epoch += 1
+        self.epoch, self.position = epoch + 1, Position()
         if scores["sumr"] > self.best_score:
             self.best_epoch, self.best_score = epoch, scores["sumr"]
             card = model_card(self.config, metrics, self.splits.selection.name, epoch)
@@ -174,8 +206,8 @@ class Job:
             *line["seconds"].values(),
         )
 
-    def _save(self) -> None:
-        state = {
+    def _state(self) -> dict[str, Any]:
+        return {
             "config": config_to_dict(self.config),
             "epoch": self.epoch,
             "best_epoch": self.best_epoch,
@@ -185,17 +217,23 @@ class Job:
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "skipped_in_row": self.tolerance.in_row,
+            "position": None,  # between two epochs
         }
-        self.run.save_epoch(state, self.history, self.config.name)
+
+    def _save(self) -> None:
+        self.run.save_epoch(self._state(), self.history, self.config.name)
+        self.saved = self._where
+
+    def _save_position(self) -> None:
+        self.run.save_state(
+            self._state() | {"position": asdict(self.position), "random": random_states(self.generator)}
+        )
+        self.saved = self._where
 
     @property
-    def _negatives(self) -> str:
+    def _negatives(self) -> Negatives:
         return "hard" if self.epoch >= self.config.train.hard_negatives_from else "random"
-
-    def _learning_rate(self) -> float:
-        if isinstance(self.optimizer, BertAdam):
-            return self.optimizer.scheduled_lr()
-        return self.optimizer.param_groups[0]["lr"]
 
     def _evaluate(self, split: PackedSplit, bootstrap: int) -> EvaluationReport:
         train = self.config.train
@@ -209,68 +247,53 @@ class Job:
             seed=train.seed,
         )
 
-    def _train_epoch(self) -> tuple[dict[str, float], float]:
-        """One pass over the training videos: the mean of each loss term, and the learning rate of the last step."""
-        seed, steps = self.config.train.seed, len(self.loader)
-        self.loader.set_epoch(self.epoch)
-        torch.manual_seed(derived_seed(seed, self.epoch, "dropout"))  # dropout can only draw from the global generator
-        generator = torch.Generator(self.accelerator.device)
-        generator.manual_seed(derived_seed(seed, self.epoch, "objective"))
+    def _train_epoch(self) -> None:
+        """One pass over the training videos, or what is left of it; `position` holds what came of it."""
+        position, steps, every = self.position, len(self.loader), self.config.train.checkpoint_every
+        self._seed_epoch()
         self.retriever.train()
         self.objective.train()
-        sums: dict[str, float] = {}
-        rate = 0.0
+        began = time.perf_counter() - position.seconds
+        waiting: deque[StepNumbers] = deque()
         title = f"epoch {self.epoch + 1}/{self.config.train.epochs}"
-        with self.progress(title, steps) as report:
-            for step, batch in enumerate(self.loader):
-                rate = self._learning_rate()
-                terms = self._step(batch.to(self.accelerator.device), generator, step)
-                for name, value in terms.items():
-                    sums[name] = sums.get(name, 0.0) + value
-                report(terms)
-        return {name: value / steps for name, value in sums.items()}, rate
+        with self.progress(title, steps - position.step) as report:
 
-    def _step(self, batch: Batch, generator: torch.Generator, step: int) -> dict[str, float]:
-        self.optimizer.zero_grad(set_to_none=True)
-        with self.accelerator.autocast():
-            output = self.retriever(batch)
-        if self.config.train.precision != "no":
-            output = _in_float32(output)  # losses exponentiate: they are computed in full precision, outside autocast
-        terms = self.objective(output, batch, negatives=self._negatives, generator=generator)
-        # One transfer for all terms; it also waits for the forward pass, so the check below is no further stall.
-        values = dict(zip(terms, torch.stack([t.detach().float() for t in terms.values()]).tolist(), strict=True))
-        self._require_finite(values, batch, step)
-        self.accelerator.backward(terms["total"])
-        if self.scheduler is not None:
-            parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-            self.accelerator.clip_grad_norm_(parameters, self.config.optim.max_grad_norm)
-        self.optimizer.step()
-        if self.scheduler is not None:
-            self.scheduler.step()
-        self.retriever.project_bounds()
-        self.objective.project_bounds()
-        return values
+            def settle(keep: int) -> None:
+                while len(waiting) > keep:
+                    self._account(waiting.popleft(), report)
 
-    def _require_finite(self, values: Mapping[str, float], batch: Batch, step: int) -> None:
-        bad = [f"{name}={value}" for name, value in values.items() if not math.isfinite(value)]
-        if bad:
-            raise TrainingError(
-                f"{self.run.path}: epoch {self.epoch}, step {step} of {len(self.loader)}: the loss is not finite "
-                f"({', '.join(bad)}). Videos of this batch: {', '.join(batch.video_ids)}. Look for NaN in their "
-                f"features, or lower optim.lr={self.config.optim.lr}; every complete epoch is saved."
-            )
+            for step, batch in enumerate(self.loader, position.step):
+                position.rate = self.stepper.learning_rate
+                batch = batch.to(self.accelerator.device)
+                waiting.append(self.stepper(step, batch, self._negatives, self.generator))
+                position.step, position.seconds = step + 1, time.perf_counter() - began
+                settle(self.stepper.lag)
+                due = every is not None and (self.epoch * steps + position.step) % every == 0
+                if due or self.stop.received is not None:
+                    settle(0)  # nothing is saved that has not been looked at
+                    self._save_position()
+                    self.stop.raise_if_received()
+            settle(0)
+        position.seconds = time.perf_counter() - began
 
+    def _seed_epoch(self) -> None:
+        """Brings loader and random states to the start of the epoch, or to where the run was stopped inside it."""
+        seed, step, states = self.config.train.seed, self.position.step, self.random
+        self.random = None
+        self.loader.set_epoch(self.epoch, first_batch=step)
+        if states is not None and restore_random_states(states, self.generator):
+            return
+        if states is not None:
+            logger.warning("%s: saved on another kind of device, the draws of this epoch differ", self.run.path)
+        where = (seed, self.epoch) if step == 0 else (seed, self.epoch, step)
+        torch.manual_seed(derived_seed(*where, "dropout"))  # dropout can only draw from the global generator
+        self.generator.manual_seed(derived_seed(*where, "objective"))
 
-def _in_float32(value: Any) -> Any:
-    """The same record with its floating tensors in float32, those bound in a partial included."""
-    if isinstance(value, Tensor):
-        return value.float() if value.is_floating_point() else value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.replace(
-            value, **{f.name: _in_float32(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        )
-    if isinstance(value, partial):
-        return partial(
-            value.func, *map(_in_float32, value.args), **{k: _in_float32(v) for k, v in value.keywords.items()}
-        )
-    return value
+    def _account(self, numbers: StepNumbers, report: Report) -> None:
+        """Reads what a step has left, and counts it."""
+        where = f"{self.run.path}: epoch {self.epoch}, step {numbers.step} of {len(self.loader)}"
+        if self.tolerance.accepts(numbers, where, self.saved):
+            self.position.add(numbers.values)
+        else:
+            self.position.skipped += 1
+        report(numbers.values)

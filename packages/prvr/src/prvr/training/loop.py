@@ -13,11 +13,12 @@ from accelerate.state import AcceleratorState, is_initialized
 from prvr.config import Config, load_config
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.training.errors import TrainingError
+from prvr.training.errors import Terminated, TrainingError
 from prvr.training.job import Job, RunResult
 from prvr.training.progress import EpochProgress, no_progress
 from prvr.training.run import RunFolder
 from prvr.training.seeds import derived_seed
+from prvr.training.signals import listening
 from prvr.training.splits import Splits, open_splits
 
 __all__ = ["resume", "train"]
@@ -43,10 +44,13 @@ def train(
     training videos set aside and scores the reported split once, at the end. All draws follow from `config.train.seed`:
     on the CPU two runs agree bitwise, and so do a straight and a resumed one. Torch's global generator is reseeded.
 
+    SIGTERM and Ctrl-C let the current step finish and save the run before they end it, a second Ctrl-C ends it at once;
+    in the main thread only, and only where the program has no handler of its own.
+
     Args:
         config: everything that is chosen.
         output: the run folder, new or empty; see `prvr.training.run` for what it holds.
-        resume: go on with the run in `output` from its last complete epoch.
+        resume: go on with the run in `output` from its last checkpoint: the end of an epoch, or a step inside one.
         splits: the data; None = what `config.data` names.
         retriever, objective: the model, which is trained in place; None = what `config` describes.
         device: "cpu", or None for accelerate's choice.
@@ -54,7 +58,9 @@ def train(
         trackers: accelerate trackers, for example ["tensorboard"].
 
     Raises:
-        TrainingError: `output` is not empty, cannot be resumed or not be written, or a loss is not finite.
+        TrainingError: `output` is not empty, cannot be resumed or not be written, or a loss or gradient is not finite.
+        Terminated: SIGTERM arrived, and the run is saved; a SystemExit with code 143.
+        KeyboardInterrupt: Ctrl-C; after the first one the run is saved.
         prvr.data.DataError: bad data.
     """
     run = RunFolder(Path(output))
@@ -69,13 +75,19 @@ def train(
             retriever = Retriever(config.model)
         if objective is None:
             objective = Objective(config.loss, config.model)
-        job = Job(config, run, splits, accelerator, retriever, objective, progress)
+        stop = stack.enter_context(listening())
+        job = Job(config, run, splits, accelerator, retriever, objective, progress, stop)
         if state is not None:
             job.restore(state)
         try:
-            return job.run_epochs()
+            result = job.run_epochs()
+            stop.raise_if_received()  # it is all done, but whoever asked should not see the program go on
+            return result
         except KeyboardInterrupt:
-            logger.warning("%s: interrupted; every complete epoch is saved, go on with --resume", run.path)
+            logger.warning("%s: interrupted; %s", run.path, job.saved)
+            raise
+        except Terminated:
+            logger.warning("%s: terminated; %s", run.path, job.saved)
             raise
 
 

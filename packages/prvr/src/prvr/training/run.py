@@ -4,7 +4,7 @@ config.yaml        the resolved configuration
 metrics.jsonl      one line per epoch: loss terms, learning rate, selection metrics, seconds
 curves.png         loss and SumR
 best/              the retriever of the best epoch (`from_pretrained` reads it), objective.safetensors, README.md
-last/state.pt      everything `--resume` needs
+last/state.pt      everything `--resume` needs, of the last complete epoch or of a step inside the next
 evaluation.json    the best epoch on the reported split; evaluation_ranks.npz: the rank of each query
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.config import Config, config_to_dict, dump_config
+from prvr.data import DataError
 from prvr.results import EvaluationReport
 from prvr.training.checkpoint import load_state, recover, save_state, write_file
 from prvr.training.curves import plot_curves
@@ -25,8 +26,13 @@ __all__ = ["RunFolder", "config_differences"]
 
 logger = logging.getLogger(__name__)
 
-_MAY_CHANGE = frozenset({"data.root", "data.cache_dir", "train.workers"})
-"""Keys that say where things are or how fast they go: a run may move to another machine."""
+_MAY_CHANGE = frozenset(
+    {
+        *("data.root", "data.cache_dir", "train.workers"),  # a run may move to another machine,
+        *("train.checkpoint_every", "train.on_nonfinite", "train.max_skipped"),  # or be more careful than it was
+    }
+)
+"""Keys that say where things are, how fast they go, or what is done about accidents."""
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -70,7 +76,7 @@ class RunFolder:
         return self.path / "evaluation.json"
 
     def open(self, config: Config, resume: bool) -> dict[str, Any] | None:
-        """The state to go on from; None for a new run, or where the old one was stopped in its first epoch.
+        """The state to go on from; None for a new run, or where the old one was stopped before its first was saved.
 
         Raises:
             TrainingError: a new run in a folder that holds something, or a resumed one that was configured otherwise.
@@ -94,11 +100,18 @@ class RunFolder:
                     f"{self.path}: cannot resume with another configuration; {'; '.join(differences)}. "
                     "Resume with its own config.yaml, or start a new run in another folder."
                 )
-        elif (self.path / "metrics.jsonl").exists() or self.best.exists():
+        elif self._has_saved_an_epoch:
             load_state(self.state)  # raises: there was training, but its state is gone
         else:
-            logger.info("%s: stopped before its first epoch ended, starting over", self.path)
+            logger.info("%s: stopped before anything of its training was saved, starting over", self.path)
         return state
+
+    @property
+    def _has_saved_an_epoch(self) -> bool:
+        # The state is written last: a run killed before its first one may leave best/ and one line of metrics.jsonl.
+        metrics = self.path / "metrics.jsonl"
+        lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 1
+        return lines != 1 or self.evaluation.exists()
 
     def write_config(self, config: Config) -> None:
         """Writes `config.yaml`, and with it the folder."""
@@ -113,13 +126,17 @@ class RunFolder:
         except ImportError as error:
             if len(history) == 1:
                 logger.warning("%s", error)
+        self.save_state(state)
+
+    def save_state(self, state: Mapping[str, Any]) -> None:
+        """Writes the state alone, as it is done inside an epoch."""
         save_state(self.state, state)
 
     def save_report(self, report: EvaluationReport) -> None:
         """Writes `evaluation.json` and its ranks."""
         try:
             report.to_json(self.evaluation)
-        except OSError as error:
+        except (OSError, DataError) as error:
             raise TrainingError(
                 f"{self.evaluation}: cannot be written ({error}). Free space, then --resume."
             ) from error

@@ -1,4 +1,4 @@
-"""Seeds derived from the run's seed: a resumed epoch draws what it would have drawn, no generator state is kept."""
+"""Seeds derived from the run's seed: an epoch draws the same whatever came before it, in this process or another."""
 
 import hashlib
 

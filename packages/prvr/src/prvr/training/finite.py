@@ -1,0 +1,143 @@
+"""What a step leaves to be looked at: its loss terms and gradient norms, and what is done if they are not finite."""
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from prvr.config import Config
+from prvr.training.errors import TrainingError
+
+__all__ = ["StepNumbers", "Tolerance"]
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class StepNumbers:
+    """The numbers of one step, on their way from the device to the host: one small transfer, begun by `send`.
+
+    Args:
+        step: in its epoch, from 0.
+        video_ids: of its batch.
+        terms: names of the loss terms.
+        parameters: names of the tensors that have a gradient.
+        sent: loss terms (in order) and the norm of the whole gradient, on the host once `arrived`.
+        norms: of the gradient of each parameter, on the device: fetched only if something is wrong.
+        arrived: the event of the transfer; None where it was waited for.
+    """
+
+    step: int
+    video_ids: tuple[str, ...]
+    terms: tuple[str, ...]
+    parameters: Sequence[str]
+    sent: Float[Tensor, " n"]
+    norms: Float[Tensor, " p"]
+    arrived: Any = None
+
+    @classmethod
+    def send(
+        cls,
+        step: int,
+        video_ids: tuple[str, ...],
+        terms: Mapping[str, Float[Tensor, ""]],
+        parameters: Sequence[str],
+        norms: Float[Tensor, " p"],
+        total_norm: Float[Tensor, ""],
+        wait: bool,
+    ) -> "StepNumbers":
+        """Begins the transfer.
+
+        Args:
+            step, video_ids, parameters, norms: see the class.
+            terms: the loss terms by name, on the device.
+            total_norm: the norm of the whole gradient.
+            wait: until the numbers are on the host; False: go on at once, whoever reads `values` waits for this
+                transfer alone and not for what was queued behind it.
+        """
+        numbers = torch.stack([*(term.detach().float() for term in terms.values()), total_norm.float()])
+        arrived = None
+        if not wait and numbers.is_cuda:
+            numbers = numbers.to("cpu", non_blocking=True)  # into pinned memory
+            arrived = torch.cuda.Event()
+            arrived.record()
+        return cls(step, video_ids, tuple(terms), parameters, numbers, norms, arrived)
+
+    @cached_property
+    def _numbers(self) -> list[float]:
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return self.sent.tolist()
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The loss terms by name."""
+        return dict(zip(self.terms, self._numbers, strict=False))
+
+    @property
+    def finite(self) -> bool:
+        """Whether every loss term and the gradient are."""
+        return all(map(math.isfinite, self._numbers))
+
+    def trouble(self) -> str:
+        """What is not finite, in words: the loss terms, or else the parameters whose gradient is not."""
+        terms = [f"{name}={value}" for name, value in self.values.items() if not math.isfinite(value)]
+        if terms:
+            return f"the loss is not finite ({', '.join(terms)})"
+        norms = self.norms.tolist()
+        bad = [name for name, norm in zip(self.parameters, norms, strict=True) if not math.isfinite(norm)]
+        if not bad:
+            return f"the norm of the gradient is not finite ({self._numbers[-1]}), though each of its parts is"
+        more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+        return f"the loss is finite, its gradient is not (in {', '.join(bad[:_SHOWN])}{more})"
+
+
+class Tolerance:
+    """What is done about a step whose loss or gradient is not finite: `train.on_nonfinite`, `train.max_skipped`.
+
+    Args:
+        config: of the run.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.in_row = 0
+        """Steps skipped one after the other up to now."""
+
+    def accepts(self, numbers: StepNumbers, where: str, saved: str) -> bool:
+        """Whether a step counts; one that does not is logged with its videos.
+
+        Args:
+            numbers: what it has left.
+            where: run, epoch and step, for messages.
+            saved: how far the run is saved, for messages.
+
+        Raises:
+            TrainingError: it is not finite, and to be fatal, or one too many in a row.
+        """
+        if numbers.finite:
+            self.in_row = 0
+            return True
+        train, rate = self.config.train, self.config.optim.lr
+        message = f"{where}: {numbers.trouble()}. Videos of this batch: {', '.join(numbers.video_ids)}."
+        if train.on_nonfinite == "stop":
+            raise TrainingError(
+                f"{message} Look for NaN in their features, lower optim.lr={rate}, or leave such steps out with "
+                f"train.on_nonfinite=skip; {saved}."
+            )
+        self.in_row += 1
+        if self.in_row > train.max_skipped:
+            raise TrainingError(
+                f"{message} These are {self.in_row} such steps in a row, more than train.max_skipped="
+                f"{train.max_skipped}. Look for NaN in the features, or lower optim.lr={rate}; {saved}."
+            )
+        logger.warning("%s Step skipped, %d in a row.", message, self.in_row)
+        return False

@@ -1,0 +1,112 @@
+"""One step: forward pass, losses, backward pass, a look at the numbers, update."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+
+from prvr.config import Config
+from prvr.losses import Negatives
+from prvr.models import Retriever
+from prvr.objective import Objective
+from prvr.training.finite import StepNumbers
+from prvr.training.optimizer import BertAdam
+from prvr.types import Batch
+
+__all__ = ["Stepper"]
+
+
+class Stepper:
+    """Takes steps, and leaves out those whose numbers are not finite, where it knows in time.
+
+    The host needs a step's numbers for the log, for the progress bar, and to see that all is well. With
+    `train.on_nonfinite="skip"`, and on the CPU, they are read between the backward pass and the update, so that the
+    update can be left out: one transfer for all terms and the gradient's norm. With `"stop"` on a GPU nothing waits:
+    the update is queued, the numbers travel meanwhile, and are read when the next step has been queued (`lag` 1).
+
+    The norm is the one the global clip needs anyway (AdamW); BertAdam clips each tensor, and it is computed beside.
+
+    Args:
+        config: of the run.
+        accelerator: of the run.
+        retriever, objective: the model, on the device.
+        optimizer, scheduler: as `build_optimizer` gives them.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        accelerator: Accelerator,
+        retriever: Retriever,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        scheduler: LRScheduler | None,
+    ) -> None:
+        self.config, self.accelerator = config, accelerator
+        self.retriever, self.objective = retriever, objective
+        self.optimizer, self.scheduler = optimizer, scheduler
+        self.lag = int(config.train.on_nonfinite == "stop" and accelerator.device.type == "cuda")
+        """How many steps behind the numbers are read."""
+        named: list[tuple[str, nn.Parameter]] = list(retriever.named_parameters())
+        named += [(f"objective.{name}", p) for name, p in objective.named_parameters()]
+        self._names = {p: name for name, p in named}
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step."""
+        if isinstance(self.optimizer, BertAdam):
+            return self.optimizer.scheduled_lr()
+        return self.optimizer.param_groups[0]["lr"]
+
+    def __call__(self, step: int, batch: Batch, negatives: Negatives, generator: torch.Generator) -> StepNumbers:
+        """Takes one step; without an update if its numbers are read in time and not finite.
+
+        Args:
+            step: in its epoch, for messages.
+            batch: on the device.
+            negatives: of the triplet terms.
+            generator: of the objective's draws.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.accelerator.autocast():
+            output = self.retriever(batch)
+        if self.config.train.precision != "no":
+            output = _in_float32(output)  # losses exponentiate: they are computed in full precision, outside autocast
+        terms = self.objective(output, batch, negatives=negatives, generator=generator)
+        self.accelerator.backward(terms["total"])
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norms = torch.stack(torch._foreach_norm([p.grad for p in parameters]))
+        total = torch.linalg.vector_norm(norms)
+        names = [self._names[p] for p in parameters]
+        numbers = StepNumbers.send(step, tuple(batch.video_ids), terms, names, norms, total, wait=self.lag == 0)
+        if self.lag or numbers.finite:
+            self._update(parameters, total)
+        return numbers
+
+    def _update(self, parameters: list[nn.Parameter], total_norm: Tensor) -> None:
+        if self.scheduler is not None:
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.config.optim.max_grad_norm, total_norm)
+        self.optimizer.step()
+        if self.scheduler is not None:
+            self.scheduler.step()
+        self.retriever.project_bounds()
+        self.objective.project_bounds()
+
+
+def _in_float32(value: Any) -> Any:
+    """The same record with its floating tensors in float32, those bound in a partial included."""
+    if isinstance(value, Tensor):
+        return value.float() if value.is_floating_point() else value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(
+            value, **{f.name: _in_float32(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        )
+    if isinstance(value, partial):
+        return partial(
+            value.func, *map(_in_float32, value.args), **{k: _in_float32(v) for k, v in value.keywords.items()}
+        )
+    return value

@@ -1,0 +1,231 @@
+"""Steps whose loss or gradient is not finite: named, fatal or skipped, without a trace of them in what is saved."""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config, same, same_end, state_of
+
+from prvr.models import Retriever
+from prvr.objective import Objective
+from prvr.training import Splits, TrainingError, open_splits, resume, train
+from prvr.training.finite import StepNumbers
+from prvr.training.step import Stepper
+
+
+@pytest.fixture(scope="module")
+def cache(embedded_cache: Path) -> str:
+    return str(embedded_cache)
+
+
+@pytest.fixture(scope="module")
+def splits(cache: str) -> Iterator[Splits]:
+    opened = open_splits(make_config(cache))
+    yield opened
+    opened.close()
+
+
+PARAMETER = "query.project.linear.weight"
+
+
+def poisoned(config: Any, when: Callable[[int], bool], value: float = math.nan) -> Retriever:
+    """A retriever that gives one parameter a gradient of `value` in the backward passes (from 0) that `when` picks."""
+    retriever = Retriever(config.model)
+    passes = iter(range(10**6))
+
+    def spoil(gradient: Tensor) -> Tensor:
+        return torch.full_like(gradient, value) if when(next(passes)) else gradient
+
+    dict(retriever.named_parameters())[PARAMETER].register_hook(spoil)
+    return retriever
+
+
+def test_a_loss_that_is_not_finite_names_epoch_step_and_videos(tmp_path: Path, cache: str, splits: Splits) -> None:
+    config = make_config(cache)
+    retriever = Retriever(config.model)
+
+    def poison() -> None:
+        with torch.no_grad():
+            next(retriever.query.parameters()).fill_(torch.nan)
+
+    with pytest.raises(TrainingError) as caught:
+        train(
+            config,
+            output=tmp_path,
+            splits=splits,
+            device="cpu",
+            retriever=retriever,
+            progress=StopInEpoch(2, poison),
+        )
+    message = str(caught.value)
+    assert "epoch 1, step 1 of 4" in message
+    assert "total=nan" in message
+    named = [video for video in splits.train.video_ids if video in message]
+    assert len(named) == 16
+    Retriever.from_pretrained(tmp_path / "best")  # what was saved before is whole
+    assert "saved up to the end of epoch 0" in message
+    torch.manual_seed(0)
+    assert resume(tmp_path, splits=splits, device="cpu").epochs == 2
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_names_step_videos_and_parameter(
+    tmp_path: Path, cache: str, splits: Splits, value: float
+) -> None:
+    config = make_config(cache)
+    retriever = poisoned(config, lambda step: step == 6, value)
+    with pytest.raises(TrainingError) as caught:
+        train(config, output=tmp_path, splits=splits, device="cpu", retriever=retriever)
+    message = str(caught.value)
+    assert f"epoch 1, step 2 of 4: the loss is finite, its gradient is not (in {PARAMETER})" in message
+    assert sum(video in message for video in splits.train.video_ids) == 16
+    assert "train.on_nonfinite=skip" in message
+    assert all(bool(torch.isfinite(p).all()) for p in retriever.parameters())  # the update was left out
+    assert resume(tmp_path, splits=splits, device="cpu").epochs == 2
+
+
+@pytest.mark.parametrize("changes", [{"optim__name": "adamw"}, DIFFUSION], ids=["adamw", "bert_adam"])
+def test_a_skipped_step_leaves_weights_optimiser_and_schedule(
+    tmp_path: Path, cache: str, splits: Splits, changes: dict, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config(cache, train__on_nonfinite="skip", train__checkpoint_every=1, **changes)
+    states: list[Any] = []
+
+    def look() -> None:  # after a step, before it is saved: what is on disk is of the step before
+        if (tmp_path / "last" / "state.pt").exists():
+            states.append(state_of(tmp_path))
+
+    result = train(
+        config,
+        output=tmp_path,
+        splits=splits,
+        device="cpu",
+        retriever=poisoned(config, lambda step: step == 6),
+        progress=StopInEpoch(2, look),
+    )
+    before, after, later = states[2], state_of_step(states, 3), state_of(tmp_path)
+    assert (before["position"]["step"], after["position"]["step"]) == (2, 3)
+    for part in ("retriever", "objective", "optimizer", "scheduler"):
+        assert same(before[part], after[part]), part
+    assert not same(after["retriever"], later["retriever"])
+    assert not same(before["random"], after["random"])  # what the step drew stays drawn
+    assert before["position"]["sums"] == after["position"]["sums"]
+    assert after["skipped_in_row"] == 1
+    assert later["skipped_in_row"] == 0
+    assert [line["skipped"] for line in result.history] == [0, 1]
+    assert all(math.isfinite(value) for line in result.history for value in line["loss"].values())
+    assert f"epoch 1, step 2 of 4: the loss is finite, its gradient is not (in {PARAMETER})" in caplog.text
+    assert "Step skipped, 1 in a row" in caplog.text
+
+
+def state_of_step(states: list[Any], step: int) -> Any:
+    return next(state for state in states if state["position"] and state["position"]["step"] == step)
+
+
+def test_without_an_accident_skip_is_as_stop(tmp_path: Path, cache: str, splits: Splits) -> None:
+    stop = train(make_config(cache), output=tmp_path / "stop", splits=splits, device="cpu")
+    careful = make_config(cache, train__on_nonfinite="skip")
+    skip = train(careful, output=tmp_path / "skip", splits=splits, device="cpu")
+    assert losses(skip.history) == losses(stop.history)
+    assert same_end(tmp_path / "stop", tmp_path / "skip")
+    assert "skipped" not in stop.history[0]
+
+
+def test_a_loss_that_is_not_finite_is_skipped_too(
+    tmp_path: Path, cache: str, splits: Splits, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Spoilt(Objective):
+        calls = 0
+
+        def forward(self, *args: Any, **options: Any) -> dict[str, Tensor]:
+            terms = super().forward(*args, **options)
+            self.calls += 1
+            return {name: term * (math.inf if self.calls == 2 else 1.0) for name, term in terms.items()}
+
+    config = make_config(cache, train__on_nonfinite="skip", train__epochs=1)
+    objective = Spoilt(config.loss, config.model)
+    result = train(config, output=tmp_path, splits=splits, device="cpu", objective=objective)
+    assert result.history[0]["skipped"] == 1
+    assert math.isfinite(result.history[0]["loss"]["total"])
+    assert "step 1 of 4: the loss is not finite (triplet_clips=inf" in caplog.text
+
+
+def test_too_many_in_a_row_end_the_run_also_across_epochs_and_a_resume(
+    tmp_path: Path, cache: str, splits: Splits, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"train__on_nonfinite": "skip", "train__max_skipped": 3, "train__epochs": 3}
+    config = make_config(cache, **options)
+    bad = {2, 3, 4, 6, 7, 8, 9}  # three in a row are borne, four are not
+    first = {"splits": splits, "device": "cpu", "retriever": poisoned(config, bad.__contains__)}
+    with pytest.raises(TrainingError, match=r"epoch 2, step 1 of 4: .*4 such steps in a row.*max_skipped=3") as whole:
+        train(config, output=tmp_path / "a", **first)
+    assert state_of(tmp_path / "a")["skipped_in_row"] == 2
+
+    second = first | {"retriever": poisoned(config, bad.__contains__), "progress": StopInEpoch(3, interrupt)}
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=tmp_path / "b", **second)
+    with pytest.raises(TrainingError) as resumed:
+        resume(tmp_path / "b", splits=splits, device="cpu", retriever=poisoned(config, lambda step: step in (0, 1)))
+    assert str(resumed.value).split(": ", 1)[1] == str(whole.value).split(": ", 1)[1]
+
+
+def test_an_epoch_without_a_single_good_step_ends_the_run(tmp_path: Path, cache: str, splits: Splits) -> None:
+    config = make_config(cache, train__on_nonfinite="skip")
+    retriever = poisoned(config, lambda step: step >= 4)
+    with pytest.raises(TrainingError, match=r"epoch 1: no step had a finite loss.*saved up to the end of epoch 0"):
+        train(config, output=tmp_path, splits=splits, device="cpu", retriever=retriever)
+
+
+class TestReadLater:
+    """What happens on a GPU, where a step's numbers are read when the next one has been queued."""
+
+    @pytest.fixture(autouse=True)
+    def _lag(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = Stepper.__init__
+
+        def lagging(stepper: Stepper, *args: Any, **options: Any) -> None:
+            real(stepper, *args, **options)
+            stepper.lag = 1
+
+        monkeypatch.setattr(Stepper, "__init__", lagging)
+
+    def test_the_run_is_the_same(
+        self, tmp_path: Path, cache: str, splits: Splits, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = make_config(cache, train__checkpoint_every=3)
+        late = train(config, output=tmp_path / "late", splits=splits, device="cpu")
+        monkeypatch.undo()
+        at_once = train(config, output=tmp_path / "at_once", splits=splits, device="cpu")
+        assert losses(late.history) == losses(at_once.history)
+        assert same_end(tmp_path / "late", tmp_path / "at_once")
+
+    @pytest.mark.parametrize(("step", "every", "kept"), [(6, 1, 2), (7, 4, 0), (6, None, 0)])
+    def test_the_step_is_named_and_nothing_after_it_is_saved(
+        self, tmp_path: Path, cache: str, splits: Splits, step: int, every: int | None, kept: int
+    ) -> None:
+        config = make_config(cache, train__checkpoint_every=every)
+        retriever = poisoned(config, lambda number: number == step)
+        with pytest.raises(TrainingError, match=rf"epoch 1, step {step - 4} of 4: .*in {PARAMETER}\)"):
+            train(config, output=tmp_path, splits=splits, device="cpu", retriever=retriever)
+        state = state_of(tmp_path)
+        assert (state["epoch"], (state["position"] or {"step": 0})["step"]) == (1, kept)
+        assert all(bool(torch.isfinite(weight).all()) for weight in state["retriever"].values())
+
+
+def test_what_is_not_finite_is_put_into_words() -> None:
+    def words(terms: dict[str, float], norms: list[float], total: float) -> str:
+        tensors = {name: torch.tensor(value) for name, value in terms.items()}
+        names = [f"p{i}" for i in range(len(norms))]
+        numbers = StepNumbers.send(0, (), tensors, names, torch.tensor(norms), torch.tensor(total), wait=True)
+        assert not numbers.finite
+        return numbers.trouble()
+
+    good = {"a": 1.0, "total": 1.0}
+    assert words({"a": math.nan, "total": math.nan}, [1.0], 1.0) == "the loss is not finite (a=nan, total=nan)"
+    assert words(good, [1.0, math.inf], math.inf) == "the loss is finite, its gradient is not (in p1)"
+    assert words(good, [math.nan] * 11, math.nan).endswith("p6, p7 and 3 more)")
+    assert "(inf), though each of its parts is" in words(good, [3e38, 3e38], math.inf)

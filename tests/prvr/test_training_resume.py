@@ -1,0 +1,248 @@
+"""Runs that are stopped and resumed: at the end of an epoch or inside one, they end as if nothing had happened."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_runs import (
+    DIFFUSION,
+    StopInEpoch,
+    interrupt,
+    losses,
+    make_config,
+    same_end,
+    state_of,
+    steps_counter,
+)
+
+from prvr.data import make_loader
+from prvr.data.dataset import EpochSampler
+from prvr.models import Retriever
+from prvr.training import RunResult, Splits, TrainingError, open_splits, resume, train
+
+
+@pytest.fixture(scope="module")
+def cache(embedded_cache: Path) -> str:
+    return str(embedded_cache)
+
+
+@pytest.fixture(scope="module")
+def splits(cache: str) -> Iterator[Splits]:
+    opened = open_splits(make_config(cache))
+    yield opened
+    opened.close()
+
+
+ADAMW = {"optim__name": "adamw", "data__captions_per_video": 2}
+
+
+@pytest.fixture(scope="module")
+def straight_runs(cache: str, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunResult]:
+    """Uninterrupted runs, saved only where epochs end."""
+    folder = tmp_path_factory.mktemp("straight")
+    return {
+        name: train(make_config(cache, **changes), output=folder / name, splits=splits, device="cpu")
+        for name, changes in (("adamw", ADAMW), ("bert_adam", DIFFUSION))
+    }
+
+
+@pytest.mark.parametrize("name", ["adamw", "bert_adam"])
+def test_a_run_interrupted_between_saves_resumes_bitwise(
+    tmp_path: Path, cache: str, splits: Splits, straight_runs: dict[str, RunResult], name: str
+) -> None:
+    config, straight = make_config(cache, **{"adamw": ADAMW, "bert_adam": DIFFUSION}[name]), straight_runs[name]
+    broken = tmp_path / "broken"
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=broken, splits=splits, device="cpu", progress=StopInEpoch(2, interrupt))
+    assert (broken / "best" / "model.safetensors").is_file()
+    assert not (broken / "evaluation.json").exists()
+    counts: list[int] = []
+    resumed = resume(broken, splits=splits, device="cpu", progress=lambda t, n: steps_counter(counts, t, n))
+    assert len(counts) == 1  # one epoch was left
+    assert losses(resumed.history) == losses(straight.history)
+    assert [line["sumr"] for line in resumed.history] == [line["sumr"] for line in straight.history]
+    assert same_end(straight.output, broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "every", "epoch", "step", "kept"),
+    [
+        ("adamw", 1, 2, 1, (1, 1)),
+        ("adamw", 5, 2, 2, (1, 1)),
+        ("bert_adam", 1, 1, 1, (0, 1)),
+        ("bert_adam", 3, 2, 3, (1, 2)),
+        ("bert_adam", 4, 1, 0, None),
+        ("bert_adam", 100, 2, 3, (1, 0)),
+    ],
+)
+def test_a_run_stopped_inside_an_epoch_goes_on_there_bitwise(
+    tmp_path: Path,
+    cache: str,
+    splits: Splits,
+    straight_runs: dict[str, RunResult],
+    name: str,
+    every: int,
+    epoch: int,
+    step: int,
+    kept: tuple[int, int] | None,
+) -> None:
+    changes, straight = {"adamw": ADAMW, "bert_adam": DIFFUSION}[name], straight_runs[name]
+    broken, config = tmp_path / "broken", make_config(cache, train__checkpoint_every=every, **changes)
+    with pytest.raises(KeyboardInterrupt):  # raised inside the step's turn: that step is not saved
+        train(config, output=broken, splits=splits, device="cpu", progress=StopInEpoch(epoch, interrupt, step))
+    if kept is None:
+        assert not (broken / "last").exists()
+    else:
+        state = state_of(broken)
+        assert (state["epoch"], (state["position"] or {"step": 0})["step"]) == kept
+    torch.manual_seed(123)  # whatever stands in the global generator
+    counts: list[int] = []
+    resumed = resume(broken, splits=splits, device="cpu", progress=lambda t, n: steps_counter(counts, t, n))
+    first = (0, 0) if kept is None else kept
+    assert counts == [4 - first[1], 4][: 2 - first[0]]
+    assert losses(resumed.history) == losses(straight.history)
+    assert [line["selection"] for line in resumed.history] == [line["selection"] for line in straight.history]
+    assert [line["lr"] for line in resumed.history] == [line["lr"] for line in straight.history]
+    assert resumed.report.text_to_video == straight.report.text_to_video
+    assert same_end(straight.output, broken)
+
+
+def test_a_run_stopped_in_its_first_epoch_starts_over(tmp_path: Path, cache: str, splits: Splits) -> None:
+    config = make_config(cache, train__epochs=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=tmp_path / "a", splits=splits, device="cpu", progress=StopInEpoch(1, interrupt))
+    resumed = resume(tmp_path / "a", splits=splits, device="cpu")
+    straight = train(config, output=tmp_path / "b", splits=splits, device="cpu")
+    assert losses(resumed.history) == losses(straight.history)
+
+
+def test_resuming_a_finished_run_only_reports(tmp_path: Path, cache: str, splits: Splits) -> None:
+    config = make_config(cache, train__epochs=1)
+    result = train(config, output=tmp_path, splits=splits, device="cpu")
+    (tmp_path / "evaluation.json").unlink()  # as if it had been stopped just before
+    again = train(config, output=tmp_path, resume=True, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt))
+    assert again.report.text_to_video == result.report.text_to_video
+    assert again.history == result.history
+    third = resume(tmp_path, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt))
+    assert third.report.text_to_video == result.report.text_to_video
+
+
+def test_a_folder_in_use_and_another_configuration_are_refused(tmp_path: Path, cache: str, splits: Splits) -> None:
+    config = make_config(cache, train__epochs=1)
+    train(config, output=tmp_path, splits=splits, device="cpu")
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(TrainingError, match=r"already holds .*best.*--resume"):
+        train(config, output=tmp_path, splits=splits, device="cpu")
+    other = make_config(cache, train__epochs=3, model__hidden=32)
+    with pytest.raises(TrainingError, match=r"model\.hidden: 16 -> 32; train\.epochs: 1 -> 3"):
+        train(other, output=tmp_path, resume=True, splits=splits, device="cpu")
+    assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    changes = {"train__checkpoint_every": 7, "train__on_nonfinite": "skip", "train__max_skipped": 2}
+    moved = make_config("elsewhere", train__epochs=1, train__workers=1, data__root="another disk", **changes)
+    train(moved, output=tmp_path, resume=True, splits=splits, device="cpu")  # where data lies, and caution, may change
+
+
+def test_resume_without_a_run_says_so(tmp_path: Path, cache: str, splits: Splits) -> None:
+    with pytest.raises(TrainingError, match="nothing to resume"):
+        train(make_config(cache), output=tmp_path / "none", resume=True, splits=splits, device="cpu")
+    with pytest.raises(TrainingError, match=r"config\.yaml: no such file"):
+        resume(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(TrainingError, match=r"state\.pt: no such file"):
+        train(make_config(cache), output=tmp_path, resume=True, splits=splits, device="cpu")
+
+
+def test_a_state_of_another_model_is_refused_by_name(tmp_path: Path, cache: str, splits: Splits) -> None:
+    config = make_config(cache, train__epochs=1)
+    train(config, output=tmp_path, splits=splits, device="cpu")
+    other = Retriever(dataclasses.replace(config.model, branches="clips"))
+    with pytest.raises(TrainingError, match=r"another model: frames\.[\w.]+ is unknown here.* and \d+ more"):
+        train(config, output=tmp_path, resume=True, splits=splits, device="cpu", retriever=other)
+
+
+def test_the_batches_that_are_done_are_not_read_again(
+    tmp_path: Path, cache: str, splits: Splits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(cache, train__checkpoint_every=3, train__epochs=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=tmp_path, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt, 3))
+    read: list[int] = []
+    real = type(splits.train).video
+
+    def counted(self: Any, index: int) -> Any:
+        read.append(index)
+        return real(self, index)
+
+    monkeypatch.setattr(type(splits.train), "video", counted)
+    assert resume(tmp_path, splits=splits, device="cpu").epochs == 1
+    order = [number for number, _ in EpochSampler(len(splits.train), seed=config.train.seed)]
+    assert read == order[48:]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_that_begins_later_gives_the_rest_of_the_epoch(splits: Splits, workers: int) -> None:
+    def batches(first: int, workers: int) -> list[tuple[Any, ...]]:
+        loader = make_loader(splits.train, 9, captions_per_video=1, seed=3, workers=workers)
+        loader.set_epoch(2, first_batch=first)
+        assert len(loader) == 7
+        return [(batch.video_ids, batch.query_ids) for batch in loader]
+
+    whole = batches(0, 0)
+    assert len(whole) == 7
+    assert batches(4, workers) == whole[4:]
+    assert batches(7, workers) == []
+
+
+def test_seconds_and_sums_before_the_stop_count(tmp_path: Path, cache: str, splits: Splits) -> None:
+    config = make_config(cache, train__checkpoint_every=2, train__epochs=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=tmp_path, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt, 2))
+    position = state_of(tmp_path)["position"]
+    assert position["seconds"] > 0
+    assert set(position["sums"]) >= {"total", "triplet_clips"}
+    result = resume(tmp_path, splits=splits, device="cpu")
+    assert result.history[0]["seconds"]["train"] > position["seconds"]
+
+
+def test_a_run_killed_before_its_first_state_starts_over(tmp_path: Path, cache: str, splits: Splits) -> None:
+    config = make_config(cache)
+    straight = train(config, output=tmp_path / "a", splits=splits, device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=tmp_path / "b", splits=splits, device="cpu", progress=StopInEpoch(2, interrupt))
+    (tmp_path / "b" / "last" / "state.pt").unlink()  # best/, metrics.jsonl and curves.png are written before it
+    resumed = resume(tmp_path / "b", splits=splits, device="cpu")
+    assert losses(resumed.history) == losses(straight.history)
+    for name in ("a", "b"):  # of a run that got further it is gone, and that is said
+        (tmp_path / name / "last" / "state.pt").unlink()
+        with pytest.raises(TrainingError, match=r"state\.pt: no such file"):
+            resume(tmp_path / name, splits=splits, device="cpu")
+
+
+def test_a_state_of_the_first_format_is_read(tmp_path: Path, cache: str, splits: Splits) -> None:
+    config = make_config(cache)
+    straight = train(config, output=tmp_path / "a", splits=splits, device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=tmp_path / "b", splits=splits, device="cpu", progress=StopInEpoch(2, interrupt))
+    state = state_of(tmp_path / "b")
+    for key in ("position", "skipped_in_row"):
+        del state[key]
+    for key in ("checkpoint_every", "on_nonfinite", "max_skipped"):
+        del state["config"]["train"][key]
+    torch.save(state | {"format": 1}, tmp_path / "b" / "last" / "state.pt")
+    assert losses(resume(tmp_path / "b", splits=splits, device="cpu").history) == losses(straight.history)
+
+
+def test_a_state_of_another_device_goes_on_with_other_draws(
+    tmp_path: Path, cache: str, splits: Splits, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config(cache, train__checkpoint_every=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=tmp_path, splits=splits, device="cpu", progress=StopInEpoch(2, interrupt, 2))
+    state = state_of(tmp_path)
+    state["random"] |= {"device": "cuda", "objective": torch.zeros(16, dtype=torch.uint8)}
+    torch.save(state, tmp_path / "last" / "state.pt")
+    assert resume(tmp_path, splits=splits, device="cpu").epochs == 2
+    assert "another kind of device" in caplog.text

@@ -1,0 +1,206 @@
+"""SIGTERM and Ctrl-C: the step is finished, the run saved, the handlers given back."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training_runs import StopInEpoch, half_written, losses, make_config, same_end, state_of
+
+from prvr.config import dump_config
+from prvr.training import RunResult, Splits, Terminated, open_splits, resume, train
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+
+@pytest.fixture(scope="module")
+def cache(embedded_cache: Path) -> str:
+    return str(embedded_cache)
+
+
+@pytest.fixture(scope="module")
+def splits(cache: str) -> Iterator[Splits]:
+    opened = open_splits(make_config(cache))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def straight(cache: str, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    return train(make_config(cache), output=tmp_path_factory.mktemp("straight"), splits=splits, device="cpu")
+
+
+def send(number: int, times: int = 1) -> Any:
+    def act() -> None:
+        for _ in range(times):
+            os.kill(os.getpid(), number)
+
+    return act
+
+
+def handlers() -> list[Any]:
+    return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
+@pytest.mark.parametrize(("epoch", "step"), [(1, 0), (2, 3)])
+def test_a_signal_lets_the_step_finish_and_saves_it(
+    tmp_path: Path,
+    cache: str,
+    splits: Splits,
+    straight: RunResult,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+    error: type[BaseException],
+    epoch: int,
+    step: int,
+) -> None:
+    before = handlers()
+    hook = StopInEpoch(epoch, send(number), step)
+    with pytest.raises(error) as caught:
+        train(make_config(cache), output=tmp_path, splits=splits, device="cpu", progress=hook)
+    assert handlers() == before
+    if number == signal.SIGTERM:
+        assert caught.value.code == 143
+    word = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}[number]
+    assert f"{word}; saved up to step {step + 1} of 4 of epoch {epoch - 1}, --resume goes on" in caplog.text
+    state = state_of(tmp_path)
+    assert (state["epoch"], state["position"]["step"]) == (epoch - 1, step + 1)
+    resumed = resume(tmp_path, splits=splits, device="cpu")
+    assert losses(resumed.history) == losses(straight.history)
+    assert same_end(straight.output, tmp_path)
+
+
+def test_a_second_interrupt_does_not_wait(
+    tmp_path: Path, cache: str, splits: Splits, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = handlers()
+    hook = StopInEpoch(1, send(signal.SIGINT, times=2), 1)
+    with pytest.raises(KeyboardInterrupt):
+        train(make_config(cache), output=tmp_path, splits=splits, device="cpu", progress=hook)
+    assert handlers() == before
+    assert not (tmp_path / "last").exists()
+    assert "interrupted; nothing is saved yet, --resume starts over" in caplog.text
+
+
+def test_a_second_sigterm_changes_nothing(tmp_path: Path, cache: str, splits: Splits) -> None:
+    hook = StopInEpoch(1, send(signal.SIGTERM, times=3), 1)
+    with pytest.raises(Terminated):
+        train(make_config(cache), output=tmp_path, splits=splits, device="cpu", progress=hook)
+    assert state_of(tmp_path)["position"]["step"] == 2
+
+
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_an_evaluation_is_broken_off_and_its_epoch_kept(
+    tmp_path: Path, cache: str, splits: Splits, straight: RunResult, monkeypatch: pytest.MonkeyPatch, which: int
+) -> None:
+    real, seen = type(splits.selection).video_batches, []
+
+    def signalled(self: Any, size: int) -> Any:
+        seen.append(size)
+        if len(seen) == which:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, size)
+
+    monkeypatch.setattr(type(splits.selection), "video_batches", signalled)
+    with pytest.raises(Terminated):
+        train(make_config(cache), output=tmp_path, splits=splits, device="cpu")
+    monkeypatch.undo()
+    assert not (tmp_path / "evaluation.json").exists()
+    state = state_of(tmp_path)
+    if which == 3:  # of the final evaluation nothing is kept
+        assert (state["epoch"], state["position"]) == (2, None)
+    else:
+        assert (state["epoch"], state["position"]["step"]) == (which - 1, 4)
+    resumed = resume(tmp_path, splits=splits, device="cpu")
+    assert losses(resumed.history) == losses(straight.history)
+    assert resumed.report.text_to_video == straight.report.text_to_video
+    assert same_end(straight.output, tmp_path)
+
+
+def test_a_signal_while_an_epoch_is_saved_waits_for_it(
+    tmp_path: Path, cache: str, splits: Splits, straight: RunResult
+) -> None:
+    class Signal(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("epoch 0"):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    handler, logger = Signal(), logging.getLogger("prvr.training.job")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        with pytest.raises(Terminated):
+            train(make_config(cache), output=tmp_path, splits=splits, device="cpu")
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    assert (state_of(tmp_path)["epoch"], state_of(tmp_path)["position"]) == (1, None)
+    assert losses(resume(tmp_path, splits=splits, device="cpu").history) == losses(straight.history)
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda number, frame: None], ids=["ignored", "own"])
+def test_a_program_that_handles_signals_itself_goes_on_doing_so(
+    tmp_path: Path, cache: str, splits: Splits, handler: Any
+) -> None:
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        config = make_config(cache, train__epochs=1)
+        hook = StopInEpoch(1, send(signal.SIGTERM), 1)
+        assert train(config, output=tmp_path, splits=splits, device="cpu", progress=hook).epochs == 1
+        assert signal.getsignal(signal.SIGTERM) == handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_in_another_thread_handlers_are_left_alone(tmp_path: Path, cache: str, splits: Splits) -> None:
+    found: list[Any] = []
+    before = handlers()
+    hook = StopInEpoch(1, lambda: found.append(handlers()), 0)
+    config = make_config(cache, train__epochs=1)
+    thread = threading.Thread(
+        target=train, args=(config,), kwargs={"output": tmp_path, "device": "cpu", "progress": hook}
+    )
+    thread.start()
+    thread.join()
+    assert found == [before]
+    assert (tmp_path / "evaluation.json").is_file()
+
+
+def test_the_command_ends_with_143_although_its_whole_group_was_signalled(
+    tmp_path: Path, cache: str, straight: RunResult
+) -> None:
+    file, run = tmp_path / "config.yaml", tmp_path / "run"
+    config = make_config(cache, train__checkpoint_every=1, train__workers=1)
+    file.write_text(dump_config(config))
+    command = [
+        sys.executable,
+        "-m",
+        "prvr.cli",
+        "train",
+        "--config",
+        str(file),
+        "--output",
+        str(run),
+        "--device",
+        "cpu",
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not (run / "last" / "state.pt").exists():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: the loader's worker gets it too
+    _, err = process.communicate()
+    assert process.returncode == 143, err
+    assert f"{run}: terminated; saved up to" in err
+    assert "Traceback" not in err
+    assert not half_written(run)
+    assert losses(resume(run, device="cpu").history) == losses(straight.history)
+    assert same_end(straight.output, run)

@@ -1,0 +1,132 @@
+"""What a run survives: a full disk, a folder that cannot be written, `kill -9`."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training_runs import StopInEpoch, half_written, losses, make_config, same_end, state_of
+
+from prvr.models import Retriever
+from prvr.training import RunResult, Splits, TrainingError, open_splits, resume, train
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def cache(embedded_cache: Path) -> str:
+    return str(embedded_cache)
+
+
+@pytest.fixture(scope="module")
+def splits(cache: str) -> Iterator[Splits]:
+    opened = open_splits(make_config(cache))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def straight(cache: str, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    return train(make_config(cache), output=tmp_path_factory.mktemp("straight"), splits=splits, device="cpu")
+
+
+@contextmanager
+def restored_limit() -> Iterator[Any]:
+    """A function that limits the size of files, which does what a full disk does; the limit is lifted afterwards."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    ("every", "epoch", "step", "kept"),
+    [(None, 2, 0, (1, 0)), (1, 2, 1, (1, 1)), (1, 1, 0, None), (2, 1, 2, (0, 2))],
+    ids=["at the end of an epoch", "inside an epoch", "at the first state", "inside the first epoch"],
+)
+def test_a_run_goes_on_after_the_disk_was_full(
+    tmp_path: Path,
+    cache: str,
+    splits: Splits,
+    straight: RunResult,
+    every: int | None,
+    epoch: int,
+    step: int,
+    kept: tuple[int, int] | None,
+) -> None:
+    config = make_config(cache, train__checkpoint_every=every)
+    with restored_limit() as fill, pytest.raises(TrainingError, match=r"cannot be written.*intact.*--resume"):
+        train(config, output=tmp_path, splits=splits, device="cpu", progress=StopInEpoch(epoch, fill, step))
+    assert not half_written(tmp_path)
+    if kept is None:
+        assert not (tmp_path / "last" / "state.pt").exists()
+    else:
+        state = state_of(tmp_path)
+        assert (state["epoch"], (state["position"] or {"step": 0})["step"]) == kept
+    if epoch == 2:
+        Retriever.from_pretrained(tmp_path / "best")
+    assert losses(resume(tmp_path, splits=splits, device="cpu").history) == losses(straight.history)
+    assert same_end(straight.output, tmp_path)
+    assert not half_written(tmp_path)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that users other than ours can reach: pytest's own are closed to them."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes of POSIX")
+@pytest.mark.parametrize(("every", "step", "kept"), [(None, 3, 0), (1, 1, 1)])
+def test_a_run_goes_on_after_its_folder_could_not_be_written(
+    open_folder: Path, cache: str, splits: Splits, straight: RunResult, every: int | None, step: int, kept: int
+) -> None:
+    run, user = open_folder / "run", os.geteuid()
+
+    def close() -> None:
+        for folder in (run, run / "best", run / "last"):
+            folder.chmod(0o555)
+        if user == 0:  # root may write everywhere: be nobody for a while
+            os.seteuid(65534)
+
+    config = make_config(cache, train__checkpoint_every=every)
+    try:
+        with pytest.raises(TrainingError, match=r"cannot be written \(.*Permission denied.*intact.*--resume"):
+            train(config, output=run, splits=splits, device="cpu", progress=StopInEpoch(2, close, step))
+    finally:
+        if user == 0:
+            os.seteuid(0)
+        for folder in (run, run / "best", run / "last"):
+            folder.chmod(0o755)
+    assert not half_written(run)
+    state = state_of(run)
+    assert (state["epoch"], (state["position"] or {"step": 0})["step"]) == (1, kept)
+    Retriever.from_pretrained(run / "best")
+    assert losses(resume(run, splits=splits, device="cpu").history) == losses(straight.history)
+    assert same_end(straight.output, run)
+
+
+def test_a_file_where_the_folder_of_the_state_should_be_is_named(tmp_path: Path, cache: str, splits: Splits) -> None:
+    hook = StopInEpoch(1, lambda: (tmp_path / "last").write_text("in the way"), 0)
+    with pytest.raises(TrainingError, match=r"last.state\.pt: cannot be written"):
+        train(make_config(cache), output=tmp_path, splits=splits, device="cpu", progress=hook)
+    assert (tmp_path / "last").read_text() == "in the way"
+    (tmp_path / "last").unlink()
+    assert resume(tmp_path, splits=splits, device="cpu").epochs == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a killed process of Windows may hold its files for a while")
+def test_kill_9_at_drawn_moments_loses_nothing(cache: str) -> None:
+    command = [sys.executable, str(BENCHMARKS / "survival.py"), "--kills", "3", "--inside", "1", "--epochs", "2"]
+    result = subprocess.run([*command, "--cache-dir", cache], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "equal bit by bit" in result.stdout

@@ -1,0 +1,100 @@
+"""What the tests of training share: a tiny configuration, hooks that act inside an epoch, comparisons."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from prvr.config import Config, config_from_dict
+
+DIFFUSION = {
+    "optim__name": "bert_adam",
+    "model__registers": {"kind": "diffusion", "num": 2, "steps": 3, "noise": "gaussian"},
+    "loss__diffusion": 0.1,
+    "loss__prior_kl": 1e-3,
+    "loss__entailment": 1e-3,
+}
+"""Everything that draws: dropout, hard negatives, registers with Gaussian noise."""
+
+
+def make_config(cache: str, **changes: Any) -> Config:
+    values: dict[str, Any] = {
+        "name": "tiny",
+        "model": {"video_dim": 512, "query_dim": 48, "hidden": 16, "heads": 2, "num_clips": 8, "max_frames": 16},
+        "optim": {"lr": 3e-3},
+        "data": {"collection": "embedded-tiny", "cache_dir": cache},
+        "train": {"epochs": 2, "batch_size": 16, "hard_negatives_from": 1},
+    }
+    for key, value in changes.items():
+        group, name = key.split("__")
+        values.setdefault(group, {})[name] = value
+    return config_from_dict(values)
+
+
+def losses(history: Any) -> list[dict[str, float]]:
+    return [line["loss"] for line in history]
+
+
+@contextmanager
+def steps_counter(counts: list[int], title: str, steps: int) -> Iterator[Any]:
+    counts.append(steps)
+    yield lambda terms: None
+
+
+class StopInEpoch:
+    """A progress hook that acts in the middle of one epoch, as a user or the system might.
+
+    Args:
+        number: of the epoch, counted from 1 in this process.
+        act: what it does.
+        step: after which step that this process takes in the epoch, from 0; None = each.
+    """
+
+    def __init__(self, number: int, act: Any, step: int | None = None) -> None:
+        self.number, self.act, self.step, self.seen = number, act, step, 0
+
+    @contextmanager
+    def __call__(self, title: str, steps: int) -> Iterator[Any]:
+        self.seen += 1
+        count = itertools.count()
+
+        def report(terms: Any) -> None:
+            step = next(count)
+            if self.seen == self.number and self.step in (None, step):
+                self.act()
+
+        yield report
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def state_of(run: Path) -> dict[str, Any]:
+    return torch.load(run / "last" / "state.pt", weights_only=True)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Bitwise, through nested containers."""
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    return left == right
+
+
+def same_end(left: Path, right: Path) -> bool:
+    """Whether two runs have ended in the same weights, optimiser and schedule, bit by bit."""
+    a, b = state_of(left), state_of(right)
+    parts = ("retriever", "objective", "optimizer", "scheduler", "epoch", "best_epoch", "best_score")
+    return same({part: a[part] for part in parts}, {part: b[part] for part in parts})
+
+
+def half_written(run: Path) -> list[Path]:
+    """Files that a write has left unfinished."""
+    return [path for path in run.rglob("*") if "tmp" in path.name or "replaced" in path.name]
