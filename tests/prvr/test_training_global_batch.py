@@ -1,6 +1,8 @@
 """A batch encoded in chunks, and by two processes, gives the losses and gradients of one process at once."""
 
 import itertools
+import os
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config, same_end, state_of
 
 from prvr.config import Config, load_config
 from prvr.models import Retriever
 from prvr.objective import Objective
+from prvr.training import resume, train
 from prvr.training.global_batch import backward_in_parts
 from prvr.types import Batch
 
@@ -166,3 +170,52 @@ def test_several_chunks_need_seeds() -> None:
         backward_in_parts(retriever, objective, [batch, batch], batch.labels)
     with pytest.raises(ValueError, match="got 0 and 0"):
         backward_in_parts(retriever, objective, [], batch.labels, seeds=[])
+
+
+def in_parts(cache: str) -> Config:
+    """Chunks of 6 are the halves of a batch. Without registers, whose first step multiplies float32 rounding by 200."""
+    return make_config(cache, train__batch_size=12, train__chunk_videos=6, optim__lr=3e-4, loss__entailment=1e-3)
+
+
+def _train_in_two(rank: int, folder: str, cache: str) -> None:
+    """One of two processes that train together, as torchrun starts them."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": Path(folder, "port").read_text()}
+    torch.set_num_threads(1)
+    try:
+        config = in_parts(cache)
+        result = train(config, output=Path(folder) / "two", device="cpu")
+        torch.save(losses(result.history), Path(folder) / f"{rank}.pt")
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, embedded_cache: Path) -> None:
+    """Losses and weights agree to 1e-5 with those of one process whose chunks are the same; files are written once."""
+    cache = str(embedded_cache)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        (tmp_path / "port").write_text(str(free.getsockname()[1]))
+    mp.spawn(_train_in_two, (str(tmp_path), cache), nprocs=2)
+    one = train(
+        in_parts(cache),
+        output=tmp_path / "one",
+        device="cpu",
+    )
+    for rank in range(2):
+        for ours, theirs in zip(torch.load(tmp_path / f"{rank}.pt"), losses(one.history), strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-5)
+    two, alone = state_of(tmp_path / "two"), state_of(tmp_path / "one")
+    assert len((tmp_path / "two" / "metrics.jsonl").read_text().splitlines()) == 2
+    for part in ("retriever", "objective"):
+        close({k: v.double() for k, v in two[part].items()}, {k: v.double() for k, v in alone[part].items()}, 1e-5)
+
+
+def test_a_run_in_chunks_resumes_bitwise(tmp_path: Path, embedded_cache: Path) -> None:
+    config = make_config(str(embedded_cache), train__chunk_videos=5, train__checkpoint_every=1, **DIFFUSION)
+    straight = train(config, output=tmp_path / "a", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=tmp_path / "b", device="cpu", progress=StopInEpoch(2, interrupt, 1))
+    assert losses(resume(tmp_path / "b", device="cpu").history) == losses(straight.history)
+    assert same_end(tmp_path / "a", tmp_path / "b")

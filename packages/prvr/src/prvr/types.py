@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -160,6 +161,59 @@ class Batch:
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
         """Copy on `device`; floating tensors in `dtype`."""
         return _moved(self, device, dtype)
+
+    def padded(self, frames: int, words: int) -> "Batch":
+        """Copy with frames and words padded to these lengths, where they are shorter."""
+        long, wide = (max(0, n - x.shape[1]) for n, x in ((frames, self.frames), (words, self.words)))
+        return replace(
+            self,
+            frames=F.pad(self.frames, (0, 0, 0, long)),
+            frame_mask=F.pad(self.frame_mask, (0, long)),
+            words=F.pad(self.words, (0, 0, 0, wide)),
+            word_mask=F.pad(self.word_mask, (0, wide)),
+        )
+
+    def split(self, size: int) -> "list[Batch]":
+        """The batch in parts of `size` videos (the last may be smaller) with the queries written for them.
+
+        Padding stays as it is. Queries must lie in the order of their videos and every part needs one, as batches of
+        the training loader do; the parts, one after the other, are then the whole.
+
+        Raises:
+            ValueError: queries in another order, or a part without one.
+
+        Example:
+            >>> batch = Batch(clips=torch.ones(3, 4, 2), frames=torch.ones(3, 6, 2),
+            ...     frame_mask=torch.ones(3, 6, dtype=torch.bool), words=torch.ones(4, 5, 7),
+            ...     word_mask=torch.ones(4, 5, dtype=torch.bool), query_to_video=torch.tensor([0, 1, 1, 2]))
+            >>> [len(part.words) for part in batch.split(2)]
+            [3, 1]
+        """
+        owner = self.query_to_video.cpu()
+        if size < 1 or bool((owner.diff() < 0).any()):
+            raise ValueError(
+                f"Batch.split({size}): expected a size of at least 1, and queries in order of their videos"
+            )
+        videos = self.clips.shape[0]
+        firsts = torch.arange(0, videos, size)
+        rows = torch.searchsorted(owner, torch.cat([firsts, torch.tensor([videos])])).tolist()
+        parts = []
+        for first, begin, end in zip(firsts.tolist(), rows, rows[1:], strict=False):
+            last = min(first + size, videos)
+            parts.append(
+                Batch(
+                    clips=self.clips[first:last],
+                    frames=self.frames[first:last],
+                    frame_mask=self.frame_mask[first:last],
+                    words=self.words[begin:end],
+                    word_mask=self.word_mask[begin:end],
+                    query_to_video=self.query_to_video[begin:end] - first,
+                    relevant=None if self.relevant is None else self.relevant[begin:end, first:last],
+                    video_ids=self.video_ids[first:last],
+                    query_ids=self.query_ids[begin:end],
+                )
+            )
+        return parts
 
 
 @dataclass(frozen=True)

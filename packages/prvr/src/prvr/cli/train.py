@@ -1,5 +1,6 @@
 """`prvr train`: a preset, or a file of one's own, into a run folder."""
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -43,12 +44,18 @@ def run(args: Namespace) -> None:
     if args.threads is not None and args.threads < 1:
         raise CommandError(f"--threads {args.threads}: expected at least 1.")
     config, output = _resumed(args) if args.resume else (chosen_config(args), None)
+    rank, processes = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    if processes > 1 and args.output is None:
+        raise CommandError(f"--output: {processes} processes write one run folder; name it.")
     with ExitStack() as stack:
         if output is None:
             stem = Path("runs") / config.name
             output = stack.enter_context(fresh_folder(stem)) if args.output is None else Path(args.output)
         stack.enter_context(threads(args.threads))
-        result = train(config, output, args.device, resume=args.resume, quiet=args.quiet, trackers=args.trackers)
+        quiet = args.quiet or rank > 0
+        result = train(config, output, args.device, resume=args.resume, quiet=quiet, trackers=args.trackers)
+    if rank > 0:  # of the processes that torchrun started, one speaks
+        return
     console = stdout()
     show_report(console, result.report)
     show_folder(console, result)

@@ -1,6 +1,7 @@
 """Training batches: a video with all its captions is one item."""
 
 import hashlib
+import itertools
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from prvr.data.packed import PackedSplit
 from prvr.data.ragged import pad
-from prvr.types import Batch
+from prvr.types import Batch, Labels
 
 Sort = Literal["length"] | None
 
@@ -56,13 +57,7 @@ class VideoDataset(Dataset[VideoItem]):
 
     def __getitem__(self, index: int | tuple[int, int]) -> VideoItem:
         number, epoch = index if isinstance(index, tuple) else (index, 0)
-        packed = self.packed
-        if not 0 <= number < len(packed):
-            raise IndexError(f"video {number} of {len(packed)}")
-        queries = packed.queries_of(number)
-        if self.captions_per_video is not None and len(queries) > self.captions_per_video:
-            draw = _generator(self.seed, epoch, packed.video_ids[number])
-            queries = np.sort(draw.choice(queries, self.captions_per_video, replace=False))
+        packed, queries = self.packed, self._queries(number, epoch)
         clips, frames = packed.video(number)
         return VideoItem(
             video_id=packed.video_ids[number],
@@ -72,6 +67,76 @@ class VideoDataset(Dataset[VideoItem]):
             query_ids=tuple(packed.query_ids[q] for q in queries),
             relevant=tuple(frozenset(packed.video_ids[v] for v in packed.relevant[q]) for q in queries),
         )
+
+    def whole(self, numbers: Sequence[tuple[int, int]], first: int = 0) -> "WholeBatch":
+        """What is known of the batch of the items (number, epoch) without reading any features.
+
+        Queries are in the order of `collate`, without its `sort`.
+        """
+        packed, column = self.packed, {number: i for i, (number, _) in enumerate(numbers)}
+        queries = [self._queries(*item) for item in numbers]
+        owner = torch.repeat_interleave(torch.arange(len(numbers)), torch.tensor([len(some) for some in queries]))
+        relevant = torch.nn.functional.one_hot(owner, len(numbers)).bool()
+        for row, query in enumerate(itertools.chain.from_iterable(queries)):
+            videos = packed.relevant[query]
+            if len(videos) > 1:
+                relevant[row, [column[video] for video in videos if video in column]] = True
+        return WholeBatch(
+            labels=Labels(len(numbers), owner, relevant if int(relevant.sum()) > len(owner) else None),
+            first=first,
+            frames=int(packed.frame_counts[list(column)].max()),
+            words=int(packed.word_counts[np.concatenate(queries)].max()),
+        )
+
+    def _queries(self, number: int, epoch: int) -> np.ndarray:
+        """Numbers of the queries that go with a video in this epoch."""
+        packed = self.packed
+        if not 0 <= number < len(packed):
+            raise IndexError(f"video {number} of {len(packed)}")
+        queries = packed.queries_of(number)
+        if self.captions_per_video is not None and len(queries) > self.captions_per_video:
+            draw = _generator(self.seed, epoch, packed.video_ids[number])
+            queries = np.sort(draw.choice(queries, self.captions_per_video, replace=False))
+        return queries
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of every batch a process reads: the `rank`-th of `count`, in consecutive runs."""
+
+    rank: int = 0
+    count: int = 1
+
+    def of(self, length: int) -> slice:
+        """The part of `length` items.
+
+        Example:
+            >>> [Share(rank, 3).of(8) for rank in range(3)]
+            [slice(0, 3, None), slice(3, 6, None), slice(6, 8, None)]
+        """
+        small, more = divmod(length, self.count)
+        first = self.rank * small + min(self.rank, more)
+        return slice(first, first + small + (self.rank < more))
+
+
+_ALL = Share()
+
+
+@dataclass(frozen=True)
+class WholeBatch:
+    """What a process knows of a batch whose features it reads in part.
+
+    Args:
+        labels: of all its videos and queries.
+        first: where among the videos its own part begins.
+        frames: of the longest video.
+        words: of the longest query.
+    """
+
+    labels: Labels
+    first: int
+    frames: int
+    words: int
 
 
 def collate(items: Sequence[VideoItem], sort: Sort = None) -> Batch:
@@ -109,37 +174,59 @@ def collate(items: Sequence[VideoItem], sort: Sort = None) -> Batch:
     )
 
 
-class EpochSampler(Sampler[tuple[int, int]]):
-    """Numbers of videos in an order that depends on (seed, epoch) alone, each with the epoch.
+class EpochBatches(Sampler[list[tuple[int, int]]]):
+    """Batches of numbers of videos, each with the epoch, in an order that depends on (seed, epoch) alone.
 
-    A pass that was broken off goes on where it was: `set_epoch` takes how many videos to leave out of the next pass,
+    A pass that was broken off goes on where it was: `set_epoch` takes how many batches to leave out of the next pass,
     and these are never read. The length is that of a whole pass.
 
     Args:
         length: number of videos.
+        batch_size: videos per batch, of all processes together.
         shuffle: a new order each epoch; False: ascending.
         seed: of the order.
+        drop_last: leave out a last, smaller batch.
+        share: the part of each batch that is given.
     """
 
-    def __init__(self, length: int, shuffle: bool = True, seed: int = 0) -> None:
-        self.length, self.shuffle, self.seed, self.epoch, self.skip = length, shuffle, seed, 0, 0
+    def __init__(
+        self,
+        length: int,
+        batch_size: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        share: Share = _ALL,
+    ) -> None:
+        self.length, self.batch_size, self.shuffle, self.seed, self.share = length, batch_size, shuffle, seed, share
+        self.batches = length // batch_size if drop_last else -(-length // batch_size)
+        self.epoch, self.first_batch = 0, 0
 
-    def set_epoch(self, epoch: int, skip: int = 0) -> None:
-        """Chooses the order of the next pass, and how many videos at its start are left out."""
-        self.epoch, self.skip = epoch, skip
+    def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
+        """Chooses the order of the next pass, and how many batches at its start are left out."""
+        self.epoch, self.first_batch = epoch, first_batch
 
     def __len__(self) -> int:
-        return self.length
+        return self.batches
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        for batch in self.whole()[self.first_batch :]:
+            yield batch[self.share.of(len(batch))]
+
+    def whole(self) -> list[list[tuple[int, int]]]:
+        """All batches of the epoch, whatever the share."""
         order = np.arange(self.length)
         if self.shuffle:
             order = _generator(self.seed, self.epoch, "order").permutation(self.length)
-        return iter([(int(number), self.epoch) for number in order[self.skip :]])
+        items = [(int(number), self.epoch) for number in order]
+        return [items[i * self.batch_size : (i + 1) * self.batch_size] for i in range(self.batches)]
 
 
 class VideoLoader(DataLoader[VideoItem]):
     """A DataLoader of batches with ``set_epoch``; made by [make_loader][prvr.data.dataset.make_loader]."""
+
+    dataset: VideoDataset
+    batch_sampler: EpochBatches  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
         """Chooses the order, and the captions drawn, of the next pass.
@@ -148,8 +235,13 @@ class VideoLoader(DataLoader[VideoItem]):
             epoch: from 0.
             first_batch: the pass begins with this batch of the epoch; those before it are not read.
         """
-        if isinstance(self.sampler, EpochSampler):
-            self.sampler.set_epoch(epoch, first_batch * (self.batch_size or 1))
+        self.batch_sampler.set_epoch(epoch, first_batch)
+
+    def whole_batches(self) -> Iterator[WholeBatch]:
+        """Beside each batch of the next pass, what is known of the whole batch that it is a part of."""
+        batches, dataset = self.batch_sampler, self.dataset
+        for numbers in batches.whole()[batches.first_batch :]:
+            yield dataset.whole(numbers, batches.share.of(len(numbers)).start)
 
 
 def make_loader(
@@ -162,6 +254,7 @@ def make_loader(
     sort: Sort = None,
     drop_last: bool = False,
     workers: int = 0,
+    share: Share = _ALL,
 ) -> VideoLoader:
     """Batches of videos with their captions; call ``set_epoch`` before each pass.
 
@@ -176,13 +269,12 @@ def make_loader(
         sort: see [collate][prvr.data.dataset.collate].
         drop_last: leave out a last, smaller batch.
         workers: processes that read ahead (spawned); a packed split rarely needs one.
+        share: the part of each batch that is read, where several processes train.
     """
     return VideoLoader(
         VideoDataset(packed, captions_per_video, seed),
-        batch_size=batch_size,
-        sampler=EpochSampler(len(packed), shuffle, seed),
+        batch_sampler=EpochBatches(len(packed), batch_size, shuffle, seed, drop_last, share),
         collate_fn=partial(collate, sort=sort),
-        drop_last=drop_last,
         num_workers=workers,
         multiprocessing_context="spawn" if workers else None,
         worker_init_fn=_leave_signals_to_the_parent if workers else None,

@@ -184,6 +184,11 @@ class PackedSplit:
         return np.diff(self.store.index["frame_offsets"])[self._videos]
 
     @cached_property
+    def word_counts(self) -> Int[np.ndarray, " q"]:
+        """Number of words of each query."""
+        return np.diff(self.store.index["word_offsets"])[self._queries]
+
+    @cached_property
     def source_frame_counts(self) -> Int[np.ndarray, " v"]:
         """Number of frames that each video has in the source files."""
         return self.store.index["source_frames"][self._videos]

@@ -1,10 +1,10 @@
 """Training: the optimiser of the released code, the loop, checkpoints, curves."""
 
 from prvr.training.errors import Terminated, TrainingError
-from prvr.training.job import RunResult
 from prvr.training.loop import resume, train
 from prvr.training.optimizer import BertAdam, build_optimizer, parameter_groups
 from prvr.training.progress import EpochProgress, no_progress, terminal_bar
+from prvr.training.result import RunResult
 from prvr.training.splits import Splits, cache_folder, open_split, open_splits
 
 __all__ = [

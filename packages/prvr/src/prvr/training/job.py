@@ -1,12 +1,12 @@
 """One run: epochs of steps, a selection score after each, the best kept, early stopping, the final evaluation."""
 
+import itertools
 import logging
 import math
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -14,8 +14,10 @@ from accelerate import Accelerator
 
 from prvr.config import Config, config_to_dict
 from prvr.data import PackedSplit, make_loader
+from prvr.data.dataset import Share
 from prvr.evaluation import evaluate
 from prvr.losses import Negatives
+from prvr.metrics import RetrievalMetrics
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.results import EvaluationReport
@@ -25,39 +27,18 @@ from prvr.training.errors import Terminated, TrainingError
 from prvr.training.finite import StepNumbers, Tolerance
 from prvr.training.optimizer import build_optimizer
 from prvr.training.position import Position, random_states, restore_random_states
+from prvr.training.processes import agree_to_stop, from_main
 from prvr.training.progress import EpochProgress, Report
+from prvr.training.result import RunResult
 from prvr.training.run import RunFolder
 from prvr.training.seeds import derived_seed
 from prvr.training.signals import StopRequest
 from prvr.training.splits import Splits
 from prvr.training.step import Stepper
 
-__all__ = ["Job", "RunResult"]
+__all__ = ["Job"]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """How a run ended.
-
-    Args:
-        output: the run folder.
-        epochs: completed.
-        best_epoch: the selected one, from 0.
-        best_score: its SumR on the split that selects.
-        stopped_early: by patience.
-        history: the lines of `metrics.jsonl`.
-        report: of the selected epoch on the reported split, as in `evaluation.json`.
-    """
-
-    output: Path
-    epochs: int
-    best_epoch: int
-    best_score: float
-    stopped_early: bool
-    history: tuple[Mapping[str, Any], ...]
-    report: EvaluationReport
 
 
 class Job:
@@ -79,15 +60,21 @@ class Job:
         for module in (retriever, objective):
             module.to(accelerator.device)
             module.project_bounds()
-        size, videos = config.train.batch_size, len(splits.train)
-        # A video alone has no negatives: a last batch of one is left out. (Splits has at least two videos.)
+        size, videos, processes = config.train.batch_size, len(splits.train), accelerator.num_processes
+        if min(size, videos) < processes:
+            raise TrainingError(
+                f"{processes} processes share batches of {min(size, videos)} videos: each needs one. Start fewer, or "
+                f"raise train.batch_size={size}"
+            )
+        # A video alone has no negatives: a last batch of one is left out, as is one with a process idle.
         self.loader = make_loader(
             splits.train,
             size,
             seed=config.train.seed,
             captions_per_video=config.data.captions_per_video,
-            drop_last=videos > size and videos % size == 1,
+            drop_last=videos > size and 0 < videos % size < max(2, processes),
             workers=config.train.workers,
+            share=Share(accelerator.process_index, processes),
         )
         steps = len(self.loader) * config.train.epochs
         self.optimizer, self.scheduler = build_optimizer(config, retriever, objective, steps)
@@ -120,7 +107,11 @@ class Job:
         for module in (self.retriever, self.objective):
             module.project_bounds()
         self.saved = self._where
-        logger.info("%s: going on (%s)", self.run.path, self.saved)
+        self._tell("%s: going on (%s)", self.run.path, self.saved)
+
+    def _tell(self, message: str, *values: object) -> None:
+        """Of several processes the main one speaks."""
+        logger.log(logging.INFO if self.accelerator.is_main_process else logging.DEBUG, message, *values)
 
     @property
     def _where(self) -> str:
@@ -137,15 +128,8 @@ class Job:
         while self.epoch < self.config.train.epochs and not (self.epoch and self._patience_spent):
             self._run_epoch()
             self.stop.raise_if_received()
-        load_best(self.run.best, self.retriever)
-        self.retriever.project_bounds()
-        if self.run.evaluation.exists():  # resumed after its end
-            report = EvaluationReport.from_json(self.run.evaluation)
-        else:
-            with self.stop.at_once():  # all training is saved: a resumed run comes back here
-                report = self._evaluate(self.splits.report, bootstrap=1000)
-            self.run.save_report(report)
-        logger.info(
+        report = from_main(self.accelerator, self._final_report)
+        self._tell(
             "best epoch %d: SumR %.1f on %s", self.best_epoch, report.text_to_video.sumr, self.splits.report.name
         )
         return RunResult(
@@ -158,6 +142,16 @@ class Job:
             report=report,
         )
 
+    def _final_report(self) -> EvaluationReport:
+        load_best(self.run.best, self.retriever)
+        self.retriever.project_bounds()
+        if self.run.evaluation.exists():  # resumed after its end
+            return EvaluationReport.from_json(self.run.evaluation)
+        with self.stop.at_once():  # all training is saved: a resumed run comes back here
+            report = self._evaluate(self.splits.report, bootstrap=1000)
+        self.run.save_report(report)
+        return report
+
     def _run_epoch(self) -> None:
         epoch = self.epoch
         self._train_epoch()
@@ -167,12 +161,7 @@ class Job:
                 f"{self.run.path}: epoch {epoch}: no step had a finite loss and gradient, all were skipped. Look for "
                 f"NaN in the features, or lower optim.lr={self.config.optim.lr}; {self.saved}."
             )
-        try:
-            with self.stop.at_once():
-                metrics = self._evaluate(self.splits.selection, bootstrap=0).text_to_video
-        except (KeyboardInterrupt, Terminated):
-            self._save_position()  # the epoch's training is not lost for an evaluation that was broken off
-            raise
+        metrics = from_main(self.accelerator, self._select)
         scores = asdict(metrics)
         line = {
             "epoch": epoch,
@@ -189,13 +178,14 @@ class Job:
         self.epoch, self.position = epoch + 1, Position()
         if scores["sumr"] > self.best_score:
             self.best_epoch, self.best_score = epoch, scores["sumr"]
-            card = model_card(self.config, metrics, self.splits.selection.name, epoch)
-            save_best(self.run.best, self.retriever, self.objective, card)
+            if self.accelerator.is_main_process:
+                card = model_card(self.config, metrics, self.splits.selection.name, epoch)
+                save_best(self.run.best, self.retriever, self.objective, card)
         self._save()
         if self.accelerator.trackers:
             named = {f"loss/{name}": value for name, value in losses.items()} | {"lr": line["lr"]}
             self.accelerator.log(named | {f"selection/{name}": value for name, value in scores.items()}, step=epoch)
-        logger.info(
+        self._tell(
             "epoch %d: loss %.4f, SumR %.1f (best %.1f, epoch %d), lr %.2e, %.1f + %.1f s",
             epoch,
             losses["total"],
@@ -205,6 +195,17 @@ class Job:
             line["lr"],
             *line["seconds"].values(),
         )
+
+    def _select(self) -> RetrievalMetrics:
+        """The scores that choose the epoch."""
+        if self.accelerator.num_processes > 1:  # the others wait: breaking it off would leave them waiting
+            return self._evaluate(self.splits.selection, bootstrap=0).text_to_video
+        try:
+            with self.stop.at_once():
+                return self._evaluate(self.splits.selection, bootstrap=0).text_to_video
+        except (KeyboardInterrupt, Terminated):
+            self._save_position()  # the epoch's training is not lost for an evaluation that was broken off
+            raise
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -222,13 +223,16 @@ class Job:
         }
 
     def _save(self) -> None:
-        self.run.save_epoch(self._state(), self.history, self.config.name)
+        if self.accelerator.is_main_process:
+            self.run.save_epoch(self._state(), self.history, self.config.name)
         self.saved = self._where
 
     def _save_position(self) -> None:
-        self.run.save_state(
-            self._state() | {"position": asdict(self.position), "random": random_states(self.generator)}
-        )
+        if self.accelerator.is_main_process:
+            self.run.save_state(
+                self._state() | {"position": asdict(self.position), "random": random_states(self.generator)}
+            )
+        self.accelerator.wait_for_everyone()  # whoever ends now must not take the writer along
         self.saved = self._where
 
     @property
@@ -262,12 +266,14 @@ class Job:
                 while len(waiting) > keep:
                     self._account(waiting.popleft(), report)
 
-            for step, batch in enumerate(self.loader, position.step):
+            wholes = self.loader.whole_batches() if self.stepper.in_parts else itertools.repeat(None)
+            for step, (batch, whole) in enumerate(zip(self.loader, wholes, strict=False), position.step):
                 position.rate = self.stepper.learning_rate
                 batch = batch.to(self.accelerator.device)
-                waiting.append(self.stepper(step, batch, self._negatives, self.generator))
+                waiting.append(self.stepper(self.epoch, step, batch, self._negatives, self.generator, whole))
                 position.step, position.seconds = step + 1, time.perf_counter() - began
                 settle(self.stepper.lag)
+                agree_to_stop(self.accelerator, self.stop)
                 due = every is not None and (self.epoch * steps + position.step) % every == 0
                 if due or self.stop.received is not None:
                     settle(0)  # nothing is saved that has not been looked at

@@ -14,8 +14,9 @@ from prvr.config import Config, load_config
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training.errors import Terminated, TrainingError
-from prvr.training.job import Job, RunResult
+from prvr.training.job import Job
 from prvr.training.progress import EpochProgress, no_progress
+from prvr.training.result import RunResult
 from prvr.training.run import RunFolder
 from prvr.training.seeds import derived_seed
 from prvr.training.signals import listening
@@ -64,18 +65,24 @@ def train(
         prvr.data.DataError: bad data.
     """
     run = RunFolder(Path(output))
-    state = run.open(config, resume)
     with ExitStack() as stack:
+        accelerator = stack.enter_context(_accelerator(config, run, device, trackers))
+        state = run.open(config, resume)
         if splits is None:
             splits = stack.enter_context(closing(open_splits(config)))
-        run.write_config(config)
-        accelerator = stack.enter_context(_accelerator(config, run, device, trackers))
+        accelerator.wait_for_everyone()  # all have looked into the folder before anything is written there
+        if accelerator.is_main_process:
+            run.write_config(config)
+        if trackers:
+            accelerator.init_trackers(config.name)
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
         if retriever is None:
             retriever = Retriever(config.model)
         if objective is None:
             objective = Objective(config.loss, config.model)
         stop = stack.enter_context(listening())
+        if not accelerator.is_main_process:
+            progress = no_progress
         job = Job(config, run, splits, accelerator, retriever, objective, progress, stop)
         if state is not None:
             job.restore(state)
@@ -101,8 +108,6 @@ def _accelerator(config: Config, run: RunFolder, device: str | None, trackers: S
         project_dir=str(run.path),
     )
     try:
-        if trackers:
-            accelerator.init_trackers(config.name)
         yield accelerator
     finally:
         accelerator.end_training()

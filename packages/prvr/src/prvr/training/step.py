@@ -10,11 +10,14 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.config import Config
+from prvr.data.dataset import WholeBatch
 from prvr.losses import Negatives
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training.finite import StepNumbers
+from prvr.training.global_batch import backward_in_parts
 from prvr.training.optimizer import BertAdam
+from prvr.training.seeds import derived_seed
 from prvr.types import Batch
 
 __all__ = ["Stepper"]
@@ -62,22 +65,40 @@ class Stepper:
             return self.optimizer.scheduled_lr()
         return self.optimizer.param_groups[0]["lr"]
 
-    def __call__(self, step: int, batch: Batch, negatives: Negatives, generator: torch.Generator) -> StepNumbers:
+    @property
+    def in_parts(self) -> bool:
+        """Whether a batch is encoded in parts: chunk after chunk, or by several processes."""
+        return self.config.train.chunk_videos is not None or self.accelerator.num_processes > 1
+
+    def __call__(
+        self,
+        epoch: int,
+        step: int,
+        batch: Batch,
+        negatives: Negatives,
+        generator: torch.Generator,
+        whole: WholeBatch | None = None,
+    ) -> StepNumbers:
         """Takes one step; without an update if its numbers are read in time and not finite.
 
         Args:
-            step: in its epoch, for messages.
+            epoch: of the run.
+            step: in its epoch.
             batch: on the device.
             negatives: of the triplet terms.
             generator: of the objective's draws.
+            whole: what `batch` is a part of, where `in_parts`.
         """
-        self.optimizer.zero_grad(set_to_none=True)
-        with self.accelerator.autocast():
-            output = self.retriever(batch)
-        if self.config.train.precision != "no":
-            output = _in_float32(output)  # losses exponentiate: they are computed in full precision, outside autocast
-        terms = self.objective(output, batch, negatives=negatives, generator=generator)
-        self.accelerator.backward(terms["total"])
+        if whole is not None:
+            terms = self._backward_in_parts(epoch, step, batch, negatives, generator, whole)
+        else:
+            self.optimizer.zero_grad(set_to_none=True)
+            with self.accelerator.autocast():
+                output = self.retriever(batch)
+            if self.config.train.precision != "no":
+                output = _in_float32(output)  # losses exponentiate: they are computed in full precision
+            terms = self.objective(output, batch, negatives=negatives, generator=generator)
+            self.accelerator.backward(terms["total"])
         parameters = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
         norms = torch.stack(torch._foreach_norm([p.grad for p in parameters]))
         total = torch.linalg.vector_norm(norms)
@@ -86,6 +107,33 @@ class Stepper:
         if self.lag or numbers.finite:
             self._update(parameters, total)
         return numbers
+
+    def _backward_in_parts(
+        self,
+        epoch: int,
+        step: int,
+        batch: Batch,
+        negatives: Negatives,
+        generator: torch.Generator,
+        whole: WholeBatch,
+    ) -> dict[str, Tensor]:
+        config = self.config
+        # As long as in one process: dropout draws for padding too, and some released parts average over it.
+        batch = batch.padded(whole.frames, whole.words)
+        chunks = batch.split(config.train.chunk_videos or len(batch.clips))
+        firsts = range(whole.first, whole.first + len(batch.clips), config.train.chunk_videos or len(batch.clips))
+        # Each chunk has seeds of its own, by its place in the batch: whoever encodes it, and when, it draws the same.
+        seeds = [derived_seed(config.train.seed, epoch, step, first, "dropout") for first in firsts]
+        return backward_in_parts(
+            self.retriever,
+            self.objective,
+            chunks,
+            whole.labels.to(self.accelerator.device),
+            negatives=negatives,
+            generator=generator,
+            seeds=seeds,
+            autocast=lambda: self.accelerator.autocast(),
+        )
 
     def _update(self, parameters: list[nn.Parameter], total_norm: Tensor) -> None:
         if self.scheduler is not None:
