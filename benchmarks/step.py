@@ -1,75 +1,86 @@
-"""One training step: where its time goes, as shares, and how much arithmetic it does.
+"""One training step: exact and fast against a plain reference in the same run, and what bounds it.
 
-    python benchmarks/step.py                                    # HLFormer on TVR sizes, 32 videos with 5 captions each
-    python benchmarks/step.py --preset dreamprvr-tvr --batch 32 --repeats 3 --json step.json
+    python benchmarks/step.py                                          # DreamPRVR on TVR sizes, 32 videos x 5 captions
+    python benchmarks/step.py --preset hlformer-tvr --rounds 3         # presets without registers have no reference
+    python benchmarks/step.py --device cuda --batch 128 --precision bf16 --compile
 
-The videos are noise in the public layout, packed and read by the training loader. Arithmetic is what torch's flop
-counter sees (matrix products and attention, two operations per multiply-add; forward and backward). It grows as
-a b + c b^2 with the batch b; a and c come from two small batches, and the batch that is timed is counted as a check.
+The videos are noise in the public layout, about 60 frames each: ours reads them packed, the reference
+(`_plain_model`, `_plain_training`) item by item from HDF5. All take turns, step by step; a ratio is the median over
+rounds. "fast" is `model.padded_rows=drop`. Arithmetic is what torch's flop counter sees (matrix products and attention,
+two operations per multiply-add), bytes are what each operator reads and writes. Both are compared with the rates of a
+matrix product and a copy measured here. Prints milliseconds on a GPU, on a CPU ratios only.
 """
 
 import argparse
+import itertools
 import json
+import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from _device import Traffic, kept_for_backward, median_ratio, rates, seconds
+from _plain_model import PlainRetriever
+from _plain_training import PlainBertAdam, all_terms
+from loader import batches_from_hdf5
 from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
 from prvr.config import Config, load_config
-from prvr.data import Caption, PackedSplit, PackSettings, make_loader, open_corpus, pack, write_layout
+from prvr.data import Caption, Corpus, PackedSplit, PackSettings, make_loader, open_corpus, pack, write_layout
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import build_optimizer
 from prvr.types import Batch
 
 PARTS = ("data", "forward", "losses", "backward", "optimiser")
+STEPS = 20_000
 
 
-def packed_noise(folder: Path, config: Config, videos: int, captions: int, seed: int) -> PackedSplit:
-    """A training split of random features: every video is longer than the model's frames, captions have 5-30 words."""
+def noise_corpus(folder: Path, config: Config, videos: int, captions: int, frames: float, seed: int) -> Corpus:
+    """A training split of random features: `frames` per video on average, captions of 5-30 words."""
     rng = np.random.default_rng(seed)
     model = config.model
     names = [f"video{i:04d}" for i in range(videos)]
     texts = [Caption(f"{name}#enc#{k}", name, "noise") for name in names for k in range(captions)]
-
-    def rows(low: int, high: int, width: int) -> np.ndarray:
-        return rng.standard_normal((int(rng.integers(low, high + 1)), width), np.float32)
-
+    lengths = rng.normal(frames, 25, videos).round().clip(8, model.max_frames).astype(int)
     write_layout(
         folder,
         "noise",
         captions={"train": texts},
-        videos=((name, rows(model.max_frames, 2 * model.max_frames, model.video_dim)) for name in names),
-        queries=((caption.id, rows(5, model.max_words, model.query_dim)) for caption in texts),
+        videos=((n, rng.standard_normal((length, model.video_dim))) for n, length in zip(names, lengths, strict=True)),
+        queries=((c.id, rng.standard_normal((rng.integers(5, model.max_words + 1), model.query_dim))) for c in texts),
+        formats=("hdf5",),
     )
-    settings = PackSettings(model.num_clips, model.max_frames, model.max_words)
-    return pack(open_corpus(folder, "noise"), "train", cache_dir=folder / "cache", settings=settings)
+    return open_corpus(folder, "noise")
 
 
-class Step:
+class Ours:
     """The parts of a training step, as `prvr.training` runs them."""
 
-    def __init__(self, config: Config, device: torch.device) -> None:
-        self.config, self.device = config, device
-        self.retriever = Retriever(config.model).to(device).train()
-        self.objective = Objective(config.loss, config.model).to(device).train()
-        self.optimizer, self.scheduler = build_optimizer(config, self.retriever, self.objective, 1000)
-        self.seconds = dict.fromkeys(PARTS, 0.0)
+    def __init__(self, config: Config, packed: PackedSplit, batch: int, args: argparse.Namespace) -> None:
+        self.config, self.device = config, torch.device(args.device)
+        self.retriever = Retriever(config.model).to(self.device).train()
+        self.objective = Objective(config.loss, config.model).to(self.device).train()
+        self.optimizer, self.scheduler = build_optimizer(config, self.retriever, self.objective, STEPS)
+        self.encode: Callable[[Batch], Any] = torch.compile(self.retriever) if args.compile else self.retriever
+        self.batches = packed_batches(packed, batch)
+        self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=args.precision == "bf16")
 
-    def timed(self, part: str, run: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
-        result = run()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        self.seconds[part] += time.perf_counter() - start
-        return result
+    def data(self) -> Batch:
+        return next(self.batches).to(self.device)
+
+    def forward(self, batch: Batch) -> Any:
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.autocast:
+            return self.encode(batch)
+
+    def losses(self, output: Any, batch: Batch) -> torch.Tensor:
+        return self.objective(output, batch, negatives="hard")["total"]
 
     def optimise(self) -> None:
         if self.scheduler is not None:
@@ -80,31 +91,33 @@ class Step:
         self.retriever.project_bounds()
         self.objective.project_bounds()
 
-    def run(self, batches: Iterator[Batch]) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        batch = self.timed("data", lambda: next(batches).to(self.device))
-        output = self.timed("forward", lambda: self.retriever(batch))
-        terms = self.timed("losses", lambda: self.objective(output, batch, negatives="hard"))
-        self.timed("backward", terms["total"].backward)
-        self.timed("optimiser", self.optimise)
 
-    def flops(self, batch: Batch) -> tuple[int, int]:
-        """Of the forward pass and of the whole step, losses included."""
-        with FlopCounterMode(display=False) as forward:
-            output = self.retriever(batch)
-        with FlopCounterMode(display=False) as rest:
-            self.objective(output, batch, negatives="hard")["total"].backward()
-        return forward.get_total_flops(), forward.get_total_flops() + rest.get_total_flops()
+class Plain:
+    """The same step written down from the equations."""
+
+    def __init__(self, config: Config, corpus: Corpus, batch: int, args: argparse.Namespace) -> None:
+        self.config, self.device = config, torch.device(args.device)
+        self.model = PlainRetriever(config.model).to(self.device).train()
+        self.optimizer = PlainBertAdam(self.model, config, STEPS)
+        self.batches = itertools.chain.from_iterable(batches_from_hdf5(corpus, batch) for _ in itertools.count())
+        self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=args.precision == "bf16")
+
+    def data(self) -> Batch:
+        return next(self.batches).to(self.device)
+
+    def forward(self, batch: Batch) -> Any:
+        self.optimizer.zero_grad()
+        with self.autocast:
+            return self.model(batch)
+
+    def losses(self, output: Any, batch: Batch) -> torch.Tensor:
+        return all_terms(output, batch.query_to_video.tolist(), self.config.loss)
+
+    def optimise(self) -> None:
+        self.optimizer.step()
 
 
-def scaled(small: tuple[int, float], large: tuple[int, float], batch: int) -> float:
-    """a b + c b^2 through two counts."""
-    (b1, f1), (b2, f2) = small, large
-    c = (f2 / b2 - f1 / b1) / (b2 - b1)
-    return (f1 / b1 - c * b1) * batch + c * batch**2
-
-
-def endless(packed: PackedSplit, batch: int) -> Iterator[Batch]:
+def packed_batches(packed: PackedSplit, batch: int) -> Iterator[Batch]:
     loader, epoch = make_loader(packed, batch, drop_last=True), 0
     while True:
         loader.set_epoch(epoch)
@@ -112,60 +125,144 @@ def endless(packed: PackedSplit, batch: int) -> Iterator[Batch]:
         epoch += 1
 
 
-def main() -> None:
+def one_step(way: Ours | Plain) -> list[float]:
+    """Seconds of each part."""
+    batch, data = seconds(way.data, way.device)
+    output, forward = seconds(lambda: way.forward(batch), way.device)
+    total, losses = seconds(lambda: way.losses(output, batch), way.device)
+    _, backward = seconds(total.backward, way.device)
+    _, optimiser = seconds(way.optimise, way.device)
+    return [data, forward, losses, backward, optimiser]
+
+
+def work(way: Ours | Plain) -> dict[str, float]:
+    """FLOP, bytes, operators and kept activations of one step; the optimiser's bytes are part of it."""
+    batch = way.data()
+    traffic = Traffic()
+    with FlopCounterMode(display=False) as counter, traffic:
+        with kept_for_backward() as kept:
+            output = way.forward(batch)
+            forward = counter.get_total_flops()
+            total = way.losses(output, batch)
+        total.backward()
+        way.optimise()
+    return {
+        "forward_flop": forward,
+        "flop": counter.get_total_flops(),
+        "bytes": traffic.bytes,
+        "operators": traffic.operators,
+        "kept": sum(kept),
+    }
+
+
+def contenders(
+    config: Config, packed: PackedSplit, corpus: Corpus, args: argparse.Namespace
+) -> dict[str, Ours | Plain]:
+    found: dict[str, Ours | Plain] = {}
+    if config.model.registers.kind == "diffusion" and not any(b.space == "lorentz" for b in config.model.blocks):
+        found["reference"] = Plain(config, corpus, args.batch, args)
+    found["exact"] = Ours(config, packed, args.batch, args)
+    if config.model.compat.padding != "to_batch":
+        fast = load_config(args.preset, {"model.padded_rows": "drop"})
+        found["fast"] = Ours(fast, packed, args.batch, args)
+    return found
+
+
+def report(name: str, times: list[list[float]], did: dict[str, float], device_rates: tuple[float, float]) -> dict:
+    """Figures of one contender; rooflines as shares of its median step."""
+    step = statistics.median(sum(parts) for parts in times)
+    shares = [statistics.median(parts[i] / sum(parts) for parts in times) for i in range(len(PARTS))]
+    return {
+        "name": name,
+        "seconds": step,
+        "shares": dict(zip(PARTS, shares, strict=True)),
+        **did,
+        "roofline_flop": did["flop"] / device_rates[0] / step,
+        "roofline_bytes": did["bytes"] / device_rates[1] / step,
+    }
+
+
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="hlformer-tvr")
+    parser.add_argument("--preset", default="dreamprvr-tvr")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--captions", type=int, default=5)
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--scale-to", type=int, default=128, help="batch for which arithmetic is also given")
+    parser.add_argument("--frames", type=float, default=60, help="frames of a video, on average")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", choices=["no", "tf32", "bf16"], default="no")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the retriever")
+    parser.add_argument("--threads", type=int, default=1, help="of the CPU")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="also write the figures as JSON")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse()
     torch.manual_seed(args.seed)
-    config = load_config(args.preset)
-    device = torch.device(args.device)
+    torch.set_num_threads(args.threads)
+    torch.backends.cuda.matmul.allow_tf32 = args.precision == "tf32"
+    config, device = load_config(args.preset), torch.device(args.device)
     with tempfile.TemporaryDirectory() as folder:
-        packed = packed_noise(Path(folder), config, args.batch, args.captions, args.seed)
-        step = Step(config, device)
-        sizes = (max(args.batch // 8, 2), max(args.batch // 4, 4))
-        counts = {b: step.flops(next(endless(packed, b)).to(device)) for b in (*sizes, args.batch)}
-        batches = endless(packed, args.batch)
-        step.run(batches)  # the first step allocates
-        step.seconds = dict.fromkeys(PARTS, 0.0)
-        for _ in range(args.repeats):
-            step.run(batches)
-        packed.close()
-    total = sum(step.seconds.values())
-    whole = [(b, counts[b][1]) for b in sizes]
-    result = {
-        "preset": args.preset,
-        "device": str(device),
-        "batch": args.batch,
-        "captions_per_video": args.captions,
-        "parameters": sum(p.numel() for p in step.retriever.parameters()),
-        "shares": {part: seconds / total for part, seconds in step.seconds.items()},
-        "forward_gflop_per_video": counts[args.batch][0] / args.batch / 1e9,
-        "step_tflop": counts[args.batch][1] / 1e12,
-        "step_tflop_by_formula": scaled(*whole, args.batch) / 1e12,
-        f"step_tflop_at_{args.scale_to}": scaled(*whole, args.scale_to) / 1e12,
-    }
-    table = Table(title=f"one training step: {args.preset}, {args.batch} videos x {args.captions} captions, {device}")
-    table.add_column("what")
-    table.add_column("value", justify="right")
-    for part, share in result["shares"].items():
-        table.add_row(f"share of time: {part}", f"{share:.1%}")
-    table.add_row("parameters of the retriever, million", f"{result['parameters'] / 1e6:.2f}")
-    table.add_row("forward, GFLOP per video", f"{result['forward_gflop_per_video']:.2f}")
-    table.add_row(f"step of {args.batch}, TFLOP (counted)", f"{result['step_tflop']:.3f}")
-    table.add_row(f"step of {args.batch}, TFLOP (a b + c b^2)", f"{result['step_tflop_by_formula']:.3f}")
-    table.add_row(f"step of {args.scale_to}, TFLOP (a b + c b^2)", f"{result[f'step_tflop_at_{args.scale_to}']:.3f}")
-    Console().print(table)
-    text = json.dumps(result, indent=2) + "\n"
-    Console().print_json(text)
+        corpus = noise_corpus(Path(folder), config, args.batch, args.captions, args.frames, args.seed)
+        settings = PackSettings(config.model.num_clips, config.model.max_frames, config.model.max_words)
+        with pack(corpus, "train", cache_dir=Path(folder) / "cache", settings=settings) as packed:
+            ways = contenders(config, packed, corpus, args)
+            times: dict[str, list[list[float]]] = {name: [] for name in ways}
+            peak = {}
+            for name, way in ways.items():  # the first step allocates, and compiles
+                if device.type == "cuda":
+                    torch.cuda.reset_peak_memory_stats()
+                one_step(way)
+                peak[name] = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
+            for _ in range(args.rounds):
+                for name, way in ways.items():
+                    times[name].append(one_step(way))
+            if args.compile:
+                for way in ways.values():
+                    if isinstance(way, Ours):
+                        way.encode = way.retriever  # counting looks at every operator, which a compiled graph hides
+            did = {name: work(way) for name, way in ways.items()}
+    measured = rates(device, torch.bfloat16 if args.precision == "bf16" else torch.float32)
+    rows = [report(name, times[name], did[name], measured) | {"peak": peak[name]} for name in ways]
+    whole = {name: [sum(parts) for parts in times[name]] for name in ways}
+    for row in rows:
+        for other in ("reference", "exact"):
+            if other in ways:
+                row[f"{other}_over_this"] = median_ratio(whole[other], whole[row["name"]])
+    show(args, rows)
     if args.json is not None:
-        args.json.write_text(text, encoding="utf-8", newline="\n")
+        text = json.dumps({"device": str(device), "batch": args.batch, "rates": measured, "steps": rows}, indent=2)
+        args.json.write_text(text + "\n", encoding="utf-8", newline="\n")
+
+
+def show(args: argparse.Namespace, rows: list[dict]) -> None:
+    title = f"one training step: {args.preset}, {args.batch} videos x {args.captions} captions, {args.device}"
+    table = Table(title=f"{title}, precision {args.precision}{', compiled' if args.compile else ''}")
+    table.add_column("what")
+    for row in rows:
+        table.add_column(row["name"], justify="right")
+
+    def line(what: str, shown: Callable[[dict], str]) -> None:
+        table.add_row(what, *(shown(row) for row in rows))
+
+    if args.device.startswith("cuda"):
+        line("milliseconds", lambda r: f"{r['seconds'] * 1e3:.1f}")
+        line("peak memory, GiB", lambda r: f"{r['peak'] / 2**30:.2f}")
+    for other in ("reference", "exact"):
+        if f"{other}_over_this" in rows[0]:
+            line(f"{other} / this, time", lambda r, key=f"{other}_over_this": f"{r[key]:.2f}")
+    for part in PARTS:
+        line(f"share of time: {part}", lambda r, part=part: f"{r['shares'][part]:.1%}")
+    line("arithmetic, forward, GFLOP per video", lambda r: f"{r['forward_flop'] / args.batch / 1e9:.2f}")
+    line("arithmetic, step, TFLOP", lambda r: f"{r['flop'] / 1e12:.3f}")
+    line("bytes moved by operators, step, GB", lambda r: f"{r['bytes'] / 1e9:.1f}")
+    line("operators that compute, step", lambda r: f"{r['operators']:,}")
+    line("kept for the backward pass, GiB", lambda r: f"{r['kept'] / 2**30:.2f}")
+    line("arithmetic at the rate of a matrix product / step", lambda r: f"{r['roofline_flop']:.0%}")
+    line("bytes at the rate of a copy / step", lambda r: f"{r['roofline_bytes']:.0%}")
+    Console().print(table)
 
 
 if __name__ == "__main__":

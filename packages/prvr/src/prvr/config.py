@@ -108,6 +108,9 @@ class ModelConfig:
     window: Literal["multiply", "add"] = "add"
     """multiply: logits times the window (the papers); add: logits plus its logarithm."""
     lorentz_dim: int = Field(default=127, gt=0)
+    padded_rows: Literal["compute", "drop"] = "compute"
+    """drop: frames and words past an end are not computed. Faster, and the same result up to rounding, except with
+    compat.padding='to_length': there the mean that guides the fusion then covers a video's own frames only."""
     frame_pooling: Literal["none", "attention"] = "none"
     """attention: frames are pooled to one vector per video (GMMFormer)."""
     input_dropout: float = Field(default=0.2, ge=0, lt=1)
@@ -141,6 +144,11 @@ class ModelConfig:
             raise ValueError("registers need depth=1")
         if self.depth > 1 and self.fusion != "mean":
             raise ValueError(f"depth={self.depth} is only defined for fusion='mean', got {self.fusion!r}")
+        if self.padded_rows == "drop" and self.compat.padding == "to_batch":
+            raise ValueError(
+                "padded_rows='drop' does not go with compat.padding='to_batch', whose windows follow the padding: "
+                "keep padded_rows='compute', or set compat.padding='masked'"
+            )
         if self.frame_pooling == "attention" and self.branches == "clips":
             raise ValueError("frame_pooling='attention' needs the frame branch: branches='both' or 'frames'")
         return self
@@ -215,7 +223,9 @@ class TrainConfig:
 
     epochs: int = Field(default=100, ge=1)
     batch_size: int = Field(default=128, ge=2)
-    """Videos per step; each brings all its captions."""
+    """Videos per step, of all processes together; each brings all its captions."""
+    chunk_videos: int | None = Field(default=None, ge=1)
+    """Videos encoded at a time in a step, twice each; losses still see the whole batch. None = all at once, once."""
     patience: int = Field(default=10, ge=1)
     """Stop after this many epochs without a better selection score."""
     hard_negatives_from: int = Field(default=20, ge=0)
@@ -226,6 +236,12 @@ class TrainConfig:
     holdout_fraction: float = Field(default=0.1, gt=0, lt=1)
     seed: int = Field(default=0, ge=0)
     precision: Literal["no", "bf16"] = "no"
+    checkpoint_every: int | None = Field(default=None, ge=1)
+    """Steps, counted over the whole run, between checkpoints inside epochs; None = only where an epoch ends."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """A loss or gradient that is not finite: stop ends the run, skip goes on as if the step had not been."""
+    max_skipped: int = Field(default=10, ge=1)
+    """More skipped steps than this in a row end the run."""
     workers: int = Field(default=0, ge=0)
     eval_videos: int = Field(default=64, ge=1)
     """Videos encoded at a time in evaluation."""

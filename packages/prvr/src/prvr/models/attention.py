@@ -3,8 +3,12 @@
 Shapes: `k` blocks, `v` videos (or queries), `l` positions, `n` registers, `d` width, `h` heads.
 Registers are extra keys and values; they are never queries, because nothing downstream would see their rows
 (DreamPRVR supplement eq. 29-30: register rows see the video only and are discarded).
+
+With `rows` the input holds valid rows only, as one sequence `(1, r, d)`; a mixer puts them into their sequences for the
+attention itself and takes them out again. Window and mask are those of the sequences, either way.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -13,20 +17,22 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.models.layers import StackedLayerNorm, StackedLinear
+from prvr.models.rows import Rows
 
 __all__ = ["AttentionBlocks", "EuclideanMixer", "Mixer", "TransformerBlocks", "key_mask", "pad_window", "windowed"]
 
 
 class Mixer(Protocol):
-    """Mixes positions: `(v, l, d)` seen by all blocks -> `(k, v, l, d)`."""
+    """Mixes positions: `(v, l, d)` seen by all blocks -> `(k, v, l, d)`; with `rows`, `(1, r, d)` -> `(k, 1, r, d)`."""
 
     def __call__(
         self,
-        x: Float[Tensor, "v l d"],
+        x: Float[Tensor, "b m d"],
         window: Float[Tensor, "k l l"] | None,
         mask: Bool[Tensor, "v l"] | None,
         registers: Float[Tensor, "v n d"] | None,
-    ) -> Float[Tensor, "k v l d"]: ...
+        rows: Rows | None = None,
+    ) -> Float[Tensor, "k b m d"]: ...
 
 
 def pad_window(window: Float[Tensor, "k l l"], registers: int, value: float) -> Float[Tensor, "k 1 1 l s"]:
@@ -48,22 +54,23 @@ def windowed(
     window: Float[Tensor, "k l l"] | None,
     mask: Bool[Tensor, "v 1 1 s"] | None,
     registers: int,
+    scale: float = 1.0,
 ) -> Float[Tensor, "k v h l s"]:
-    """Logits times the window, -inf at masked keys, in one pass: no tensor of the model is larger than the logits."""
+    """Logits times window and scale, -inf at masked keys, in one pass: no tensor of the model is larger than these."""
     bias = None
     if mask is not None:
         bias = torch.zeros_like(mask, dtype=logits.dtype).masked_fill(~mask, -torch.inf)
     if window is None:
-        return logits if bias is None else logits + bias
+        return logits * scale if bias is None else torch.add(bias, logits, alpha=scale)
     gain = pad_window(window, registers, 1.0)
-    return logits * gain if bias is None else torch.addcmul(bias, logits, gain)
+    return logits * (gain * scale) if bias is None else torch.addcmul(bias, logits, gain, value=scale)
 
 
 def _multiplied(
     q: Tensor, k: Tensor, v: Tensor, window: Tensor | None, mask: Tensor | None, registers: int, dropout: float
 ) -> Tensor:
     """softmax(q k^T / sqrt(e) * G) v: the window scales the logits (GMMFormer eq. 4, HLFormer eq. 10)."""
-    weights = windowed((q * q.shape[-1] ** -0.5) @ k.mT, window, mask, registers).softmax(-1)
+    weights = windowed(q @ k.mT, window, mask, registers, q.shape[-1] ** -0.5).softmax(-1)
     return (F.dropout(weights, dropout) if dropout else weights) @ v
 
 
@@ -103,12 +110,13 @@ class EuclideanMixer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "v l d"],
+        x: Float[Tensor, "b m d"],
         window: Float[Tensor, "k l l"] | None,
         mask: Bool[Tensor, "v l"] | None,
         registers: Float[Tensor, "v n d"] | None,
-    ) -> Float[Tensor, "k v l d"]:
-        q, k, v = self.qkv.shared(x).unbind(1)
+        rows: Rows | None = None,
+    ) -> Float[Tensor, "k b m d"]:
+        q, k, v = self._qkv(x, mask, rows)
         extra = 0
         if registers is not None:
             extra = registers.shape[1]
@@ -117,7 +125,18 @@ class EuclideanMixer(nn.Module):
         q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(2, 3) for t in (q, k, v))
         dropout = self.dropout if self.training else 0.0
         mixed = self.attend(q, k, v, window, key_mask(mask, extra), extra, dropout)
-        return mixed.transpose(2, 3).flatten(-2)
+        mixed = mixed.transpose(2, 3).flatten(-2)
+        return mixed if rows is None else rows.pack(mixed)
+
+    def _qkv(self, x: Tensor, mask: Tensor | None, rows: Rows | None) -> Sequence[Float[Tensor, "k v l d"]]:
+        """Queries, keys and values of each sequence; no keys and values where the mask would hide them anyway."""
+        if rows is not None:
+            return rows.pad(self.qkv.shared(x)).unbind(1)
+        read = Rows.counted(mask)
+        if read is None:
+            return self.qkv.shared(x).unbind(1)
+        key_value = read.pad(self.qkv.shared(read.pack(x), slice(1, 3)))
+        return (self.qkv.shared(x, slice(1))[:, 0], *key_value.unbind(1))
 
 
 class TransformerBlocks(nn.Module):
@@ -142,13 +161,15 @@ class TransformerBlocks(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "v l d"],
+        x: Float[Tensor, "b m d"],
         window: Float[Tensor, "k l l"] | None = None,
         mask: Bool[Tensor, "v l"] | None = None,
         registers: Float[Tensor, "v n d"] | None = None,
-    ) -> Float[Tensor, "k v l d"]:
-        y = self.norm1(x + self.dropout(self.mixer(x, window, mask, registers)))
-        return self.norm2(y + self.dropout(self.contract(F.relu(self.expand(y)))))
+        rows: Rows | None = None,
+    ) -> Float[Tensor, "k b m d"]:
+        y = self.norm1(x + self.dropout(self.mixer(x, window, mask, registers, rows)))
+        # In place: the hidden layer is the widest tensor of a block, and nothing else reads it.
+        return self.norm2(y + self.dropout(self.contract(F.relu_(self.expand(y)))))
 
 
 class AttentionBlocks(nn.Module):
@@ -164,9 +185,10 @@ class AttentionBlocks(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "v l d"],
+        x: Float[Tensor, "b m d"],
         window: Float[Tensor, "k l l"] | None = None,
         mask: Bool[Tensor, "v l"] | None = None,
         registers: Float[Tensor, "v n d"] | None = None,
-    ) -> Float[Tensor, "k v l d"]:
-        return self.norm(self.dropout(self.project(self.mixer(x, window, mask, registers))) + x)
+        rows: Rows | None = None,
+    ) -> Float[Tensor, "k b m d"]:
+        return self.norm(self.dropout(self.project(self.mixer(x, window, mask, registers, rows))) + x)

@@ -80,9 +80,11 @@ def _blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:
 def _windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: int) -> nn.Module:
     widths = [block.width for block in blocks]
     if config.compat.window == "released":
-        from prvr.released.windows import BatchWindows, ReleasedWindows
+        from prvr.released.windows import BatchWindows, CroppedWindows, ReleasedWindows
 
-        return BatchWindows(widths) if config.compat.padding == "to_batch" else ReleasedWindows(widths, length)
+        if config.compat.padding == "to_batch":
+            return BatchWindows(widths)
+        return (ReleasedWindows if config.padded_rows == "compute" else CroppedWindows)(widths, length)
     return GaussianWindows(widths, length, logarithm=config.window == "add")
 
 
@@ -92,7 +94,7 @@ def _fusion(config: ModelConfig, length: int) -> nn.Module:
     if config.fusion == "concat_linear":
         return ConcatFusion(len(config.blocks), config.hidden)
     average = masked_mean
-    if config.compat.padding == "to_length":
+    if config.compat.padding == "to_length" and config.padded_rows == "compute":
         from prvr.released.padding import unmasked_mean
 
         average = unmasked_mean
@@ -101,9 +103,9 @@ def _fusion(config: ModelConfig, length: int) -> nn.Module:
 
 def _padding(config: ModelConfig) -> FramePadding:
     if config.compat.padding == "to_length":
-        from prvr.released.padding import PadToLength
+        from prvr.released.padding import PadAfterEncoding, PadToLength
 
-        return PadToLength(config.max_frames)
+        return (PadToLength if config.padded_rows == "compute" else PadAfterEncoding)(config.max_frames)
     return MaskedFrames()
 
 

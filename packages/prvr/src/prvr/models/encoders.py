@@ -7,8 +7,18 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.models.layers import AttentionPooling, InputProjection, Positions
+from prvr.models.rows import Rows
 
 __all__ = ["BlockStack", "BranchEncoder", "QueryEncoder"]
+
+
+def embedded(
+    project: InputProjection, positions: Positions, features: Float[Tensor, "v l f"], rows: Rows | None
+) -> Float[Tensor, "b m d"]:
+    """Projected features with positions: all of them `(v, l, d)`, or the given rows `(1, r, d)`."""
+    if rows is None:
+        return positions(project(features))
+    return positions(project(rows.pack(features)), rows.length, rows.position)
 
 
 class QueryEncoder(nn.Module):
@@ -23,9 +33,12 @@ class QueryEncoder(nn.Module):
         self.block = block
         self.pool = pool
 
-    def forward(self, words: Float[Tensor, "q w e"], mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q d"]:
-        encoded = self.block(self.positions(self.project(words)), None, mask)[0]
-        return self.pool(encoded, mask)
+    def forward(
+        self, words: Float[Tensor, "q w e"], mask: Bool[Tensor, "q w"], rows: Rows | None = None
+    ) -> Float[Tensor, "q d"]:
+        """One vector per query; with `rows`, absent words are not computed."""
+        encoded = self.block(embedded(self.project, self.positions, words, rows), None, mask, None, rows)[0]
+        return self.pool(encoded if rows is None else rows.pad(encoded), mask)
 
 
 class BlockStack(nn.Module):
@@ -52,25 +65,29 @@ class BlockStack(nn.Module):
 
     def blocks(
         self,
-        x: Float[Tensor, "v l d"],
+        x: Float[Tensor, "b m d"],
         mask: Bool[Tensor, "v l"] | None = None,
         registers: Float[Tensor, "v n d"] | None = None,
+        rows: Rows | None = None,
     ) -> Float[Tensor, "k v l d"]:
-        """Output of every block before the fusion, in the configured order."""
+        """Output of every block before the fusion, in the configured order; absent rows are 0."""
+        length = x.shape[1] if rows is None else rows.length
         outputs = [
-            group(x, window(x.shape[1]), mask, registers)
+            group(x, window(length), mask, registers, rows)
             for group, window in zip(self.groups, self.windows, strict=True)
         ]
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-        return joined if self.order is None else joined[self.order]
+        joined = joined if self.order is None else joined[self.order]
+        return joined if rows is None else rows.pad(joined)
 
     def forward(
         self,
-        x: Float[Tensor, "v l d"],
+        x: Float[Tensor, "b m d"],
         mask: Bool[Tensor, "v l"] | None = None,
         registers: Float[Tensor, "v n d"] | None = None,
+        rows: Rows | None = None,
     ) -> Float[Tensor, "v l d"]:
-        return self.fusion(self.blocks(x, mask, registers), mask)
+        return self.fusion(self.blocks(x, mask, registers, rows), mask)
 
 
 class BranchEncoder(nn.Module):
@@ -96,18 +113,22 @@ class BranchEncoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.registers = registers
 
-    def embed(self, features: Float[Tensor, "v l f"]) -> Float[Tensor, "v l d"]:
+    def embed(self, features: Float[Tensor, "v l f"], rows: Rows | None = None) -> Float[Tensor, "b m d"]:
         """Projected features with positions: what the blocks, and the register generator, start from."""
-        return self.positions(self.project(features))
+        return embedded(self.project, self.positions, features, rows)
 
     def forward(
         self,
-        x: Float[Tensor, "v l d"],
+        x: Float[Tensor, "b m d"],
         mask: Bool[Tensor, "v l"] | None = None,
         registers: Float[Tensor, "v n d"] | None = None,
+        rows: Rows | None = None,
     ) -> Float[Tensor, "v l d"]:
+        """What `embed` gave, through all layers; with `rows`, absent positions of the result mean nothing."""
         if registers is not None and self.registers is not None:
             registers = self.registers(registers)
-        for layer in self.layers:
-            x = layer(x, mask, registers)
+        for number, layer in enumerate(self.layers):
+            if number and rows is not None:
+                x = rows.pack(x)
+            x = layer(x, mask, registers, rows)
         return x

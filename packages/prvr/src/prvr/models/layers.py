@@ -6,7 +6,7 @@ computation. `stacked_dims` tells the optimiser how many leading axes count sepa
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 __all__ = ["AttentionPooling", "InputProjection", "Positions", "StackedLayerNorm", "StackedLinear", "masked_mean"]
@@ -31,9 +31,10 @@ class StackedLinear(nn.Module):
     def shared(self, x: Float[Tensor, "v l i"], parts: slice = slice(None)) -> Float[Tensor, "*stack v l o"]:
         """Every map of the stack (or `parts` of its last axis) applied to the same input, as one matrix product."""
         weight = self.weight if parts == slice(None) else self.weight[..., parts, :, :]
-        y = F.linear(x, weight.flatten(0, -2)).unflatten(-1, weight.shape[:-1])
-        if self.bias is not None:
-            y = y + (self.bias if parts == slice(None) else self.bias[..., parts, :])
+        bias = self.bias if self.bias is None or parts == slice(None) else self.bias[..., parts, :]
+        y = F.linear(x, weight.flatten(0, -2), None if bias is None else bias.flatten()).unflatten(
+            -1, weight.shape[:-1]
+        )
         stack = list(range(2, y.ndim - 1))
         return y.permute(*stack, 0, 1, y.ndim - 1)
 
@@ -90,14 +91,17 @@ class Positions(nn.Module):
         self.dropout = nn.Dropout(dropout)
         nn.init.normal_(self.table, std=0.02)
 
-    def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        length = x.shape[1]
+    def forward(
+        self, x: Float[Tensor, "b m d"], length: int | None = None, at: Int[Tensor, " m"] | None = None
+    ) -> Float[Tensor, "b m d"]:
+        """Sequences of `length` (default: all of x), or, given the position `at` of each row, rows out of them."""
+        length = x.shape[1] if length is None else length
         if length > len(self.table):
             raise ValueError(
                 f"a sequence of {length} exceeds the {len(self.table)} positions of this model: "
                 "pool or cut it before (prvr.data does)"
             )
-        return self.dropout(self.norm(x + self.table[:length]))
+        return self.dropout(self.norm(x + (self.table[:length] if at is None else self.table[at])))
 
 
 class AttentionPooling(nn.Module):

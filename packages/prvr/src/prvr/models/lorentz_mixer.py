@@ -10,8 +10,16 @@ from torch import Tensor, nn
 from lorentz.functional import centroid, expmap0, join_heads, logmap0, lorentz_attention, pairwise_inner, project
 from prvr.models.attention import key_mask, pad_window, windowed
 from prvr.models.layers import StackedLayerNorm, StackedLinear
+from prvr.models.rows import Rows
 
-__all__ = ["LorentzMixer", "StackedProjection"]
+__all__ = ["LorentzMixer", "StackedProjection", "join_registers"]
+
+
+def join_registers(x: Float[Tensor, "b m d"], registers: Float[Tensor, "v n d"] | None) -> Float[Tensor, "b s d"]:
+    """Tokens with the registers after them: each sequence's own, or, of packed rows, those of all at the end."""
+    if registers is None:
+        return x
+    return torch.cat([x, registers if len(x) == len(registers) else registers.flatten(0, 1)[None]], 1)
 
 
 class StackedProjection(nn.Module):
@@ -58,25 +66,29 @@ class LorentzMixer(nn.Module):
         self.log_temperature = nn.Parameter(torch.full((num,), 0.5 * math.log(lorentz_dim + 1)))
         self.stacked_dims = 1
 
-    def _heads(self, points: Float[Tensor, "k v l n"]) -> Float[Tensor, "p k v h l e"]:
+    def _heads(self, points: Float[Tensor, "k b m n"], rows: Rows | None, extra: int) -> Float[Tensor, "p k v h l e"]:
         """Points of query, key and value in each head: linear maps of the space part, time recomputed."""
         mapped = torch.einsum("kvln,kpon->pkvlo", points, self.qkv.weight)
         if self.qkv.bias is not None:
             mapped = mapped + self.qkv.bias.transpose(0, 1)[:, :, None, None]
+        if rows is not None:
+            mapped = rows.pad_with(mapped, extra)
         return project(mapped.unflatten(-1, (self.heads, -1)).transpose(3, 4))
 
     def forward(
         self,
-        x: Float[Tensor, "v l d"],
+        x: Float[Tensor, "b m d"],
         window: Float[Tensor, "k l l"] | None,
         mask: Bool[Tensor, "v l"] | None,
         registers: Float[Tensor, "v n d"] | None,
-    ) -> Float[Tensor, "k v l d"]:
-        length, extra = x.shape[1], 0 if registers is None else registers.shape[1]
-        tokens = x if registers is None else torch.cat([x, registers], 1)
+        rows: Rows | None = None,
+    ) -> Float[Tensor, "k b m d"]:
+        length = x.shape[1] if rows is None else rows.length
+        extra = 0 if registers is None else registers.shape[1]
+        tokens = join_registers(x, registers)
         scale = torch.sigmoid(self.scale)[:, None, None, None]
         points = expmap0(self.enter(tokens.expand(len(scale), *tokens.shape)) * scale)
-        q, k, v = self._heads(points).unbind(0)
+        q, k, v = self._heads(points, rows, extra).unbind(0)
         q = q[..., :length, :]
         temperature = self.log_temperature.exp()[:, None, None, None, None]
         keep = key_mask(mask, extra)
@@ -91,4 +103,6 @@ class LorentzMixer(nn.Module):
             weights = F.dropout(logits.softmax(-1), dropout, training=dropout > 0)
             mixed = centroid(v, weights, precision="native")
         joined = join_heads(mixed)
+        if rows is not None:
+            joined = rows.pack(joined)
         return self.leave(logmap0(joined)) / scale

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from prvr.config import ModelConfig, config_to_dict, model_config_from_dict
 from prvr.models.build import build_parts
 from prvr.models.padding import FramePadding
+from prvr.models.rows import Rows
 from prvr.scoring import max_scores
 from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 from regdiff import Registers
@@ -74,7 +75,8 @@ class Retriever(
             ValueError: too many words, or a width other than `config.query_dim`.
         """
         _check_width("words", words, self.config.query_dim, "query_dim")
-        return self.query(words, word_mask)
+        # Nothing reads a word past the end, whatever the mode.
+        return self.query(words, word_mask, Rows.counted(word_mask) or self._rows(word_mask))
 
     def encode_video(
         self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
@@ -112,12 +114,17 @@ class Retriever(
             encoded_clips = self.clips(x, None, tokens)
         if self.frames is not None:
             frames, mask = self.padding.before(frames, frame_mask)
-            encoded_frames = self.frames(self.frames.embed(frames), mask, tokens)
+            rows = self._rows(mask)
+            encoded_frames = self.frames(self.frames.embed(frames, rows), mask, tokens, rows)
             encoded_frames, kept = self.padding.after(encoded_frames, mask)
             if self.frame_pool is not None:
                 encoded_frames, kept = self.frame_pool(encoded_frames, mask)[:, None], None
             mask = kept
         return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens), registers
+
+    def _rows(self, mask: Bool[Tensor, "b l"]) -> Rows | None:
+        """The rows to compute; None = all."""
+        return None if self.config.padded_rows == "compute" else Rows.of(mask)
 
     def score(self, text: Float[Tensor, "q d"], video: VideoEmbedding, dots: bool = False) -> Scores:
         """Scores of every query with every video; `dots` adds the unnormalised maxima that InfoNCE trains on."""

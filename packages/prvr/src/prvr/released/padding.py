@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from prvr.models.layers import AttentionPooling
 
-__all__ = ["PadToLength", "UnmaskedPooling", "unmasked_mean"]
+__all__ = ["PadAfterEncoding", "PadToLength", "UnmaskedPooling", "unmasked_mean"]
 
 
 def unmasked_mean(x: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
@@ -44,3 +44,19 @@ class PadToLength(nn.Module):
 
     def after(self, encoded: Float[Tensor, "v m d"], mask: Bool[Tensor, "v m"]) -> tuple[Float[Tensor, "v m d"], None]:
         return encoded * mask[..., None], None
+
+
+class PadAfterEncoding(nn.Module):
+    """Frames past a video's end are not encoded; their rows are exactly 0 and counted, as `PadToLength` leaves them."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+
+    def before(
+        self, frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
+    ) -> tuple[Float[Tensor, "v l f"], Bool[Tensor, "v l"]]:
+        return frames, mask
+
+    def after(self, encoded: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"]) -> tuple[Float[Tensor, "v m d"], None]:
+        return F.pad(encoded * mask[..., None], (0, 0, 0, self.length - encoded.shape[1])), None

@@ -1,0 +1,158 @@
+"""Padded rows that are not computed change nothing, and a step of the model waits for no device."""
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from test_models import CORRECT, SMALL, make_batch
+from torch import Tensor
+
+import prvr
+from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
+from prvr.models import Retriever
+from prvr.models.rows import Rows
+from prvr.objective import Objective
+from prvr.training import BertAdam
+
+RELEASED: dict[str, Any] = {
+    "window": "multiply",
+    "compat": Compat("released", "to_length", "released", "released"),
+    "registers": RegisterConfig(kind="diffusion", num=2, steps=3, start="prior_mean", noise="start"),
+}
+LOSS = LossConfig(query_structure=0.01, entailment=1e-3)
+
+
+def both(changes: dict[str, Any]) -> tuple[Retriever, Retriever]:
+    """The same weights, with padded rows computed and dropped."""
+    torch.manual_seed(0)
+    config = ModelConfig(**(SMALL | changes))
+    exact = Retriever(config).double().eval()
+    for key, parameter in exact.named_parameters():
+        if "fusion" in key and key.endswith("weight"):
+            torch.nn.init.normal_(parameter, std=0.5)  # as initialised, the fusion hardly looks at its guide
+    fast = Retriever(dataclasses.replace(config, padded_rows="drop")).double().eval()
+    fast.load_state_dict(exact.state_dict())
+    return exact, fast
+
+
+def gradients(retriever: Retriever, batch: prvr.Batch) -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    objective = Objective(LOSS, retriever.config).double().eval()
+    objective(retriever(batch), batch, generator=torch.Generator().manual_seed(0))["total"].backward()
+    return {name: p.grad for name, p in retriever.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", list(CORRECT))
+def test_dropping_padded_rows_changes_nothing(name: str) -> None:
+    exact, fast = both(CORRECT[name])
+    batch = make_batch([7, 5, 1], pad_to=12)
+    torch.testing.assert_close(fast(batch).scores.total, exact(batch).scores.total, rtol=0, atol=1e-10)
+    found, expected = gradients(fast, batch), gradients(exact, batch)
+    assert found.keys() == expected.keys()
+    for key, gradient in expected.items():
+        torch.testing.assert_close(found[key], gradient, rtol=1e-8, atol=1e-10, msg=lambda m, key=key: f"{key}: {m}")
+
+
+@pytest.mark.parametrize("space", ["euclidean", "lorentz"])
+def test_released_parts_agree_where_nothing_is_padded(space: Any) -> None:
+    exact, fast = both(RELEASED | {"blocks": (BlockConfig(space), BlockConfig(space, 2.0))})
+    batch = make_batch([12, 12, 12])
+    torch.testing.assert_close(fast(batch).scores.total, exact(batch).scores.total, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("space", ["euclidean", "lorentz"])
+def test_released_parts_differ_in_the_guide_alone(space: Any) -> None:
+    """Blocks give the same rows; the mean that guides the fusion is over a video's own frames."""
+    exact, fast = both(RELEASED | {"blocks": (BlockConfig(space), BlockConfig(space, 2.0))})
+    batch = make_batch([9, 3, 1])
+    assert exact.frames is not None
+    assert fast.frames is not None
+    registers = torch.randn(3, 2, 16, dtype=torch.float64)
+    padded, mask = exact.padding.before(batch.frames, batch.frame_mask)
+    expected = exact.frames.layers[0].blocks(exact.frames.embed(padded), mask, registers)
+    rows = Rows.of(batch.frame_mask)
+    found = fast.frames.layers[0].blocks(fast.frames.embed(batch.frames, rows), batch.frame_mask, registers, rows)
+    kept = batch.frame_mask
+    torch.testing.assert_close(found[:, kept], expected[:, :, : kept.shape[1]][:, kept], rtol=0, atol=1e-10)
+    slow, quick = exact(batch).scores, fast(batch).scores
+    assert not torch.allclose(slow.frames, quick.frames)
+    torch.testing.assert_close(quick.clips, slow.clips, rtol=0, atol=1e-10)
+
+
+def test_a_short_video_still_cannot_score_below_zero_in_the_released_way() -> None:
+    _, fast = both(RELEASED)
+    video = fast.encode_video(*_videos(make_batch([9, 3, 1])))
+    assert video.frame_mask is None
+    assert video.frames.shape[1] == 12
+    text = -torch.ones(1, 16, dtype=torch.float64)
+    assert (fast.score(text, video).frames >= 0).all()
+
+
+def _videos(batch: prvr.Batch) -> tuple[Tensor, Tensor, Tensor]:
+    return batch.clips, batch.frames, batch.frame_mask
+
+
+def test_windows_of_the_batch_need_their_padding() -> None:
+    with pytest.raises(ValueError, match=r"padded_rows='drop' does not go with compat.padding='to_batch'"):
+        ModelConfig(**(SMALL | {"compat": Compat(padding="to_batch"), "padded_rows": "drop"}))
+
+
+def test_rows_hold_holes_and_go_back_to_their_places() -> None:
+    mask = torch.tensor([[True, False, True], [False, False, True]])
+    rows = Rows.of(mask)
+    x = torch.randn(2, 2, 3, 4, dtype=torch.float64)
+    packed = rows.pack(x)
+    assert packed.shape == (2, 1, 3, 4)
+    assert torch.equal(packed[:, 0], x[:, mask])
+    assert torch.equal(rows.pad(packed), x * mask[..., None])
+    assert rows.position.tolist() == [0, 2, 2]
+    extra = torch.randn(2, 1, 4, 4, dtype=torch.float64)
+    joined = rows.pad_with(torch.cat([packed, extra], 2), 2)
+    assert torch.equal(joined[:, :, :3], x * mask[..., None])
+    assert torch.equal(joined[:, 1, 3:], extra[:, 0, 2:])
+
+
+def test_gradients_of_rows() -> None:
+    rows = Rows.of(torch.tensor([[True, True, False], [True, False, False]]))
+    x = torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(1, 3, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(rows.pack, (x,))
+    assert torch.autograd.gradcheck(rows.pad, (y,))
+    assert torch.autograd.gradgradcheck(rows.pad, (y,))
+
+
+@pytest.fixture
+def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meta tensors know no autocast; nothing here asks for it."""
+    monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: contextlib.nullcontext())
+
+
+def step_on_meta(changes: dict[str, Any]) -> int:
+    """Forward, losses, backward and optimiser where no number exists: whatever reads one, on the host, raises."""
+    torch.manual_seed(0)
+    model = ModelConfig(**(SMALL | changes))
+    diffusion = model.registers.kind == "diffusion"
+    loss = LossConfig(query_structure=0.01, entailment=1e-3, prior_kl=1e-4 * diffusion, diffusion=1e-3 * diffusion)
+    retriever, objective = Retriever(model).train().to("meta"), Objective(loss, model).train().to("meta")
+    batch = make_batch([12, 5, 1], dtype=torch.float32).to("meta")
+    optimizer = BertAdam([*retriever.parameters(), *objective.parameters()], lr=1e-3, total_steps=10)
+    objective(retriever(batch), batch, negatives="hard")["total"].backward()
+    optimizer.step()
+    retriever.project_bounds()
+    objective.project_bounds()
+    return sum(p.grad is not None for p in retriever.parameters())
+
+
+@pytest.mark.usefixtures("no_autocast")
+@pytest.mark.parametrize("name", ["hybrid", "multiply", "condition", "released"])
+def test_a_step_waits_for_no_device(name: str) -> None:
+    assert step_on_meta((CORRECT | {"released": RELEASED})[name]) > 20
+
+
+@pytest.mark.usefixtures("no_autocast")
+def test_dropping_rows_has_to_count_them() -> None:
+    """The one exception, named in `Rows.of`."""
+    with pytest.raises(NotImplementedError, match="nonzero"):
+        step_on_meta(CORRECT["hybrid"] | {"padded_rows": "drop"})
