@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from prvr.models import Retriever
     from prvr.objective import Objective
     from prvr.released import load_released
+    from prvr.reranking import CandidateReranker
     from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "CandidateReranker",
     "Config",
     "ConfigError",
     "Objective",
@@ -31,6 +33,7 @@ __all__ = [
 _LATER = {
     "Retriever": "prvr.models",
     "Objective": "prvr.objective",
+    "CandidateReranker": "prvr.reranking",
     "load_released": "prvr.released",
     "Batch": "prvr.types",
     "RetrieverOutput": "prvr.types",

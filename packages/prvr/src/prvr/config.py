@@ -31,6 +31,7 @@ __all__ = [
     "load_config",
     "model_config_from_dict",
     "preset_names",
+    "validated",
 ]
 
 _T = TypeVar("_T")
@@ -340,10 +341,15 @@ def config_from_dict(values: Mapping[str, Any], source: str = "configuration") -
     Raises:
         ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
     """
-    return _validated(Config, values, source)
+    return validated(Config, values, source)
 
 
-def _validated(kind: type[_T], values: Mapping[str, Any], source: str) -> _T:
+def validated(kind: type[_T], values: Mapping[str, Any], source: str) -> _T:
+    """A configuration record from nested dictionaries.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
+    """
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
@@ -363,7 +369,7 @@ def _validated(kind: type[_T], values: Mapping[str, Any], source: str) -> _T:
 
 def model_config_from_dict(values: Mapping[str, Any]) -> ModelConfig:
     """A validated `ModelConfig`, as `Retriever.from_pretrained` reads it from config.json."""
-    return _validated(ModelConfig, values, "model configuration")
+    return validated(ModelConfig, values, "model configuration")
 
 
 def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:

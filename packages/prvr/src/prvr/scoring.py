@@ -1,14 +1,19 @@
-"""Similarity of queries with videos: the maximum over a video's clips and frames, and where in time it lies.
+"""Similarity of queries with videos: the maximum over clips and frames and where in time it lies, or token by token.
 
 Evaluation and search call the same functions, so that the metric and the ranked list cannot disagree.
 """
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["at_least_float32", "best_moment", "clip_scores", "max_scores"]
+__all__ = ["at_least_float32", "best_moment", "clip_scores", "max_scores", "token_alignment"]
+
+#: Cosines of words with frames held at a time: 64 MB of float32.
+_BLOCK = 2**24
 
 
 def at_least_float32(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
@@ -97,3 +102,81 @@ def best_moment(scores: Float[Tensor, " c"], duration: float) -> tuple[float, fl
         last += 1
     unit = duration / len(keep)
     return first * unit, (last + 1) * unit
+
+
+def token_alignment(
+    words: Float[Tensor, "q w d"],
+    word_mask: Bool[Tensor, "q w"],
+    frames: Float[Tensor, "v f d"],
+    frame_mask: Bool[Tensor, "v f"],
+    word_weights: Float[Tensor, "q w"],
+    frame_weights: Float[Tensor, "v f"],
+    *,
+    padding_score: float = -torch.inf,
+) -> Float[Tensor, "q v"]:
+    r"""Weighted best cosines of words over frames and of frames over words (DiffusionRet, eq. 10).
+
+    $s = \frac12 \left(\sum_i g_t^i \max_j a_{ij} + \sum_j g_v^j \max_i a_{ij}\right)$, a the cosines of valid words
+    with valid frames. Padding changes nothing, whatever it holds. Pairs are compared a block at a time, so that memory
+    beyond the result is bounded, but for what gradients need.
+
+    Args:
+        words: `(q, w, d)` word embeddings.
+        word_mask: `(q, w)` True = valid.
+        frames: `(v, f, d)` frame embeddings.
+        frame_mask: `(v, f)` True = valid.
+        word_weights: `(q, w)` g_t, of sum one over valid words; see `prvr.reranking.TokenWeights`.
+        frame_weights: `(v, f)` g_v.
+        padding_score: The cosine that padding has in the maxima; the default leaves it out.
+
+    Raises:
+        ValueError: a mask that is not boolean, another width, or (on the CPU; elsewhere it scores 0, as asking would
+            mean waiting) a query without a valid word or a video without a valid frame.
+
+    Example:
+        >>> words, frames = torch.eye(2)[None], torch.tensor([[[2.0, 0.0], [0.0, 0.0]]])
+        >>> token_alignment(words, torch.tensor([[True, True]]), frames, torch.tensor([[True, False]]),
+        ...     torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]])).item()
+        0.75
+    """
+    if words.shape[-1] != frames.shape[-1]:
+        raise ValueError(f"words have width {words.shape[-1]}, frames {frames.shape[-1]}: must be equal")
+    _expect_tokens("word", word_mask)
+    _expect_tokens("frame", frame_mask)
+    with torch.autocast(words.device.type, enabled=False):
+        unit_words, unit_frames = _unit(words, word_mask), _unit(frames, frame_mask)
+        word_weights = word_weights.to(unit_words.dtype).masked_fill(~word_mask, 0)
+        frame_weights = frame_weights.to(unit_words.dtype).masked_fill(~frame_mask, 0)
+        videos = max(1, min(len(frames), _BLOCK // (words.shape[1] * frames.shape[1])))
+        queries = max(1, _BLOCK // (videos * words.shape[1] * frames.shape[1]))
+        block = _over_blocks(padding_score)
+        texts = list(zip(*(x.split(queries) for x in (unit_words, word_mask, word_weights)), strict=True))
+        galleries = list(zip(*(x.split(videos) for x in (unit_frames, frame_mask, frame_weights)), strict=True))
+        return torch.cat([torch.cat([block(*t, *g) for g in galleries], 1) for t in texts])
+
+
+def _over_blocks(padding_score: float) -> Callable[..., Tensor]:
+    def best(cosine: Tensor, mask: Tensor, dim: int) -> Tensor:
+        highest = cosine.masked_fill(~mask, padding_score).amax(dim)
+        return highest.masked_fill(highest == -torch.inf, 0)  # nothing was valid
+
+    def block(words: Tensor, word_mask: Tensor, g_t: Tensor, frames: Tensor, frame_mask: Tensor, g_v: Tensor) -> Tensor:
+        cosine = words.flatten(0, 1) @ frames.flatten(0, 1).mT
+        cosine = cosine.view(*word_mask.shape, *frame_mask.shape)
+        of_words = torch.einsum("qwv,qw->qv", best(cosine, frame_mask, 3), g_t)
+        of_frames = torch.einsum("qvf,vf->qv", best(cosine, word_mask[..., None, None], 1), g_v)
+        return (of_words + of_frames) / 2
+
+    return block
+
+
+def _unit(x: Tensor, mask: Tensor) -> Tensor:
+    return F.normalize(at_least_float32(x).masked_fill(~mask[..., None], 0), dim=-1)
+
+
+def _expect_tokens(what: str, mask: Tensor) -> None:
+    if mask.dtype != torch.bool:
+        raise ValueError(f"{what}_mask is {mask.dtype}, expected torch.bool (True = valid): use {what}_mask > 0")
+    if mask.device.type == "cpu" and not bool(mask.any(1).all()):
+        row = int(mask.any(1).int().argmin())
+        raise ValueError(f"{what}_mask: row {row} has no valid {what}: leave it out")

@@ -1,0 +1,180 @@
+"""What the released DiffusionRet generator does differently, and its weights (golden numbers, section 7)."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from prvr.released.checkpoint import CheckpointError
+from prvr.reranking.config import Direction, RerankerCompat, RerankerConfig
+from prvr.reranking.reranker import CandidateReranker
+from prvr.scoring import token_alignment
+
+__all__ = [
+    "ReleasedScores",
+    "ReleasedTextFrameAttention",
+    "load_released_reranker",
+    "released_reranker_config",
+    "released_reranker_state",
+    "released_token_alignment",
+    "with_weights",
+]
+
+#: Padded words and frames take part in the maxima, with a cosine of 0.
+released_token_alignment = partial(token_alignment, padding_score=0.0)
+
+_NAMES = {
+    "query.weight": "q_proj.weight",
+    "key.weight": "k_proj.weight",
+    "value.weight": "v_proj.weight",
+    "merge.weight": "proj.weight",
+    "merge.bias": "proj.bias",
+    "time_in.weight": "embed_timestep.time_embed.0.weight",
+    "time_in.bias": "embed_timestep.time_embed.0.bias",
+    "time_out.weight": "embed_timestep.time_embed.2.weight",
+    "time_out.bias": "embed_timestep.time_embed.2.bias",
+    "decoder_in.weight": "decoder.0.weight",
+    "decoder_in.bias": "decoder.0.bias",
+    "decoder_out.weight": "decoder.2.weight",
+    "decoder_out.bias": "decoder.2.bias",
+}
+
+
+class ReleasedTextFrameAttention(nn.Module):
+    """Eq. 4 with the mask after the softmax: padded frames take their share, which is then thrown away."""
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def weights(
+        self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
+    ) -> Float[Tensor, "b m f"]:
+        """How much of each frame each text takes; the sum is below one where frames are padded."""
+        return (text @ frames.mT / self.temperature).softmax(-1).masked_fill(~frame_mask[:, None], 0)
+
+    def forward(
+        self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
+    ) -> Float[Tensor, "b m d"]:
+        return self.weights(text, frames, frame_mask) @ frames
+
+
+def with_weights(decoded: Float[Tensor, "b n"], weights: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+    """The output is what the decoder says plus the attention weights, which eq. 6 does not have."""
+    return decoded + weights
+
+
+class ReleasedScores:
+    """x_0 is 1 and `negative`, and its prediction the decoder's output as it stands.
+
+    Args:
+        negative: x_0 of wrong candidates.
+        temperature: What a generated x_0 is multiplied by before the softmax that is added to the score.
+    """
+
+    def __init__(self, negative: float, temperature: float) -> None:
+        self.negative, self.temperature = negative, temperature
+
+    def clean(self, scores: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        return scores
+
+    def target(self, positives: Bool[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        right = torch.ones((), dtype=torch.get_default_dtype(), device=positives.device)
+        return torch.where(positives, right, self.negative)
+
+    def probability(self, sample: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        return (self.temperature * sample).softmax(-1)
+
+
+def released_reranker_config(config: Mapping[str, Any], direction: Direction, width: int) -> RerankerConfig:
+    """Our configuration of a released generator.
+
+    Args:
+        config: the authors' options by their names: `diffusion_steps` and, where they are not the published ones,
+            `noise_schedule`, `temp`, `d_temp`, `neg`, and `t2v_num`, `t2v_alpha`, `t2v_temp` or the same of v2t.
+        direction: "t2v" or "v2t".
+        width: of the embeddings.
+
+    Raises:
+        CheckpointError: no number of steps, or another width.
+    """
+    if "diffusion_steps" not in config:
+        raise CheckpointError(
+            f"the configuration lacks 'diffusion_steps', the number of trained steps; it has: "
+            f"{', '.join(sorted(config)) or 'nothing'}"
+        )
+    if config.get("width", width) != width:
+        raise CheckpointError(f"the configuration has width={config['width']}, the weights have {width}")
+    return RerankerConfig(
+        width=width,
+        steps=config["diffusion_steps"],
+        spacing="linspace",
+        schedule=config.get("noise_schedule", "cosine"),
+        attention_temperature=config.get("temp", 1.0),
+        loss_temperature=config.get("d_temp", 100.0),
+        negative=-1 if config.get("neg", 0) else 0,
+        candidates=config.get(f"{direction}_num", 32),
+        weight=config.get(f"{direction}_alpha", 1.0),
+        score_temperature=config.get(f"{direction}_temp", 1.0),
+        compat=RerankerCompat(pooling="released", decoder="released", output="released"),
+    )
+
+
+def released_reranker_state(state: Mapping[str, Tensor], direction: Direction) -> dict[str, Tensor]:
+    """The denoiser's tensors by our names.
+
+    Args:
+        state: tensors (or arrays) by the authors' names, with or without a prefix such as `t2v.`; where several
+            denoisers are in it, the one whose prefix names the direction is taken.
+        direction: "t2v" or "v2t".
+
+    Raises:
+        CheckpointError: no denoiser, several, or a tensor missing or unknown.
+    """
+    marker, other = _NAMES["query.weight"], "v2t" if direction == "t2v" else "t2v"
+    prefixes = [key.removesuffix(marker) for key in state if key.endswith(marker)]
+    found = [prefix for prefix in prefixes if other not in prefix]
+    if len(found) > 1:
+        found = [prefix for prefix in found if direction in prefix]
+    if len(found) != 1:
+        shown = ", ".join(repr(prefix + marker) for prefix in prefixes) or "none"
+        raise CheckpointError(
+            f"the weights of the {direction} denoiser: expected one tensor named {marker!r} (after a prefix that "
+            f"names {direction!r}, if there are several), found {shown}"
+        )
+    own = {key.removeprefix(found[0]): value for key, value in state.items() if key.startswith(found[0])}
+    missing = sorted(set(_NAMES.values()) - set(own))
+    # The sinusoidal table is the same for everybody.
+    unknown = sorted(key for key in set(own) - set(_NAMES.values()) if not key.endswith(".pe"))
+    if missing or unknown:
+        raise CheckpointError(
+            f"this is no checkpoint of the DiffusionRet denoiser: it lacks {', '.join(missing) or 'nothing'} and has "
+            f"unknown {', '.join(unknown) or 'nothing'}"
+        )
+    return {ours: torch.as_tensor(own[theirs]) for ours, theirs in _NAMES.items()}
+
+
+@torch.no_grad()
+def load_released_reranker(
+    state: Mapping[str, Tensor], config: Mapping[str, Any], direction: Direction
+) -> CandidateReranker:
+    """A re-ranker from the authors' tensors and options; see `CandidateReranker.load_released`.
+
+    Raises:
+        CheckpointError: a tensor missing, unknown or of another shape, or an option missing.
+    """
+    weights = released_reranker_state(state, direction)
+    width = weights["query.weight"].shape[-1]
+    reranker = CandidateReranker(released_reranker_config(config, direction, width), direction)
+    reranker.to(weights["query.weight"].dtype)
+    for name, slot in reranker.denoiser.named_parameters():
+        if slot.shape != weights[name].shape:
+            raise CheckpointError(
+                f"{_NAMES[name]!r} has shape {tuple(weights[name].shape)}, a denoiser of width {width} asks for "
+                f"{tuple(slot.shape)}"
+            )
+        slot.copy_(weights[name])
+    return reranker.eval()

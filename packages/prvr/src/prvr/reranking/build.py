@@ -1,0 +1,67 @@
+"""From a configuration to the parts of a re-ranker: the only place that asks which part is meant.
+
+Released parts are imported where `RerankerCompat` asks for one, so that the rest stands without `prvr.released`.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from prvr.reranking.attention import TextFrameAttention
+from prvr.reranking.config import Direction, RerankerConfig
+from prvr.reranking.denoiser import CandidateDenoiser
+from prvr.reranking.directions import TextToVideo, VideoToText
+from prvr.reranking.output import Distribution, Output
+from prvr.reranking.process import DiffusionProcess, OneStepProcess, Process
+
+__all__ = ["RerankerParts", "build_reranker"]
+
+
+@dataclass(frozen=True)
+class RerankerParts:
+    """What a re-ranker is made of."""
+
+    view: TextToVideo | VideoToText
+    pool: nn.Module
+    denoiser: CandidateDenoiser
+    output: Output
+    process: Process
+
+
+def build_reranker(config: RerankerConfig, direction: Direction) -> RerankerParts:
+    """Build every part, freshly initialised.
+
+    Raises:
+        ValueError: an unknown direction.
+    """
+    views = {"t2v": TextToVideo, "v2t": VideoToText}
+    if direction not in views:
+        raise ValueError(f"direction: got {direction!r}, expected 't2v' (a text, candidate videos) or 'v2t'")
+    denoiser, output = _denoiser(config), _output(config)
+    process = DiffusionProcess if config.process == "diffusion" else OneStepProcess
+    return RerankerParts(views[direction](), _pool(config), denoiser, output, process(denoiser, output, config))
+
+
+def _pool(config: RerankerConfig) -> nn.Module:
+    if config.compat.pooling == "masked":
+        return TextFrameAttention(config.attention_temperature)
+    from prvr.released.reranker import ReleasedTextFrameAttention
+
+    return ReleasedTextFrameAttention(config.attention_temperature)
+
+
+def _denoiser(config: RerankerConfig) -> CandidateDenoiser:
+    if config.compat.decoder == "paper":
+        return CandidateDenoiser(config.width, config.steps)
+    from prvr.released.reranker import with_weights
+
+    merge = nn.Linear(config.width, config.width)
+    return CandidateDenoiser(config.width, config.steps, merge=merge, finish=with_weights)
+
+
+def _output(config: RerankerConfig) -> Output:
+    if config.compat.output == "distribution":
+        return Distribution(config.loss_temperature)
+    from prvr.released.reranker import ReleasedScores
+
+    return ReleasedScores(float(config.negative), config.score_temperature)

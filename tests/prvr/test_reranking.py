@@ -1,0 +1,296 @@
+"""What holds of every re-ranker, whatever its weights: laws, and its equations as plain loops."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from diffusionret import FRAMES, NUM, RELEASED, ROWS, STEPS, WIDTH, config, gallery, loop_scores, make, pairs
+from torch import Tensor
+
+from prvr.config import ConfigError
+from prvr.metrics import ranks, recall_at_k
+from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig, TextFrameAttention, directions
+
+both_ways = pytest.mark.parametrize("direction", ["t2v", "v2t"])
+
+
+def permuted(direction: str, inputs: tuple[Tensor, ...], order: Tensor) -> tuple[Tensor, ...]:
+    text, frames, mask = inputs
+    return (text, frames[:, order], mask[:, order]) if direction == "t2v" else (text[:, order], frames, mask)
+
+
+@both_ways
+@pytest.mark.parametrize("compat", [RerankerCompat(), RELEASED, RerankerCompat(decoder="released")])
+def test_the_network_is_its_equations(direction, compat):
+    reranker = make(direction, compat=compat, attention_temperature=0.7, loss_temperature=1.3)
+    inputs, x = pairs(direction), torch.randn(ROWS, NUM).double()
+    timestep = torch.tensor([0, 4, 9])
+    found = reranker.denoise(x, timestep, *inputs)
+    for row in range(ROWS):
+        scores = loop_scores(reranker, x[row], int(timestep[row]), *(part[row] for part in inputs))
+        if compat.output == "distribution":
+            scores = (1.3 * scores).softmax(0)
+        torch.testing.assert_close(found[row], scores, rtol=1e-6, atol=1e-7)  # the step's code is stored in float32
+
+
+@both_ways
+@pytest.mark.parametrize("compat", [RerankerCompat(), RELEASED])
+def test_candidates_have_no_order(direction, compat):
+    reranker, inputs, x = make(direction, compat=compat), pairs(direction), torch.randn(ROWS, NUM).double()
+    order, timestep = torch.randperm(NUM), torch.tensor([1, 5, 9])
+    shuffled = permuted(direction, inputs, order)
+    torch.testing.assert_close(
+        reranker.denoise(x[:, order], timestep, *shuffled), reranker.denoise(x, timestep, *inputs)[:, order]
+    )
+    chain = reranker.sample(*inputs, initial=x, return_chain=True)
+    torch.testing.assert_close(reranker.sample(*shuffled, initial=x[:, order], return_chain=True), chain[..., order])
+
+
+@both_ways
+def test_padding_changes_nothing(direction):
+    reranker, (text, frames, mask) = make(direction), pairs(direction)
+    extra = torch.full((*frames.shape[:-2], 3, WIDTH), torch.nan).double()
+    padded = torch.cat([frames.masked_fill(~mask[..., None], torch.inf), extra], -2)
+    longer = torch.cat([mask, torch.zeros(*mask.shape[:-1], 3, dtype=torch.bool)], -1)
+    x, timestep = torch.randn(ROWS, NUM).double(), torch.tensor([0, 5, 9])
+    torch.testing.assert_close(
+        reranker.denoise(x, timestep, text, padded, longer), reranker.denoise(x, timestep, text, frames, mask)
+    )
+    right = torch.eye(ROWS, NUM, dtype=torch.bool)
+    reranker.loss(right, text, padded, longer, noise=x, timesteps=timestep).backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in reranker.parameters())
+
+
+def test_a_text_chooses_frames_more_sharply_at_a_lower_temperature():
+    text, frames = torch.randn(2, 3, WIDTH), torch.randn(2, FRAMES, WIDTH)
+    mask = torch.ones(2, FRAMES, dtype=torch.bool)
+    warm, cold = (TextFrameAttention(t).weights(text, frames, mask) for t in (1.0, 1e-3))
+    torch.testing.assert_close(warm.sum(-1), torch.ones(2, 3))
+    torch.testing.assert_close(cold.argmax(-1), (text @ frames.mT).argmax(-1))
+    assert (cold.amax(-1) >= warm.amax(-1)).all()
+    nothing = torch.zeros(2, FRAMES, dtype=torch.bool)
+    frames.requires_grad_()
+    pooled = TextFrameAttention()(text, frames, nothing)
+    pooled.sum().backward()
+    assert pooled.abs().max() == 0
+    assert frames.grad is not None
+    assert frames.grad.abs().max() == 0
+
+
+@both_ways
+def test_rows_are_independent(direction):
+    reranker, inputs, x = make(direction), pairs(direction), torch.randn(ROWS, NUM).double()
+    whole = reranker.sample(*inputs, initial=x)
+    for row in range(ROWS):
+        alone = reranker.sample(*(part[row : row + 1] for part in inputs), initial=x[row : row + 1])
+        torch.testing.assert_close(alone[0], whole[row])
+
+
+@both_ways
+def test_candidates_shared_by_all_rows(direction):
+    reranker, x, timestep = make(direction), torch.randn(ROWS, NUM).double(), torch.tensor([0, 5, 9])
+    text, frames, mask = pairs(direction)
+    if direction == "t2v":
+        shared = text, frames[0], mask[0]
+        copies = text, frames[0].expand_as(frames), mask[0].expand_as(mask)
+    else:
+        shared, copies = (text[0], frames, mask), (text[0].expand_as(text), frames, mask)
+    torch.testing.assert_close(reranker.denoise(x, timestep, *shared), reranker.denoise(x, timestep, *copies))
+
+
+@both_ways
+def test_samples_are_distributions_and_one_candidate_is_certain(direction):
+    reranker = make(direction)
+    sample = reranker.sample(*pairs(direction))
+    assert (sample >= 0).all()
+    torch.testing.assert_close(sample.sum(-1), torch.ones(ROWS).double())
+    alone = reranker.sample(*pairs(direction, num=1))
+    torch.testing.assert_close(alone, torch.ones(ROWS, 1).double())
+    assert reranker.loss(torch.ones(ROWS, 1, dtype=torch.bool), *pairs(direction, num=1)).abs() < 1e-12
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_the_loss_is_its_formula(released):
+    compat, temperature = (RELEASED, 100.0) if released else (RerankerCompat(), 1.0)
+    inputs, noise, timesteps = pairs("t2v"), torch.randn(ROWS, NUM).double(), torch.tensor([0, 4, 9])
+    right = torch.zeros(ROWS, NUM, dtype=torch.bool)
+    right[0, 2] = right[1, :2] = right[2, 5] = True
+    clean = right.double() if released else right.double() / right.sum(1, keepdim=True)
+    for kind in ("kl", "mse"):
+        reranker = make(compat=compat, loss_temperature=temperature, loss=kind)
+        abar = reranker.process.training.alphas_cumprod[timesteps][:, None]
+        noised = abar.sqrt() * clean + (1 - abar).sqrt() * noise
+        predicted = reranker.denoise(noised, timesteps, *inputs)
+        if kind == "mse":
+            expected = ((predicted - clean) ** 2).mean()
+        else:
+            says = (temperature * predicted).log_softmax(1) if released else predicted.log()
+            truth = clean / clean.sum(1, keepdim=True)
+            expected = (truth * (truth.clamp_min(1e-30).log() - says)).sum(1).mean()
+        given = {"noise": noise, "timesteps": timesteps}
+        torch.testing.assert_close(reranker.loss(right, *inputs, **given), expected)
+        torch.testing.assert_close(reranker.loss(clean, *inputs, **given), expected)
+
+
+def test_wrong_candidates_at_minus_one():
+    reranker = make(compat=RELEASED, negative=-1)
+    inputs, noise, timesteps = pairs("t2v"), torch.randn(ROWS, NUM).double(), torch.tensor([0, 4, 9])
+    right = torch.eye(ROWS, NUM, dtype=torch.bool)
+    given = {"noise": noise, "timesteps": timesteps}
+    assert torch.equal(reranker.loss(right, *inputs, **given), reranker.loss(right * 2.0 - 1, *inputs, **given))
+
+
+def test_the_logarithm_is_exact_where_the_probability_is_zero():
+    reranker = make(loss_temperature=1e4)
+    right = torch.eye(ROWS, NUM, dtype=torch.bool)
+    reranker.loss(right, *pairs("t2v")).backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in reranker.parameters())
+    loss = reranker.loss(~right, *pairs("t2v"))
+    assert loss.isfinite()
+    assert loss > 10
+
+
+def test_ddpm_is_ddim_with_noise_and_obeys_its_seed():
+    inputs, x = pairs("t2v"), torch.randn(ROWS, NUM).double()
+    torch.manual_seed(0)
+    ddpm = make(sampler="ddpm")
+    ddim = CandidateReranker(config(), "t2v").double()
+    ddim.load_state_dict(ddpm.state_dict())
+    draws = [ddpm.sample(*inputs, initial=x, generator=torch.Generator().manual_seed(s)) for s in (0, 0, 1)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    noise = torch.randn(2, ROWS, NUM).double()
+    high, low = (float(ddpm.process.sampling.alphas_cumprod[t]) for t in (8, 3))
+    clean = ddpm.denoise(x, torch.full((ROWS,), 8), *inputs)
+    variance = (1 - low) / (1 - high) * (1 - high / low)  # of the posterior (Ho et al. 2020, eq. 7)
+    direction = (x - high**0.5 * clean) / (1 - high) ** 0.5
+    after = low**0.5 * clean + (1 - low - variance) ** 0.5 * direction + variance**0.5 * noise[0]
+    chain = ddpm.sample(*inputs, initial=x, timesteps=[8, 3], noise=noise, return_chain=True)
+    torch.testing.assert_close(chain[0], after)
+    assert not torch.allclose(chain[0], ddim.sample(*inputs, initial=x, timesteps=[8, 3], return_chain=True)[0])
+    scores, text, frames, mask = gallery()
+    once, again, other = (ddpm.rerank(scores, text, frames, mask, seed=s) for s in (3, 3, 4))
+    assert torch.equal(once, again)
+    assert not torch.equal(once, other)
+
+
+@pytest.mark.parametrize(("spacing", "first"), [("trailing", STEPS - 1), ("linspace", 0), ("leading", 0)])
+def test_where_a_single_step_looks(spacing, first):
+    reranker, inputs, x = make(spacing=spacing), pairs("t2v"), torch.randn(ROWS, NUM).double()
+    expected = reranker.denoise(x, torch.full((ROWS,), first), *inputs)
+    torch.testing.assert_close(reranker.sample(*inputs, initial=x, num_steps=1), expected)
+    fewer = make(spacing=spacing, sampling_steps=1)
+    fewer.load_state_dict(reranker.state_dict())
+    torch.testing.assert_close(fewer.sample(*inputs, initial=x), expected)
+
+
+@both_ways
+def test_the_control_without_diffusion(direction):
+    reranker = make(direction, process="one_step")
+    inputs, none = pairs(direction), torch.zeros(ROWS, dtype=torch.int64)
+    expected = reranker.denoise(torch.zeros(ROWS, NUM).double(), none, *inputs)
+    assert torch.equal(reranker.sample(*inputs), expected)
+    assert torch.equal(reranker.sample(*inputs, return_chain=True), expected[None])
+    right = torch.eye(ROWS, NUM, dtype=torch.bool)
+    torch.testing.assert_close(reranker.loss(right, *inputs), -expected[right].log().mean())
+    diffusion = make(direction)
+    diffusion.load_state_dict(reranker.state_dict())  # the same network
+    for given in ({"num_steps": 3}, {"initial": expected}, {"timesteps": [0]}):
+        with pytest.raises(ValueError, match="one_step"):
+            reranker.sample(*inputs, **given)
+    with pytest.raises(ValueError, match=r"noise: .*one_step"):
+        reranker.loss(right, *inputs, noise=expected)
+
+
+def test_it_learns_what_the_retriever_does_not_know():
+    """Texts are frames seen through a linear map that the retriever's cosines ignore."""
+    generator = torch.Generator().manual_seed(0)
+    turn = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=generator)).Q + torch.eye(WIDTH)
+
+    def draw(num: int) -> tuple[Tensor, Tensor, Tensor]:
+        frames = torch.randn(num, FRAMES, WIDTH, generator=generator)
+        return frames[:, 2] @ turn, frames, torch.ones(num, FRAMES, dtype=torch.bool)
+
+    text, frames, mask = draw(100)
+    own = torch.eye(100, dtype=torch.bool)
+    cosine = torch.cosine_similarity(text[:, None, None], frames, dim=-1).amax(-1)
+    before = recall_at_k(ranks(cosine, own), 1)
+    for process in ("diffusion", "one_step"):
+        torch.manual_seed(0)
+        reranker = CandidateReranker(config(process=process, candidates=20))
+        optimizer = torch.optim.Adam(reranker.parameters(), 3e-3)
+        for _ in range(300):
+            loss = reranker.loss(torch.eye(32, dtype=torch.bool), *draw(32))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        after = recall_at_k(ranks(reranker.rerank(cosine, text, frames, mask), own), 1)
+        assert after > before + 10, (process, before, after)
+
+
+@both_ways
+def test_saved_and_loaded_it_is_the_same(direction, tmp_path):
+    reranker = CandidateReranker(config(compat=RELEASED, trained_on="hlformer-tvr"), direction).eval()
+    reranker.save_pretrained(tmp_path)
+    again = CandidateReranker.from_pretrained(tmp_path)
+    assert (again.config, again.direction) == (reranker.config, direction)
+    inputs = [part.float() if part.is_floating_point() else part for part in pairs(direction)]
+    x = torch.randn(ROWS, NUM)
+    assert torch.equal(again.sample(*inputs, initial=x), reranker.sample(*inputs, initial=x))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+
+
+def test_a_copy_has_a_network_of_its_own():
+    reranker, inputs, x = make(), pairs("t2v"), torch.randn(ROWS, NUM).double()
+    twin = copy.deepcopy(reranker)
+    before = reranker.sample(*inputs, initial=x)
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.add_(1.0)
+    assert torch.equal(reranker.sample(*inputs, initial=x), before)
+    assert not torch.allclose(twin.sample(*inputs, initial=x), before)
+
+
+@pytest.mark.parametrize("process", ["diffusion", "one_step"])
+def test_in_half_precision_autocast_nothing_is_rounded(process):
+    reranker = CandidateReranker(config(process=process)).eval()
+    inputs = [part.float() if part.is_floating_point() else part for part in pairs("t2v")]
+    start = {"initial": torch.randn(ROWS, NUM)} if process == "diffusion" else {}
+    expected = reranker.sample(*inputs, **start)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = reranker.sample(*inputs, **start)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_configurations_that_cannot_be():
+    for changes, message in (
+        ({"sampling_steps": 11}, "sampling_steps=11 is beyond steps=10"),
+        ({"negative": -1}, "negative=-1 needs compat.output='released'"),
+        ({"process": "one_step", "sampling_steps": 2}, "needs process='diffusion'"),
+        ({"width": 0}, "width"),
+        ({"beta_scale": 0.0}, "beta_scale"),
+    ):
+        with pytest.raises((ValueError, ConfigError), match=message):
+            RerankerConfig(**{"width": 4, "steps": 10} | changes)
+    with pytest.raises(ValueError, match="direction: got 'v2v', expected 't2v'"):
+        CandidateReranker(config(), "v2v")  # type: ignore[arg-type]
+
+
+def test_the_gather_is_bounded_and_shares_frames(monkeypatch):
+    scores, text, frames, mask = gallery(texts=11, videos=5)  # videos that many texts ask for
+    for direction, given in (("t2v", scores), ("v2t", scores.mT)):
+        reranker = make(direction)
+        expected = reranker.rerank(given, text, frames, mask)
+        for block, shared in ((1, 8), (2, 1), (2, 3)):
+            monkeypatch.setattr(directions, "_BLOCK", block * FRAMES * WIDTH)
+            monkeypatch.setattr(directions, "_SHARED", shared)
+            torch.testing.assert_close(reranker.rerank(given, text, frames, mask), expected)
+        monkeypatch.undo()
+
+
+def test_importing_it_leaves_diffusers_alone():
+    code = "import sys, prvr.reranking; print('diffusers' in sys.modules, 'prvr.released' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]

@@ -1,0 +1,224 @@
+"""Re-ranking whole score matrices: what is added where, that it is deterministic, and what is refused."""
+
+import pytest
+import torch
+from diffusionret import FRAMES, RELEASED, WIDTH, gallery, make
+from torch import Tensor
+
+from prvr import scoring
+from prvr.reranking import CandidateReranker, RerankerConfig, TokenWeights, hard_candidates
+from prvr.scoring import token_alignment
+
+both_ways = pytest.mark.parametrize("direction", ["t2v", "v2t"])
+
+
+def oriented(direction: str, scores: Tensor) -> Tensor:
+    return scores if direction == "t2v" else scores.mT.contiguous()
+
+
+@both_ways
+@pytest.mark.parametrize("released", [False, True])
+def test_it_adds_the_generated_probability_to_the_best(direction, released):
+    scores, text, frames, mask = gallery()
+    scores = oriented(direction, scores)
+    options = {"compat": RELEASED, "score_temperature": 2.0} if released else {}
+    reranker = make(direction, weight=0.5, **options)
+    initial = torch.randn(len(scores), 4).double()
+    combined = reranker.rerank(scores, text, frames, mask, initial=initial, batch_size=2)
+    for row, (before, after) in enumerate(zip(scores, combined, strict=True)):
+        best = before.argsort(descending=True)[:4]
+        if direction == "t2v":
+            inputs = text[row : row + 1], frames[best][None], mask[best][None]
+        else:
+            inputs = text[best][None], frames[row : row + 1], mask[row : row + 1]
+        sample = reranker.sample(*inputs, initial=initial[row : row + 1])[0]
+        expected = before.clone()
+        expected[best] += 0.5 * ((2.0 * sample).softmax(0) if released else sample)
+        torch.testing.assert_close(after, expected)
+        assert set(after.argsort(descending=True)[:4].tolist()) == set(best.tolist())
+
+
+@both_ways
+@pytest.mark.parametrize("sampler", ["ddim", "ddpm"])
+def test_a_query_gets_the_same_list_alone_in_a_batch_and_in_another_order(direction, sampler):
+    scores, text, frames, mask = gallery()
+    scores, reranker = oriented(direction, scores), make(direction, sampler=sampler)
+    combined = reranker.rerank(scores, text, frames, mask)
+    torch.manual_seed(1)  # the global source plays no part
+    assert torch.equal(reranker.rerank(scores, text, frames, mask), combined)
+    assert not torch.allclose(reranker.rerank(scores, text, frames, mask, seed=1), combined)
+    torch.testing.assert_close(reranker.rerank(scores, text, frames, mask, batch_size=2), combined)
+    order = torch.randperm(len(scores))
+    for rows in (order, order[:1]):
+        asks = (text[rows], frames, mask) if direction == "t2v" else (text, frames[rows], mask[rows])
+        torch.testing.assert_close(reranker.rerank(scores[rows], *asks), combined[rows])
+
+
+@both_ways
+def test_the_order_of_the_gallery_does_not_matter(direction):
+    scores, text, frames, mask = gallery()
+    scores, reranker = oriented(direction, scores), make(direction)
+    combined = reranker.rerank(scores, text, frames, mask)
+    order = torch.randperm(scores.shape[1])
+    moved = (text, frames[order], mask[order]) if direction == "t2v" else (text[order], frames, mask)
+    torch.testing.assert_close(reranker.rerank(scores[:, order], *moved), combined[:, order])
+
+
+@both_ways
+def test_a_gallery_smaller_than_the_candidates_is_reranked_whole(direction):
+    scores, text, frames, mask = gallery(texts=3, videos=2)
+    scores, reranker = oriented(direction, scores), make(direction, candidates=32)
+    gained = reranker.rerank(scores, text, frames, mask) - scores
+    torch.testing.assert_close(gained.sum(1), torch.ones(len(scores)).double())
+    with pytest.raises(ValueError, match=f"top_k: got 32, expected 1 to {scores.shape[1]}, the size of the gallery"):
+        reranker.rerank(scores, text, frames, mask, top_k=32)
+    alone = reranker.rerank(scores, text, frames, mask, top_k=1)
+    torch.testing.assert_close((alone - scores).amax(1), torch.ones(len(scores)).double())
+
+
+def test_stored_frames_may_be_of_half_precision():
+    scores, text, frames, mask = gallery()
+    reranker, stored = CandidateReranker(RerankerConfig(width=WIDTH, steps=5, candidates=4)), frames.half()
+    found = reranker.rerank(scores.float(), text.half(), stored, mask)
+    expected = reranker.rerank(scores.float(), text.half().float(), stored.float(), mask)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected)
+    assert reranker.rerank(scores, text, frames, mask).dtype == torch.float64
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_bad_galleries_are_refused():
+    scores, text, frames, mask = gallery()
+    reranker = make()
+    wide = torch.randn(len(text), 2 * WIDTH).double()
+    silent, dark, broken = text.clone(), mask.clone(), scores.clone()
+    silent[2], dark[3], broken[1, 1] = torch.nan, False, torch.nan
+    for changes, message in (
+        ({"scores": scores.mT}, r"scores: got shape \(9, 7\), expected \(7, 9\), \(texts, videos\)"),
+        ({"text": wide}, "text: have width 24, this re-ranker was built for 12"),
+        ({"text": silent}, "text: row 2 is not finite: a query without a valid word"),
+        ({"scores": broken}, "scores are NaN in row 1"),
+        ({"frame_mask": dark}, "video 3 has no valid frame"),
+        ({"frame_mask": mask.float()}, r"frame_mask is torch\.float32, expected torch\.bool"),
+        ({"frame_mask": mask[:, 1:]}, r"frame_mask: got shape \(9, 4\), expected \(9, 5\)"),
+        ({"num_steps": 11}, "num_steps: got 11, expected 1 to 10, the number of trained timesteps"),
+        ({"timesteps": [10, 0]}, r"timesteps: got \[10, 0\]"),
+        ({"top_k": 0}, "top_k: got 0, expected 1 to 9"),
+        ({"initial": torch.randn(2, 4)}, r"initial: got shape \(2, 4\), expected \(7, 4\)"),
+        ({"weight": -1.0}, "weight: got -1"),
+        ({"batch_size": 0}, "batch_size: got 0"),
+    ):
+        given = {"scores": scores, "text": text, "frames": frames, "frame_mask": mask} | changes
+        with pytest.raises(ValueError, match=message):
+            reranker.rerank(**given)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_bad_pairs_are_refused():
+    reranker, text, frames = make(), torch.randn(2, WIDTH).double(), torch.randn(2, 3, FRAMES, WIDTH).double()
+    mask, x, right = torch.ones(2, 3, FRAMES, dtype=torch.bool), torch.randn(2, 3).double(), torch.eye(2, 3) > 0
+    t = torch.tensor([0, 9])
+    for call, message in (
+        (lambda: reranker.denoise(x, t, text[None], frames, mask), r"text: got shape \(1, 2, 12\), expected \(b, d\)"),
+        (lambda: reranker.denoise(x, t, text[:1], frames, mask), "text has 1 rows, frames 2"),
+        (lambda: reranker.denoise(x, t + 1, text, frames, mask), "timestep: got 1 to 10, expected 0 to 9"),
+        (lambda: reranker.denoise(x[:, :2], t, text, frames, mask), r"x: got shape \(2, 2\), expected \(2, 3\)"),
+        (lambda: reranker.loss(right[:, :2], text, frames, mask), r"target: got shape \(2, 2\)"),
+        (lambda: reranker.loss(right & False, text, frames, mask), "no candidate of row 0 is right"),
+        (lambda: reranker.loss(right, text, frames, mask, timesteps=t - 1), "timestep: got -1 to 8"),
+        (lambda: reranker.sample(text, frames[..., :3], mask), "frames: have width 3"),
+        (lambda: reranker.sample(text, frames, mask, initial=x[:1]), r"initial: got shape \(1, 3\)"),
+        (lambda: reranker.sample(text, frames, mask, num_steps=50), "num_steps: got 50, expected 1 to 10"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    known = CandidateReranker(RerankerConfig(width=4, trained_on="hlformer-tvr"))
+    known.expect_trained_on("hlformer-tvr")
+    make().expect_trained_on("anything")
+    with pytest.raises(ValueError, match="trained on the embeddings of 'hlformer-tvr', not of 'gmmformer-tvr'"):
+        known.expect_trained_on("gmmformer-tvr")
+
+
+def tokens(rows: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    mask = torch.rand(rows, length) < 0.6
+    mask[:, 1] = True
+    weights = torch.rand(rows, length).double().masked_fill(~mask, 0)
+    return torch.randn(rows, length, WIDTH).double(), mask, weights / weights.sum(1, keepdim=True)
+
+
+def align(words: tuple[Tensor, ...], frames: tuple[Tensor, ...]) -> Tensor:
+    return token_alignment(*words[:2], *frames[:2], words[2], frames[2])
+
+
+def test_token_alignment_is_its_equation():
+    words, frames = tokens(4, 6), tokens(5, FRAMES)
+    found = align(words, frames)
+    for q in range(4):
+        for v in range(5):
+            w, f = words[0][q][words[1][q]], frames[0][v][frames[1][v]]
+            cosine = torch.stack([torch.stack([torch.cosine_similarity(a, b, dim=0) for b in f]) for a in w])
+            to_video = (words[2][q][words[1][q]] * cosine.amax(1)).sum()
+            to_text = (frames[2][v][frames[1][v]] * cosine.amax(0)).sum()
+            torch.testing.assert_close(found[q, v], (to_video + to_text) / 2)
+
+
+def test_token_alignment_in_blocks_and_with_padding(monkeypatch):
+    words, frames = tokens(4, 6), tokens(5, FRAMES)
+    expected = align(words, frames)
+    for size in (1, 3 * 6 * FRAMES, 11 * 6 * FRAMES):
+        monkeypatch.setattr(scoring, "_BLOCK", size)
+        torch.testing.assert_close(align(words, frames), expected)
+    full = torch.full((4, 2, WIDTH), torch.nan).double()
+    padded = (
+        torch.cat([words[0], full], 1),
+        *(torch.cat([part, torch.zeros_like(part[:, :2])], 1) for part in words[1:]),
+    )
+    padded[0][~padded[1]] = torch.nan
+    padded[0].requires_grad_()
+    found = align(padded, frames)
+    torch.testing.assert_close(found, expected)
+    found.sum().backward()
+    assert padded[0].grad is not None
+    assert bool(padded[0].grad.isfinite().all())
+    single = [tuple(part.float() if part.is_floating_point() else part for part in side) for side in (words, frames)]
+    plain = align(*single)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(align(*single), plain)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_token_alignment_refuses():
+    words, frames = tokens(4, 6), tokens(5, FRAMES)
+    silent = words[1].clone()
+    silent[2] = False
+    with pytest.raises(ValueError, match="word_mask: row 2 has no valid word"):
+        align((words[0], silent, words[2]), frames)
+    with pytest.raises(ValueError, match=r"frame_mask is torch\.int64"):
+        align(words, (frames[0], frames[1].long(), frames[2]))
+    with pytest.raises(ValueError, match="words have width 12, frames 3"):
+        align(words, (frames[0][..., :3], *frames[1:]))
+
+
+def test_token_weights_ignore_padding():
+    x, mask, _ = tokens(4, 6)
+    weigh = TokenWeights(WIDTH).double()
+    expected = weigh(x, mask)
+    x[~mask] = torch.nan
+    torch.testing.assert_close(weigh(x, mask), expected)
+    torch.testing.assert_close(expected.sum(1), torch.ones(4).double())
+
+
+def test_hard_candidates_are_the_right_one_and_the_best_wrong_ones():
+    scores, positives = torch.rand(6, 9), torch.eye(6, 9, dtype=torch.bool)
+    positives |= positives.roll(1, 1)  # two for each row
+    columns, right = hard_candidates(scores, positives, 4, torch.Generator().manual_seed(0))
+    for row in range(6):
+        wrong = sorted((v for v in range(9) if not positives[row, v]), key=lambda v: -scores[row, v])
+        assert columns[row, 1:].tolist() == wrong[:3]
+        assert right[row].tolist() == [True, False, False, False]
+        assert positives[row, columns[row, 0]]
+    assert {int(hard_candidates(scores, positives, 2)[0][3, 0]) for _ in range(50)} == {3, 4}
+    with pytest.raises(ValueError, match="num: got 9"):
+        hard_candidates(scores, positives, 9)
+    with pytest.raises(ValueError, match="row 3 has no right candidate"):
+        hard_candidates(scores, positives & (torch.arange(6) != 3)[:, None], 2)

@@ -1,0 +1,87 @@
+"""QB-Norm against the formula of its paper, query by query."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prvr.metrics import ranks
+from prvr.reranking import QueryBank, qb_norm
+
+
+def loop(scores: torch.Tensor, bank: torch.Tensor, beta: float, top_k: int) -> list[list[float]]:
+    """The dynamic inverted softmax, as published."""
+    active = {v for row in bank.tolist() for v in sorted(range(len(row)), key=lambda v: -row[v])[:top_k]}
+    result = []
+    for row in scores.tolist():
+        if row.index(max(row)) not in active:
+            result.append(row)
+            continue
+        mass = [sum(math.exp(beta * p[v]) for p in bank.tolist()) for v in range(len(row))]
+        result.append([math.exp(beta * s) / m for s, m in zip(row, mass, strict=True)])
+    return result
+
+
+@given(st.integers(0, 10_000), st.integers(1, 3), st.sampled_from([1.0, 20.0]))
+def test_it_is_the_published_formula(seed: int, top_k: int, beta: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(6, 7, generator=generator, dtype=torch.float64) * 2 - 1
+    bank = torch.rand(4, 7, generator=generator, dtype=torch.float64) * 2 - 1
+    ours, true = qb_norm(scores, bank, beta, top_k), torch.tensor(loop(scores, bank, beta, top_k), dtype=torch.float64)
+    for row, expected, plain in zip(ours, true, scores, strict=True):
+        if torch.equal(expected, plain):
+            assert torch.equal(row, plain)
+        else:
+            torch.testing.assert_close((beta * row).exp(), expected, rtol=1e-9, atol=0)
+
+
+def test_the_other_direction_is_the_transposed_call() -> None:
+    scores, videos = torch.rand(5, 4), torch.rand(3, 5)  # (texts, videos) and (training videos, texts)
+    hub = videos.argmax(1).unique()
+    normalised = qb_norm(scores.mT, videos)
+    for v in range(4):
+        changed = int(scores[:, v].argmax()) in hub.tolist()
+        assert torch.equal(normalised[v], scores[:, v]) is not changed
+
+
+def test_a_hub_no_longer_hides_the_others() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = 0.5 * torch.eye(20) + 0.1 * torch.rand(20, 20, generator=generator)
+    scores[:, 0] += 0.7  # answers everything
+    bank = 0.1 * torch.rand(40, 20, generator=generator)
+    bank[:, 0] += 0.7
+    own = torch.eye(20, dtype=torch.bool)
+    assert (ranks(scores, own) == 1).sum() == 1
+    assert (ranks(qb_norm(scores, bank), own) == 1).sum() == 20
+
+
+def test_banks_add_up() -> None:
+    bank = torch.rand(9, 6)
+    whole, parts = QueryBank.of(bank), [QueryBank.of(part) for part in bank.split(4)]
+    added = parts[0] + parts[1] + parts[2]
+    torch.testing.assert_close(added.log_mass, whole.log_mass)
+    assert torch.equal(added.active, whole.active)
+    with pytest.raises(ValueError, match="6 and 5 videos"):
+        whole + QueryBank.of(torch.rand(2, 5))
+
+
+def test_no_overflow_and_no_ties_where_scores_are_large() -> None:
+    scores, bank = torch.randn(8, 50) * 100, torch.randn(30, 50) * 100
+    normalised = qb_norm(scores, bank, top_k=50)
+    assert normalised.isfinite().all()
+    assert all(len(row.unique()) == 50 for row in normalised)
+
+
+def test_bad_input() -> None:
+    scores, bank = torch.rand(2, 3), torch.rand(4, 3)
+    for bad, message in (
+        ((scores, torch.rand(4, 2)), "3 columns, the bank 2"),
+        ((scores, bank[:0]), "no query"),
+        ((scores, bank, 0.0), "beta: got 0"),
+        ((scores, bank, 20.0, 4), "top_k: got 4, expected 1 to 3"),
+        ((scores, torch.full((4, 3), torch.nan)), "NaN in row 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            QueryBank.of(*bad[1:]).normalise(bad[0])
