@@ -147,3 +147,11 @@ class TestCompare:
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert str(tmp_path) in explained(["compare", str(work.a), str(tmp_path)], capsys)
+
+
+def test_several_processes_must_be_told_where_to_write(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["train", "--preset", "hybrid-embedded"]) == 2
+    assert "--output: 2 processes write one run folder" in capsys.readouterr().err

@@ -77,3 +77,46 @@ def test_embeddings_of_different_lengths_are_joined() -> None:
     assert joined.frame_mask is not None
     assert joined.frame_mask[0].tolist() == [True] * 3 + [False] * 2
     assert len(joined[1:]) == 2
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_parts_of_a_batch_are_the_batch(size: int) -> None:
+    owner = torch.tensor([0, 1, 1, 2, 2, 2, 3, 4])
+    batch = prvr.Batch(
+        clips=torch.randn(5, 4, 3),
+        frames=torch.randn(5, 6, 3),
+        frame_mask=torch.ones(5, 6, dtype=torch.bool),
+        words=torch.randn(8, 5, 7),
+        word_mask=torch.ones(8, 5, dtype=torch.bool),
+        query_to_video=owner,
+        relevant=torch.rand(8, 5) < 0.5,
+        video_ids=tuple("abcde"),
+        query_ids=tuple("stuvwxyz"),
+    )
+    parts = batch.split(size)
+    assert [len(part.clips) for part in parts] == [min(size, 5 - first) for first in range(0, 5, size)]
+    for name in ("clips", "frames", "frame_mask", "words", "word_mask"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(batch, name))
+    for name in ("video_ids", "query_ids"):
+        assert sum((getattr(part, name) for part in parts), ()) == getattr(batch, name)
+    first = 0
+    for part in parts:
+        rows = (owner >= first) & (owner < first + len(part.clips))
+        assert torch.equal(part.query_to_video + first, owner[rows])
+        assert torch.equal(part.relevant, batch.relevant[rows][:, first : first + len(part.clips)])
+        first += len(part.clips)
+
+
+def test_a_batch_in_another_order_cannot_be_split() -> None:
+    with pytest.raises(ValueError, match="queries in order of their videos"):
+        _batch(query_to_video=torch.tensor([0, 1, 0])).split(1)
+    with pytest.raises(ValueError, match="a size of at least 1"):
+        _batch().split(0)
+
+
+def test_padding_a_batch_adds_what_is_not_valid() -> None:
+    padded = _batch().padded(8, 5)
+    assert padded.frames.shape == (2, 8, 3)
+    assert padded.frame_mask.sum().item() == 12
+    assert padded.words.shape == (3, 5, 7)
+    assert _batch().padded(2, 2).frames.shape == (2, 6, 3)
