@@ -1,4 +1,4 @@
-"""The command line: `prvr train | evaluate | compare | convert | presets | data | demo`.
+"""The command line: `prvr train | evaluate | compare | extract | convert | presets | data | demo`.
 
 Building the parser imports no torch: each command imports what it needs when it runs.
 """
@@ -9,12 +9,12 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
 
-from prvr.cli import compare, convert, data, demo, evaluate, presets, train
+from prvr.cli import compare, convert, data, demo, evaluate, extract, presets, train
 from prvr.cli.console import complain, explain_usage, logged
 
 __all__ = ["build_parser", "main"]
 
-_COMMANDS = (demo, train, evaluate, compare, convert, presets, data)
+_COMMANDS = (demo, train, evaluate, compare, extract, convert, presets, data)
 
 
 def build_parser() -> tuple[ArgumentParser, dict[tuple[str, ...], Callable[[Any], int | None]]]:
@@ -43,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         the exit code: 0, 2 for a mistake in the arguments, the configuration or the data, 1 for a fault of prvr
-        itself or one that an audit found, 130 when interrupted. Mistakes are explained on standard error.
+        itself or one that an audit found, 130 when interrupted, 143 when terminated (SIGTERM) while it trained, which
+        is saved then. Mistakes are explained on standard error.
     """
     parser, runs = build_parser()
     words = list(sys.argv[1:] if argv is None else argv)
@@ -64,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             sys.stderr.write("\ninterrupted\n")
             return 130
+        except SystemExit as end:  # training ends so after SIGTERM
+            return end.code if isinstance(end.code, int) else 1
         except Exception as error:
             if args.verbose >= 2:
                 raise

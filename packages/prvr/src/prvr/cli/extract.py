@@ -1,0 +1,133 @@
+"""`prvr extract`: features of one's own videos."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import Namespace
+
+from prvr.cli.console import CommandError, device_of, leaf, stdout
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from prvr.video import ExtractReport, Outcome
+
+NAME = "extract"
+
+
+def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
+    """Adds the command."""
+    parser = leaf(
+        "prvr extract VIDEOS... --encoder NAME --out STORE [--rate 2] [--device auto]",
+        "Decode videos at a fixed rate, encode their frames, and keep the features in STORE. Run it again to go on "
+        "after an interruption, or to bring the store up to date: what has not changed is left as it is.",
+    )
+    parser.add_argument("videos", metavar="VIDEOS", nargs="+", help="files, and folders that hold some")
+    parser.add_argument(
+        "--encoder",
+        required=True,
+        metavar="NAME",
+        help="a CLIP or SigLIP on the Hugging Face hub, a folder of one, or `embedded`, which only knows its own world",
+    )
+    parser.add_argument("--out", required=True, metavar="STORE", help="folder of the features, new or of before")
+    parser.add_argument("--rate", type=float, default=2.0, help="frames per second")
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"], help="where to encode")
+    parser.add_argument("--batch-size", type=int, default=64, help="frames that are encoded at once")
+    parser.add_argument("--max-hours", type=float, default=24.0, help="longer videos are refused")
+    parser.add_argument("--max-megapixels", type=float, default=33.2, help="videos with larger frames are refused")
+    parser.add_argument("--thorough", action="store_true", help="compare contents even where size and time agree")
+    subcommands.add_subcommand(NAME, parser, help="features of one's own videos")
+    return {(NAME,): run}
+
+
+def run(args: Namespace) -> None:
+    """Carries it out."""
+    from prvr.video import Limits, extract, open_encoder
+
+    limits = Limits(pixels=ceil(args.max_megapixels * 1e6), seconds=args.max_hours * 3600)
+    try:
+        encoder = open_encoder(args.encoder, device_of(args.device))
+        with _bar(args.quiet) as progress:
+            report = extract(
+                args.videos,
+                encoder,
+                args.out,
+                rate=args.rate,
+                batch_size=args.batch_size,
+                limits=limits,
+                thorough=args.thorough,
+                progress=progress,
+            )
+    except ImportError as error:
+        raise CommandError(str(error)) from error
+    console = stdout()
+    _show(console, report)
+    if not report.outcomes:
+        raise CommandError(
+            f"{' '.join(args.videos)}: no video files there. Their names must end as usual (.mp4, .mkv, .webm, ...); "
+            "a file that is named itself may end in anything."
+        )
+    if len(report.failed) == len(report.outcomes):
+        raise CommandError(f"none of {len(report.outcomes)} files could be read; the table says why.")
+
+
+def _show(console: "Console", report: "ExtractReport") -> None:
+    """What was done, then every file that failed and every warning."""
+    from rich.table import Table
+
+    from prvr.video.gathering import printable
+
+    counts = Table("", "videos", "frames", "hours", title=printable(str(report.folder)), title_justify="left")
+    for name, some in (("extracted", report.extracted), ("unchanged", report.unchanged), ("failed", report.failed)):
+        entries = [one.entry for one in some if one.entry is not None]
+        frames, hours = sum(e.frames for e in entries), sum(e.duration for e in entries) / 3600
+        counts.add_row(name, str(len(some)), *((str(frames), f"{hours:.2f}") if name != "failed" else ("", "")))
+    console.print(counts)
+    for title, rows in (
+        ("failed", [(one, f"{one.reason}. {one.remedy}") for one in report.failed]),
+        ("warnings", [(one, text) for one in report.outcomes if one.entry for text in one.entry.warnings]),
+    ):
+        if rows:
+            console.print(_table(title, rows))
+
+
+def _table(title: str, rows: "Sequence[tuple[Outcome, str]]") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    from prvr.video.gathering import printable
+
+    table = Table(title=title, title_justify="left", show_header=False)
+    for one, text in rows:
+        table.add_row(Text(printable(one.id), overflow="fold"), Text(printable(text), overflow="fold"))
+    return table
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Callable[[str, float, float], None] | None]:
+    """The share of all bytes that is done, and the time left, on standard error; nothing where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from prvr.video.gathering import printable
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("looking", total=None)
+
+        def report(name: str, done: float, total: float) -> None:
+            progress.update(task, description=printable(name)[-40:], completed=done, total=total)
+
+        yield report

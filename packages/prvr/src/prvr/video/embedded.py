@@ -1,0 +1,67 @@
+"""The encoder of the embedded world, for files: its frames are squeezed to 64 x 64 pixels."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float32, UInt8
+
+from prvr.data.synthetic.corpus import MOTION
+from prvr.data.synthetic.encoder import DIM, MAX_WORDS, WORD_DIM, load_encoder
+from prvr.data.synthetic.world import FRAME
+from prvr.video.encoders import EMBEDDED, Identity
+
+
+class EmbeddedEncoder:
+    """Frames as the embedded corpora have them: 256 columns of the joint space, then 256 of how they change.
+
+    A frame that is not square is squeezed; pixels are averaged over the area that becomes one.
+
+    Args:
+        device: of torch.
+    """
+
+    def __init__(self, device: Any = "cpu") -> None:
+        model = load_encoder()
+        self.identity = Identity(
+            EMBEDDED, model.sha256, f"{FRAME} x {FRAME} by area; joint {DIM}, change times {MOTION:g} {DIM}"
+        )
+        self.dim, self.joint_dim = 2 * DIM, DIM
+        self._device = torch.device(device)
+        self._model = copy.deepcopy(model).to(self._device)  # the one that is loaded is shared
+
+    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s s 3"]:
+        """The mean of each of 64 x 64 areas."""
+        planes = torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float()  # planes one by one: half the time
+        return (F.adaptive_avg_pool2d(planes, FRAME) + 0.5).floor().byte().permute(1, 2, 0).contiguous().numpy()
+
+    def encode(self, frames: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n e"]:
+        """Unit vectors of frames."""
+        with torch.inference_mode():
+            return F.normalize(self._model(torch.from_numpy(frames).to(self._device)), dim=-1).cpu().numpy()
+
+    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
+        """Adds how they change, as `prvr.data.synthetic.corpus.frame_features` does."""
+        change = np.zeros_like(rows)
+        change[1:-1] = MOTION * (rows[2:] - rows[:-2])
+        change /= np.maximum(np.linalg.norm(change, axis=1, keepdims=True), 1.0)
+        return np.concatenate([rows, change], 1)
+
+
+class EmbeddedText:
+    """Words and sentences of the embedded world."""
+
+    def __init__(self) -> None:
+        self._model = load_encoder()
+        self.identity = Identity(EMBEDDED, self._model.sha256, f"words in lower case, at most {MAX_WORDS}")
+        self.word_dim, self.joint_dim = WORD_DIM, DIM
+
+    def words(self, text: str) -> Float32[np.ndarray, "w e"]:
+        """Unit vectors of the words, 48 wide."""
+        return self._model.encode_words(text)
+
+    def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
+        """The unit vector of a text in the joint space."""
+        return self._model.encode_text(text)

@@ -1,0 +1,283 @@
+"""Videos into a store: what is new or has changed is encoded, what is broken is told, a kill loses one video's work."""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import islice
+from os import stat_result
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+from jaxtyping import Float32
+
+from prvr.data.errors import DataError
+from prvr.video.decode import Limits, VideoFile, open_video
+from prvr.video.encoders import FrameEncoder
+from prvr.video.errors import VideoError
+from prvr.video.gathering import Named, gather
+from prvr.video.store import StoreHeader, VideoEntry, entry_path, read_entry, read_features, write_entry
+from prvr.video.writing import opened_for_writing
+
+Progress = Callable[[str, float, float], None]
+"""Called with the id of a video, and how many of how many bytes of video files are done."""
+
+T = TypeVar("T")
+_AHEAD = 2  # batches that are decoded while one is encoded
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a file.
+
+    Args:
+        id: of the video.
+        path: of the file.
+        status: what was done.
+        entry: what the store knows of it; None if it failed.
+        reason, remedy: why it failed, and what to do; empty if it did not.
+    """
+
+    id: str
+    path: Path
+    status: Literal["extracted", "unchanged", "failed"]
+    entry: VideoEntry | None = None
+    reason: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class ExtractReport:
+    """What became of every file that was named, in order."""
+
+    folder: Path
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def extracted(self) -> tuple[Outcome, ...]:
+        """New ones, and changed ones again."""
+        return tuple(one for one in self.outcomes if one.status == "extracted")
+
+    @property
+    def unchanged(self) -> tuple[Outcome, ...]:
+        """Those that the store had."""
+        return tuple(one for one in self.outcomes if one.status == "unchanged")
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """Those that cannot be read. What the store had of them from before is still there."""
+        return tuple(one for one in self.outcomes if one.status == "failed")
+
+
+def extract(
+    videos: Iterable[Path | str],
+    encoder: FrameEncoder,
+    out: Path | str,
+    *,
+    rate: float = 2.0,
+    batch_size: int = 64,
+    limits: Limits | None = None,
+    thorough: bool = False,
+    progress: Progress | None = None,
+) -> ExtractReport:
+    """Encodes videos into a store, each whole or not at all; run it again to go on, or to bring it up to date.
+
+    A video is left as it is if its file has the size and the time of last change that the store knows, or else the
+    same sha256. Frames are decoded while others are encoded, and only a few batches of them are in memory.
+
+    Args:
+        videos: files, and folders that are searched for them.
+        encoder: of [open_encoder][prvr.video.encoders.open_encoder].
+        out: the store; made if it is not there.
+        rate: frames per second.
+        batch_size: frames that are encoded at once; no batch is of two videos.
+        limits: what a file may ask for.
+        thorough: compare the sha256 even where size and time agree.
+        progress: called now and then.
+
+    Raises:
+        DataError: the store is of another encoder or rate, is being written by another process, or cannot be written;
+            two files would have the same id.
+        ValueError: the rate or the batch size is not positive.
+        ImportError: PyAV is not installed.
+
+    Example:
+        >>> from prvr.video import VideoStore, extract, open_encoder
+        >>> report = extract(["films"], open_encoder("embedded"), "store")  # doctest: +SKIP
+        >>> VideoStore("store").read("beach.mp4").shape  # doctest: +SKIP
+        (41, 512)
+    """
+    if not 0 < rate < float("inf") or batch_size < 1:
+        raise ValueError(f"extract: rate={rate}, batch_size={batch_size}; expected positive numbers")
+    header = StoreHeader(encoder.identity, rate, encoder.dim, encoder.joint_dim)
+    named = gather(videos)
+    with opened_for_writing(Path(out).expanduser(), header) as folder:
+        job = _Job(folder, header, encoder, batch_size, limits or Limits())
+        known = {one.id: job.known(one) for one in named}
+        fresh = {one.id for one in named if not thorough and _is_fresh(one, known[one.id])}
+        sizes = {one.id: 0 if one.id in fresh else _size(one.path) for one in named}
+        done, total = 0.0, float(sum(sizes.values()))
+        outcomes: list[Outcome] = []
+        for one in named:
+            if one.id in fresh:
+                outcomes.append(Outcome(one.id, one.path, "unchanged", known[one.id]))
+                continue
+
+            def report(share: float, one: Named = one, done: float = done) -> None:
+                if progress is not None:
+                    progress(one.id, done + share * sizes[one.id], total)
+
+            report(0.0)
+            try:
+                outcomes.append(job.bring_up_to_date(one, known[one.id], report))
+            except VideoError as error:
+                outcomes.append(Outcome(one.id, one.path, "failed", None, error.reason, error.remedy))
+            report(1.0)
+            done += sizes[one.id]
+    return ExtractReport(folder, tuple(outcomes))
+
+
+def encode_video(
+    video: VideoFile,
+    encoder: FrameEncoder,
+    rate: float,
+    batch_size: int = 64,
+    report: Callable[[float], None] | None = None,
+) -> Float32[np.ndarray, "n f"]:
+    """The features of an open video.
+
+    Args:
+        video: of [open_video][prvr.video.decode.open_video]; its frames have not been read.
+        encoder: of frames.
+        rate: frames per second.
+        batch_size: frames that are encoded at once.
+        report: called with the share that is done, from 0 to 1.
+
+    Raises:
+        VideoError: no frame can be decoded, or the encoder gives no numbers for it.
+    """
+    promised = video.info.duration or float("inf")
+    frames = ((frame.time, encoder.prepare(frame.pixels)) for frame in video.sample(rate))
+    rows: list[np.ndarray] = []
+    # Closed before the file is, whatever happens: the other thread reads it.
+    with closing(_ahead(frames, _AHEAD * batch_size)) as prepared:
+        while batch := list(islice(prepared, batch_size)):
+            rows.append(encoder.encode(np.stack([pixels for _, pixels in batch])))
+            if report is not None:
+                report(min(1.0, batch[-1][0] / promised))
+    features = encoder.finish(np.concatenate(rows))
+    if not np.isfinite(features).all():
+        raise VideoError(video.path, "the encoder gives NaN or infinity for it", "Try another encoder, or the CPU.")
+    return features
+
+
+@dataclass(frozen=True)
+class _Job:
+    folder: Path
+    header: StoreHeader
+    encoder: FrameEncoder
+    batch_size: int
+    limits: Limits
+
+    def known(self, one: Named) -> VideoEntry | None:
+        """What the store knows of a video; nothing where its file there is damaged: it is made again."""
+        path = entry_path(self.folder, one.id)
+        try:
+            return read_entry(path, self.header) if path.exists() else None
+        except DataError:
+            return None
+
+    def bring_up_to_date(self, one: Named, known: VideoEntry | None, report: Callable[[float], None]) -> Outcome:
+        if known is not None and _is_another(Path(known.path), one.path):
+            reason = f"{known.path} has its name {one.id!r} in the store, and is still there"
+            raise VideoError(one.path, reason, "Name a folder that holds both, or extract them into two stores.")
+        with open_video(one.path, self.limits) as video:
+            before = _stat(one.path)
+            sha256 = _hash(one.path)
+            if known is not None and known.sha256 == sha256 and (same := self._again(one, before)) is not None:
+                return Outcome(one.id, one.path, "unchanged", same)
+            features = encode_video(video, self.encoder, self.header.rate, self.batch_size, report)
+            after = _stat(one.path)
+            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+                raise VideoError(one.path, "it changed while it was read", "Run again when it is complete.")
+            entry = VideoEntry(
+                id=one.id,
+                path=str(one.path),
+                size=before.st_size,
+                mtime_ns=before.st_mtime_ns,
+                sha256=sha256,
+                duration=video.duration or len(features) / self.header.rate,
+                frames=len(features),
+                width=video.info.width,
+                height=video.info.height,
+                codec=video.info.codec,
+                warnings=tuple(video.warnings),
+            )
+        write_entry(self.folder, self.header, entry, features)
+        return Outcome(one.id, one.path, "extracted", entry)
+
+    def _again(self, one: Named, found: stat_result) -> VideoEntry | None:
+        """Writes down where the same content is now, and since when; None if the features are damaged."""
+        try:
+            entry, features = read_features(entry_path(self.folder, one.id), self.header, check=True)
+        except DataError:
+            return None
+        now = replace(entry, path=str(one.path), size=found.st_size, mtime_ns=found.st_mtime_ns)
+        if now != entry:
+            write_entry(self.folder, self.header, now, features)
+        return now
+
+
+def _is_another(known: Path, path: Path) -> bool:
+    """Whether a file that the store knows is still there, and not the same one by another way."""
+    return known != path and known.exists() and not (path.exists() and known.samefile(path))
+
+
+def _is_fresh(one: Named, known: VideoEntry | None) -> bool:
+    try:
+        found = one.path.stat()
+    except OSError:
+        return False
+    return known is not None and (known.path, known.size, known.mtime_ns) == (
+        str(one.path),
+        found.st_size,
+        found.st_mtime_ns,
+    )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _stat(path: Path) -> stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise VideoError(path, f"cannot be read ({error.strerror or error})", "Copy it again.") from error
+
+
+def _hash(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise VideoError(path, f"cannot be read ({error.strerror or error})", "Copy it again.") from error
+
+
+def _ahead(items: Iterator[T], count: int) -> Generator[T, None, None]:
+    """The same items, up to `count` of them made beforehand in one other thread."""
+    end = object()
+    pool = ThreadPoolExecutor(1)
+    try:
+        waiting = deque(pool.submit(next, items, end) for _ in range(count))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(pool.submit(next, items, end))
+            yield item  # pyright: ignore[reportReturnType]
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,126 @@
+"""Models of `transformers`, by name on the hub or by folder: found, loaded and hashed."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from prvr.data.errors import DataError
+
+_NOT_OF_THE_MODEL = ("transformers_version", "_name_or_path", "_commit_hash", "dtype", "torch_dtype", "architectures")
+
+
+def import_transformers() -> ModuleType:
+    """The library.
+
+    Raises:
+        ImportError: it is not installed; the message says how to.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise ImportError('CLIP, SigLIP and RoBERTa need transformers: pip install "prvr[video]"') from error
+    return transformers
+
+
+def read_config(name: str) -> dict[str, Any]:
+    """The content of the `config.json` of a model, as it is written.
+
+    Raises:
+        DataError: there is no such model.
+    """
+    library = import_transformers()
+    with _explained(name):
+        found, _ = library.PretrainedConfig.get_config_dict(name, **_where(name))
+    if "model_type" not in found:
+        raise DataError(f"{name}: no model of transformers, it has no config.json with a model_type. {_MEND}")
+    return found
+
+
+def load_model(name: str, device: Any) -> nn.Module:
+    """A model in float32, frozen. Only safetensors are read: no file that could run code.
+
+    Raises:
+        DataError: there is no such model, or its files are damaged.
+    """
+    library = import_transformers()
+    with _explained(name):
+        model = library.AutoModel.from_pretrained(name, use_safetensors=True, dtype=torch.float32, **_where(name))
+    return model.to(device).eval().requires_grad_(False)
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of a model.
+
+    Raises:
+        DataError: it has none.
+    """
+    library = import_transformers()
+    with _explained(name):
+        return library.AutoTokenizer.from_pretrained(name, **_where(name))
+
+
+def read_json(name: str, file: str) -> dict[str, Any]:
+    """A further JSON file of a model; empty if there is none."""
+    from transformers.utils.hub import cached_file
+
+    import_transformers()
+    with _explained(name):
+        path = cached_file(name, file, _raise_exceptions_for_missing_entries=False, **_where(name))
+        return {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def hash_model(model: nn.Module, config: dict[str, Any]) -> str:
+    """sha256 of all weights, in float32, and of the configuration: the same in whatever files they lie."""
+    found = hashlib.sha256()
+    body = {key: value for key, value in config.items() if key not in _NOT_OF_THE_MODEL}
+    found.update(json.dumps(body, sort_keys=True).encode())
+    for key, value in sorted(model.state_dict().items()):
+        found.update(f"{key}{tuple(value.shape)}".encode())
+        found.update(value.detach().cpu().float().contiguous().numpy().data)
+    return found.hexdigest()
+
+
+def hash_tokenizer(tokenizer: Any) -> str:
+    """sha256 of how a tokenizer cuts, the same whatever it was used for before."""
+    if getattr(tokenizer, "backend_tokenizer", None) is None:  # SigLIP's own, of SentencePiece
+        state = {"kind": type(tokenizer).__name__, "words": tokenizer.get_vocab(), "ends": tokenizer.special_tokens_map}
+    else:
+        state = json.loads(tokenizer.backend_tokenizer.to_str())
+        for key in ("padding", "truncation"):  # set by calls
+            state.pop(key, None)
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _where(name: str) -> dict[str, bool]:
+    return {"local_files_only": Path(name).is_dir()}
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Without the library's bars; what it raises becomes one message."""
+    from safetensors import SafetensorError
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        said = " ".join(str(error).split())[:300]
+        raise DataError(f"{name}: cannot be loaded by transformers ({said}). {_MEND}") from error
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+_MEND = (
+    "Expected 'embedded', the name of a CLIP or SigLIP on the hub (which needs the network once), or a folder of "
+    "save_pretrained with safetensors."
+)

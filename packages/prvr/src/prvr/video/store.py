@@ -1,0 +1,183 @@
+"""Features of videos on disk: a header that all share, and one file per video that appears whole or not at all."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from prvr.data.atomic import replace_file
+from prvr.data.errors import DataError
+from prvr.data.store import digest
+from prvr.video.encoders import Identity
+
+FORMAT = 1
+HEADER, FOLDER, SUFFIX = "store.json", "videos", ".safetensors"
+TENSOR, META = "frames", "prvr"
+
+
+@dataclass(frozen=True)
+class StoreHeader:
+    """What all videos of a store have in common.
+
+    Args:
+        encoder: that made the features.
+        rate: frames per second.
+        dim: width of the features.
+        joint_dim: how many of the first columns can be compared with sentences.
+    """
+
+    encoder: Identity
+    rate: float
+    dim: int
+    joint_dim: int
+
+
+@dataclass(frozen=True)
+class VideoEntry:
+    """What a store knows of a video besides its features.
+
+    Args:
+        id: its name in the store.
+        path: where the file was, absolute.
+        size: of the file in bytes.
+        mtime_ns: when the file was last changed, in ns since 1970.
+        sha256: of the file.
+        duration: in seconds.
+        frames: number of rows; row k stands for the time from `k / rate` to `(k + 1) / rate`.
+        width, height: of the picture, in pixels, before it is turned upright.
+        codec: for example `h264`.
+        warnings: what was wrong with the file.
+    """
+
+    id: str
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str
+    duration: float
+    frames: int
+    width: int
+    height: int
+    codec: str
+    warnings: tuple[str, ...] = ()
+
+
+def entry_path(folder: Path, video_id: str) -> Path:
+    """Where the features of a video lie: a name of its letters that any file system takes, and a hash that tells it.
+
+    Example:
+        >>> entry_path(Path("store"), "Été/la mer.mp4").as_posix()
+        'store/videos/t-la-mer-mp4-45c7caa00a869cd6.safetensors'
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", video_id.lower())[-40:].strip("-")
+    told = hashlib.sha256(video_id.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return folder / FOLDER / f"{slug}-{told}{SUFFIX}"
+
+
+def write_header(folder: Path, header: StoreHeader) -> None:
+    """Writes the header of a new store."""
+    body: dict[str, Any] = {"format": FORMAT, "about": asdict(header)}
+    body["sha256"] = digest(body)
+    replace_file(folder / HEADER, lambda file: file.write((json.dumps(body, indent=1) + "\n").encode()))
+
+
+def read_header(folder: Path) -> StoreHeader:
+    """The header of a store.
+
+    Raises:
+        DataError: there is none, it is damaged, or of another format.
+    """
+    path = folder / HEADER
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if body["sha256"] != digest(body):
+            raise DataError(f"{path}: does not match its own hash. {_MEND}")
+        if body["format"] != FORMAT:
+            raise DataError(f"{path}: format {body['format']}, this version reads {FORMAT}. {_MEND}")
+        about = body["about"]
+        return StoreHeader(**about | {"encoder": Identity(**about["encoder"])})
+    except FileNotFoundError:
+        raise DataError(f"{folder}: no store of video features, it has no {HEADER}. Make one: prvr extract.") from None
+    except DataError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: cannot be read ({error!r}). {_MEND}") from error
+
+
+def write_entry(folder: Path, header: StoreHeader, entry: VideoEntry, features: Float32[np.ndarray, "n f"]) -> None:
+    """Writes the features of a video and what is known of it; what stood there stays until that is complete."""
+    data = np.ascontiguousarray(features, "<f4")
+    meta: dict[str, Any] = {"about": asdict(entry), "store": asdict(header), "features": _sha256(data)}
+    meta["sha256"] = digest(meta)
+    content = save({TENSOR: data}, {META: json.dumps(meta, sort_keys=True)})
+    replace_file(entry_path(folder, entry.id), lambda file: file.write(content))
+
+
+def read_entry(path: Path, header: StoreHeader) -> VideoEntry:
+    """What is known of a video, from the head of its file.
+
+    Raises:
+        DataError: the file is damaged, or of another store.
+    """
+    return _read_meta(path, header)[0]
+
+
+def read_features(path: Path, header: StoreHeader, check: bool = False) -> tuple[VideoEntry, np.ndarray]:
+    """What is known of a video, and its features.
+
+    Args:
+        path: its file.
+        header: of the store.
+        check: whether to compute the hash of the features and compare.
+
+    Raises:
+        DataError: the file is damaged, or of another store.
+    """
+    entry, meta = _read_meta(path, header)
+    try:
+        with safe_open(path, "np") as file:
+            data = file.get_tensor(TENSOR)
+    except (OSError, SafetensorError) as error:
+        raise _damaged(path, str(error)) from error
+    if data.dtype != np.float32 or data.shape != (entry.frames, header.dim):
+        raise _damaged(path, f"{data.dtype} {data.shape}, expected float32 {(entry.frames, header.dim)}")
+    if check and _sha256(data) != meta["features"]:
+        raise _damaged(path, "its features do not match their hash")
+    return entry, data
+
+
+def _read_meta(path: Path, header: StoreHeader) -> tuple[VideoEntry, Mapping[str, Any]]:
+    try:
+        with safe_open(path, "np") as file:
+            meta = json.loads(file.metadata()[META])
+        intact = meta["sha256"] == digest(meta)
+        entry = VideoEntry(**meta["about"] | {"warnings": tuple(meta["about"]["warnings"])})
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, repr(error)) from error
+    if not intact:
+        raise _damaged(path, "what it says of itself does not match its hash")
+    known = meta["store"]
+    if StoreHeader(**known | {"encoder": Identity(**known["encoder"])}) != header:
+        raise _damaged(path, "it was made with another encoder or rate than its store")
+    if entry_path(path.parent.parent, entry.id) != path:
+        raise _damaged(path, f"it is the file of {entry.id!r} under another name")
+    return entry, meta
+
+
+def _damaged(path: Path, why: str) -> DataError:
+    return DataError(f"{path}: damaged: {why}. Delete this file and run prvr extract again.")
+
+
+def _sha256(data: np.ndarray) -> str:
+    return hashlib.sha256(data.data).hexdigest()
+
+
+_MEND = "Delete the store and extract again."

@@ -1,0 +1,341 @@
+"""Decoding: frames by time stamps, upright, from any file, in little memory; or one clear error."""
+
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from video_files import LONG, READABLE, UNREADABLE, cut, greys, hostile_folder, noise, plain, write_sound, write_video
+
+from prvr.data import DataError
+from prvr.video import Limits, VideoError, open_video
+from prvr.video.picture import upright
+from prvr.video.sampling import hold
+
+av = pytest.importorskip("av")
+
+VALUES = list(range(20, 220, 4))  # 50 frames: 5 s
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hostile_folder(tmp_path_factory.mktemp("videos") / "all")
+
+
+def sampled(path: Path, rate: float, **limits: Any) -> tuple[list[Any], Any]:
+    with open_video(path, Limits(**limits)) as video:
+        return list(video.sample(rate)), video
+
+
+@given(
+    gaps=st.lists(st.fractions(0, 3, max_denominator=50), min_size=1, max_size=12),
+    first=st.fractions(0, 2, max_denominator=50),
+    rate=st.fractions(Fraction(1, 4), 8, max_denominator=12),
+)
+def test_each_sample_is_what_a_plain_search_finds_on_the_screen(
+    gaps: list[Fraction], first: Fraction, rate: Fraction
+) -> None:
+    starts = [first]
+    for gap in gaps[:-1]:
+        starts.append(starts[-1] + gap)
+    end = starts[-1] + gaps[-1]
+    items = [(start, gap, number) for number, (start, gap) in enumerate(zip(starts, gaps, strict=True))]
+    middles = [(k + Fraction(1, 2)) / rate for k in range(1000) if (k + Fraction(1, 2)) / rate < end]
+    middles = middles or [Fraction(1, 2) / rate]
+    shown = [max([n for n, start in enumerate(starts) if start <= middle], default=0) for middle in middles]
+    assert list(hold(items, rate)) == list(zip(middles, shown, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [("a.mp4", "libx264"), ("a.mkv", "libx264"), ("a.ts", "libx264"), ("a.webm", "libvpx"), ("a.avi", "mpeg4")],
+)
+def test_any_container_gives_the_frames_in_the_middle_of_each_period(tmp_path: Path, name: str, codec: str) -> None:
+    kind = {".mkv": "matroska", ".ts": "mpegts"}.get(Path(name).suffix)
+    path = write_video(tmp_path / name, plain(VALUES), codec=codec, kind=kind)
+    frames, video = sampled(path, 5.0)
+    assert [frame.time for frame in frames] == pytest.approx([0.1 + 0.2 * k for k in range(25)])
+    assert np.abs(np.array(greys(frames)) - VALUES[1::2]).max() <= 8  # vp8 and mpeg4 are rough
+    assert video.duration == pytest.approx(5.0, abs=0.01)
+    assert video.warnings == []
+
+
+def test_a_file_without_time_stamps_has_its_duration_from_its_frames(tmp_path: Path) -> None:
+    frames, video = sampled(write_video(tmp_path / "a.h264", plain(VALUES), kind="h264"), 5.0)
+    assert video.info.duration is None
+    assert video.duration == pytest.approx(5.0)
+    assert len(frames) == 25
+
+
+@pytest.mark.parametrize(("rate", "count"), [(10.0, 50), (30.0, 150), (0.5, 2), (0.05, 1), (29.97, 150)])
+def test_any_rate(tmp_path: Path, rate: float, count: int) -> None:
+    frames, _ = sampled(write_video(tmp_path / "a.mp4", plain(VALUES)), rate)
+    assert len(frames) == count
+    assert all(b.time - a.time == pytest.approx(1 / rate) for a, b in pairwise(frames))
+    expected = [VALUES[min(49, int(frame.time * 10))] for frame in frames]
+    assert np.abs(np.array(greys(frames)) - expected).max() <= 2
+
+
+def test_a_variable_rate_is_sampled_by_time(tmp_path: Path) -> None:
+    times = [0, 100, 1000, 1500, 4000]
+    path = write_video(tmp_path / "a.mp4", plain([20, 60, 100, 140, 180]), times=times)
+    frames, _ = sampled(path, 5.0)
+    expected = [20 + 40 * max(n for n, t in enumerate(times) if t <= 1000 * frame.time + 1e-6) for frame in frames]
+    assert len(frames) == 20
+    assert np.abs(np.array(greys(frames)) - expected).max() <= 2
+
+
+def test_time_begins_where_a_player_does(tmp_path: Path) -> None:
+    times = [100 * k + 700 for k in range(10)]
+    late, _ = sampled(write_video(tmp_path / "a.ts", plain(VALUES[:10]), times=times, kind="mpegts"), 10.0)
+    assert len(late) == 10  # a stream of television starts anywhere
+    assert np.abs(np.array(greys(late)) - VALUES[:10]).max() <= 2
+
+
+@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("upside_down", [False, True])
+def test_pictures_stand_upright(tmp_path: Path, degrees: int, mirrored: bool, upside_down: bool) -> None:
+    picture = np.zeros((48, 64, 3), np.uint8)
+    picture[:24, :32], picture[:24, 32:] = (250, 0, 0), (0, 0, 250)
+    turned = (degrees, mirrored, upside_down)
+    frames, video = sampled(write_video(tmp_path / "a.mp4", [picture] * 3, turned=turned), 10.0)
+    expected = np.rot90(picture, degrees // 90)
+    expected = expected[:, ::-1] if mirrored else expected
+    expected = expected[::-1] if upside_down else expected
+    assert frames[1].pixels.shape == expected.shape
+    assert np.abs(frames[1].pixels.astype(int) - expected).mean() < 5
+    assert (video.info.width, video.info.height) == (64, 48)
+
+
+def test_a_matrix_that_turns_by_a_little_is_taken_to_the_nearest_quarter() -> None:
+    picture = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+    assert np.array_equal(upright(picture, (9, 2, -2, 9)), picture)
+    assert np.array_equal(upright(picture, (-2, -9, 9, -2)), np.rot90(picture))
+    assert np.array_equal(upright(picture, None), picture)
+
+
+def test_pixels_that_are_not_square_are_made_so(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mp4", plain([90, 90]), pixel_shape=Fraction(4, 3))
+    assert sampled(path, 10.0)[0][0].pixels.shape == (48, 85, 3)
+
+
+def test_colours_come_back(tmp_path: Path) -> None:
+    colours = [(250, 10, 10), (10, 250, 10), (10, 10, 250), (250, 250, 10), (128, 128, 128)]
+    frames, _ = sampled(write_video(tmp_path / "a.mp4", [np.full((48, 64, 3), c, np.uint8) for c in colours]), 10.0)
+    found = np.stack([frame.pixels.mean((0, 1)) for frame in frames])
+    assert np.abs(found - colours).max() < 6
+
+
+@pytest.mark.parametrize(("name", "count"), READABLE.items(), ids=[name[:20] for name in READABLE])
+def test_odd_files_give_their_frames(hostile: Path, name: str, count: int | None) -> None:
+    frames, video = sampled(hostile / name, 2.0)
+    if count is None:
+        assert 0 < len(frames) < 12
+        assert [w for w in video.warnings if "truncated" in w]
+        assert video.duration < 6
+    else:
+        assert len(frames) == count
+        assert video.warnings == []
+    if name == "tall-4k.mp4":
+        assert frames[0].pixels.shape == (3840, 2160, 3)
+
+
+@pytest.mark.parametrize(("name", "said"), UNREADABLE.items(), ids=UNREADABLE)
+def test_broken_files_give_one_clear_error(hostile: Path, name: str, said: str) -> None:
+    with pytest.raises(VideoError) as caught:
+        sampled(hostile / name, 2.0)
+    error = caught.value
+    assert isinstance(error, DataError)
+    assert said in error.reason
+    assert error.path == hostile / name
+    assert error.remedy.endswith(".")
+    assert str(error) == f"{hostile / name}: {error.reason}. {error.remedy}"
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    for path, said in ((tmp_path / "none.mp4", "no such file"), (tmp_path, "is no regular file")):
+        with pytest.raises(VideoError, match=said):
+            sampled(path, 2.0)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("kind", ["mp4", "matroska"])
+def test_a_truncated_file_gives_what_is_there(tmp_path: Path, share: float, kind: str) -> None:
+    whole = write_video(tmp_path / "whole", noise(60), kind=kind, options={"movflags": "faststart"})
+    everything, _ = sampled(whole, 10.0)
+    frames, video = sampled(cut(whole, tmp_path / "part", share), 10.0)
+    assert 0.6 * share * 60 < len(frames) <= 60 * share + 2
+    assert all(np.array_equal(a.pixels, b.pixels) for a, b in zip(frames[:-2], everything, strict=False))
+    assert video.duration == pytest.approx(len(frames) / 10, abs=0.11)
+    if share < 0.9:
+        assert [w for w in video.warnings if "s of 6.0 s: truncated" in w]
+
+
+def test_damage_in_the_middle_is_told(tmp_path: Path) -> None:
+    whole = write_video(tmp_path / "a.mp4", noise(60), options={"movflags": "faststart"})
+    content = bytearray(whole.read_bytes())
+    third = len(content) // 3
+    content[third : 4 * third // 3] = np.random.default_rng(0).bytes(4 * third // 3 - third)
+    whole.write_bytes(content)
+    frames, video = sampled(whole, 10.0)
+    assert len(frames) == 60
+    assert [w for w in video.warnings if "damaged pieces" in w]
+
+
+def test_parts_that_start_again_follow_each_other(tmp_path: Path) -> None:
+    part = write_video(tmp_path / "a.ts", plain(VALUES), kind="mpegts").read_bytes()
+    (tmp_path / "b.ts").write_bytes(part + part)
+    frames, video = sampled(tmp_path / "b.ts", 5.0)
+    assert len(frames) == 50
+    assert np.abs(np.array(greys(frames)) - 2 * VALUES[1::2]).max() <= 3
+    assert "jump back (1)" in video.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{}\n#EXT-X-ENDLIST\n"),
+        ("list.mp4", "ffconcat version 1.0\nfile {}\n"),
+        ("list.mkv", "ffconcat version 1.0\nfile file:{}\n"),
+        ("list.sdp", "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nm=video 9 RTP/AVP 96\n"),
+    ],
+)
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_list_of_files_opens_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str, absolute: bool
+) -> None:
+    other = write_video(tmp_path / "other.ts", plain(VALUES), kind="mpegts")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(content.format(other if absolute else other.name))
+    with pytest.raises(VideoError):
+        sampled(tmp_path / name, 2.0)
+
+
+def test_a_name_is_no_pattern(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a%03d.mp4", plain(VALUES))
+    assert len(sampled(path, 2.0)[0]) == 10
+
+
+def test_a_record_with_a_cover_has_no_moving_picture(tmp_path: Path) -> None:
+    sound = write_sound(tmp_path / "sound.mp4")
+    with av.open(str(sound)) as source, av.open(str(tmp_path / "cover.mp4"), "w") as container:
+        copied = container.add_stream_from_template(source.streams.audio[0])
+        cover = container.add_stream("mjpeg", rate=1)
+        cover.width, cover.height, cover.pix_fmt = 64, 48, "yuvj420p"
+        cover.disposition = cover.disposition.attached_pic
+        container.mux(
+            cover.encode(av.VideoFrame.from_ndarray(plain([90])[0], format="rgb24").reformat(format="yuvj420p"))
+        )
+        for packet in source.demux():
+            if packet.dts is not None:
+                packet.stream = copied
+                container.mux(packet)
+    with pytest.raises(VideoError, match="only sound"):
+        sampled(tmp_path / "cover.mp4", 2.0)
+
+
+def test_limits_hold_before_anything_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_video(tmp_path / "a.mp4", plain(VALUES))
+    monkeypatch.setattr("prvr.video.decode.VideoFile._decoded", lambda self: pytest.fail("it was decoded"))
+    with pytest.raises(VideoError, match=r"64 x 48 pixels, at most 3,000.*Scale it down"):
+        sampled(path, 2.0, pixels=3000)
+    with pytest.raises(VideoError, match=r"5 s long, at most 4 s.*Cut it"):
+        sampled(path, 2.0, seconds=4.0)
+
+
+def test_limits_hold_where_the_file_lies(tmp_path: Path) -> None:
+    """A stream without a duration, whose picture grows after a while."""
+    small = write_video(tmp_path / "a.h264", plain(VALUES), kind="h264").read_bytes()
+    large = write_video(tmp_path / "b.h264", plain(VALUES, 96, 128), kind="h264").read_bytes()
+    (tmp_path / "c.h264").write_bytes(small + large)
+    with pytest.raises(VideoError, match="3 s are decoded"):
+        sampled(tmp_path / "a.h264", 2.0, seconds=3.0)
+    seen = {frame.pixels.shape for frame in sampled(tmp_path / "c.h264", 5.0)[0]}
+    assert seen == {(48, 64, 3), (96, 128, 3)}
+    frames: list[Any] = []
+    with open_video(tmp_path / "c.h264", Limits(pixels=64 * 48)) as video, suppress(VideoError):
+        frames += video.sample(5.0)
+    assert {frame.pixels.shape for frame in frames} <= {(48, 64, 3)}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is asked of Linux")
+def test_a_bomb_is_not_even_looked_at(tmp_path: Path) -> None:
+    """A small file with a picture of 16000 x 16000 pixels, which FFmpeg would decode to learn its format."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    side, packer = 16000, zlib.compressobj(1)
+    rows = b"".join(packer.compress(bytes(1 + side)) for _ in range(side)) + packer.flush()
+    head = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    path = tmp_path / "bomb.mp4"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
+    code = (
+        "import re, sys; from pathlib import Path; from prvr.video import VideoError, open_video\n"
+        "def peak(): return int(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])\n"
+        "before = peak()\n"
+        "try:\n"
+        "    with open_video(sys.argv[1]) as video: list(video.sample(1.0))\n"
+        "except VideoError as error: print(peak() - before, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    kilobytes, said = done.stdout.split(maxsplit=1)
+    assert "33,177,600 pixels" in said
+    assert int(kilobytes) < 60_000  # 250 MB at least, if it were decoded
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_rate_that_is_none_is_refused(tmp_path: Path, rate: float) -> None:
+    with pytest.raises(ValueError, match="expected a positive number"):
+        sampled(write_video(tmp_path / "a.mp4", plain(VALUES)), rate)
+    with pytest.raises(ValueError, match="expected positive"):
+        Limits(seconds=rate)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is asked of Linux")
+def test_a_long_film_takes_the_memory_of_a_short_one(tmp_path: Path) -> None:
+    """Frames of the long one alone would be 220 MB."""
+
+    def peak(count: int) -> int:
+        path = write_video(tmp_path / f"{count}.mp4", plain([90], 240, 320) * count)
+        code = (
+            "import re, sys; from pathlib import Path; from prvr.video import open_video\n"
+            "with open_video(Path(sys.argv[1])) as video: n = sum(1 for _ in video.sample(10.0))\n"
+            "print(n, re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
+        )
+        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+        found, kilobytes = map(int, done.stdout.split())
+        assert found == count
+        return kilobytes
+
+    short, long = peak(40), peak(1000)
+    assert long - short < 20_000
+
+
+def test_no_frame_is_kept_once_it_was_given() -> None:
+    def counted() -> Iterator[tuple[Fraction, Fraction, int]]:
+        for number in range(1000):
+            made.append(number)
+            yield Fraction(number), Fraction(1), number
+
+    made: list[int] = []
+    samples = hold(counted(), Fraction(1))
+    for number in range(10):
+        assert next(samples)[1] == number
+        assert len(made) <= number + 2
+
+
+def test_the_longest_name_is_read(hostile: Path) -> None:
+    assert len(LONG.encode()) == 255
+    assert len(sampled(hostile / LONG, 2.0)[0]) == 2

@@ -1,0 +1,284 @@
+"""Encoders of frames and of texts: what they compute, what they are told apart by, what they refuse."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from video_models import WORDS, tiny_clip, tiny_roberta, tiny_siglip
+
+from prvr.data import DataError, load_encoder
+from prvr.data.synthetic.corpus import frame_features
+from prvr.video import FrameEncoder, Identity, TextFeaturizer, check_joint, open_encoder, open_featurizer
+from prvr.video.preprocessing import Preprocessing, preprocessing_from
+
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_clip(tmp_path_factory.mktemp("models") / "clip"))
+
+
+@pytest.fixture(scope="module")
+def siglip(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_siglip(tmp_path_factory.mktemp("models") / "siglip"))
+
+
+def random_frames(count: int, height: int = 45, width: int = 70) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 255, (count, height, width, 3), dtype=np.uint8)
+
+
+def test_the_embedded_encoder_gives_what_embedded_corpora_hold() -> None:
+    frames = random_frames(20, 64, 64)
+    encoder = open_encoder("embedded")
+    prepared = np.stack([encoder.prepare(frame) for frame in frames])
+    assert np.array_equal(prepared, frames)  # of the right size already
+    found = encoder.finish(encoder.encode(prepared))
+    assert np.array_equal(found, frame_features(frames, load_encoder()))
+    assert (encoder.dim, encoder.joint_dim) == (512, 256)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_frames_have_no_change(count: int) -> None:
+    encoder = open_encoder("embedded")
+    found = encoder.finish(encoder.encode(random_frames(count, 64, 64)))
+    assert found.shape == (count, 512)
+    assert not found[[0, -1], 256:].any()
+
+
+def test_the_embedded_encoder_averages_areas() -> None:
+    small = random_frames(1, 64, 64)[0]
+    encoder = open_encoder("embedded")
+    assert np.array_equal(encoder.prepare(small.repeat(3, 0).repeat(5, 1)), small)
+    assert encoder.prepare(random_frames(1, 20, 31)[0]).shape == (64, 64, 3)
+
+
+def test_the_shared_encoder_stays_where_it_is() -> None:
+    open_encoder("embedded", "meta")
+    assert load_encoder().place.weight.device.type == "cpu"
+
+
+def test_embedded_texts_are_those_of_the_encoder() -> None:
+    text, model = open_featurizer("embedded"), load_encoder()
+    assert np.array_equal(text.words("a red ring rises"), model.encode_words("a red ring rises"))
+    assert np.array_equal(text.sentence("a red ring rises"), model.encode_text("a red ring rises"))
+    assert (text.word_dim, text.joint_dim) == (48, 256)
+    check_joint(text.identity, open_encoder("embedded").identity)
+
+
+@pytest.mark.parametrize("family", ["clip", "siglip"])
+def test_frames_are_encoded_as_the_library_does(family: str, request: pytest.FixtureRequest) -> None:
+    name = request.getfixturevalue(family)
+    encoder = open_encoder(name)
+    assert isinstance(encoder, FrameEncoder)
+    frames = random_frames(5)
+    prepared = np.stack([encoder.prepare(frame) for frame in frames])
+    assert prepared.shape == (5, 32, 32, 3)
+    model = transformers.AutoModel.from_pretrained(name).eval()
+    about = json.loads((Path(name) / "preprocessor_config.json").read_text()) if family == "clip" else {}
+    mean, std = (torch.tensor(about.get(key, [0.5] * 3)).view(3, 1, 1) for key in ("image_mean", "image_std"))
+    pixels = (torch.from_numpy(prepared).permute(0, 3, 1, 2) / 255 - mean) / std
+    with torch.no_grad():
+        expected = model.get_image_features(pixel_values=pixels).pooler_output
+    found = encoder.finish(encoder.encode(prepared))
+    assert found.shape == (5, encoder.dim)
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-5)
+    parts = np.concatenate([encoder.encode(prepared[:2]), encoder.encode(prepared[2:])])
+    np.testing.assert_allclose(parts, found, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["clip", "siglip"])
+def test_texts_are_encoded_as_the_library_does(family: str, request: pytest.FixtureRequest) -> None:
+    name = request.getfixturevalue(family)
+    text = open_featurizer(name)
+    assert isinstance(text, TextFeaturizer)
+    sentence = "a red circle rises"
+    model = transformers.AutoModel.from_pretrained(name).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+    padding = {"padding": "max_length"} if family == "siglip" else {}
+    ids = tokenizer([sentence], return_tensors="pt", **padding).input_ids
+    with torch.no_grad():
+        expected = model.get_text_features(input_ids=ids)
+    np.testing.assert_allclose(
+        text.sentence(sentence), F.normalize(expected.pooler_output[0], dim=0).numpy(), rtol=1e-4, atol=1e-5
+    )
+    words = text.words(sentence)
+    assert words.shape == (5, text.word_dim)  # the first token is left out, the last is not
+    np.testing.assert_allclose(words, expected.last_hidden_state[0, 1:6].numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_text_finds_the_frame_that_it_was_made_for(clip: str) -> None:
+    """Both sides in one space: the cosine is that of the whole model."""
+    encoder, text = open_encoder(clip), open_featurizer(clip)
+    assert encoder.joint_dim == text.joint_dim == encoder.dim
+    prepared = np.stack([encoder.prepare(frame) for frame in random_frames(4)])
+    frames = encoder.encode(prepared)
+    model = transformers.AutoModel.from_pretrained(clip).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(clip)
+    about = json.loads((Path(clip) / "preprocessor_config.json").read_text())
+    mean, std = (torch.tensor(about[key]).view(3, 1, 1) for key in ("image_mean", "image_std"))
+    with torch.no_grad():
+        whole = (
+            model(
+                pixel_values=(torch.from_numpy(prepared).permute(0, 3, 1, 2) / 255 - mean) / std,
+                **tokenizer(["a blue square"], return_tensors="pt"),
+            ).logits_per_text[0]
+            / model.logit_scale.exp()
+        )
+    cosine = frames @ text.sentence("a blue square") / np.linalg.norm(frames, axis=1)
+    np.testing.assert_allclose(cosine, whole.numpy(), atol=1e-5)
+
+
+def test_the_tokenizer_that_siglip_comes_with(tmp_path: Path) -> None:
+    pieces = pytest.importorskip("sentencepiece")
+    pytest.importorskip("google.protobuf")
+    folder = tiny_siglip(tmp_path / "siglip")
+    for path in folder.glob("*token*"):
+        path.unlink()
+    texts = iter(["a red bed", "a bad bread", "read"] * 10)  # few letters: the model knows 14 tokens
+    pieces.SentencePieceTrainer.train(
+        sentence_iterator=texts,
+        model_prefix=str(folder / "spiece"),
+        vocab_size=14,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    transformers.SiglipTokenizer(str(folder / "spiece.model"), model_max_length=16).save_pretrained(folder)
+    text = open_featurizer(str(folder))
+    assert np.array_equal(text.words("Red, RED!"), text.words("red red"))  # letters and marks are made alike
+    assert text.sentence("red").shape == (16,)
+    assert text.identity == open_featurizer(str(folder)).identity
+    check_joint(text.identity, open_encoder(str(folder)).identity)
+
+
+def test_roberta_has_words_and_no_sentence(tmp_path: Path, clip: str) -> None:
+    name = str(tiny_roberta(tmp_path / "roberta"))
+    text = open_featurizer(name)
+    assert text.words("a red circle").shape == (5, text.word_dim)
+    assert text.joint_dim == 0
+    with pytest.raises(ValueError, match="no space in common with frames"):
+        text.sentence("a red circle")
+    with pytest.raises(DataError, match="two models"):
+        check_joint(text.identity, open_encoder(clip).identity)
+    text.words("red " * 10)  # 12 of 14
+    with pytest.raises(ValueError, match="at most 14"):
+        text.words("red " * 13)
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip", "embedded"])
+@pytest.mark.parametrize("text", ["", "  \n", "red " * 70])
+def test_texts_of_no_or_too_many_words_are_refused(name: str, text: str, request: pytest.FixtureRequest) -> None:
+    featurizer = open_featurizer(name if name == "embedded" else request.getfixturevalue(name))
+    for encode in (featurizer.words, featurizer.sentence):
+        with pytest.raises(ValueError, match=r"no word|at most"):
+            encode(text)
+
+
+def test_an_identity_tells_weights_and_preprocessing_and_nothing_else(tmp_path: Path, clip: str, siglip: str) -> None:
+    encoder, text = open_encoder(clip), open_featurizer(clip)
+    assert encoder.identity == open_encoder(clip).identity
+    assert text.identity != encoder.identity
+    check_joint(text.identity, encoder.identity)
+    copy = tmp_path / "copy"  # the same model saved again, in another place
+    transformers.AutoModel.from_pretrained(clip).save_pretrained(copy, max_shard_size="10KB")
+    transformers.AutoTokenizer.from_pretrained(clip).save_pretrained(copy)
+    (copy / "preprocessor_config.json").write_bytes((Path(clip) / "preprocessor_config.json").read_bytes())
+    assert len(list(copy.glob("*.safetensors"))) > 1
+    again = open_encoder(str(copy)).identity
+    assert again.name != encoder.identity.name
+    about = json.loads((copy / "preprocessor_config.json").read_text())
+    (copy / "preprocessor_config.json").write_text(json.dumps(about | {"resample": 2}))
+    other = open_encoder(str(copy)).identity
+    assert again.preprocessing == encoder.identity.preprocessing
+    assert (other.weights, other.preprocessing == again.preprocessing) == (again.weights, False)
+    with pytest.raises(DataError, match=r"two models.*extract the videos"):
+        check_joint(text.identity, open_encoder(siglip).identity)
+
+
+def test_one_weight_makes_another_model(tmp_path: Path) -> None:
+    first = open_encoder(str(tiny_clip(tmp_path / "a"))).identity
+    assert first == open_encoder(str(tiny_clip(tmp_path / "b"))).identity
+    assert first != open_encoder(str(tiny_clip(tmp_path / "c", nudge=1e-6))).identity
+
+
+def test_what_is_no_such_model_is_refused(tmp_path: Path, clip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    roberta = str(tiny_roberta(tmp_path / "roberta"))
+    for name, said in (
+        (str(tmp_path), "no config.json|cannot be loaded"),
+        ("./none/such/model", "cannot be loaded"),
+        (roberta, "a model of type 'roberta'.*clip, siglip"),
+    ):
+        with pytest.raises(DataError, match=said):
+            open_encoder(name)
+    broken = tiny_clip(tmp_path / "broken")
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(DataError, match="cannot be loaded"):
+        open_encoder(str(broken))
+    pickled = tiny_clip(tmp_path / "pickled")
+    torch.save({}, pickled / "pytorch_model.bin")
+    (pickled / "model.safetensors").unlink()
+    with pytest.raises(DataError, match="safetensors"):
+        open_encoder(str(pickled))
+    odd = tiny_clip(tmp_path / "odd")
+    (odd / "preprocessor_config.json").write_text('{"resample": 5}')
+    with pytest.raises(DataError, match=r"preprocessing cannot be followed.*resample=5"):
+        open_encoder(str(odd))
+
+
+SIZES = st.integers(8, 200)
+
+
+@given(height=SIZES, width=SIZES, square=st.booleans())
+def test_pictures_are_resized_as_pil_does(height: int, width: int, square: bool) -> None:
+    image = pytest.importorskip("PIL.Image")
+    # Away from black and white: PIL cuts off there what overshoots between its two passes.
+    frame = np.random.default_rng(height * 1000 + width).integers(64, 192, (height, width, 3), dtype=np.uint8)
+    how = Preprocessing(32, 32 if square else 0, 0 if square else 32, "bicubic", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    size = (32, 32) if square else (max(32, 32 * height // width), max(32, 32 * width // height))
+    pil = np.asarray(image.fromarray(frame).resize(size[::-1], image.Resampling.BICUBIC))
+    top, left = (size[0] - 32) // 2, (size[1] - 32) // 2
+    difference = np.abs(how.apply(frame).astype(int) - pil[top : top + 32, left : left + 32])
+    assert difference.max() <= 2
+    assert (
+        difference.mean() < 0.5
+    )  # a third of the pixels by one step: two roundings; another filter or place: 5 or more
+
+
+def test_a_crop_larger_than_the_picture_is_filled_with_black() -> None:
+    how = Preprocessing(16, 0, 20, "bilinear", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    found = how.apply(np.full((16, 32, 3), 200, np.uint8))
+    assert found.shape == (20, 20, 3)
+    assert not found[:2].any()
+    assert not found[18:].any()
+    assert (found[2:18] == 200).all()
+
+
+@pytest.mark.parametrize(
+    ("found", "family", "expected"),
+    [
+        ({}, "clip", (224, 0, 224, "bicubic")),
+        ({}, "siglip", (224, 224, 0, "bicubic")),
+        ({"size": 256, "crop_size": 224, "resample": 2}, "clip", (256, 0, 224, "bilinear")),
+        ({"size": {"height": 384, "width": 384}, "resample": 3}, "siglip", (384, 384, 0, "bicubic")),
+        (
+            {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}},
+            "clip",
+            (336, 0, 336, "bicubic"),
+        ),
+    ],
+)
+def test_files_of_preprocessing_are_read(found: dict[str, Any], family: str, expected: tuple[Any, ...]) -> None:
+    how = preprocessing_from(found, family, 224)
+    assert (how.height, how.width, how.crop, how.mode) == expected
+
+
+def test_an_identity_is_shown_short() -> None:
+    assert str(Identity("name", "ab" * 32, "what is done")) == "name (weights abababababab; what is done)"
+    assert len(WORDS) == 14

@@ -1,0 +1,323 @@
+"""Extraction: features of a file are those of its frames; what is broken is told, what is unchanged is left."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from video_files import LONG, READABLE, UNREADABLE, MeanColour, hostile_folder, plain, write_video
+
+from prvr.data import DataError, open_corpus
+from prvr.data.synthetic.corpus import read_embedded_scenes
+from prvr.data.synthetic.mp4 import read_mp4, write_mp4
+from prvr.data.synthetic.render import render
+from prvr.data.synthetic.world import FPS
+from prvr.video import Limits, VideoStore, extract, open_encoder, open_video
+from prvr.video.gathering import gather, printable
+from prvr.video.store import FOLDER, entry_path
+from prvr.video.writing import opened_for_writing
+
+pytest.importorskip("av")
+
+
+@pytest.fixture
+def videos(tmp_path: Path) -> Path:
+    """Three good videos."""
+    folder = tmp_path / "videos"
+    (folder / "sub").mkdir(parents=True)
+    for number, name in enumerate(("a.mp4", "b.mp4", "sub/c.mp4")):
+        write_video(folder / name, plain(range(20 + number, 220, 10)))
+    return folder
+
+
+def statuses(report: Any) -> dict[str, str]:
+    return {one.id: one.status for one in report.outcomes}
+
+
+def contents(store: Path) -> dict[str, bytes]:
+    """All files of a store, the lock left out."""
+    return {
+        path.relative_to(store).as_posix(): path.read_bytes()
+        for path in sorted(store.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def test_a_folder_of_hostile_files_gives_all_that_can_be_read(tmp_path: Path) -> None:
+    folder = hostile_folder(tmp_path / "all")
+    report = extract([folder], MeanColour(), tmp_path / "store")
+    assert {one.id for one in report.extracted} == set(READABLE)
+    assert {one.id for one in report.failed} == set(UNREADABLE)
+    for one in report.failed:
+        assert UNREADABLE[one.id] in one.reason
+        assert one.remedy.endswith(".")
+    store = VideoStore(tmp_path / "store")
+    store.verify()
+    assert set(store.video_ids) == set(READABLE)
+    for name, count in READABLE.items():
+        entry, features = store.entries[name], store.read(name)
+        assert len(features) == entry.frames == (count or entry.frames)
+        assert bool(entry.warnings) == (name == "truncated.mp4")
+    assert "truncated" in store.entries["truncated.mp4"].warnings[-1]
+    assert store.entries["tall-4k.mp4"].height == 3840
+    assert store.duration("variable.mp4") == pytest.approx(2.5, abs=0.2)
+    assert len(LONG.encode()) == 255
+    extract([folder], MeanColour(), tmp_path / "again", batch_size=3)
+    assert contents(tmp_path / "again") == contents(tmp_path / "store")  # the damaged ones too
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_features_of_a_file_are_those_of_its_frames(videos: Path, tmp_path: Path, batch_size: int) -> None:
+    encoder = open_encoder("embedded")
+    extract([videos], encoder, tmp_path / "store", rate=5.0, batch_size=batch_size)
+    store = VideoStore(tmp_path / "store")
+    with open_video(videos / "a.mp4") as video:
+        prepared = np.stack([encoder.prepare(frame.pixels) for frame in video.sample(5.0)])
+    expected = encoder.finish(encoder.encode(prepared))
+    np.testing.assert_allclose(store.read("a.mp4"), expected, rtol=1e-4, atol=1e-5)
+    assert (store.rate, store.dim, store.joint_dim, store.encoder) == (5.0, 512, 256, encoder.identity)
+    entry = store.entries["a.mp4"]
+    assert (entry.frames, entry.duration, entry.codec) == (10, 2.0, "h264")
+    assert Path(entry.path) == videos / "a.mp4"
+
+
+def test_files_of_the_embedded_world_have_the_features_of_its_corpora(tmp_path: Path, embedded_root: Path) -> None:
+    """What separates them is what H.264 loses, and half of it the conversion to red, green and blue."""
+    corpus = open_corpus(embedded_root, "embedded-tiny")
+    some = read_embedded_scenes(corpus)["test"].videos[:2]
+    (tmp_path / "videos").mkdir()
+    for video in some:
+        write_mp4(tmp_path / "videos" / f"{video.id}.mp4", render(video), fps=FPS)
+    encoder = open_encoder("embedded")
+    extract([tmp_path / "videos"], encoder, tmp_path / "store", rate=FPS)
+    store = VideoStore(tmp_path / "store")
+    with corpus.open_features() as stored:
+        for video in some:
+            expected, found = stored.read(video.id), store.read(store.find(video.id))
+            assert found.shape == expected.shape == (video.frame_count, 512)
+            assert store.duration(store.find(video.id)) == video.frame_count / FPS
+            cosine = (expected[:, :256] * found[:, :256]).sum(1)
+            assert cosine.min() > 0.99
+            assert cosine.mean() > 0.999
+            ours = np.sqrt(((found - expected) ** 2).sum(1)).mean()
+            best = read_mp4(tmp_path / "videos" / f"{video.id}.mp4")  # a reader that knows how it was written
+            prepared = encoder.finish(encoder.encode(best))
+            assert ours < 1.6 * np.sqrt(((prepared - expected) ** 2).sum(1)).mean()
+            # As far from every other frame as the frames are from each other: nothing was mixed up.
+            own = np.linalg.norm(found[:, None, :256] - expected[None, :, :256], axis=2)
+            assert (own.argmin(1) == np.arange(len(own))).mean() > 0.7
+
+
+def test_what_has_not_changed_is_not_even_opened(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = extract([videos], MeanColour(), tmp_path / "store")
+    assert statuses(first) == dict.fromkeys(("a.mp4", "b.mp4", "sub/c.mp4"), "extracted")
+    before = contents(tmp_path / "store")
+    monkeypatch.setattr("prvr.video.extraction.open_video", lambda *a: pytest.fail("it was opened"))
+    again = extract([videos], MeanColour(), tmp_path / "store")
+    assert statuses(again) == dict.fromkeys(("a.mp4", "b.mp4", "sub/c.mp4"), "unchanged")
+    assert contents(tmp_path / "store") == before
+
+
+def test_what_has_changed_is_extracted_again(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract([videos], MeanColour(), tmp_path / "store")
+    write_video(videos / "a.mp4", plain([200] * 30))
+    os.utime(videos / "b.mp4", ns=(10**18, 10**18))  # touched, with the same content
+    shutil.copy(videos / "a.mp4", videos / "d.mp4")
+    report = extract([videos], MeanColour(), tmp_path / "store")
+    expected = {"a.mp4": "extracted", "b.mp4": "unchanged", "d.mp4": "extracted", "sub/c.mp4": "unchanged"}
+    assert statuses(report) == expected
+    store = VideoStore(tmp_path / "store")
+    assert np.array_equal(store.read("a.mp4"), store.read("d.mp4"))
+    assert store.read("a.mp4")[0, 0] == pytest.approx(200, abs=2)
+    assert store.entries["b.mp4"].mtime_ns == 10**18
+    monkeypatch.setattr("prvr.video.extraction.open_video", lambda *a: pytest.fail("it was opened"))
+    assert set(statuses(extract([videos], MeanColour(), tmp_path / "store")).values()) == {"unchanged"}
+
+
+def test_a_change_that_keeps_size_and_time_is_found_by_a_thorough_look(videos: Path, tmp_path: Path) -> None:
+    extract([videos], MeanColour(), tmp_path / "store")
+    path = videos / "a.mp4"
+    stat, content = path.stat(), bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
+    assert statuses(extract([videos], MeanColour(), tmp_path / "store"))["a.mp4"] == "unchanged"
+    report = extract([videos], MeanColour(), tmp_path / "store", thorough=True)
+    assert statuses(report) == {"a.mp4": "extracted", "b.mp4": "unchanged", "sub/c.mp4": "unchanged"}
+
+
+def test_a_folder_that_was_moved_is_not_extracted_again(videos: Path, tmp_path: Path) -> None:
+    extract([videos], MeanColour(), tmp_path / "store")
+    videos.rename(tmp_path / "moved")
+    report = extract([tmp_path / "moved"], MeanColour(), tmp_path / "store")
+    assert set(statuses(report).values()) == {"unchanged"}
+    assert Path(VideoStore(tmp_path / "store").entries["a.mp4"].path) == tmp_path / "moved" / "a.mp4"
+
+
+def test_a_file_by_another_way_is_the_same(videos: Path, tmp_path: Path) -> None:
+    extract([videos], MeanColour(), tmp_path / "store")
+    report = extract([videos / "sub" / ".."], MeanColour(), tmp_path / "store")
+    assert set(statuses(report).values()) == {"unchanged"}
+
+
+def test_what_breaks_later_keeps_its_features_and_is_told(videos: Path, tmp_path: Path) -> None:
+    extract([videos], MeanColour(), tmp_path / "store")
+    before = VideoStore(tmp_path / "store").read("a.mp4")
+    (videos / "a.mp4").write_bytes(b"")
+    report = extract([videos], MeanColour(), tmp_path / "store")
+    assert [one.id for one in report.failed] == ["a.mp4"]
+    assert np.array_equal(VideoStore(tmp_path / "store").read("a.mp4"), before)
+
+
+def test_a_damaged_file_of_the_store_is_made_again(videos: Path, tmp_path: Path) -> None:
+    extract([videos], MeanColour(), tmp_path / "store")
+    before = contents(tmp_path / "store")
+    path = entry_path(tmp_path / "store", "a.mp4")
+    path.write_bytes(path.read_bytes()[:100])
+    report = extract([videos], MeanColour(), tmp_path / "store")
+    assert statuses(report) == {"a.mp4": "extracted", "b.mp4": "unchanged", "sub/c.mp4": "unchanged"}
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1  # in the features: only a thorough look reads them
+    path.write_bytes(content)
+    assert statuses(extract([videos], MeanColour(), tmp_path / "store", thorough=True))["a.mp4"] == "extracted"
+    assert contents(tmp_path / "store") == before
+
+
+@pytest.mark.parametrize(
+    ("encoder", "rate", "said"),
+    [
+        (MeanColour("1" * 64), 2.0, "weights 111111111111"),
+        (MeanColour(preprocessing="doubled"), 2.0, "doubled"),
+        (MeanColour(), 3.0, "at 2 frames per second; asked for .* at 3"),
+    ],
+)
+def test_another_encoder_or_rate_is_refused(
+    videos: Path, tmp_path: Path, encoder: MeanColour, rate: float, said: str
+) -> None:
+    extract([videos], MeanColour(), tmp_path / "store")
+    before = contents(tmp_path / "store")
+    with pytest.raises(DataError, match=rf"{said}.*name another store"):
+        extract([videos], encoder, tmp_path / "store", rate=rate)
+    assert contents(tmp_path / "store") == before
+
+
+def test_a_store_is_written_by_one_process(videos: Path, tmp_path: Path) -> None:
+    extract([videos], MeanColour(), tmp_path / "store")
+    header = VideoStore(tmp_path / "store").header
+    with (
+        opened_for_writing(tmp_path / "store", header),
+        pytest.raises(DataError, match="another process is writing this store"),
+    ):
+        extract([videos], MeanColour(), tmp_path / "store")
+    extract([videos], MeanColour(), tmp_path / "store")
+
+
+def test_a_folder_of_something_else_is_refused(videos: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"holds something else \(.*Name a new or empty folder"):
+        extract([videos], MeanColour(), videos)
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="cannot be written"):
+        extract([videos], MeanColour(), tmp_path / "file")
+
+
+def test_ids_are_places_below_the_folder_and_must_differ(videos: Path, tmp_path: Path) -> None:
+    assert [one.id for one in gather([videos])] == ["a.mp4", "b.mp4", "sub/c.mp4"]
+    assert [one.id for one in gather([videos / "sub" / "c.mp4", videos / "a.mp4"])] == ["c.mp4", "a.mp4"]
+    assert len(gather([videos, videos])) == 3
+    other = tmp_path / "other"
+    shutil.copytree(videos, other)
+    with pytest.raises(DataError, match=r"would both be called 'a.mp4'.*Name a folder that holds both"):
+        gather([videos, other])
+    extract([videos], MeanColour(), tmp_path / "store")
+    report = extract([other], MeanColour(), tmp_path / "store")
+    assert len(report.failed) == 3
+    assert "has its name 'a.mp4' in the store, and is still there" in report.failed[0].reason
+
+
+def test_links_are_not_followed_in_circles(videos: Path) -> None:
+    try:
+        (videos / "sub" / "up").symlink_to(videos, target_is_directory=True)
+        (videos / "link.mp4").symlink_to(videos / "a.mp4")
+    except OSError:
+        pytest.skip("this user may make no links")
+    assert [one.id for one in gather([videos])] == ["a.mp4", "b.mp4", "link.mp4", "sub/c.mp4"]
+
+
+def test_a_file_that_grows_while_it_is_read_is_left_for_the_next_time(videos: Path, tmp_path: Path) -> None:
+    class Appends(MeanColour):
+        def encode(self, frames: np.ndarray) -> np.ndarray:
+            with (videos / "a.mp4").open("ab") as file:
+                file.write(b"more")
+            return super().encode(frames)
+
+    report = extract([videos / "a.mp4"], Appends(), tmp_path / "store")
+    assert "changed while it was read" in report.failed[0].reason
+    assert VideoStore(tmp_path / "store").video_ids == ()
+
+
+def test_an_encoder_that_fails_stops_the_work_and_leaves_what_was_done(videos: Path, tmp_path: Path) -> None:
+    class Fails(MeanColour):
+        def encode(self, frames: np.ndarray) -> np.ndarray:
+            if frames.mean() > 230:
+                raise RuntimeError("out of memory")
+            return super().encode(frames)
+
+    class Nothing(MeanColour):
+        def encode(self, frames: np.ndarray) -> np.ndarray:
+            return np.full((len(frames), 3), np.nan, np.float32)
+
+    write_video(videos / "b.mp4", plain([240] * 300))  # more than is decoded ahead
+    with pytest.raises(RuntimeError, match="out of memory"):
+        extract([videos], Fails(), tmp_path / "store", batch_size=4, rate=10.0)
+    assert VideoStore(tmp_path / "store").video_ids == ("a.mp4",)
+    extract([videos], MeanColour(), tmp_path / "store", rate=10.0)
+    VideoStore(tmp_path / "store").verify()
+    report = extract([videos], Nothing(), tmp_path / "other")
+    assert {one.reason for one in report.failed} == {"the encoder gives NaN or infinity for it"}
+
+
+def test_a_full_disk_is_told_and_costs_nothing_that_was_done(videos: Path, tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    extract([videos / "a.mp4"], MeanColour(), tmp_path / "store")
+    before = contents(tmp_path / "store")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
+        with pytest.raises(DataError, match=r"cannot be written.*intact.*run again"):
+            extract([videos], MeanColour(), tmp_path / "store")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert contents(tmp_path / "store") == before
+    assert len(extract([videos], MeanColour(), tmp_path / "store").extracted) == 2
+
+
+def test_progress_grows_to_the_end(videos: Path, tmp_path: Path) -> None:
+    seen: list[tuple[str, float, float]] = []
+    extract([videos], MeanColour(), tmp_path / "store", batch_size=1, progress=lambda *now: seen.append(now))
+    shares = [done for _, done, _ in seen]
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+    assert seen[-1][1] == seen[-1][2] == sum(path.stat().st_size for path in videos.rglob("*.mp4"))
+    assert {name for name, _, _ in seen} == {"a.mp4", "b.mp4", "sub/c.mp4"}
+    assert len(set(shares)) > 6
+
+
+@pytest.mark.parametrize("wrong", [{"rate": 0.0}, {"rate": float("inf")}, {"batch_size": 0}])
+def test_numbers_that_are_none_are_refused(videos: Path, tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected positive numbers"):
+        extract([videos], MeanColour(), tmp_path / "store", **wrong)
+    assert not (tmp_path / "store").exists()
+
+
+def test_limits_are_told_per_video(videos: Path, tmp_path: Path) -> None:
+    write_video(videos / "b.mp4", plain([90] * 100))
+    report = extract([videos], MeanColour(), tmp_path / "store", limits=Limits(seconds=5.0))
+    assert statuses(report) == {"a.mp4": "extracted", "b.mp4": "failed", "sub/c.mp4": "extracted"}
+    assert "10 s long, at most 5 s" in report.failed[0].reason
+
+
+def test_names_are_shown_without_what_a_terminal_obeys() -> None:
+    assert printable("a\x1b[31m\n\udce9\u202eb é") == "a\\x1b[31m\\n\\udce9\\u202eb é"
+    assert FOLDER == "videos"

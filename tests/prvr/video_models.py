@@ -1,0 +1,89 @@
+"""Tiny models of `transformers` with random weights, as folders: nothing is downloaded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+WORDS = ["a", "[PAD]", "red", "circle", "rises", "falls", "blue", "square", "moves", "left", "right", "[UNK]"]
+WORDS += ["<s>", "</s>"]
+_TEXT = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 16,
+    "bos_token_id": 12,
+    "eos_token_id": 13,
+    "pad_token_id": 13,
+}
+_VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+}
+
+
+def tiny_clip(folder: Path, nudge: float = 0.0) -> Path:
+    """A CLIP with a space of 12; `nudge` is added to one weight."""
+    from transformers import CLIPConfig, CLIPModel
+
+    sizes = {"projection_dim": 12}
+    config: Any = CLIPConfig(text_config=_TEXT | sizes, vision_config=_VISION | sizes, **sizes)
+    model = _random(CLIPModel(config))
+    with torch.no_grad():
+        model.visual_projection.weight[0, 0] += nudge
+    _save(model, folder)
+    about = {
+        "image_processor_type": "CLIPImageProcessor",
+        "size": {"shortest_edge": 32},
+        "crop_size": {"height": 32, "width": 32},
+        "resample": 3,
+        "image_mean": [0.48, 0.46, 0.41],
+        "image_std": [0.27, 0.26, 0.28],
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(about))
+    return folder
+
+
+def tiny_siglip(folder: Path) -> Path:
+    """A SigLIP with a space of 16, without a file of preprocessing."""
+    from transformers import SiglipConfig, SiglipModel
+
+    config: Any = SiglipConfig(text_config=_TEXT | {"projection_size": 16}, vision_config=_VISION)
+    return _save(_random(SiglipModel(config)), folder)
+
+
+def tiny_roberta(folder: Path) -> Path:
+    """A RoBERTa that reads 14 tokens."""
+    from transformers import RobertaConfig, RobertaModel
+
+    config: Any = RobertaConfig(**_TEXT | {"pad_token_id": 1})
+    return _save(_random(RobertaModel(config)), folder)
+
+
+def _random(model: Any) -> Any:
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for _, parameter in sorted(model.named_parameters()):
+            parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return model.eval()
+
+
+def _save(model: Any, folder: Path) -> Path:
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    cutter: Any = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    cutter.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = [("<s>", 12), ("</s>", 13)]
+    cutter.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
+    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "[UNK]"}
+    PreTrainedTokenizerFast(tokenizer_object=cutter, model_max_length=16, **names).save_pretrained(folder)
+    model.save_pretrained(folder)
+    return folder
