@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float32, UInt8
 
-from prvr.data.synthetic.corpus import MOTION
+from prvr.data.synthetic.corpus import MOTION, with_motion
 from prvr.data.synthetic.encoder import DIM, MAX_WORDS, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FRAME
 from prvr.video.encoders import EMBEDDED, Identity
@@ -43,11 +43,8 @@ class EmbeddedEncoder:
             return F.normalize(self._model(torch.from_numpy(frames).to(self._device)), dim=-1).cpu().numpy()
 
     def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
-        """Adds how they change, as `prvr.data.synthetic.corpus.frame_features` does."""
-        change = np.zeros_like(rows)
-        change[1:-1] = MOTION * (rows[2:] - rows[:-2])
-        change /= np.maximum(np.linalg.norm(change, axis=1, keepdims=True), 1.0)
-        return np.concatenate([rows, change], 1)
+        """Adds how they change, as in the embedded corpora."""
+        return with_motion(rows)
 
 
 class EmbeddedText:

@@ -145,14 +145,19 @@ def write_videos(corpus: Corpus, *, progress: Progress | None = None) -> Path:
 def frame_features(frames: UInt8[np.ndarray, "n 64 64 3"], encoder: JointEncoder) -> Float[np.ndarray, "n 512"]:
     """What a retriever reads of a video: the joint embedding of each frame, and how it changes around it.
 
-    The second half is the difference between the frames after and before, times 2.5, at most of length 1 (a cut), 0 at
-    both ends. Public features hold motion too (I3D beside ResNet): attention alone hardly learns before from after.
-
     Args:
         frames: (n 64 64 3) uint8 in order of time.
         encoder: of single frames.
     """
-    still = encoder.encode_frames(frames)
+    return with_motion(encoder.encode_frames(frames))
+
+
+def with_motion(still: Float[np.ndarray, "n 256"]) -> Float[np.ndarray, "n 512"]:
+    """Joint embeddings of the frames of a video, each with how it changes around it.
+
+    The second half is the difference between the frames after and before, times 2.5, at most of length 1 (a cut), 0 at
+    both ends. Public features hold motion too (I3D beside ResNet): attention alone hardly learns before from after.
+    """
     motion = np.zeros_like(still)
     motion[1:-1] = MOTION * (still[2:] - still[:-2])
     motion /= np.maximum(np.linalg.norm(motion, axis=1, keepdims=True), 1.0)
