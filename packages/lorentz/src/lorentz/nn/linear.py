@@ -59,7 +59,8 @@ class LorentzLinear(OnHyperboloid):
         TypeError: at the call, no floating-point tensor, or float32 meets float64.
 
     Example:
-        >>> LorentzLinear(4, 3, magnitude="bounded")(lf.expmap0(torch.ones(2, 4))).shape
+        >>> from lorentz import expmap0
+        >>> LorentzLinear(4, 3, magnitude="bounded")(expmap0(torch.ones(2, 4))).shape
         torch.Size([2, 4])
     """
 
