@@ -186,8 +186,8 @@ class Batch:
             >>> batch = Batch(clips=torch.ones(3, 4, 2), frames=torch.ones(3, 6, 2),
             ...     frame_mask=torch.ones(3, 6, dtype=torch.bool), words=torch.ones(4, 5, 7),
             ...     word_mask=torch.ones(4, 5, dtype=torch.bool), query_to_video=torch.tensor([0, 1, 1, 2]))
-            >>> [len(part.words) for part in batch.split(2)]
-            [3, 1]
+            >>> tuple(len(part.words) for part in batch.split(2))
+            (3, 1)
         """
         owner = self.query_to_video.cpu()
         if size < 1 or bool((owner.diff() < 0).any()):
