@@ -5,6 +5,7 @@ CPU scalars only, so that no step waits for an accelerator, and float64 ones, so
 """
 
 import copy
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from regdiff.schedule import Schedule, Scheduler
 from regdiff.schedulers import capabilities
 
 
-class Driver:
+class Driver(ABC):
     """A private copy of a scheduler that steps through one descending list of timesteps, each step once.
 
     Args:
@@ -31,9 +32,11 @@ class Driver:
         self.eta = eta
         self._prepare(schedule)
 
+    @abstractmethod
     def _prepare(self, schedule: Schedule) -> None:
-        raise NotImplementedError
+        """Puts the numbers of the schedule into the copy."""
 
+    @abstractmethod
     def step(self, prediction: Tensor, i: int, x: Tensor, noise: Tensor | None, generator: Generators | None) -> Tensor:
         """x after step i = 0, 1, ..., which is at timesteps[i + 1].
 
@@ -44,7 +47,6 @@ class Driver:
             noise: The noise to add, where the scheduler accepts it; None draws it.
             generator: Source of the draws, or one for each row.
         """
-        raise NotImplementedError
 
 
 class _Respaced(Driver):

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -73,18 +73,12 @@ class VideoDataset(Dataset[VideoItem]):
 
         Queries are in the order of `collate`, without its `sort`.
         """
-        packed, column = self.packed, {number: i for i, (number, _) in enumerate(numbers)}
+        packed, videos = self.packed, [number for number, _ in numbers]
         queries = [self._queries(*item) for item in numbers]
-        owner = torch.repeat_interleave(torch.arange(len(numbers)), torch.tensor([len(some) for some in queries]))
-        relevant = torch.nn.functional.one_hot(owner, len(numbers)).bool()
-        for row, query in enumerate(itertools.chain.from_iterable(queries)):
-            videos = packed.relevant[query]
-            if len(videos) > 1:
-                relevant[row, [column[video] for video in videos if video in column]] = True
         return WholeBatch(
-            labels=Labels(len(numbers), owner, relevant if int(relevant.sum()) > len(owner) else None),
+            labels=_labels([[packed.relevant[query] for query in some] for some in queries], videos),
             first=first,
-            frames=int(packed.frame_counts[list(column)].max()),
+            frames=int(packed.frame_counts[videos].max()),
             words=int(packed.word_counts[np.concatenate(queries)].max()),
         )
 
@@ -154,24 +148,30 @@ def collate(items: Sequence[VideoItem], sort: Sort = None) -> Batch:
         items = sorted(items, key=lambda item: -len(item.frames))
     frames, frame_mask = pad([item.frames.float() for item in items])
     words, word_mask = pad([words.float() for item in items for words in item.words])
-    owner = torch.repeat_interleave(torch.arange(len(items)), torch.tensor([len(item.words) for item in items]))
     video_ids = tuple(item.video_id for item in items)
-    relevant = torch.nn.functional.one_hot(owner, len(items)).bool()
-    column = {video_id: i for i, video_id in enumerate(video_ids)}
-    for row, videos in enumerate(videos for item in items for videos in item.relevant):
-        if len(videos) > 1:
-            relevant[row, [column[video] for video in videos if video in column]] = True
+    labels = _labels([item.relevant for item in items], video_ids)
     return Batch(
         clips=torch.stack([item.clips for item in items]).float(),
         frames=frames,
         frame_mask=frame_mask,
         words=words,
         word_mask=word_mask,
-        query_to_video=owner,
-        relevant=relevant if int(relevant.sum()) > len(owner) else None,
+        query_to_video=labels.query_to_video,
+        relevant=labels.relevant,
         video_ids=video_ids,
         query_ids=tuple(query_id for item in items for query_id in item.query_ids),
     )
+
+
+def _labels(answers: Sequence[Sequence[frozenset[Any]]], videos: Sequence[Any]) -> Labels:
+    """The labels of a batch from the videos that match each caption of each of its own `videos`."""
+    column = {video: i for i, video in enumerate(videos)}
+    owner = torch.repeat_interleave(torch.arange(len(videos)), torch.tensor([len(some) for some in answers]))
+    relevant = torch.nn.functional.one_hot(owner, len(videos)).bool()
+    for row, matching in enumerate(itertools.chain.from_iterable(answers)):
+        if len(matching) > 1:
+            relevant[row, [column[video] for video in matching if video in column]] = True
+    return Labels(len(videos), owner, relevant if int(relevant.sum()) > len(owner) else None)
 
 
 class EpochBatches(Sampler[list[tuple[int, int]]]):

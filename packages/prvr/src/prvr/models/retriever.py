@@ -146,7 +146,10 @@ class Retriever(
     def forward(self, batch: Batch) -> RetrieverOutput:
         """Encode a batch and score every query with every video in it."""
         text = self.encode_text(batch.words, batch.word_mask)
-        video, registers = self._encode_video(batch.clips, batch.frames, batch.frame_mask)
+        return self.output(text, *self._encode_video(batch.clips, batch.frames, batch.frame_mask))
+
+    def output(self, text: Float[Tensor, "q d"], video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:
+        """What the losses look at, from what was encoded."""
         loss = None
         if self.registers is not None and registers is not None:
             loss = partial(self.registers.loss, registers=registers)

@@ -10,7 +10,6 @@ the result: the negatives are those of the whole batch.
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from prvr.losses import Negatives
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.types import Batch, Labels, RetrieverOutput, VideoEmbedding
+from prvr.types import Batch, Labels, VideoEmbedding
 from regdiff import Registers
 
 __all__ = ["Encoded", "backward_in_parts"]
@@ -114,7 +113,9 @@ def backward_in_parts(
     whole = _across_processes(
         _joined([part.with_tensors(own, part.video.frame_mask) for part, own in zip(parts, leaves, strict=True)])
     )
-    terms = objective(_output(retriever, whole), labels, negatives=negatives, generator=generator)
+    terms = objective(
+        retriever.output(whole.text, whole.video, whole.registers), labels, negatives=negatives, generator=generator
+    )
     terms["total"].backward()
     # Every process computed the same losses: what they gave to parameters directly is to count once in the sum below.
     _divide(_gradients(retriever, objective), _processes())
@@ -136,14 +137,6 @@ def _encode(retriever: Retriever, batch: Batch) -> Encoded:
 def _leaf(tensor: Tensor) -> Tensor:
     """A place for the gradient, in float32 at least: losses exponentiate."""
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)).requires_grad_()
-
-
-def _output(retriever: Retriever, encoded: Encoded) -> RetrieverOutput:
-    text, video, registers = encoded.text, encoded.video, encoded.registers
-    loss = None
-    if retriever.registers is not None and registers is not None:
-        loss = partial(retriever.registers.loss, registers=registers)
-    return RetrieverOutput(text, video, retriever.score(text, video, dots=True), registers, loss)
 
 
 def _joined(parts: Sequence[Encoded]) -> Encoded:
