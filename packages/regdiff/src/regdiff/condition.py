@@ -18,7 +18,7 @@ class ConditionGenerator(nn.Module):
         dim: Width d.
         num: Number of queries n.
         heads: Number of heads; divides dim.
-        dropout: Rate on attention weights and on both residual branches.
+        dropout: Rate on attention weights, on both residual branches and on the hidden layer.
 
     Raises:
         ValueError: `dim` is not a multiple of `heads`.
@@ -59,7 +59,7 @@ class ConditionGenerator(nn.Module):
             q, k, v, None if mask is None else mask[:, None, None], self.dropout.p if self.training else 0.0
         )
         y = self.attention_norm(queries + self.dropout(read.transpose(1, 2).flatten(2)))
-        return self.ffn_norm(y + self.dropout(self.ffn_out(F.relu(self.ffn_in(y)))))
+        return self.ffn_norm(y + self.dropout(self.ffn_out(self.dropout(F.relu(self.ffn_in(y))))))
 
 
 def adaptive_average_pool(

@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from prvr.models.dropout import Dropout, relu_dropout
+from prvr.models.dropout import dropout as dropped
 from prvr.models.layers import StackedLayerNorm, StackedLinear
 from prvr.models.rows import Rows
 
@@ -71,7 +73,7 @@ def _multiplied(
 ) -> Tensor:
     """softmax(q k^T / sqrt(e) * G) v: the window scales the logits (GMMFormer eq. 4, HLFormer eq. 10)."""
     weights = windowed(q @ k.mT, window, mask, registers, q.shape[-1] ** -0.5).softmax(-1)
-    return (F.dropout(weights, dropout) if dropout else weights) @ v
+    return dropped(weights, dropout) @ v
 
 
 def _added(
@@ -140,13 +142,13 @@ class EuclideanMixer(nn.Module):
 
 
 class TransformerBlocks(nn.Module):
-    """K post-norm blocks: y = LN(x + mixer(x)); out = LN(y + FFN(y)), FFN d -> 4d -> d with ReLU.
+    """K post-norm blocks: y = LN(x + mixer(x)); out = LN(y + FFN(y)), FFN d -> 4d -> d with ReLU and dropout.
 
     Args:
         mixer: what mixes positions (Euclidean or Lorentz attention), for all K at once.
         num: blocks K.
         dim: width d.
-        dropout: after the mixer and after the feed-forward.
+        dropout: after the mixer, inside the feed-forward and after it.
     """
 
     def __init__(self, mixer: nn.Module, num: int, dim: int, dropout: float) -> None:
@@ -157,7 +159,7 @@ class TransformerBlocks(nn.Module):
         self.expand = StackedLinear((num,), dim, 4 * dim)
         self.contract = StackedLinear((num,), 4 * dim, dim)
         self.norm2 = StackedLayerNorm(num, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,
@@ -169,7 +171,8 @@ class TransformerBlocks(nn.Module):
     ) -> Float[Tensor, "k b m d"]:
         y = self.norm1(x + self.dropout(self.mixer(x, window, mask, registers, rows)))
         # In place: the hidden layer is the widest tensor of a block, and nothing else reads it.
-        return self.norm2(y + self.dropout(self.contract(F.relu_(self.expand(y)))))
+        hidden = relu_dropout(self.expand(y), self.dropout.p if self.training else 0.0)
+        return self.norm2(y + self.dropout(self.contract(hidden)))
 
 
 class AttentionBlocks(nn.Module):
@@ -181,7 +184,7 @@ class AttentionBlocks(nn.Module):
         self.mixer = mixer
         self.project = StackedLinear((num,), dim, dim)
         self.norm = StackedLayerNorm(num, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from prvr.models.dropout import Dropout, relu_dropout
 from prvr.models.layers import masked_mean
 
 __all__ = ["ConcatFusion", "MeanFusion", "MeanGuidedFusion", "PooledAttention"]
@@ -51,7 +51,7 @@ class PooledAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.expand, self.contract = nn.Linear(dim, dim), nn.Linear(dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         for linear in (self.query, self.key, self.value, self.expand, self.contract):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
@@ -74,7 +74,8 @@ class PooledAttention(nn.Module):
             self.value.bias.unflatten(0, (self.heads, -1))
         ).flatten(-2)
         y = self.norm1(query[:, None] + self.dropout(read))
-        return self.norm2(y + self.dropout(self.contract(F.relu(self.expand(y)))))
+        hidden = relu_dropout(self.expand(y), self.dropout.p if self.training else 0.0)
+        return self.norm2(y + self.dropout(self.contract(hidden)))
 
 
 class MeanGuidedFusion(nn.Module):
@@ -105,7 +106,7 @@ class MeanGuidedFusion(nn.Module):
         self.attention = PooledAttention(dim, heads, dropout)
         self.hidden = nn.Linear(dim, dim)
         self.weights = nn.Linear(dim, length)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         self.temperature = temperature
         self.average = average
         for linear in (self.hidden, self.weights):
@@ -116,7 +117,9 @@ class MeanGuidedFusion(nn.Module):
         """Weights before the softmax over blocks."""
         guide = self.average(blocks.mean(0), mask)
         answers = self.attention(guide, blocks, mask)
-        return self.weights(self.dropout(F.relu(self.hidden(answers))))[..., : blocks.shape[2]]
+        return self.weights(relu_dropout(self.hidden(answers), self.dropout if self.training else 0.0))[
+            ..., : blocks.shape[2]
+        ]
 
     def forward(
         self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None = None

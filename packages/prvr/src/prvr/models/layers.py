@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from prvr.models.dropout import Dropout
+
 __all__ = ["AttentionPooling", "InputProjection", "Positions", "StackedLayerNorm", "StackedLinear", "masked_mean"]
 
 
@@ -68,7 +70,7 @@ class InputProjection(nn.Module):
     def __init__(self, in_features: int, out_features: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(in_features)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.linear = nn.Linear(in_features, out_features)
         nn.init.normal_(self.linear.weight, std=0.02)
         nn.init.zeros_(self.linear.bias)
@@ -88,7 +90,7 @@ class Positions(nn.Module):
         super().__init__()
         self.table = nn.Parameter(torch.empty(length, dim))
         self.norm = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         nn.init.normal_(self.table, std=0.02)
 
     def forward(

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from lorentz.functional import centroid, expmap0, join_heads, logmap0, lorentz_attention, pairwise_inner, project
 from prvr.models.attention import key_mask, pad_window, windowed
+from prvr.models.dropout import Dropout
+from prvr.models.dropout import dropout as dropped
 from prvr.models.layers import StackedLayerNorm, StackedLinear
 from prvr.models.rows import Rows
 
@@ -28,7 +30,7 @@ class StackedProjection(nn.Module):
     def __init__(self, num: int, in_features: int, out_features: int, dropout: float) -> None:
         super().__init__()
         self.norm = StackedLayerNorm(num, in_features)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.linear = StackedLinear((num,), in_features, out_features)
 
     def forward(self, x: Float[Tensor, "k v l i"]) -> Float[Tensor, "k v l o"]:
@@ -100,7 +102,7 @@ class LorentzMixer(nn.Module):
             # Native, as lorentz_attention is: the stable forms cost a vector for every pair of positions.
             inner = pairwise_inner(q, k, precision="native")
             logits = windowed((2 + 2 * inner) / temperature, window, keep, extra)
-            weights = F.dropout(logits.softmax(-1), dropout, training=dropout > 0)
+            weights = dropped(logits.softmax(-1), dropout)
             mixed = centroid(v, weights, precision="native")
         joined = join_heads(mixed)
         if rows is not None:

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.models.attention import key_mask, windowed
+from prvr.models.dropout import Dropout
 from prvr.models.layers import StackedLinear
 from prvr.models.lorentz_mixer import StackedProjection, join_registers
 from prvr.models.rows import Rows
@@ -42,7 +43,7 @@ class ReleasedLorentzMixer(nn.Module):
         self.temperature = nn.Parameter(torch.full((num, 1), math.sqrt(lorentz_dim + 1)))
         self.bias = nn.Parameter(torch.zeros(num))
         self.leave = StackedProjection(num, lorentz_dim, dim, dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     @torch.no_grad()
     def project_bounds(self) -> None:
