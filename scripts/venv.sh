@@ -30,6 +30,6 @@ pip=("$bin/python" -m pip --disable-pip-version-check)
 "${pip[@]}" install --quiet --constraint constraints.txt --upgrade pip   # --group needs pip 25.1
 "${pip[@]}" install --quiet --constraint constraints.txt torch           # alone and first: a failure names it
 "${pip[@]}" install --quiet --constraint constraints.txt --group dev \
-  --editable packages/lorentz --editable packages/regdiff --editable "packages/prvr[video]"
+  --editable packages/lorentz --editable packages/regdiff --editable "packages/prvr[serve,milvus]"
 printf '%s' "$key" > "$stamp"
 echo ".venv is ready"

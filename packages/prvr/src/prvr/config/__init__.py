@@ -1,0 +1,42 @@
+"""Everything that can be chosen, as frozen dataclasses: one YAML preset is one `Config`.
+
+`load_config("hlformer-tvr", {"optim.lr": 1e-4})` reads a preset (or a YAML file) and applies dotted overrides.
+"""
+
+from prvr.config.load import ConfigError as ConfigError
+from prvr.config.load import config_from_dict as config_from_dict
+from prvr.config.load import config_to_dict as config_to_dict
+from prvr.config.load import dump_config as dump_config
+from prvr.config.load import load_config as load_config
+from prvr.config.load import model_config_from_dict as model_config_from_dict
+from prvr.config.load import preset_names as preset_names
+from prvr.config.load import validated as validated
+from prvr.config.losses import LossConfig as LossConfig
+from prvr.config.model import BlockConfig as BlockConfig
+from prvr.config.model import Compat as Compat
+from prvr.config.model import ModelConfig as ModelConfig
+from prvr.config.model import RegisterConfig as RegisterConfig
+from prvr.config.training import DataConfig as DataConfig
+from prvr.config.training import OptimConfig as OptimConfig
+from prvr.config.training import TrainConfig as TrainConfig
+from prvr.config.whole import Config as Config
+
+__all__ = [
+    "BlockConfig",
+    "Compat",
+    "Config",
+    "ConfigError",
+    "DataConfig",
+    "LossConfig",
+    "ModelConfig",
+    "OptimConfig",
+    "RegisterConfig",
+    "TrainConfig",
+    "config_from_dict",
+    "config_to_dict",
+    "dump_config",
+    "load_config",
+    "model_config_from_dict",
+    "preset_names",
+    "validated",
+]

@@ -1,0 +1,157 @@
+"""Presets, YAML files, dictionaries and dotted overrides to a validated configuration, and back."""
+
+import dataclasses
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from prvr.config.model import ModelConfig
+from prvr.config.whole import Config
+
+__all__ = [
+    "ConfigError",
+    "config_from_dict",
+    "config_to_dict",
+    "dump_config",
+    "load_config",
+    "model_config_from_dict",
+    "preset_names",
+    "validated",
+]
+
+_T = TypeVar("_T")
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the key, the value and what is allowed."""
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that ship with prvr, sorted.
+
+    Example:
+        >>> "hlformer-tvr" in preset_names()
+        True
+    """
+    folder = resources.files("prvr") / "presets"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def _read(name_or_path: str | Path) -> tuple[str, dict[str, Any]]:
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise ConfigError(f"configuration file {path} does not exist")
+        source, text = str(path), path.read_text(encoding="utf-8")
+    else:
+        name = str(name_or_path)
+        names = preset_names()
+        if name not in names:
+            close = get_close_matches(name, names, n=3) or names
+            raise ConfigError(f"unknown preset {name!r}; did you mean {', '.join(close)}? All: {', '.join(names)}")
+        source, text = name, (resources.files("prvr") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source} is not valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{source}: expected a mapping of keys, got {type(values).__name__}")
+    return source, values
+
+
+def _override(values: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    node = values
+    for parent in parents:
+        child = node.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"override {key!r}: {parent!r} is a value, not a group of keys")
+        node = child
+    node[last] = yaml.safe_load(value) if isinstance(value, str) else value
+
+
+def _known_keys(kind: Any, prefix: str = "") -> list[str]:
+    keys = []
+    for field in dataclasses.fields(kind):
+        keys.append(prefix + field.name)
+        if dataclasses.is_dataclass(field.type):
+            keys += _known_keys(field.type, f"{prefix}{field.name}.")
+    return keys
+
+
+def config_from_dict(values: Mapping[str, Any], source: str = "configuration") -> Config:
+    """A validated `Config` from nested dictionaries.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
+    """
+    return validated(Config, values, source)
+
+
+def validated(kind: type[_T], values: Mapping[str, Any], source: str) -> _T:
+    """A configuration record from nested dictionaries.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(dict(values))
+    except ValidationError as error:
+        lines = []
+        for problem in error.errors():
+            key = ".".join(str(part) for part in problem["loc"])
+            if problem["type"] == "unexpected_keyword_argument":
+                close = get_close_matches(key, _known_keys(kind), n=2)
+                lines.append(f"unknown key {key!r}" + (f"; did you mean {' or '.join(close)}?" if close else ""))
+            elif problem["type"] in ("missing", "missing_argument"):
+                lines.append(f"{key} is required")
+            else:
+                shown = f", got {problem['input']!r}" if not isinstance(problem["input"], dict | Config) else ""
+                lines.append(f"{key or source}: {problem['msg'].removeprefix('Value error, ')}{shown}")
+        raise ConfigError(f"{source}: " + "; ".join(lines)) from error
+
+
+def model_config_from_dict(values: Mapping[str, Any]) -> ModelConfig:
+    """A validated `ModelConfig`, as `Retriever.from_pretrained` reads it from config.json."""
+    return validated(ModelConfig, values, "model configuration")
+
+
+def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
+    """A preset by name, or a YAML file by path, with dotted overrides.
+
+    Args:
+        name_or_path: one of `preset_names()`, or a path that ends in `.yaml`.
+        overrides: for example `{"train.epochs": 5, "model.registers.num": 4}`; strings are read as YAML.
+
+    Raises:
+        ConfigError: unknown preset, missing file, unknown key or a value out of range.
+
+    Example:
+        >>> load_config("hlformer-tvr", {"train.epochs": 5}).train.epochs
+        5
+    """
+    source, values = _read(name_or_path)
+    for key, value in (overrides or {}).items():
+        _override(values, key, value)
+    return config_from_dict(values, source)
+
+
+def config_to_dict(config: Any) -> dict[str, Any]:
+    """Nested plain dictionaries and lists: what YAML and JSON can hold."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return [plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+    return plain(config)
+
+
+def dump_config(config: Config) -> str:
+    """The resolved configuration as YAML; `load_config` reads it back to an equal `Config`."""
+    return yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,74 @@
+"""The data, the optimiser and the course of training."""
+
+from typing import Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from prvr.config.strict import STRICT
+
+__all__ = ["DataConfig", "OptimConfig", "TrainConfig"]
+
+
+@dataclass(frozen=True, config=STRICT)
+class OptimConfig:
+    """The optimiser. bert_adam is the released one: per-tensor clip, no bias correction, linear warm-up and decay."""
+
+    name: Literal["bert_adam", "adamw"] = "adamw"
+    lr: float = Field(default=3e-4, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    decay: Literal["matrices", "released"] = "matrices"
+    """matrices: everything but biases, norms and scalars; released: by the authors' names (their norms do decay)."""
+    warmup: float = Field(default=0.01, ge=0, lt=1)
+    """Share of all steps that warm the learning rate up; afterwards it falls linearly to 0."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+
+
+@dataclass(frozen=True, config=STRICT)
+class DataConfig:
+    """Which corpus. `root` is a folder that holds `collection`; `embedded-tiny`, `-demo` and `-bench` need none."""
+
+    collection: str = "embedded-demo"
+    root: str | None = None
+    feature: str | None = None
+    """Folder under FeatureData; None = the only one, or the one the public configurations use."""
+    cache_dir: str | None = None
+    """Where packed features are kept; None = the user's cache folder."""
+    keep_last_frame: bool = True
+    """False: the released rounding, which leaves the last frame out of the last segment."""
+    eval_split: str = "test"
+    """The split that is reported."""
+    captions_per_video: int | None = Field(default=None, ge=1)
+    """At most this many captions of a video in one step, drawn anew each epoch; None = all."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainConfig:
+    """How long, how much at a time, and how the epoch is selected."""
+
+    epochs: int = Field(default=100, ge=1)
+    batch_size: int = Field(default=128, ge=2)
+    """Videos per step, of all processes together; each brings all its captions."""
+    chunk_videos: int | None = Field(default=None, ge=1)
+    """Videos encoded at a time in a step, twice each; losses still see the whole batch. None = all at once, once."""
+    patience: int = Field(default=10, ge=1)
+    """Stop after this many epochs without a better selection score."""
+    hard_negatives_from: int = Field(default=20, ge=0)
+    """First epoch (from 0) whose triplets use hard negatives."""
+    protocol: Literal["paper", "holdout", "val"] = "paper"
+    """paper: the best epoch on the reported split (as published numbers were made); holdout: a share of the training
+    videos selects, the reported split is scored once; val: so does the corpus's own split "val", where it has one."""
+    holdout_fraction: float = Field(default=0.1, gt=0, lt=1)
+    seed: int = Field(default=0, ge=0)
+    precision: Literal["no", "bf16"] = "no"
+    checkpoint_every: int | None = Field(default=None, ge=1)
+    """Steps, counted over the whole run, between checkpoints inside epochs; None = only where an epoch ends."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """A loss or gradient that is not finite: stop ends the run, skip goes on as if the step had not been."""
+    max_skipped: int = Field(default=10, ge=1)
+    """More skipped steps than this in a row end the run."""
+    workers: int = Field(default=0, ge=0)
+    eval_videos: int = Field(default=64, ge=1)
+    """Videos encoded at a time in evaluation."""
+    eval_queries: int = Field(default=256, ge=1)
+    """Queries scored at a time in evaluation."""
