@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
-from regdiff.masks import check_mask, masked, takes_mask
+from regdiff.checks import expect_mask
+from regdiff.masks import masked, takes_mask
 
 NAMES = list(SCHEDULERS)
 JUNK = [0.0, 1e30, float("nan"), float("inf")]
@@ -160,7 +161,7 @@ def test_masks_of_a_wrong_shape_are_refused(mask, unchecked):
     for call in (ConditionalDiffusion.sample, ConditionalDiffusion.loss):
         with pytest.raises(ValueError, match=r"mask: got torch\..*expected bool of shape \(2, 3\), True at valid"):
             call(build("ddim"), x, x, mask=mask)
-    check_mask(torch.ones(2, 3, dtype=torch.bool), x)
+    expect_mask("mask", torch.ones(2, 3, dtype=torch.bool), x.shape[:2])
 
 
 def test_a_denoiser_without_the_keyword_is_told():

@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
+from regdiff.checks import expect_mask
 from regdiff.conditioning import check_condition, dropped, null_of, repeated
 from regdiff.drivers import drive
 from regdiff.forward import ForwardProcess, Weighting
 from regdiff.losses import KLToTarget, mean_loss, mse
-from regdiff.masks import check_mask, masked
+from regdiff.masks import masked
 from regdiff.noise import Generators, noise_of, uniform
 from regdiff.predictor import Denoiser, Predictor
 from regdiff.schedule import Scheduler, descending_timesteps, schedule_of
@@ -187,7 +188,7 @@ class ConditionalDiffusion:
         rows, steps = target.shape[0], self.num_train_timesteps
         check_condition(condition, rows)
         if mask is not None:
-            check_mask(mask, target)
+            expect_mask("mask", mask, target.shape[:2])
         if isinstance(timesteps, str):
             if timesteps != "all":
                 raise ValueError(f"timesteps: got {timesteps!r}, expected None, 'all' or one integer per row")
@@ -265,7 +266,7 @@ class ConditionalDiffusion:
         """
         check_condition(condition, initial.shape[0])
         if mask is not None:
-            check_mask(mask, initial)
+            expect_mask("mask", mask, initial.shape[:2])
         listed = descending_timesteps(self.scheduler, self.num_train_timesteps, num_steps, timesteps)
         if noise is not None:
             check_own_noise(self.capabilities, self.eta)

@@ -4,25 +4,7 @@ import inspect
 from typing import Any
 
 import torch
-from jaxtyping import Bool
 from torch import Tensor, nn
-
-
-def check_mask(mask: Bool[Tensor, "..."], sample: Tensor) -> None:
-    """Refuse a mask that does not say for each register of each row whether it is valid.
-
-    Args:
-        mask: (b, n), True at valid registers.
-        sample: (b, n, ...).
-
-    Raises:
-        ValueError: A mask of another shape or dtype.
-    """
-    if mask.dtype != torch.bool or mask.ndim != 2 or mask.shape != sample.shape[:2]:
-        raise ValueError(
-            f"mask: got {mask.dtype} of shape {tuple(mask.shape)}, expected bool of shape {tuple(sample.shape[:2])}, "
-            "True at valid registers"
-        )
 
 
 def masked(values: Tensor, mask: Tensor | None) -> Tensor:
