@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prvr.scoring import best_moment, clip_scores, max_scores
+from prvr.scoring import best_moment, clip_scores, max_scores, normalised
+from prvr.types import VideoEmbedding
 
 
 @given(st.integers(0, 10_000), st.booleans())
@@ -81,3 +82,28 @@ def test_a_lone_spike_loses_against_a_run() -> None:
     start, end = best_moment(scores, 64.0)
     assert 38 <= start <= 42
     assert 46 <= end <= 50
+
+
+def test_rows_normalised_once_give_the_same_cosines_bit_by_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    text = torch.randn(7, 6, generator=generator)
+    frames, clips = torch.randn(5, 9, 6, generator=generator), torch.randn(5, 3, 6, generator=generator)
+    mask = torch.arange(9) < torch.tensor([[9], [1], [4], [8], [2]])
+    video = VideoEmbedding(clips=clips, frames=frames, frame_mask=mask)
+    once = normalised(video)
+    assert once.unit
+    assert once[1:3].unit
+    assert normalised(once) is once
+    assert VideoEmbedding.cat([once[:2], once[2:]]).unit
+    assert not VideoEmbedding.cat([once[:2], video[2:]]).unit
+    assert once.clips is not None
+    for tokens, unit, keep in ((clips, once.clips, None), (frames, once.frames, mask)):
+        assert unit is not None
+        assert torch.equal(
+            max_scores(text, unit, keep, dots=False, unit=True)[0], max_scores(text, tokens, keep, dots=False)[0]
+        )
+    half = normalised(VideoEmbedding(clips=clips.bfloat16()))
+    assert half.clips is not None
+    assert half.clips.dtype == torch.float32
+    with pytest.raises(ValueError, match="need the rows as they were"):
+        max_scores(text, once.clips, None, dots=True, unit=True)

@@ -4,13 +4,25 @@ Evaluation and search call the same functions, so that the metric and the ranked
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-__all__ = ["at_least_float32", "best_moment", "clip_scores", "max_scores", "token_alignment"]
+from prvr.types import VideoEmbedding
+
+__all__ = [
+    "at_least_float32",
+    "best_moment",
+    "clip_scores",
+    "max_scores",
+    "normalised",
+    "packed_max_scores",
+    "token_alignment",
+    "unit_rows",
+]
 
 #: Cosines of words with frames held at a time: 64 MB of float32.
 _BLOCK = 2**24
@@ -21,11 +33,34 @@ def at_least_float32(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
+def unit_rows(x: Float[Tensor, "*s d"]) -> Float[Tensor, "*s d"]:
+    """Rows scaled to unit length, float32 at least; rows of zeros stay zero."""
+    return F.normalize(at_least_float32(x), dim=-1, eps=1e-12)
+
+
+def normalised(video: VideoEmbedding) -> VideoEmbedding:
+    """Copy with clips and frames as unit rows, scaled once for all queries that they are compared with.
+
+    Their cosines are bit for bit those of the rows as they were; their dot products are not.
+
+    Example:
+        >>> video = normalised(VideoEmbedding(clips=torch.tensor([[[3.0, 4.0]]])))
+        >>> video.unit, [round(x, 2) for x in video.clips.flatten().tolist()]
+        (True, [0.6, 0.8])
+    """
+    if video.unit:
+        return video
+    clips, frames = (None if t is None else unit_rows(t) for t in (video.clips, video.frames))
+    return replace(video, clips=clips, frames=frames, unit=True)
+
+
 def max_scores(
     text: Float[Tensor, "q d"],
     tokens: Float[Tensor, "v l d"],
     mask: Bool[Tensor, "v l"] | None = None,
     dots: bool = True,
+    *,
+    unit: bool = False,
 ) -> tuple[Float[Tensor, "q v"], Float[Tensor, "q v"] | None]:
     r"""$\max_j \cos(q, v_j)$ and $\max_j q \cdot v_j$ over a video's valid rows (HLFormer eq. 8-9).
 
@@ -34,6 +69,10 @@ def max_scores(
         tokens: `(v, l, d)` clip or frame embeddings.
         mask: `(v, l)` True = valid; None = every row counts.
         dots: also give the maxima of the plain dot products.
+        unit: the rows are those of `unit_rows`; without `dots`, which need the rows as they were.
+
+    Raises:
+        ValueError: `unit` with `dots`.
 
     Example:
         >>> text = torch.tensor([[1.0, 0.0]])
@@ -41,11 +80,13 @@ def max_scores(
         >>> [s.tolist() for s in max_scores(text, tokens)]
         [[[1.0]], [[2.0]]]
     """
+    if unit and dots:
+        raise ValueError("max_scores: unit=True with dots=True: dot products need the rows as they were encoded")
     # Never below float32, autocast or not: InfoNCE takes the exponential of these dot products.
     with torch.autocast(text.device.type, enabled=False):
         text, tokens = at_least_float32(text), at_least_float32(tokens)
         if not dots:
-            return _max_cosine(text, tokens, mask), None
+            return _max_cosine(text, tokens if unit else unit_rows(tokens), mask), None
         dot = torch.einsum("qd,vld->qvl", text, tokens)
     # A query's own length does not move its maximum: it is divided out of the (q, v) result, not of every row.
     cosine = dot * tokens.norm(dim=-1).clamp_min(1e-12).reciprocal()
@@ -57,15 +98,41 @@ def max_scores(
 def _max_cosine(
     text: Float[Tensor, "q d"], tokens: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"] | None
 ) -> Float[Tensor, "q v"]:
-    """Maximum cosine alone, as one matrix product that carries the mask in its bias."""
-    rows = F.normalize(tokens, dim=-1, eps=1e-12).flatten(0, 1)
-    unit = F.normalize(text, dim=-1, eps=1e-12)
+    """Maximum cosine of unit rows, as one matrix product that carries the mask in its bias."""
+    rows, unit = tokens.flatten(0, 1), unit_rows(text)
     if mask is None:
         cosine = unit @ rows.mT
     else:
         bias = torch.zeros_like(mask, dtype=rows.dtype).masked_fill(~mask, -torch.inf)
         cosine = torch.addmm(bias.flatten(), unit, rows.mT)
     return cosine.unflatten(1, tokens.shape[:2]).amax(-1)
+
+
+def packed_max_scores(
+    text: Float[Tensor, "q d"], rows: Float[Tensor, "n d"], offsets: Int[Tensor, " _"], *, unit: bool = False
+) -> Float[Tensor, "q v"]:
+    r"""$\max_j \cos(q, v_j)$ as `max_scores` gives it, of videos whose rows lie one after another without padding.
+
+    Args:
+        text: `(q, d)` query embeddings.
+        rows: `(n, d)` clip or frame embeddings.
+        offsets: `(v + 1)`, ascending from 0 to n: video i has `rows[offsets[i]:offsets[i + 1]]`, at least one row.
+        unit: the rows are of unit length, but for rounding.
+
+    Returns:
+        `(q, v)`.
+
+    Example:
+        >>> rows = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
+        >>> packed_max_scores(torch.tensor([[1.0, 0.0]]), rows, torch.tensor([0, 2, 3])).tolist()
+        [[1.0, 0.0]]
+    """
+    with torch.autocast(text.device.type, enabled=False):
+        cosine = (at_least_float32(rows) if unit else unit_rows(rows)) @ unit_rows(text).mT
+        lengths = offsets.diff()
+        if len(lengths) and bool((lengths == lengths[0]).all()):
+            return cosine.view(len(lengths), int(lengths[0]), -1).amax(1).mT
+        return torch.segment_reduce(cosine, "max", lengths=lengths).mT
 
 
 def clip_scores(text: Float[Tensor, "q d"], clips: Float[Tensor, "v c d"]) -> Float[Tensor, "q v c"]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from regdiff import Registers
 
-__all__ = ["Batch", "Labels", "RetrieverOutput", "Scores", "VideoEmbedding"]
+__all__ = ["Batch", "Counts", "Labels", "RetrieverOutput", "Scores", "VideoEmbedding"]
 
 
 def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
@@ -24,6 +25,12 @@ def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | 
                 device=device, dtype=dtype if value.is_floating_point() else None, non_blocking=True
             )
     return replace(record, **changes)
+
+
+def _pinned(record: Any) -> Any:
+    """Copy of a frozen record with its tensors in page-locked memory."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    return replace(record, **{name: value.pin_memory() for name, value in values.items() if isinstance(value, Tensor)})
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,44 @@ class Labels:
         """Copy on `device`."""
         return _moved(self, device, None)
 
+    def pin_memory(self) -> "Labels":
+        """Copy in page-locked memory, from which a GPU reads while the host goes on."""
+        return _pinned(self)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the host knows of a batch that lies on a device: asking the device would mean waiting for it.
+
+    Args:
+        frames: valid frames of each video.
+        words: valid words of each query.
+        queries: of each video; None where they are not in the order of their videos.
+    """
+
+    frames: tuple[int, ...]
+    words: tuple[int, ...]
+    queries: tuple[int, ...] | None
+
+    @classmethod
+    def of(
+        cls, frame_mask: Bool[Tensor, "v l"], word_mask: Bool[Tensor, "q w"], query_to_video: Int[Tensor, " q"]
+    ) -> "Counts":
+        """Counted, of tensors on the host.
+
+        Example:
+            >>> Counts.of(torch.tensor([[True, True], [True, False]]), torch.ones(3, 4, dtype=torch.bool),
+            ...     torch.tensor([0, 1, 1]))
+            Counts(frames=(2, 1), words=(4, 4, 4), queries=(1, 2))
+        """
+        ordered = not bool((query_to_video.diff() < 0).any())
+        queries = torch.bincount(query_to_video, minlength=len(frame_mask)).tolist() if ordered else None
+        return cls(
+            tuple(frame_mask.sum(1).tolist()),
+            tuple(word_mask.sum(1).tolist()),
+            None if queries is None else tuple(queries),
+        )
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -73,6 +118,8 @@ class Batch:
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, which videos truly answer a query; default: only its own.
         video_ids, query_ids: names, for messages.
+        counts: of a batch that is not on the host; `to` counts before it moves. Whoever replaces a mask, a query's
+            video or their number there replaces this too.
 
     Raises:
         ValueError: shapes disagree, a mask is not boolean, or a query points outside the batch.
@@ -95,6 +142,7 @@ class Batch:
     relevant: Bool[Tensor, "q v"] | None = None
     video_ids: Sequence[str] = ()
     query_ids: Sequence[str] = ()
+    counts: Counts | None = None
 
     def __post_init__(self) -> None:
         videos, queries = self.clips.shape[0], self.words.shape[0]
@@ -158,9 +206,27 @@ class Batch:
         """`(q, v)` boolean: every video that answers the query, its own included."""
         return self.labels.positives
 
+    @property
+    def valid_frames(self) -> int | None:
+        """Valid frames of all videos, where the host knows their number; None on the host, where counting is free."""
+        return None if self.counts is None else sum(self.counts.frames)
+
+    @property
+    def valid_words(self) -> int | None:
+        """The same of the words of all queries."""
+        return None if self.counts is None else sum(self.counts.words)
+
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
-        """Copy on `device`; floating tensors in `dtype`."""
+        """Copy on `device`; floating tensors in `dtype`. What leaves the host is counted first."""
+        here = self.frame_mask.device.type == "cpu"
+        if self.counts is None and here and device is not None and torch.device(device).type != "cpu":
+            counts = Counts.of(self.frame_mask, self.word_mask, self.query_to_video)
+            return _moved(replace(self, counts=counts), device, dtype)
         return _moved(self, device, dtype)
+
+    def pin_memory(self) -> "Batch":
+        """Copy in page-locked memory, from which a GPU reads while the host goes on."""
+        return _pinned(self)
 
     def padded(self, frames: int, words: int) -> "Batch":
         """Copy with frames and words padded to these lengths, where they are shorter."""
@@ -189,17 +255,15 @@ class Batch:
             >>> tuple(len(part.words) for part in batch.split(2))
             (3, 1)
         """
-        owner = self.query_to_video.cpu()
-        if size < 1 or bool((owner.diff() < 0).any()):
+        known = self.counts or Counts.of(*(t.cpu() for t in (self.frame_mask, self.word_mask, self.query_to_video)))
+        if size < 1 or known.queries is None:
             raise ValueError(
                 f"Batch.split({size}): expected a size of at least 1, and queries in order of their videos"
             )
-        videos = self.clips.shape[0]
-        firsts = torch.arange(0, videos, size)
-        rows = torch.searchsorted(owner, torch.cat([firsts, torch.tensor([videos])])).tolist()
-        parts = []
-        for first, begin, end in zip(firsts.tolist(), rows, rows[1:], strict=False):
+        videos, ends, parts = self.clips.shape[0], [0, *accumulate(known.queries)], []
+        for first in range(0, videos, size):
             last = min(first + size, videos)
+            begin, end = ends[first], ends[last]
             parts.append(
                 Batch(
                     clips=self.clips[first:last],
@@ -211,6 +275,9 @@ class Batch:
                     relevant=None if self.relevant is None else self.relevant[begin:end, first:last],
                     video_ids=self.video_ids[first:last],
                     query_ids=self.query_ids[begin:end],
+                    counts=None
+                    if self.counts is None
+                    else Counts(known.frames[first:last], known.words[begin:end], known.queries[first:last]),
                 )
             )
         return parts
@@ -225,19 +292,21 @@ class VideoEmbedding:
         frames: `(v, l, d)` frame embeddings (GMMFormer: one row), or None when the branch is off.
         frame_mask: `(v, l)` rows that count in the maximum; None = all (the released code).
         registers: `(v, n, d)` registers that conditioned the encoding, or None.
+        unit: clips and frames are rows of unit length, see `prvr.scoring.normalised`.
     """
 
     clips: Float[Tensor, "v c d"] | None = None
     frames: Float[Tensor, "v l d"] | None = None
     frame_mask: Bool[Tensor, "v l"] | None = None
     registers: Float[Tensor, "v n d"] | None = None
+    unit: bool = False
 
     def __len__(self) -> int:
         tensor = self.clips if self.clips is not None else self.frames
         return 0 if tensor is None else tensor.shape[0]
 
     def __getitem__(self, rows: slice) -> "VideoEmbedding":
-        return VideoEmbedding(*(None if t is None else t[rows] for t in self._tensors()))
+        return VideoEmbedding(*(None if t is None else t[rows] for t in self._tensors()), unit=self.unit)
 
     def _tensors(self) -> tuple[Tensor | None, ...]:
         return (self.clips, self.frames, self.frame_mask, self.registers)
@@ -261,7 +330,8 @@ class VideoEmbedding:
                 padded.append(torch.cat([t, extra], 1) if extra.shape[1] else t)
             return torch.cat(padded)
 
-        return VideoEmbedding(*(joined(column) for column in zip(*(p._tensors() for p in parts), strict=True)))
+        columns = zip(*(p._tensors() for p in parts), strict=True)
+        return VideoEmbedding(*map(joined, columns), unit=all(part.unit for part in parts))
 
 
 @dataclass(frozen=True)

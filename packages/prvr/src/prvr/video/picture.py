@@ -16,22 +16,28 @@ Matrix = tuple[int, int, int, int]
 """The linear part (a, b, c, d) of a display matrix: a point (x, y) is shown at `(a x + c y, b x + d y)`, y down."""
 
 
-def to_rgb(frame: Any, pixel_shape: Fraction | None = None, matrix: Matrix | None = None) -> UInt8[np.ndarray, "h w 3"]:
+def to_rgb(
+    frame: Any, pixel_shape: Fraction | None = None, matrix: Matrix | None = None, most: int | None = None
+) -> UInt8[np.ndarray, "h w 3"]:
     """The picture of a decoded frame, upright, with square pixels.
 
     Args:
         frame: of PyAV, in any pixel format.
         pixel_shape: width of a pixel by its height, where the file says so.
         matrix: of `display_matrix`.
+        most: pixels of the longer side; a larger picture is made smaller before its colours are converted.
 
     Returns:
         red green blue, 0 to 255.
     """
     shape = Fraction(1) if not pixel_shape or not 1 <= max(pixel_shape, 1 / pixel_shape) <= _WIDEST else pixel_shape
     unsaid = _BT709 if frame.height >= _HD else _BT601
+    width, height = max(1, round(frame.width * shape)), frame.height
+    shrink = min(1.0, most / max(width, height)) if most else 1.0
     pixels = frame.to_ndarray(
         format="rgb24",
-        width=max(1, round(frame.width * shape)),
+        width=max(1, round(width * shrink)),
+        height=max(1, round(height * shrink)),
         src_colorspace=unsaid if frame.colorspace == _UNSPECIFIED and "yuv" in frame.format.name else None,
         interpolation="BICUBIC",
         threads=1,  # small work: more threads would wait for each other

@@ -1,6 +1,7 @@
 """Reads a store of video features."""
 
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -61,16 +62,25 @@ class VideoStore(FeatureReader):
         """
         if name in self.entries:
             return name
-        fits = [video for video in self.video_ids if name in _names(video)]
+        fits = self._named.get(name, [])
         if len(fits) == 1:
             return fits[0]
-        close = fits or get_close_matches(name, [n for video in self.video_ids for n in _names(video)], n=3)
+        close = fits or get_close_matches(name, self._named, n=3)
         what = f"{len(fits)} videos fit" if fits else "no video fits"
         some = f", among them {', '.join(map(repr, close[:3]))}" if fits else f"; close: {', '.join(map(repr, close))}"
         raise DataError(
             f"{self.folder}: {what} {name!r}{some if close else ''}. Write the id as it stands in the store "
             f"({len(self.video_ids)} videos)."
         )
+
+    @cached_property
+    def _named(self) -> dict[str, list[str]]:
+        """Every name that stands for a video, and all videos that it stands for."""
+        found: dict[str, list[str]] = {}
+        for video in self.video_ids:
+            for name in _names(video):
+                found.setdefault(name, []).append(video)
+        return found
 
     def verify(self) -> None:
         """Reads everything and compares the hashes.

@@ -1,0 +1,136 @@
+"""Vectors with the statistics of real video embeddings, written as a real index a segment at a time."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from prvr.search.manifest import MODEL, SEGMENTS, Manifest
+from prvr.search.model import ModelIdentity
+from prvr.search.segments import VideoVectors, write_segment
+from prvr.search.vectors import Dtype, pack_rows
+from prvr.video import Identity, StoreHeader, VideoEntry
+
+CLIPS, DIM, TOPICS, EVENTS = 32, 384, 200, 4
+PER_SEGMENT = 1_000  # videos
+
+# Shares of the squared length of a clip. Pairs of clips of a video then have cosine 0.73, of two videos 0.18.
+COMMON, TOPIC, VIDEO, EVENT, DRIFT = 0.178, 0.15, 0.31, 0.26, 0.06
+QUERY = 0.5  # cosine of a query with the clip that it means
+
+
+@dataclass(frozen=True)
+class BenchModel:
+    """Stands in for a retriever: a query is the number of a vector."""
+
+    queries: np.ndarray
+    identity: ModelIdentity
+    dim: int = DIM
+    clips: int = CLIPS
+    clip_weight: float = 0.7
+    frame_weight: float = 0.3
+
+    def encode_windows(self, windows: object) -> list:
+        raise NotImplementedError
+
+    def encode_text(self, text: str) -> np.ndarray:
+        return self.queries[int(text)]
+
+    def save(self, folder: Path) -> None:
+        raise NotImplementedError
+
+
+def bench_model(queries: np.ndarray) -> BenchModel:
+    nobody = Identity("bench", "0" * 64, "none")
+    return BenchModel(queries, ModelIdentity("zero-shot", "bench", "0" * 64, nobody, nobody))
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def directions(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    """Random vectors of length about one."""
+    return generator.standard_normal((*shape, DIM), dtype=np.float32) / np.float32(DIM**0.5)
+
+
+def some_videos(seed: int, number: int, frames: int) -> tuple[np.ndarray, np.ndarray]:
+    """`(v, 32, d)` clips and `(v, frames, d)` frames of some videos; the seed tells which."""
+    fixed = np.random.default_rng(7)
+    common, topics = directions(fixed), directions(fixed, TOPICS)
+    generator = np.random.default_rng([seed, 1])
+    still = COMMON**0.5 * common + TOPIC**0.5 * topics[generator.integers(TOPICS, size=number)]
+    still = still + VIDEO**0.5 * directions(generator, number)
+    events, start, end = (
+        directions(generator, number, EVENTS),
+        directions(generator, number),
+        directions(generator, number),
+    )
+
+    def rows(count: int) -> np.ndarray:
+        event = np.arange(count) * EVENTS // count
+        at = np.linspace(0, np.pi / 2, count, dtype=np.float32)[None, :, None]
+        moving = DRIFT**0.5 * (np.cos(at) * start[:, None] + np.sin(at) * end[:, None])
+        noise = max(0.0, 1 - COMMON - TOPIC - VIDEO - EVENT - DRIFT) ** 0.5 * directions(generator, number, count)
+        return unit(still[:, None] + EVENT**0.5 * events[:, event] + moving + noise)
+
+    return rows(CLIPS), rows(frames)
+
+
+def statistics(videos: int = 200) -> tuple[float, float]:
+    """Mean cosine of two clips of a video, and of clips of two videos."""
+    clips = some_videos(0, videos, 1)[0]
+    means = clips.mean(1)
+    within = ((means**2).sum(1) * CLIPS**2 - CLIPS) / (CLIPS * (CLIPS - 1))
+    across = ((means.sum(0) ** 2).sum() - (means**2).sum()) / (videos * (videos - 1))
+    return float(within.mean()), float(across)
+
+
+def write_index(folder: Path, videos: int, frames: int, queries: int, dtype: Dtype) -> tuple[np.ndarray, float]:
+    """Writes an index; returns the queries, each near a clip of some video, and the seconds of writing alone."""
+    (folder / SEGMENTS).mkdir(parents=True)
+    (folder / MODEL).mkdir()
+    generator = np.random.default_rng(3)
+    meant = np.sort(generator.integers(videos, size=queries))
+    texts, records, spent = [], [], 0.0
+    for first in range(0, videos, PER_SEGMENT):
+        number = min(PER_SEGMENT, videos - first)
+        clips, fine = some_videos(first, number, frames)
+        for video in meant[(meant >= first) & (meant < first + number)] - first:
+            clip = clips[video, generator.integers(CLIPS)]
+            texts.append(unit(QUERY * clip + (1 - QUERY**2) ** 0.5 * directions(generator)))
+        start = time.perf_counter()
+        records.append(write_segment(folder, [_video(first, i, clips[i], fine[i], dtype) for i in range(number)]))
+        spent += time.perf_counter() - start
+    model = bench_model(np.stack(texts).astype(np.float32))
+    Manifest(
+        index_id=f"bench{videos}",
+        model=model.identity,
+        encoder=StoreHeader(model.identity.frames, 2.0, DIM, DIM),
+        dtype=dtype,
+        window=None,
+        stride=None,
+        dim=DIM,
+        clips=CLIPS,
+        clip_weight=model.clip_weight,
+        frame_weight=model.frame_weight,
+        model_files={},
+        next_key=videos,
+        segments=tuple(records),
+    ).write(folder)
+    return model.queries, spent
+
+
+def _video(first: int, i: int, clips: np.ndarray, frames: np.ndarray, dtype: Dtype) -> VideoVectors:
+    name = f"{first + i:09d}"
+    entry = VideoEntry(name, name, 0, 0, "0" * 64, 60.0, len(frames), 640, 360, "h264")
+    return VideoVectors(
+        entry,
+        np.array([first + i], np.int64),
+        np.array([[0.0, 60.0]]),
+        pack_rows(clips, dtype),
+        pack_rows(frames, dtype),
+        np.array([len(frames)], np.int64),
+        np.array([len(frames)], np.int64),
+    )

@@ -1,0 +1,97 @@
+"""What several clients at once cost each of them: latencies of searches on loopback, as ratios to one client.
+
+    python benchmarks/serve.py [--clients 8] [--seconds 60] [--videos 20] [--index FOLDER]
+
+A server in a process of its own, clients as threads of this one, each with a connection that it keeps. Every client
+asks the next query as soon as it has an answer. Without --index, an index of drawn videos is made (no training).
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx2
+
+from prvr.data import open_corpus, write_corpus
+from prvr.data.synthetic import read_embedded_scenes, render
+from prvr.data.synthetic.mp4 import write_mp4
+from prvr.data.synthetic.world import FPS
+from prvr.search import VideoIndex, open_model
+from prvr.video import VideoStore, extract, open_encoder
+
+QUERIES = [f"a {colour} {shape} {does}" for colour in ("red", "blue") for shape in ("circle", "square", "star")
+           for does in ("rises", "spins", "moves to the left")]  # fmt: skip
+
+
+def make_index(work: Path, videos: int) -> Path:
+    write_corpus(work / "root", "tiny")
+    scenes = read_embedded_scenes(open_corpus(work / "root", "embedded-tiny"))["test"]
+    (work / "films").mkdir()
+    for video in scenes.videos[:videos]:
+        write_mp4(work / "films" / f"{video.id}.mp4", render(video), fps=FPS)
+    extract([work / "films"], open_encoder("embedded"), work / "store")
+    store = VideoStore(work / "store")
+    with VideoIndex.create(work / "index", open_model("zero-shot", store.header), store.header) as index:
+        index.add(store)
+    return work / "index"
+
+
+def ask(address: str, until: float, turn: int) -> tuple[list[float], int]:
+    """Latencies of one client in seconds, and how many answers were none."""
+    times, errors = [], 0
+    with httpx2.Client(base_url=address, timeout=60) as client:
+        while time.perf_counter() < until:
+            start = time.perf_counter()
+            answer = client.get("/api/search", params={"q": QUERIES[turn % len(QUERIES)]})
+            times.append(time.perf_counter() - start)
+            errors += answer.status_code != 200
+            turn += 1
+    return times, errors
+
+
+def load(address: str, clients: int, seconds: float) -> tuple[list[float], int]:
+    until = time.perf_counter() + seconds
+    with ThreadPoolExecutor(clients) as pool:
+        found = list(pool.map(lambda number: ask(address, until, 5 * number), range(clients)))
+    return sorted(time for times, _ in found for time in times), sum(errors for _, errors in found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=60.0, help="with all clients; half of it with one")
+    parser.add_argument("--videos", type=int, default=20)
+    parser.add_argument("--index", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        index = args.index or make_index(Path(work), args.videos)
+        command = [sys.executable, "-m", "prvr.cli", "serve", str(index), "--port", "0", "--rate", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                address = server.stdout.readline().split()[0]
+                load(address, 1, 2.0)  # what is read for the first time
+                (one, failed_one), (many, failed) = (
+                    load(address, 1, args.seconds / 2),
+                    load(address, args.clients, args.seconds),
+                )
+            finally:
+                server.terminate()
+    rate_one, rate = len(one) / (args.seconds / 2), len(many) / args.seconds
+    print(f"errors: {failed_one} of {len(one)} with one client, {failed} of {len(many)} with {args.clients}")
+    print(f"answers per second, {args.clients} clients to one: {rate / rate_one:.2f}")
+    for name, part in (("median", 0.5), ("95 % of them", 0.95)):
+        ratio = many[int(part * len(many))] / one[int(part * len(one))]
+        print(f"latency, {name}, {args.clients} clients to one: {ratio:.2f}")
+    print(
+        f"spread with one client, 95 % of them to the median: {one[int(0.95 * len(one))] / statistics.median(one):.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

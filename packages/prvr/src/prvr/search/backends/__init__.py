@@ -1,0 +1,67 @@
+"""Ways to find candidates: `exact` takes every window; `faiss` and `milvus` take the windows of the nearest clips."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from prvr.search.backends.exact import ExactBackend as ExactBackend
+from prvr.search.backends.protocol import CandidateBackend as CandidateBackend
+from prvr.search.backends.protocol import ClipBlock as ClipBlock
+from prvr.search.backends.protocol import ClipSource as ClipSource
+
+__all__ = ["BACKENDS", "CandidateBackend", "ClipBlock", "ClipSource", "ExactBackend", "choose_backend", "open_backend"]
+
+EXACT_UP_TO = 20_000
+"""Videos up to which `auto` compares every one of them."""
+
+
+def _exact(address: str, **options: Any) -> CandidateBackend:
+    return ExactBackend(**options)
+
+
+def _faiss(address: str, **options: Any) -> CandidateBackend:
+    from prvr.search.backends.faiss import FaissBackend
+
+    return FaissBackend(**options)
+
+
+def _milvus(address: str, **options: Any) -> CandidateBackend:
+    from prvr.search.backends.milvus import MilvusBackend
+
+    return MilvusBackend(address, **options) if address else MilvusBackend(**options)
+
+
+BACKENDS: dict[str, Callable[..., CandidateBackend]] = {"exact": _exact, "faiss": _faiss, "milvus": _milvus}
+
+
+def open_backend(name: str, **options: Any) -> CandidateBackend:
+    """The backend that a name stands for.
+
+    Args:
+        name: `exact`, `faiss`, or `milvus`, the last perhaps with an address: `milvus:http://host:19530`.
+        options: of its constructor.
+
+    Raises:
+        ValueError: no such backend.
+        ImportError: its library is not installed.
+
+    Example:
+        >>> open_backend("exact").name
+        'exact'
+    """
+    kind, _, address = name.partition(":")
+    if kind not in BACKENDS:
+        raise ValueError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}; milvus:ADDRESS names a server")
+    return BACKENDS[kind](address, **options)
+
+
+def choose_backend(name: str, videos: int) -> str:
+    """What `auto` stands for: `exact` up to 20,000 videos, above them `faiss` where it is installed.
+
+    Example:
+        >>> choose_backend("auto", 100)
+        'exact'
+    """
+    if name != "auto":
+        return name
+    return "faiss" if videos > EXACT_UP_TO and find_spec("faiss") is not None else "exact"

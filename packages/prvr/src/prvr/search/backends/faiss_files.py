@@ -1,0 +1,156 @@
+"""The files of the faiss backend: one of centroids, one per segment, and a state that names them with their hashes."""
+
+import hashlib
+import json
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from prvr.data.atomic import HALF_WRITTEN, replace_file
+from prvr.data.errors import DataError
+
+__all__ = ["FaissFiles", "FaissState", "StoredIndex", "import_faiss"]
+
+logger = logging.getLogger(__name__)
+
+_FORMAT = 1
+_STATE = "state.json"
+
+
+def import_faiss() -> Any:
+    """The library.
+
+    Raises:
+        ImportError: it is not installed; the message says how to.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise ImportError('the backend faiss needs the library: pip install "prvr[search]"') from error
+    return faiss
+
+
+@dataclass(frozen=True)
+class StoredIndex:
+    """A file.
+
+    Args:
+        file: its name.
+        size: in bytes.
+        blake2b: of its content, hexadecimal.
+    """
+
+    file: str
+    size: int
+    blake2b: str
+
+
+@dataclass(frozen=True)
+class FaissState:
+    """Which files belong together.
+
+    Args:
+        dim: width of the vectors.
+        storage: what was asked for: `Flat`, `SQfp16` or `SQ8`.
+        vectors: how many there were when the centroids were found.
+        centroids: an index without vectors.
+        segments: for each segment the index of its vectors.
+    """
+
+    dim: int
+    storage: str
+    vectors: int
+    centroids: StoredIndex
+    segments: dict[str, StoredIndex]
+
+
+class FaissFiles:
+    """A folder of indices. A file that is named by the state is never written again; one that is not is cleared away.
+
+    Args:
+        folder: is made when something is stored.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read_state(self) -> FaissState | None:
+        """What the folder holds; None, with a warning, if that cannot be told."""
+        path = self.folder / _STATE
+        if not path.exists():
+            return None
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if found.pop("format") != _FORMAT:
+                raise ValueError(f"its format is not {_FORMAT}")
+            segments = {name: StoredIndex(**entry) for name, entry in found.pop("segments").items()}
+            return FaissState(centroids=StoredIndex(**found.pop("centroids")), segments=segments, **found)
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+            logger.warning("%s cannot be used (%s): the faiss index is built anew", path, error)
+            return None
+
+    def write_state(self, state: FaissState) -> None:
+        """Replaces the state, then clears away the files it does not name.
+
+        Raises:
+            DataError: the folder cannot be written.
+        """
+        body = json.dumps({"format": _FORMAT, **asdict(state)}, indent=1).encode()
+        self._replace(_STATE, lambda file: file.write(body))
+        named = {state.centroids.file, *(entry.file for entry in state.segments.values())}
+        for path in [*self.folder.glob("*.faiss"), *self.folder.glob(f"*{HALF_WRITTEN}")]:
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+
+    def store(self, index: Any) -> StoredIndex:
+        """Writes an index under a name of its own.
+
+        Raises:
+            DataError: the folder cannot be written.
+        """
+        faiss = import_faiss()
+
+        name = f"{secrets.token_hex(8)}.faiss"
+        seen = hashlib.blake2b(digest_size=16)
+        size = 0
+
+        def write(file: BinaryIO) -> None:
+            def pass_on(data: bytes) -> int:
+                nonlocal size
+                seen.update(data)
+                size += len(data)
+                return file.write(data)
+
+            faiss.write_index(index, faiss.PyCallbackIOWriter(pass_on))
+
+        self._replace(name, write)
+        return StoredIndex(name, size, seen.hexdigest())
+
+    def load(self, entry: StoredIndex) -> Any | None:
+        """The index in a file; None, with a warning, if the file is not as it was written."""
+        faiss = import_faiss()
+
+        path = self.folder / entry.file
+        try:
+            with path.open("rb") as file:
+                # Before faiss reads it: a damaged length could make it ask for any amount of memory.
+                if hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest() != entry.blake2b:
+                    raise ValueError(f"it has {path.stat().st_size} bytes, not the {entry.size} that were written")
+                file.seek(0)
+                return faiss.read_index(faiss.PyCallbackIOReader(file.read))
+        except (OSError, ValueError, RuntimeError) as error:
+            logger.warning("%s is damaged (%s): it is built anew", path, error)
+            return None
+
+    def _replace(self, name: str, write: Callable[[BinaryIO], object]) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            replace_file(self.folder / name, write)
+        except OSError as error:
+            raise DataError(
+                f"{self.folder}: cannot be written ({error}). Free space or mend the folder; the backend 'exact' needs "
+                "no files."
+            ) from error

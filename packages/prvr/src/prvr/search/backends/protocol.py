@@ -1,0 +1,87 @@
+"""What a search for candidates sees of an index, and what it gives back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+__all__ = ["CandidateBackend", "ClipBlock", "ClipSource"]
+
+
+class ClipBlock(NamedTuple):
+    """Windows of a segment: their keys and the clips of each, rows of unit length (a clip of zeros stays zero)."""
+
+    keys: Int64[np.ndarray, " w"]
+    vectors: Float32[np.ndarray, "w c d"]
+
+
+@runtime_checkable
+class ClipSource(Protocol):
+    """What a backend sees of an index: one state of it, which does not change.
+
+    Attributes:
+        dim: width of the vectors.
+        index_id: random letters and digits, fixed when the index is made: names a collection, or a folder.
+        folder: of the index; a backend may keep files in `folder / "backends" / name`.
+        segments: names of the segments, each a hash of its content: a name never stands for anything else.
+    """
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def index_id(self) -> str: ...
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def segments(self) -> tuple[str, ...]: ...
+
+    def blocks(self, segment: str) -> Iterator[ClipBlock]:
+        """All windows of a segment, also those of videos that were removed since, a bounded number at a time.
+
+        A key is given once in an index, but a segment that is written anew keeps the keys of its windows: the same key
+        may stand in an old segment and in one that has taken its place.
+        """
+        ...
+
+    def live_keys(self) -> Int64[np.ndarray, " n"]:
+        """Keys of the windows that count, in ascending order."""
+        ...
+
+    def videos_of(self, keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """The number of the video of each window, from 0; -1 for a key that is not live."""
+        ...
+
+
+@runtime_checkable
+class CandidateBackend(Protocol):
+    """Looks for the windows whose clips are near a query. The score of what it finds is computed elsewhere, exactly.
+
+    Attributes:
+        name: of the backend.
+    """
+
+    name: str
+
+    def sync(self, source: ClipSource) -> None:
+        """Brings it up to date with the segments of a source; cheap where nothing has changed; safe against a kill."""
+        ...
+
+    def nearest(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
+        """For each query the keys of the windows of its nearest clips, best first, each once.
+
+        Args:
+            text: `(q, d)` rows of unit length.
+            vectors: how many clips are looked for. Fewer live windows come back than clips: several clips may be of one
+                window, and windows may have been removed. No backend gives fewer than there are when `vectors` is the
+                number of all clips.
+        """
+        ...
+
+    def close(self) -> None:
+        """Lets go of what it holds."""
+        ...

@@ -1,0 +1,299 @@
+"""An index of videos on disk: made, changed, checked, searched."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from prvr.data.errors import DataError
+from prvr.search.backends import CandidateBackend, choose_backend, open_backend
+from prvr.search.candidates import find_candidates
+from prvr.search.changes import bring_in
+from prvr.search.hits import IndexedVideo, IndexInfo, IndexReport, SearchHit, SearchResult
+from prvr.search.making import describe, make_index
+from prvr.search.manifest import MODEL, Manifest
+from prvr.search.model import SearchModel, load_model
+from prvr.search.ranking import Ranked, rank
+from prvr.search.snapshot import Snapshot
+from prvr.search.timeline import merged_moments, strip
+from prvr.search.vectors import Dtype
+from prvr.search.verifying import verify_index
+from prvr.search.writing import opened_for_writing
+from prvr.video import StoreHeader, TextFeaturizer, VideoStore
+
+__all__ = ["VideoIndex"]
+
+Progress = Callable[[str, int, int], None]
+"""Called with the id of a video, and how many of how many videos are done."""
+
+
+class VideoIndex:
+    """Videos as vectors, to be searched by sentences. Made by `create` or `open`; a context manager.
+
+    It may be searched from several threads. It shows one state, which `refresh` and its own changes bring up to date;
+    another process may change the index meanwhile.
+
+    Example:
+        >>> store = VideoStore("store")  # doctest: +SKIP
+        >>> with VideoIndex.create("index", open_model("zero-shot", store.header), store.header) as index:
+        ...     index.add(store)  # doctest: +SKIP
+        >>> with VideoIndex.open("index") as index:  # doctest: +SKIP
+        ...     hit = index.search("a red square rises").hits[0]
+        >>> hit.video_id, hit.start, hit.end  # doctest: +SKIP
+        ('beach.mp4', 12.0, 17.5)
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        device: Any = "cpu",
+        text: TextFeaturizer | None = None,
+        backend: str = "auto",
+        model: SearchModel | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self.folder, self._snapshot = folder, Snapshot.open(folder)
+        self._device, self._text, self._model = device, text, model
+        self._wanted, self._options = backend, options or {}
+        self._backend: CandidateBackend | None = None
+        self._synced: Snapshot | None = None
+        self._lock = threading.RLock()
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path | str,
+        model: SearchModel,
+        encoder: StoreHeader,
+        *,
+        dtype: Dtype = "float16",
+        window: float | None = 120.0,
+        stride: float | None = 60.0,
+    ) -> "VideoIndex":
+        """Makes an empty index, with a copy of the model.
+
+        Args:
+            folder: new, or empty.
+            model: of [open_model][prvr.search.open_model].
+            encoder: header of the stores that will be added: `VideoStore.header`.
+            dtype: of vectors on disk: `float16`, `float32`, or `int8` with one scale for each vector.
+            window: seconds; longer videos are cut into windows of this length, which overlap. None: no video is cut.
+            stride: seconds from the start of one window to that of the next.
+
+        Raises:
+            DataError: the folder holds something, or cannot be written; the model is of another encoder.
+            ValueError: an option is out of range.
+        """
+        target = Path(folder).expanduser()
+        make_index(target, model, encoder, dtype, window, stride)
+        return cls(target, model=model)
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path | str,
+        *,
+        device: Any = "cpu",
+        text: TextFeaturizer | None = None,
+        backend: str = "auto",
+        **options: Any,
+    ) -> "VideoIndex":
+        """Opens an index; nothing is written, so a folder that is read-only will do.
+
+        Args:
+            folder: of the index.
+            device: of torch, of the model.
+            text: what reads queries; default: opened by the name that the index knows, when it is first needed.
+            backend: that looks for candidates: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to
+                20,000 videos, above them `faiss` where it is installed.
+            **options: of the backend.
+
+        Raises:
+            DataError: no index, or a damaged one; names the file.
+        """
+        return cls(Path(folder).expanduser(), device=device, text=text, backend=backend, options=options)
+
+    def add(self, store: VideoStore, progress: Progress | None = None) -> IndexReport:
+        """Adds the videos of a store that are not in the index; the others stay as they are.
+
+        A kill loses the work on the last few videos. Run again to go on.
+
+        Raises:
+            DataError: the store is of another encoder or rate, another process is writing, or the disk is full.
+        """
+        return self._bring_in(store, False, progress)
+
+    def update(self, store: VideoStore, progress: Progress | None = None) -> IndexReport:
+        """Brings the index in step with a store: adds, embeds again what has changed, removes what is not there.
+
+        Raises:
+            DataError: as `add`.
+        """
+        return self._bring_in(store, True, progress)
+
+    def remove(self, video_ids: Iterable[str]) -> IndexReport:
+        """Takes videos out.
+
+        Raises:
+            DataError: one of them is not there; then none is taken out.
+        """
+        wanted = tuple(dict.fromkeys(video_ids))
+        with opened_for_writing(self.folder) as writer:
+            unknown = [video for video in wanted if video not in writer.where]
+            if unknown:
+                close = get_close_matches(unknown[0], writer.where, n=3)
+                raise DataError(
+                    f"{self.folder}: {len(unknown)} of {len(wanted)} videos are not in the index, among them "
+                    f"{unknown[0]!r}{f'; close: {close}' if close else ''}. Nothing was removed."
+                )
+            if wanted:
+                writer.drop(wanted)
+        self.refresh()
+        return IndexReport(removed=wanted)
+
+    def refresh(self) -> bool:
+        """Reads the index again if it was changed on disk; whether it was."""
+        if Manifest.read(self.folder) == self._snapshot.manifest:
+            return False
+        self._snapshot = Snapshot.open(self.folder)
+        return True
+
+    def verify(self) -> tuple[str, ...]:
+        """Reads all of it and compares hashes; what is wrong, nothing if all is well."""
+        return verify_index(self.folder)
+
+    def search(self, query: str, k: int = 10, *, moments: int = 3) -> SearchResult:
+        """The k best videos for a query, see `search_many`."""
+        return self.search_many([query], k, moments=moments)[0]
+
+    def search_many(self, queries: Sequence[str], k: int = 10, *, moments: int = 3) -> tuple[SearchResult, ...]:
+        """The k best videos for each of some queries, by the exact score of the retriever.
+
+        Args:
+            queries: sentences.
+            k: how many videos; all where there are fewer.
+            moments: at most so many of each video, each from another part of it.
+
+        Raises:
+            ValueError: k or moments is not positive; a query has no word, or more than the model reads.
+            DataError: the model cannot be loaded, or queries would be read by another model than that of the index.
+        """
+        if k < 1 or moments < 1:
+            raise ValueError(f"k={k}, moments={moments}: expected positive numbers")
+        if not queries:
+            return ()
+        with self._lock:
+            snapshot = self._snapshot
+            text = np.stack([self.model.encode_text(query) for query in queries])
+            backend = self._in_step(snapshot)
+            candidates = find_candidates(backend, snapshot, text, k)
+        ranked = rank(snapshot, text, candidates, k)
+        return tuple(
+            SearchResult(
+                query,
+                tuple(_hit(snapshot, one, moments) for one in found),
+                len(snapshot.video_ids),
+                backend.name,
+            )
+            for query, found in zip(queries, ranked, strict=True)
+        )
+
+    @property
+    def model(self) -> SearchModel:
+        """What made the vectors; loaded from the index when it is first needed."""
+        with self._lock:
+            if self._model is None:
+                about = self._snapshot.manifest
+                self._model = load_model(self.folder / MODEL, about.model, about.encoder, self._device, self._text)
+            return self._model
+
+    @property
+    def source(self) -> Snapshot:
+        """The state that is shown: what a backend sees (`prvr.search.backends.ClipSource`)."""
+        return self._snapshot
+
+    @property
+    def video_ids(self) -> tuple[str, ...]:
+        """Ids of the videos, in order."""
+        return self._snapshot.video_ids
+
+    def video(self, video_id: str) -> IndexedVideo:
+        """What is known of a video.
+
+        Raises:
+            KeyError: it is not in the index.
+        """
+        entry = self._snapshot.entry(video_id)
+        windows = self._snapshot.windows_of(video_id)
+        return IndexedVideo(
+            entry.id, entry.path, entry.sha256, entry.duration, entry.width, entry.height, entry.codec, windows
+        )
+
+    def info(self) -> IndexInfo:
+        """What is in the index."""
+        return describe(self._snapshot)
+
+    def close(self) -> None:
+        """Lets go of the backend. The index on disk is whole at any time, closed or not."""
+        with self._lock:
+            if self._backend is not None:
+                self._backend.close()
+            self._backend = self._synced = None
+
+    def __len__(self) -> int:
+        """How many videos count."""
+        return len(self._snapshot.video_ids)
+
+    def __contains__(self, video_id: object) -> bool:
+        return video_id in self._snapshot.places
+
+    def __enter__(self) -> "VideoIndex":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _bring_in(self, store: VideoStore, follow: bool, progress: Progress | None) -> IndexReport:
+        about = self._snapshot.manifest
+        if store.header != about.encoder:
+            raise DataError(
+                f"{store.folder}: features of {store.encoder} at {store.rate:g} frames per second; {self.folder} was "
+                f"made for {about.encoder.encoder} at {about.encoder.rate:g}. Extract with the same, or make another "
+                "index."
+            )
+        model = self.model
+        with opened_for_writing(self.folder) as writer:
+            report = bring_in(writer, model, store, follow, progress)
+        self.refresh()
+        return report
+
+    def _in_step(self, snapshot: Snapshot) -> CandidateBackend:
+        if self._backend is None:
+            self._backend = open_backend(choose_backend(self._wanted, len(snapshot.video_ids)), **self._options)
+        if self._synced is not snapshot:
+            self._backend.sync(snapshot)
+            self._synced = snapshot
+        return self._backend
+
+
+def _hit(snapshot: Snapshot, found: Ranked, moments: int) -> SearchHit:
+    """All that is shown of a video that was found."""
+    entry = snapshot.entry(snapshot.video_ids[found.video])
+    best = merged_moments(found.windows, moments)
+    return SearchHit(
+        video_id=entry.id,
+        score=found.score,
+        start=best[0].start,
+        end=best[0].end,
+        duration=entry.duration,
+        path=entry.path,
+        moments=best,
+        strip=strip(found.windows, entry.duration),
+    )

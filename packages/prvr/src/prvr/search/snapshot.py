@@ -1,0 +1,255 @@
+"""One state of an index, open for reading: it does not change, whatever a writer does meanwhile."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from prvr.data.errors import DataError
+from prvr.search.backends import ClipBlock
+from prvr.search.manifest import Manifest
+from prvr.search.segments import Segment
+from prvr.search.vectors import unpack_rows
+from prvr.video import VideoEntry
+
+__all__ = ["Place", "RowBlock", "Snapshot", "WindowTokens"]
+
+_BLOCK_ROWS = 1 << 15  # vectors that are unpacked at a time: 50 MB at width 384
+_TRIES = 5
+
+
+class Place(NamedTuple):
+    """Where a video lies: its segment, and its number there."""
+
+    segment: int
+    number: int
+
+
+class RowBlock(NamedTuple):
+    """Windows that are scored together.
+
+    Args:
+        rows: `(w)` of the windows, numbered through the whole snapshot.
+        clips: `(w, c, d)` unit rows.
+        frames: `(n, d)` unit rows of all windows, one after the other; window i has `frames[offsets[i]:offsets[i+1]]`.
+        offsets: `(w + 1)`.
+    """
+
+    rows: Int64[np.ndarray, " w"]
+    clips: Float32[np.ndarray, "w c d"]
+    frames: Float32[np.ndarray, "n d"]
+    offsets: Int64[np.ndarray, " _"]
+
+
+class WindowTokens(NamedTuple):
+    """What tells where in a window an answer lies: rows that share its time evenly."""
+
+    start: float
+    end: float
+    tokens: Float32[np.ndarray, "l d"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a backend (`prvr.search.backends.ClipSource`) and the scoring see of an index.
+
+    Args:
+        folder: of the index.
+        manifest: what it is.
+        opened: its segments.
+    """
+
+    folder: Path
+    manifest: Manifest
+    opened: tuple[Segment, ...]
+
+    @classmethod
+    def open(cls, folder: Path) -> "Snapshot":
+        """The state of now. A writer may take segments away meanwhile: then its next state is read.
+
+        Raises:
+            DataError: no index, or a damaged one.
+        """
+        for _ in range(_TRIES):
+            manifest = Manifest.read(folder)
+            try:
+                return cls(folder, manifest, tuple(Segment.open(folder, one) for one in manifest.segments))
+            except (DataError, OSError):
+                if Manifest.read(folder) == manifest:
+                    raise
+        raise DataError(f"{folder}: changes faster than it can be read. Try again.")
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors."""
+        return self.manifest.dim
+
+    @property
+    def index_id(self) -> str:
+        """Of the index, random."""
+        return self.manifest.index_id
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """Names of the segments."""
+        return tuple(one.name for one in self.manifest.segments)
+
+    @cached_property
+    def places(self) -> dict[str, Place]:
+        """Where each video lies, in order of ids."""
+        found = [(segment.entries[v].id, Place(s, v)) for s, segment in enumerate(self.opened) for v in segment.live]
+        return dict(sorted(found))
+
+    @cached_property
+    def video_ids(self) -> tuple[str, ...]:
+        """Ids of the videos that count, in order; their numbers are the places in it."""
+        return tuple(self.places)
+
+    def entry(self, video_id: str) -> VideoEntry:
+        """What is known of a video.
+
+        Raises:
+            KeyError: it is not there.
+        """
+        place = self.places[video_id]
+        return self.opened[place.segment].entries[place.number]
+
+    def windows_of(self, video_id: str) -> int:
+        """How many windows a video has."""
+        place = self.places[video_id]
+        first, stop = self.opened[place.segment].windows_of(place.number)
+        return stop - first
+
+    def blocks(self, segment: str) -> Iterator[ClipBlock]:
+        """Windows of a segment, see `ClipSource`."""
+        one = self.opened[self.segments.index(segment)]
+        clips = self.manifest.clips
+        step = max(1, _BLOCK_ROWS // clips)
+        for first in range(0, len(one.keys), step):
+            stop = min(first + step, len(one.keys))
+            rows = np.array(unpack_rows(one.clips[first * clips : stop * clips]))  # a backend may work on it
+            yield ClipBlock(one.keys[first:stop].copy(), rows.reshape(stop - first, clips, self.dim))
+
+    def live_keys(self) -> Int64[np.ndarray, " n"]:
+        """Keys of the windows that count, in ascending order."""
+        return self._live[0]
+
+    def videos_of(self, keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """Number of the video of each window; -1 where it does not count."""
+        live, rows = self._live
+        if not len(live):
+            return np.full(len(keys), -1, np.int64)
+        at = np.minimum(np.searchsorted(live, keys), len(live) - 1)
+        return np.where(live[at] == keys, self.owners[rows[at]], -1)
+
+    def rows_of_videos(self, videos: Int64[np.ndarray, " v"]) -> Int64[np.ndarray, " n"]:
+        """All windows of some videos."""
+        owners, order = self._by_owner
+        firsts, stops = np.searchsorted(owners, videos), np.searchsorted(owners, videos, side="right")
+        parts = [order[first:stop] for first, stop in zip(firsts, stops, strict=True)]
+        return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+
+    @cached_property
+    def _by_owner(self) -> tuple[np.ndarray, np.ndarray]:
+        """Windows in order of their videos: the number of the video of each, and which window it is."""
+        order = np.argsort(self.owners, kind="stable")
+        return self.owners[order], order
+
+    @cached_property
+    def owners(self) -> Int64[np.ndarray, " w"]:
+        """Number of the video of every window of all segments; -1 for those that do not count."""
+        number = {place: i for i, place in enumerate(self.places.values())}
+        parts = [
+            np.array([number.get(Place(s, v), -1) for v in range(len(segment.entries))], np.int64)[segment.owners]
+            for s, segment in enumerate(self.opened)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    @cached_property
+    def _live(self) -> tuple[np.ndarray, np.ndarray]:
+        """Keys of live windows in ascending order, and which windows these are."""
+        keys = np.concatenate([np.empty(0, np.int64), *(one.keys for one in self.opened)])
+        rows = np.flatnonzero(self.owners >= 0)
+        order = np.argsort(keys[rows], kind="stable")
+        return keys[rows][order], rows[order]
+
+    @cached_property
+    def _firsts(self) -> np.ndarray:
+        """Number of the first window of each segment, and of all windows."""
+        return np.concatenate([[0], np.cumsum([len(one.keys) for one in self.opened], dtype=np.int64)])
+
+    def row_blocks(self, rows: Int64[np.ndarray, " n"]) -> Iterator[RowBlock]:
+        """Vectors of some windows, in order, a bounded number at a time.
+
+        Args:
+            rows: numbers of windows, ascending.
+        """
+        parts: list[RowBlock] = []
+        size = 0
+        for part in self._row_runs(rows):
+            vectors = len(part.clips) * part.clips.shape[1] + len(part.frames)
+            if parts and size + vectors > _BLOCK_ROWS:
+                yield _joined(parts)
+                parts, size = [], 0
+            parts.append(part)
+            size += vectors
+        if parts:
+            yield _joined(parts)
+
+    def _row_runs(self, rows: np.ndarray) -> Iterator[RowBlock]:
+        """The same in runs without gaps, as they lie on disk."""
+        bounds = np.searchsorted(rows, self._firsts)
+        clips = self.manifest.clips if self.manifest.clip_weight else 0
+        for s in np.flatnonzero(np.diff(bounds)).tolist():
+            one, local = self.opened[s], rows[bounds[s] : bounds[s + 1]] - self._firsts[s]
+            for some in _runs(local, one.frame_offsets, self.manifest.clips):
+                first, stop = int(some[0]), int(some[-1]) + 1
+                frames = slice(int(one.frame_offsets[first]), int(one.frame_offsets[stop]))
+                yield RowBlock(
+                    some + self._firsts[s],
+                    unpack_rows(one.clips[first * clips : stop * clips]).reshape(stop - first, clips, self.dim),
+                    unpack_rows(one.frames[frames])
+                    if self.manifest.frame_weight
+                    else np.empty((0, self.dim), np.float32),
+                    one.frame_offsets[first : stop + 1] - one.frame_offsets[first],
+                )
+
+    def tokens(self, video_id: str) -> list[WindowTokens]:
+        """Of each window of a video, in order of time, what is finer of its frames and its clips."""
+        place = self.places[video_id]
+        video = self.opened[place.segment].video(place.number)
+        offsets = np.concatenate([[0], np.cumsum(video.frame_counts)])
+        clips, found = self.manifest.clips, []
+        for i, (start, end) in enumerate(video.spans.tolist()):
+            steps = int(video.steps[i])
+            if steps > 1 and self.manifest.frame_weight:
+                rows = video.frames[int(offsets[i]) : int(offsets[i]) + steps]
+            else:
+                rows = video.clips[i * clips : (i + 1) * clips]
+            found.append(WindowTokens(start, end, unpack_rows(rows)))
+        return found
+
+
+def _joined(parts: list[RowBlock]) -> RowBlock:
+    """One after the other: scattered windows are scored at once."""
+    if len(parts) == 1:
+        return parts[0]
+    rows, clips, frames, offsets = zip(*parts, strict=True)
+    lengths = np.concatenate([np.diff(some) for some in offsets])
+    return RowBlock(
+        np.concatenate(rows), np.concatenate(clips), np.concatenate(frames), np.concatenate([[0], np.cumsum(lengths)])
+    )
+
+
+def _runs(windows: np.ndarray, offsets: np.ndarray, clips: int) -> Iterator[np.ndarray]:
+    """Windows in runs without gaps, of a bounded number of vectors."""
+    if not len(windows):
+        return
+    sizes = offsets[windows + 1] - offsets[windows] + clips
+    gap = np.diff(windows, prepend=windows[0]) > 1
+    full = np.diff(np.cumsum(sizes) // _BLOCK_ROWS, prepend=0) > 0
+    yield from np.split(windows, np.flatnonzero((gap | full)[1:]) + 1)

@@ -1,0 +1,217 @@
+"""A trained retriever over a store of features: fed exactly as evaluation feeds it."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+
+from prvr.config import Config, ConfigError, load_config
+from prvr.data.corpus import open_corpus
+from prvr.data.errors import DataError
+from prvr.data.ragged import pad
+from prvr.data.segment import normalise_rows, sample_video, segment_mean
+from prvr.evaluation import evaluation_mode
+from prvr.models import Retriever, load_pretrained
+from prvr.search.model import ModelIdentity, WindowVectors
+from prvr.search.vectors import unit
+from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open_featurizer
+from prvr.video.encoders import EMBEDDED
+from prvr.video.joint import corpus_encoders
+
+__all__ = ["Feeding", "TrainedModel", "load_trained", "open_trained"]
+
+_WEIGHTS, _FEEDING = "model.safetensors", "feeding.json"
+_BATCH = 32  # windows encoded at a time
+_CLIPS = 32  # for candidates, where the model has none
+
+
+@dataclass(frozen=True)
+class Feeding:
+    """What a run says of its data that its model does not: needed to feed it as it was evaluated.
+
+    Args:
+        keep_last: `data.keep_last_frame`: the last frame counts in the last segment mean.
+        seed: `train.seed`, of whatever the model draws in evaluation.
+    """
+
+    keep_last: bool = True
+    seed: int = 0
+
+
+class TrainedModel:
+    """A retriever whose vectors are those that evaluation compares.
+
+    Args:
+        retriever: in any mode; put into evaluation mode for every call.
+        feeding: how features are sampled.
+        identity: of all of it.
+        text: what reads queries.
+        device: of torch.
+    """
+
+    def __init__(
+        self, retriever: Retriever, feeding: Feeding, identity: ModelIdentity, text: TextFeaturizer, device: Any = "cpu"
+    ) -> None:
+        self.identity, self._retriever, self._feeding, self._text = identity, retriever, feeding, text
+        config = retriever.config
+        self._device, self.dim = torch.device(device), config.hidden
+        one = {"both": None, "clips": (1.0, 0.0), "frames": (0.0, 1.0)}[config.branches]
+        self.clip_weight, self.frame_weight = one or (config.clip_weight, config.frame_weight)
+        self.clips = _CLIPS if config.branches == "frames" else config.num_clips
+        self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
+
+    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
+        """Clips and frames of each window, as `prvr.evaluation.encode_split` makes those of a video."""
+        found: list[WindowVectors] = []
+        with self._lock, evaluation_mode(self._retriever, self._device, self._feeding.seed):
+            for first in range(0, len(windows), _BATCH):
+                found += self._encode(windows[first : first + _BATCH])
+        return found
+
+    def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
+        """The query, its words cut off where the retriever's data were."""
+        words = normalise_rows(self._text.words(text).astype(np.float64))[: self._retriever.config.max_words]
+        given, mask = pad([torch.from_numpy(words).float()])
+        with self._lock, evaluation_mode(self._retriever, self._device, self._feeding.seed):
+            vector = self._retriever.encode_text(given.to(self._device), mask.to(self._device))
+        return unit(vector.float().cpu().numpy())[0]
+
+    def save(self, folder: Path) -> None:
+        """`save_pretrained`, and how the model is fed."""
+        self._retriever.save_pretrained(folder)
+        (folder / _FEEDING).write_text(json.dumps(asdict(self._feeding)) + "\n", encoding="utf-8")
+
+    def _encode(self, windows: Sequence[np.ndarray]) -> list[WindowVectors]:
+        config = self._retriever.config
+        sampled = [sample_video(rows, config.num_clips, config.max_frames, self._feeding.keep_last) for rows in windows]
+        clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
+        frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
+        video = self._retriever.encode_video(*(x.to(self._device) for x in (clips, frames, mask)))
+        found = []
+        for row, (_, fine) in enumerate(sampled):
+            tokens = np.empty((0, self.dim), np.float32)
+            if video.frames is not None:
+                kept = video.frames[row] if video.frame_mask is None else video.frames[row][video.frame_mask[row]]
+                tokens = kept.float().cpu().numpy()
+            if video.clips is not None:
+                coarse = video.clips[row].float().cpu().numpy()
+            else:
+                coarse = segment_mean(unit(tokens), self.clips)
+            found.append(WindowVectors(coarse, tokens, min(len(fine), len(tokens))))
+        return found
+
+
+def open_trained(folder: Path, encoder: StoreHeader, text: TextFeaturizer | None, device: Any = "cpu") -> TrainedModel:
+    """A run, or a folder of `save_pretrained`, for features of an encoder.
+
+    Raises:
+        DataError: it is neither, or does not read these features or these texts.
+    """
+    weights = next((p for p in (folder, folder / "best") if (p / _WEIGHTS).is_file()), None)
+    if weights is None:
+        raise DataError(
+            f"{folder}: neither a run of `prvr train` nor a folder of save_pretrained: there is no {_WEIGHTS} in it or "
+            "in its best/. Train at least one epoch, or name another folder, or zero-shot."
+        )
+    beside = (weights / "config.yaml", weights.parent / "config.yaml")[: 2 if weights.name == "best" else 1]
+    feeding, known = Feeding(), None
+    if (file := next((p for p in beside if p.is_file()), None)) is not None:
+        try:
+            config = load_config(str(file))
+        except ConfigError as error:
+            raise DataError(f"{file}: cannot be read ({error}). Name another run.") from error
+        feeding, known = Feeding(config.data.keep_last_frame, config.train.seed), _encoders(config)
+    if known is not None and known[0] != encoder.encoder:
+        raise DataError(
+            f"{folder}: was trained on features of {known[0]}, these are of {encoder.encoder}. Name a model that was "
+            "trained on features of this encoder, or zero-shot."
+        )
+    text = text or open_featurizer((known[1] if known else encoder.encoder).name, device)
+    if known is not None and known[1] != text.identity:
+        raise DataError(
+            f"{folder}: was trained on words of {known[1]}, queries would be read by {text.identity}. Give the text "
+            "model of its captions."
+        )
+    return _assembled(weights, str(folder), feeding, encoder, text, device)
+
+
+def load_trained(
+    folder: Path, name: str, encoder: StoreHeader, text: TextFeaturizer, device: Any = "cpu"
+) -> TrainedModel:
+    """What [save][prvr.search.trained.TrainedModel.save] wrote.
+
+    Raises:
+        DataError: it is damaged, or does not read these features or texts.
+    """
+    try:
+        feeding = Feeding(**json.loads((folder / _FEEDING).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{folder / _FEEDING}: cannot be read ({error!r}). Make the index anew.") from error
+    return _assembled(folder, name, feeding, encoder, text, device)
+
+
+def _assembled(
+    weights: Path, name: str, feeding: Feeding, encoder: StoreHeader, text: TextFeaturizer, device: Any
+) -> TrainedModel:
+    retriever = _load(weights)
+    config = retriever.config
+    if config.video_dim != encoder.dim:
+        raise DataError(
+            f"{name}: reads frames of width {config.video_dim}, those of {encoder.encoder} have {encoder.dim}. Name a "
+            "model that was trained on features of this encoder."
+        )
+    if config.query_dim != text.word_dim:
+        raise DataError(
+            f"{name}: reads words of width {config.query_dim}, {text.identity} gives {text.word_dim}. Give the text "
+            "model that its training captions were encoded with."
+        )
+    identity = ModelIdentity("trained", name, _fingerprint(weights, feeding), encoder.encoder, text.identity)
+    return TrainedModel(retriever, feeding, identity, text, device)
+
+
+def _encoders(config: Config) -> tuple[Identity, Identity] | None:
+    """What the features of a run's frames and words are of; None where its corpus does not say, or is gone."""
+    root, name = config.data.root, config.data.collection
+    if root is None:  # an embedded one
+        return open_encoder(EMBEDDED).identity, open_featurizer(EMBEDDED).identity
+    if not (Path(root).expanduser() / name / "corpus.json").is_file():
+        return None
+    found = corpus_encoders(open_corpus(root, name, feature=config.data.feature))
+    return None if found is None else (found.frames, found.text)
+
+
+def _load(weights: Path) -> Retriever:
+    from safetensors import SafetensorError
+
+    try:
+        with redirect_stdout(StringIO()):  # the hub's loader prints
+            found = load_pretrained(weights)
+    except (SafetensorError, RuntimeError, TypeError, ValueError, OSError) as error:
+        raise DataError(
+            f"{weights}: not a readable retriever ({error}). config.json and {_WEIGHTS} must be of one model."
+        ) from error
+    if not isinstance(found, Retriever):
+        raise DataError(
+            f"{weights}: compares every word with every frame; an index holds one vector for a query. Name a retriever "
+            "of the other kind (hybrid-*, hlformer-*, dreamprvr-*, gmmformer-*), or zero-shot."
+        )
+    return found
+
+
+def _fingerprint(weights: Path, feeding: Feeding) -> str:
+    """sha256 of all that the vectors depend on."""
+    told = hashlib.sha256()
+    with (weights / _WEIGHTS).open("rb") as file:
+        told.update(hashlib.file_digest(file, "sha256").digest())
+    told.update(json.dumps(json.loads((weights / "config.json").read_text(encoding="utf-8")), sort_keys=True).encode())
+    told.update(json.dumps(asdict(feeding), sort_keys=True).encode())
+    return told.hexdigest()

@@ -1,0 +1,137 @@
+"""Changes of an index, one writer at a time: new segments first, then the manifest that names them."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from math import log
+from pathlib import Path
+
+from prvr.data.atomic import DISK_FULL, HALF_WRITTEN
+from prvr.data.errors import DataError
+from prvr.search.manifest import SEGMENTS, Manifest
+from prvr.search.segments import Segment, VideoVectors, write_segment
+from prvr.search.snapshot import Snapshot
+
+__all__ = ["IndexWriter", "opened_for_writing"]
+
+_LOCK = ".lock"
+_TIER = 8  # so many segments of about one size become one
+
+
+class IndexWriter:
+    """Changes an index; after each method the manifest on disk is whole, and so is what it names.
+
+    Attributes:
+        manifest: as it is on disk.
+        where: by id of every video that counts, the name of its segment and its number there.
+        entries: what is known of these videos.
+    """
+
+    def __init__(self, folder: Path, snapshot: Snapshot) -> None:
+        self._folder, self.manifest = folder, snapshot.manifest
+        names = snapshot.segments
+        self.where = {video: (names[place.segment], place.number) for video, place in snapshot.places.items()}
+        self.entries = {video: snapshot.entry(video) for video in snapshot.video_ids}
+        self._clear()
+        self._settle()
+
+    def put(self, videos: Sequence[VideoVectors]) -> None:
+        """Adds videos, in one step; those of the same ids go."""
+        record = write_segment(self._folder, videos)
+        about = self.manifest.without(self._places([one.entry.id for one in videos]))
+        keys = 1 + max(int(one.keys[-1]) for one in videos)
+        self._commit(replace(about, segments=(*about.segments, record), next_key=max(keys, about.next_key)))
+        self.where |= {one.entry.id: (record.name, number) for number, one in enumerate(videos)}
+        self.entries |= {one.entry.id: one.entry for one in videos}
+        self._settle()
+
+    def drop(self, video_ids: Sequence[str]) -> None:
+        """Takes videos out, in one step."""
+        self._commit(self.manifest.without(self._places(video_ids)))
+        for video in video_ids:
+            del self.where[video], self.entries[video]
+        self._settle()
+
+    def _places(self, video_ids: Sequence[str]) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for name, number in (self.where[video] for video in video_ids if video in self.where):
+            found.setdefault(name, set()).add(number)
+        return found
+
+    def _commit(self, manifest: Manifest) -> None:
+        manifest.write(self._folder)
+        self.manifest = manifest
+        self._clear()
+
+    def _clear(self) -> None:
+        """Deletes what no manifest names. Readers that have it open keep it; where that is forbidden, it is for later.
+
+        What a killed process left half-written goes too.
+        """
+        named = {one.name for one in self.manifest.segments}
+        for path in (self._folder / SEGMENTS).iterdir():
+            if path.name not in named:
+                shutil.rmtree(path, ignore_errors=True)
+        for path in self._folder.glob(f"*{HALF_WRITTEN}"):
+            path.unlink(missing_ok=True)
+
+    def _settle(self) -> None:
+        """Writes segments anew, together, until there are few and most of what they hold counts."""
+        while names := due(self.manifest):
+            records = [one for one in self.manifest.segments if one.name in names]
+            opened = [Segment.open(self._folder, one) for one in records]
+            videos = [segment.video(number) for segment in opened for number in segment.live]
+            record = write_segment(self._folder, videos)
+            rest = tuple(one for one in self.manifest.segments if one.name not in names)
+            self._commit(replace(self.manifest, segments=(*rest, record)))
+            self.where |= {one.entry.id: (record.name, number) for number, one in enumerate(videos)}
+
+
+def due(manifest: Manifest) -> set[str]:
+    """Segments that are to be written anew as one; none, if all is well.
+
+    A segment of which half the videos do not count; or eight segments of one size, in powers of eight.
+    """
+    for one in manifest.segments:
+        if 2 * len(one.removed) >= one.videos:
+            return {one.name}
+    tiers: dict[int, list[str]] = {}
+    for one in manifest.segments:
+        tier = tiers.setdefault(int(log(one.live, _TIER) + 1e-9), [])
+        tier.append(one.name)
+        if len(tier) == _TIER:
+            return set(tier)
+    return set()
+
+
+@contextmanager
+def opened_for_writing(folder: Path) -> Iterator[IndexWriter]:
+    """The writer of an index, as it is on disk now.
+
+    Raises:
+        DataError: there is no index, another process is writing it, or it cannot be written.
+        ImportError: filelock is not installed.
+    """
+    try:
+        from filelock import FileLock, Timeout
+    except ImportError as error:
+        raise ImportError('writing an index needs filelock: pip install "prvr[search]"') from error
+    Manifest.read(folder)  # or else the lock would be made in any folder
+    lock = FileLock(folder / _LOCK)  # the system lets go of it when a process dies, in whatever way
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise DataError(f"{folder}: another process is writing this index. Wait for it; searching goes on.") from None
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written ({error}). Copy it to where it can.") from error
+    try:
+        yield IndexWriter(folder, Snapshot.open(folder))
+    except OSError as error:
+        why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
+        raise DataError(
+            f"{folder}: {why} ({error}). The index is as it was after the last videos that were finished: free space "
+            "or mend the folder, then run again."
+        ) from error
+    finally:
+        lock.release()

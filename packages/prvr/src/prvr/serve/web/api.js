@@ -1,0 +1,101 @@
+// Requests to the server, with the token if it asks for one.
+
+const KEY = "prvr-token";
+let asking = null;
+let renewal = 0;
+
+export class Problem extends Error {}
+
+/** JSON of an address; asks the user for the token when the server wants one. */
+export async function get(path, signal) {
+  const response = await send(path, { signal });
+  return response.json();
+}
+
+/** The bytes of an address as a Blob. */
+export async function blob(path, signal) {
+  const response = await send(path, { signal });
+  return response.blob();
+}
+
+export function fileUrl(video) {
+  return `/api/videos/${video.key}/file`;
+}
+
+export function thumbnailUrl(video, time, width = 320) {
+  return `/api/videos/${video.key}/thumbnail?t=${time.toFixed(2)}&width=${width}`;
+}
+
+export function previewUrl(video, start, end, kind) {
+  return `/api/videos/${video.key}/preview?start=${start.toFixed(2)}&end=${end.toFixed(2)}&kind=${kind}`;
+}
+
+async function send(path, options) {
+  for (;;) {
+    let response;
+    try {
+      response = await fetch(path, { ...options, headers: headers() });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Problem("The server does not answer. Is it still running?");
+    }
+    if (response.ok) return response;
+    if (response.status !== 401) throw new Problem(await reason(response));
+    await askForToken();
+  }
+}
+
+function headers() {
+  const token = sessionStorage.getItem(KEY);
+  return token ? { Authorization: `Bearer ${token}` } : {};
+}
+
+async function reason(response) {
+  let detail = "";
+  try {
+    const body = await response.json();
+    detail = typeof body.detail === "string" ? body.detail : body.detail.map((one) => one.msg).join("; ");
+  } catch {
+    // not of our server
+  }
+  const wait = response.headers.get("Retry-After");
+  return `${detail || `The server answered ${response.status}.`}${wait ? ` Try again in ${wait} s.` : ""}`;
+}
+
+/** Players cannot send a header: a cookie stands for the token, and is renewed in time. */
+export async function openSession() {
+  if (!sessionStorage.getItem(KEY)) return true;
+  const response = await fetch("/api/session", { method: "POST", headers: headers() });
+  if (!response.ok) return false;
+  const { seconds } = await response.json();
+  clearTimeout(renewal);
+  renewal = setTimeout(openSession, Math.max(5, seconds - 60) * 1000);
+  return true;
+}
+
+function askForToken() {
+  asking ??= new Promise((done) => {
+    const dialog = document.getElementById("token");
+    const form = document.getElementById("token-form");
+    const value = document.getElementById("token-value");
+    document.getElementById("token-wrong").hidden = !sessionStorage.getItem(KEY);
+    sessionStorage.removeItem(KEY);
+    form.onsubmit = async (event) => {
+      event.preventDefault();
+      sessionStorage.setItem(KEY, value.value.trim());
+      if (!(await openSession())) {
+        document.getElementById("token-wrong").hidden = false;
+        value.select();
+        return;
+      }
+      value.value = "";
+      dialog.close();
+      asking = null;
+      done();
+    };
+    dialog.oncancel = (event) => event.preventDefault();
+    dialog.showModal();
+    value.focus();
+  });
+  return asking;
+}

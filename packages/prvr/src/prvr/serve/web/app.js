@@ -1,0 +1,184 @@
+// The page: a query, its results, and the keys. Names come as text and stay text: nothing is put in as HTML.
+
+import { get, openSession, Problem, thumbnailUrl } from "./api.js";
+import { closePlayer, isOpen, playAt, playMoment, setPreviews } from "./player.js";
+import { makeStrip, range, span } from "./strip.js";
+
+const element = (id) => document.getElementById(id);
+const input = element("query");
+const results = element("results");
+const status = element("status");
+const problem = element("problem");
+let running = null;
+let last = null; // what played last: focus goes back to it
+
+function make(tag, name, text) {
+  const made = document.createElement(tag);
+  if (name) made.className = name;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+async function search(query) {
+  running?.abort();
+  running = new AbortController();
+  const mine = running;
+  element("welcome").hidden = true;
+  problem.hidden = true;
+  status.textContent = "Searching …";
+  results.setAttribute("aria-busy", "true");
+  results.classList.add("waiting");
+  const began = performance.now();
+  try {
+    const answer = await get(`/api/search?q=${encodeURIComponent(query)}&k=20`, mine.signal);
+    closePlayer();
+    show(answer, performance.now() - began);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    results.replaceChildren();
+    status.textContent = "";
+    problem.textContent = error instanceof Problem ? error.message : `The page made a mistake: ${error.message}`;
+    problem.hidden = false;
+  } finally {
+    if (mine === running) {
+      results.removeAttribute("aria-busy");
+      results.classList.remove("waiting");
+    }
+  }
+}
+
+function show(answer, milliseconds) {
+  document.title = `${answer.query} – prvr`;
+  const scale = range(answer.hits);
+  results.replaceChildren(...answer.hits.map((hit) => card(hit, scale)));
+  const videos = answer.videos.toLocaleString();
+  if (!answer.hits.length) {
+    status.textContent = answer.videos ? "Nothing was found." : "The index holds no videos yet: prvr index add.";
+    return;
+  }
+  const first = answer.hits.length === answer.videos ? "All" : `Best ${answer.hits.length} of`;
+  status.textContent = `${first} ${videos} videos · ${(milliseconds / 1000).toFixed(2)} s`;
+  scrollTo({ top: 0 });
+}
+
+function card(hit, scale) {
+  const item = make("li", "card");
+  const play = (moment, from) => {
+    mark(item, from);
+    playMoment(hit, scale, moment);
+  };
+  const best = hit.moments[0] ?? { start: hit.start, end: hit.end };
+
+  const open = make("button", "open");
+  open.type = "button";
+  open.setAttribute("aria-label", `${hit.rank}. ${hit.video.name}, play ${span(best)}`);
+  open.addEventListener("click", () => play(best, open));
+
+  const frame = make("span", "frame");
+  const picture = make("img");
+  picture.alt = "";
+  picture.loading = "lazy";
+  picture.decoding = "async";
+  picture.addEventListener("error", () => frame.classList.add("none"));
+  picture.src = thumbnailUrl(hit.video, (best.start + best.end) / 2);
+  frame.append(picture, make("span", "badge", span(best)));
+
+  open.append(frame);
+
+  const line = make("div", "line");
+  const name = make("h2", "name", hit.video.name);
+  name.title = hit.video.name;
+  const score = make("span", "score", hit.score === null ? "–" : hit.score.toFixed(3));
+  score.title = "score of the video for this query";
+  line.append(make("span", "rank", String(hit.rank)), name, score);
+  line.addEventListener("click", () => play(best, open));
+
+  const more = make("div", "more");
+  if (hit.moments.length > 1) more.append(make("span", "quiet", "also"));
+  for (const moment of hit.moments.slice(1)) {
+    const chip = make("button", "chip", span(moment));
+    chip.type = "button";
+    chip.setAttribute("aria-label", `Play ${span(moment)} of ${hit.video.name}`);
+    chip.addEventListener("click", () => play(moment, chip));
+    more.append(chip);
+  }
+  const strip = makeStrip(hit, scale, (seconds) => {
+    mark(item, strip);
+    playAt(hit, scale, seconds);
+  });
+  item.append(open, line, strip, more);
+  return item;
+}
+
+function mark(item, from) {
+  last = from;
+  for (const other of results.querySelectorAll("[aria-current]")) other.removeAttribute("aria-current");
+  item.setAttribute("aria-current", "true");
+}
+
+function leavePlayer() {
+  closePlayer();
+  for (const other of results.querySelectorAll("[aria-current]")) other.removeAttribute("aria-current");
+  (last?.isConnected ? last : input).focus();
+}
+
+/** The query stands behind the # of the address: Back and reload work, and it is in no log. */
+function fromAddress() {
+  const query = new URLSearchParams(location.hash.slice(1)).get("q") ?? "";
+  input.value = query;
+  if (query) search(query);
+}
+
+element("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const query = input.value.trim();
+  if (!query) return;
+  const hash = `#${new URLSearchParams({ q: query })}`;
+  if (location.hash === hash) search(query);
+  else location.hash = hash;
+});
+addEventListener("hashchange", fromAddress);
+element("player").addEventListener("closed", leavePlayer);
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.matches("input");
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || element("token").open) return;
+  if (event.key === "/" && !typing) {
+    event.preventDefault();
+    input.focus();
+    input.select();
+  } else if (event.key === "Escape" && isOpen()) {
+    event.preventDefault();
+    leavePlayer();
+  } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    if (event.target.matches("video")) return;
+    const all = [...results.querySelectorAll(".open")];
+    const item = event.target.closest(".card");
+    const at = item ? all.indexOf(item.querySelector(".open")) : -1;
+    const next = at + (event.key === "ArrowDown" ? 1 : -1);
+    if (!all.length || (at < 0 && event.key === "ArrowUp")) return;
+    event.preventDefault();
+    (next < 0 ? input : all[Math.min(next, all.length - 1)]).focus();
+  }
+});
+
+async function start() {
+  try {
+    const info = await get("/api/info");
+    setPreviews(info.previews);
+    input.maxLength = info.query_characters;
+    const hours = info.hours >= 1 ? `${info.hours.toFixed(1)} hours` : `${Math.round(60 * info.hours)} minutes`;
+    element("about").textContent = `${info.videos.toLocaleString()} videos, ${hours}. Searched by ${info.model}.`;
+    element("note").textContent =
+      "Zero-shot: the encoder alone ranks these videos; no model was trained for them.";
+    element("note").hidden = !info.zero_shot;
+    await openSession();
+    fromAddress();
+  } catch (error) {
+    problem.textContent = error.message;
+    problem.hidden = false;
+  }
+}
+
+input.focus();
+start();

@@ -1,0 +1,159 @@
+// Plays a video at a moment: the file itself, or a preview where the browser cannot play it.
+
+import { blob, fileUrl, previewUrl } from "./api.js";
+import { makeStrip, span } from "./strip.js";
+
+const element = (id) => document.getElementById(id);
+const panel = element("player");
+const video = element("video");
+const note = element("playing-note");
+const LEAD = 2; // seconds of a preview before and after the moment
+const LONGEST = 60; // seconds of a preview
+const FREE = 20; // seconds of a preview at a time that was clicked
+
+let now = null; // what plays: { hit, moment, offset, url, strip }
+let until = null; // where it stops, in seconds of the video
+let loading = null;
+let previews = [];
+
+export function setPreviews(kinds) {
+  previews = kinds.filter((kind) => video.canPlayType(kind === "mp4" ? 'video/mp4; codecs="avc1.42E01E"' : "video/webm"));
+}
+
+/** Plays a moment of a hit; its end stops it. */
+export function playMoment(hit, scale, moment) {
+  open(hit, scale, moment, moment.start, moment.end);
+}
+
+/** Plays a hit from a time, without an end. */
+export function playAt(hit, scale, seconds) {
+  open(hit, scale, null, seconds, null);
+}
+
+export function isOpen() {
+  return !panel.hidden;
+}
+
+export function closePlayer() {
+  stop();
+  panel.hidden = true;
+  document.body.classList.remove("playing");
+}
+
+function open(hit, scale, moment, start, end) {
+  const same = now?.hit === hit && !panel.hidden && now.offset === 0;
+  panel.hidden = false;
+  document.body.classList.add("playing");
+  until = end;
+  if (!same) {
+    stop();
+    const strip = makeStrip(hit, scale, (seconds) => playAt(hit, scale, seconds));
+    now = { hit, moment, offset: 0, url: "", strip };
+    element("playing-name").textContent = hit.video.name;
+    element("playing-strip").replaceChildren(strip);
+  }
+  now.moment = moment;
+  element("playing-moment").textContent = moment ? span(moment) : "";
+  element("again").disabled = element("loop").disabled = element("on").disabled = !moment;
+  if (same) seek(start);
+  else if (hit.video.plays || mayPlay(hit.video)) playFile(start);
+  else playPreview(start, end);
+}
+
+function mayPlay(file) {
+  return file.type.startsWith("video/") && video.canPlayType(file.type) !== "";
+}
+
+function playFile(start) {
+  tell("");
+  const state = now;
+  video.onloadedmetadata = () => seek(start);
+  video.onerror = () => state === now && playPreview(start, until);
+  video.src = fileUrl(now.hit.video);
+  video.load();
+}
+
+async function playPreview(start, end) {
+  const state = now;
+  video.onerror = () => state === now && tell("This browser cannot play the preview either.");
+  if (!previews.length) {
+    tell(`This browser cannot play this file (${now.hit.video.codec}), and the server can make no preview for it.`);
+    return;
+  }
+  tell("Making a preview …");
+  const from = Math.max(0, start - (end === null ? 0 : LEAD));
+  const to = Math.min(from + LONGEST, end === null ? start + FREE : end + LEAD, Math.max(now.hit.video.duration, from + 0.5));
+  loading?.abort();
+  loading = new AbortController();
+  try {
+    const made = await blob(previewUrl(now.hit.video, from, to, previews[0]), loading.signal);
+    if (state !== now) return;
+    release();
+    now.url = URL.createObjectURL(made);
+    now.offset = from;
+    video.onloadedmetadata = () => seek(start);
+    video.src = now.url;
+    tell(`A preview without sound: this browser cannot play the file itself (${now.hit.video.codec}).`);
+  } catch (error) {
+    if (error.name !== "AbortError" && state === now) tell(error.message);
+  }
+}
+
+function seek(seconds) {
+  video.currentTime = Math.max(0, seconds - now.offset);
+  video.play().catch(() => {}); // a browser may want a click first: the controls are there
+}
+
+function tell(text) {
+  note.textContent = text;
+  note.hidden = !text;
+}
+
+function release() {
+  if (now?.url) URL.revokeObjectURL(now.url);
+}
+
+function stop() {
+  loading?.abort();
+  release();
+  video.onerror = video.onloadedmetadata = null;
+  video.pause();
+  video.removeAttribute("src");
+  video.load();
+  now = null;
+}
+
+function watch() {
+  if (now && !video.seeking && video.readyState >= 1) {
+    const time = video.currentTime + now.offset;
+    now.strip.showTime(time);
+    if (until !== null && now.moment && !video.paused && time >= until - 0.03) {
+      if (element("loop").getAttribute("aria-pressed") === "true") seek(now.moment.start);
+      else {
+        video.pause();
+        until = null; // from here on it plays as usual
+      }
+    }
+  }
+  requestAnimationFrame(watch);
+}
+requestAnimationFrame(watch);
+
+element("close").addEventListener("click", () => panel.dispatchEvent(new Event("closed")));
+element("again").addEventListener("click", () => {
+  until = now.moment.end;
+  seek(now.moment.start);
+});
+element("loop").addEventListener("click", (event) => {
+  const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
+  event.currentTarget.setAttribute("aria-pressed", String(on));
+  if (on && now?.moment) {
+    until = now.moment.end;
+    if (video.paused) seek(now.moment.start);
+  }
+});
+element("on").addEventListener("click", () => {
+  until = null;
+  element("loop").setAttribute("aria-pressed", "false");
+  video.play().catch(() => {});
+});

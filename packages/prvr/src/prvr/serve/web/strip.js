@@ -1,0 +1,129 @@
+// The time line of a video: how well each part fits the query, and where the moments are.
+
+const SVG = "http://www.w3.org/2000/svg";
+const LEVELS = 8;
+const HEIGHT = 32;
+const WIDTH = 640;
+
+/** 83 -> "1:23", 3723 -> "1:02:03". */
+export function clock(seconds) {
+  const all = Math.max(0, Math.floor(seconds + 0.05));
+  const two = (n) => String(n).padStart(2, "0");
+  const hours = Math.floor(all / 3600);
+  const minutes = Math.floor(all / 60) % 60;
+  return hours ? `${hours}:${two(minutes)}:${two(all % 60)}` : `${minutes}:${two(all % 60)}`;
+}
+
+export function span(moment) {
+  return `${clock(moment.start)} – ${clock(moment.end)}`;
+}
+
+/** Lowest and highest value of all strips: colours of different results can be compared. */
+export function range(hits) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const hit of hits) {
+    for (const value of hit.strip) {
+      if (value === null) continue;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+  }
+  return high > low ? [low, high] : [low - 1, low];
+}
+
+/**
+ * A strip that can be clicked, and moved along with the arrow keys.
+ * @param {object} hit of the API
+ * @param {[number, number]} scale of `range`
+ * @param {(seconds: number) => void} play called with the time that was chosen
+ */
+export function makeStrip(hit, scale, play) {
+  const duration = Math.max(hit.video.duration, 0.01);
+  const box = document.createElement("div");
+  box.className = "strip";
+  box.tabIndex = 0;
+  box.setAttribute("role", "slider");
+  box.setAttribute("aria-label", `Time line of ${hit.video.name}; Enter plays`);
+  box.setAttribute("aria-valuemin", "0");
+  box.setAttribute("aria-valuemax", duration.toFixed(1));
+  const cursor = document.createElement("div");
+  cursor.className = "cursor";
+  const tip = document.createElement("span");
+  tip.className = "tip";
+  cursor.append(tip);
+  const ends = document.createElement("div");
+  ends.className = "ends";
+  for (const time of [0, duration]) {
+    const label = document.createElement("span");
+    label.textContent = clock(time);
+    ends.append(label);
+  }
+  const bars = document.createElement("div");
+  bars.className = "bars";
+  bars.append(picture(hit, scale, duration), cursor);
+  box.append(bars, ends);
+
+  let at = hit.start;
+  const point = (seconds) => {
+    at = Math.min(duration, Math.max(0, seconds));
+    cursor.style.left = `${(100 * at) / duration}%`;
+    cursor.classList.toggle("right", at > 0.8 * duration);
+    tip.textContent = clock(at);
+    box.setAttribute("aria-valuenow", at.toFixed(1));
+    box.setAttribute("aria-valuetext", clock(at));
+  };
+  const under = (event) => {
+    const edge = bars.getBoundingClientRect();
+    return (duration * (event.clientX - edge.left)) / edge.width;
+  };
+  point(at);
+  bars.addEventListener("pointermove", (event) => point(under(event)));
+  bars.addEventListener("click", (event) => {
+    point(under(event));
+    play(at);
+  });
+  box.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, PageDown: -8, PageUp: 8 }[event.key];
+    if (step) point(at + (step * duration) / hit.strip.length);
+    else if (event.key === "Home") point(0);
+    else if (event.key === "End") point(duration);
+    else if (event.key === "Enter" || event.key === " ") play(at);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  box.showTime = (seconds) => {
+    box.classList.add("live");
+    point(seconds);
+  };
+  return box;
+}
+
+function picture(hit, [low, high], duration) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  const step = WIDTH / hit.strip.length;
+  for (const moment of hit.moments) {
+    const left = (WIDTH * moment.start) / duration;
+    const width = (WIDTH * (moment.end - moment.start)) / duration;
+    const name = moment === hit.moments[0] ? "best" : "moment";
+    svg.append(rect(left, 0, Math.max(3, width), HEIGHT, name), rect(left, 0, Math.max(3, width), 3, `${name} edge`));
+  }
+  hit.strip.forEach((value, part) => {
+    const level = value === null ? 0 : ((value - low) / (high - low)) ** 2; // the best stand out
+    const height = 2 + (HEIGHT - 9) * level;
+    const name = `heat h${Math.min(LEVELS - 1, Math.floor(LEVELS * level))}`;
+    svg.append(rect(part * step + step * 0.1, HEIGHT - height, step * 0.8, height, name));
+  });
+  return svg;
+}
+
+function rect(x, y, width, height, name) {
+  const made = document.createElementNS(SVG, "rect");
+  for (const [key, value] of Object.entries({ x, y, width, height })) made.setAttribute(key, value.toFixed(2));
+  made.setAttribute("class", name);
+  return made;
+}

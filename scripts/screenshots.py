@@ -1,0 +1,106 @@
+"""The pictures of the page in the documentation: an index of drawn videos, a server, a browser.
+
+    python scripts/screenshots.py [--out docs/images] [--videos 40]
+
+Needs `prvr[serve]`, playwright, and Debian's chromium (or another one: --browser).
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+from prvr.data import open_corpus, write_corpus
+from prvr.data.synthetic import read_embedded_scenes, render
+from prvr.data.synthetic.mp4 import write_mp4
+from prvr.data.synthetic.world import FPS
+from prvr.search import VideoIndex, open_model
+from prvr.serve import serve
+from prvr.video import VideoStore, extract, open_encoder
+
+SIZES = {"results": (1280, 860, "light"), "playing": (1280, 860, "light"), "phone": (390, 844, "dark")}
+
+
+def make_index(work: Path, videos: int) -> tuple[Path, list[str]]:
+    write_corpus(work / "root", "tiny")
+    scenes = read_embedded_scenes(open_corpus(work / "root", "embedded-tiny"))["test"]
+    films = work / "films"
+    films.mkdir()
+    for video in scenes.videos[:videos]:
+        write_mp4(films / f"{video.id}.mp4", render(video), fps=FPS)
+    extract([films], open_encoder("embedded"), work / "store")
+    store = VideoStore(work / "store")
+    with VideoIndex.create(work / "index", open_model("zero-shot", store.header), store.header) as index:
+        index.add(store)
+    names = {video.id for video in scenes.videos[:videos]}
+    return work / "index", [one.text for one in scenes.sentences if one.video_id in names]
+
+
+def address_of(index: Path) -> str:
+    """Of a server that ends with this process."""
+    found: list[str] = []
+    # signals are the main thread's: this one only serves
+    threading.Thread(target=_serve, args=(index, found.append), daemon=True).start()
+    while not found:
+        time.sleep(0.05)
+    return found[0]
+
+
+def _serve(index: Path, started: Any) -> None:
+    serve(index, port=0, started=started)
+
+
+def pictures(address: str, query: str, out: Path, browser: str) -> None:
+    with sync_playwright() as play:
+        chromium = play.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        for name, (width, height, scheme) in SIZES.items():
+            page = chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+            page.goto(address)
+            page.get_by_role("searchbox").fill(query)
+            page.keyboard.press("Enter")
+            page.wait_for_selector(".card")
+            wait(page, "[...document.querySelectorAll('.frame img')].slice(0, 5).every(i => i.naturalWidth)")
+            if name != "results":
+                page.locator(".open").first.click()
+                wait(page, "document.querySelector('video').currentTime > 0")
+                wait(page, "document.querySelector('video').paused")  # at the end of the moment
+            page.mouse.move(5, height - 5)
+            page.wait_for_timeout(300)
+            target = out / f"serve-{name}.png"
+            page.screenshot(path=target)
+            print(f"{target}: {target.stat().st_size / 1000:.0f} kB")
+        chromium.close()
+
+
+def wait(page: Any, true: str, seconds: float = 30.0) -> None:
+    """Until an expression is true: playwright's own way evaluates strings in the page, which its CSP forbids."""
+    until = time.monotonic() + seconds
+    while not page.evaluate(true):
+        if time.monotonic() > until:
+            sys.exit(f"it never came: {true}")
+        page.wait_for_timeout(50)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("docs/images"))
+    parser.add_argument("--videos", type=int, default=40)
+    parser.add_argument("--query", help="default: a sentence about one of them")
+    parser.add_argument("--index", type=Path, help="one that is there, instead of drawn videos")
+    parser.add_argument("--browser", default=shutil.which("chromium"))
+    args = parser.parse_args()
+    if args.browser is None:
+        sys.exit("no chromium here: name one with --browser")
+    with tempfile.TemporaryDirectory() as work:
+        index, told = (args.index, []) if args.index else make_index(Path(work), args.videos)
+        pictures(address_of(index), args.query or told[0], args.out, args.browser)
+
+
+if __name__ == "__main__":
+    main()

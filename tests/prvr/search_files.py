@@ -1,0 +1,109 @@
+"""Stores of features and models that the tests of search share: no video is decoded."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from prvr import Retriever
+from prvr.config import BlockConfig, ModelConfig
+from prvr.search import VideoIndex, open_model
+from prvr.video import StoreHeader, VideoEntry, VideoStore, open_encoder
+from prvr.video.store import entry_path, write_entry, write_header
+
+EMBEDDED = StoreHeader(open_encoder("embedded").identity, 2.0, 512, 256)
+"""Header of a store of the embedded encoder, at 2 frames per second."""
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_store(
+    folder: Path, videos: Mapping[str, Float32[np.ndarray, "_ f"]], header: StoreHeader = EMBEDDED
+) -> VideoStore:
+    """A store with these features; the sha256 of a video's file follows from them."""
+    if not (folder / "store.json").exists():
+        (folder / "videos").mkdir(parents=True)
+        write_header(folder, header)
+    for video, features in videos.items():
+        entry = VideoEntry(
+            id=video,
+            path=f"/videos/{video}",
+            size=1000,
+            mtime_ns=0,
+            sha256=hashlib.sha256(features.tobytes()).hexdigest(),
+            duration=len(features) / header.rate,
+            frames=len(features),
+            width=64,
+            height=48,
+            codec="h264",
+        )
+        write_entry(folder, header, entry, features)
+    return VideoStore(folder)
+
+
+def forget(store: VideoStore, *videos: str) -> VideoStore:
+    """The store without some videos."""
+    for video in videos:
+        entry_path(store.folder, video).unlink()
+    return VideoStore(store.folder)
+
+
+def walk(rows: int, seed: int, dim: int = 512) -> Float32[np.ndarray, "n f"]:
+    """Features that change slowly, as those of videos do."""
+    rng = np.random.default_rng(seed)
+    steps = rng.normal(size=(rows, dim)).astype(np.float32)
+    return steps.cumsum(0) / np.sqrt(np.arange(1, rows + 1, dtype=np.float32))[:, None] + 0.3 * steps
+
+
+def some_videos(lengths: Sequence[int], seed: int = 0) -> dict[str, np.ndarray]:
+    """Videos of these numbers of rows, called v000.mp4 and so on."""
+    return {f"v{i:03}.mp4": walk(rows, seed + i) for i, rows in enumerate(lengths)}
+
+
+def tiny_config(**changes: Any) -> ModelConfig:
+    values: dict[str, Any] = {
+        "video_dim": 512,
+        "query_dim": 48,
+        "hidden": 16,
+        "heads": 2,
+        "num_clips": 8,
+        "max_frames": 24,
+        "blocks": (BlockConfig(), BlockConfig(width=2.0)),
+    }
+    return ModelConfig(**values | changes)
+
+
+def tiny_model(folder: Path, **changes: Any) -> Path:
+    """An untrained retriever of the embedded encoder, in a folder of `save_pretrained`."""
+    import torch
+
+    torch.manual_seed(3)
+    retriever = Retriever(tiny_config(**changes))
+    for parameter in retriever.parameters():  # far from the start, where all vectors are nearly the same
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    retriever.save_pretrained(folder)
+    return folder
+
+
+def make_index(
+    folder: Path, model: str | Path = "zero-shot", header: StoreHeader = EMBEDDED, **options: Any
+) -> VideoIndex:
+    """An empty index."""
+    return VideoIndex.create(folder, open_model(model, header), header, **options)
+
+
+def contents(index: VideoIndex) -> dict[str, Any]:
+    """All that an index holds, but for the random name: to compare two of them."""
+    source = index.source
+    files = {
+        path.relative_to(index.folder).as_posix(): path.read_bytes()
+        for path in index.folder.rglob("*/*")
+        if path.is_file()
+    }
+    about = {name: value for name, value in vars(source.manifest).items() if name != "index_id"}
+    return {"files": files, "about": about}

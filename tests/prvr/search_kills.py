@@ -1,0 +1,116 @@
+"""Processes that change an index and are killed, shared by the tests and by benchmarks/index_survival.py."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from search_files import forget, make_index, some_videos, walk, write_store
+
+from prvr.data import atomic
+from prvr.search import VideoIndex, changes
+from prvr.video import VideoStore
+
+QUERY = "a red square moves left"
+POINTS = ("half written", "written", "renamed")
+"""Inside a write: half of a file is there; all of it, under its temporary name; it has its name, no more."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change of an index: which store is followed, and how."""
+
+    store: VideoStore
+    before: Path | None
+    update: bool
+
+    def act(self, index: Path) -> None:
+        """Makes the index if it is not there, and carries the change out."""
+        found = VideoIndex.open(index) if (index / "index.json").exists() else make_index(index)
+        (found.update if self.update else found.add)(self.store)
+
+
+def adding(folder: Path, videos: int) -> Case:
+    """An index is made, and videos are put into it."""
+    return Case(write_store(folder / "store", some_videos([20 + i for i in range(videos)])), None, False)
+
+
+def updating(folder: Path, videos: int) -> Case:
+    """A third of the videos is new, a third has changed, some have gone."""
+    old = some_videos([20 + i for i in range(videos)])
+    store = write_store(folder / "store", old)
+    with make_index(folder / "before") as index:
+        index.add(store)
+    third = max(1, videos // 3)
+    fresh = {f"new{i:03}.mp4": walk(15 + i, 500 + i) for i in range(third)}
+    changed = {name: walk(17, 900 + i) for i, name in enumerate(list(old)[:third])}
+    gone = list(old)[-max(1, videos // 6) :]
+    return Case(forget(write_store(store.folder, fresh | changed), *gone), folder / "before", True)
+
+
+def small_segments() -> None:
+    """Three videos a segment: many writes."""
+    changes.VIDEOS = 3
+
+
+def die() -> None:
+    """As `kill -9`."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_write(number: int, point: str) -> Callable[[], None]:
+    """Dies at the n-th write, from 1."""
+
+    def prepare() -> None:
+        left, sync, replace, rename = [number], os.fsync, Path.replace, Path.rename
+
+        def now() -> bool:
+            left[0] -= 1
+            return left[0] == 0
+
+        def fsync(file: int) -> None:
+            sync(file)
+            if point == "half written" and now():
+                os.truncate(file, os.fstat(file).st_size // 2)
+                die()
+            if point == "written" and now():
+                die()
+
+        def moved(real: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+            def move(path: Path, target: Path) -> Path:
+                found = real(path, target)
+                if point == "renamed" and now():
+                    die()
+                return found
+
+            return move
+
+        atomic.os.fsync, Path.replace, Path.rename = fsync, moved(replace), moved(rename)  # type: ignore[method-assign]
+
+    return prepare
+
+
+def killed(case: Case, index: Path, prepare: Callable[[], None], after: float | None = None) -> bool:
+    """Carries a change out in a process of its own, which dies; whether it did before it was done."""
+    if (child := os.fork()) == 0:
+        signal.alarm(300)  # or else a test that hangs would leave it behind
+        try:
+            small_segments()
+            prepare()
+            case.act(index)
+        finally:
+            os._exit(0)
+    if after is not None:
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def half_written(index: Path) -> list[Path]:
+    """What a kill has left that is no part of the index: temporary files and folders, segments that nothing names."""
+    named = set(VideoIndex.open(index).source.segments) if (index / "index.json").exists() else set()
+    segments = [path for path in (index / "segments").glob("*") if path.name not in named]
+    return [*index.parent.glob(".tmp-*"), *segments, *index.glob(f"*{atomic.HALF_WRITTEN}")]

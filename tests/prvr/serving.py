@@ -1,0 +1,133 @@
+"""A real index of videos that prvr draws, and its server in this process."""
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import jaxtyping
+import numpy as np
+from filelock import FileLock
+from video_files import plain, write_video
+
+from prvr.data import open_corpus
+from prvr.data.synthetic import read_embedded_scenes, render
+from prvr.data.synthetic.mp4 import write_mp4
+from prvr.data.synthetic.world import FPS
+from prvr.search import VideoIndex, open_model
+from prvr.serve import ServeLimits, ServeSettings, create_app
+from prvr.video import VideoStore, extract, open_encoder
+
+HOST = "http://127.0.0.1"
+TOKEN = "a-token-of-the-tests-0123456789"
+FREE = ServeLimits(rate=0.0)
+EVIL = "<img src=x onerror=alert(1)> & 'quotes'.mp4"
+"""A file may be called so."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """An index, and where its parts lie.
+
+    Args:
+        index: its folder.
+        films: of the videos.
+        store: of the features.
+    """
+
+    index: Path
+    films: Path
+    store: Path
+
+
+def shared(base: Path, root: Path) -> tuple[Served, list[str]]:
+    """The index of most tests, made once per session by the first worker; read only. Its films, and one of each kind
+    that is hard; a sentence about each film."""
+    folder = base / "served"
+    served = Served(folder / "index", folder / "films", folder / "store")
+    jaxtyping.config.update("jaxtyping_disable", True)  # checked elsewhere; three times as long here
+    try:
+        with FileLock(base / "served.lock"):
+            if not (folder / "told.json").exists():
+                told = make_films(root, served.films)
+                hard_films(served.films)
+                make_index(folder, served.films)
+                (folder / "told.json").write_text(json.dumps(told))
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+    return served, json.loads((folder / "told.json").read_text())
+
+
+def make_films(root: Path, films: Path, count: int = 4) -> list[str]:
+    """The first videos of the test split as MP4, one below a folder; gives a sentence about each."""
+    scenes = read_embedded_scenes(open_corpus(root, "embedded-tiny"))["test"]
+    (films / "day 1").mkdir(parents=True)
+    told = []
+    for number, video in enumerate(scenes.videos[:count]):
+        folder = films / "day 1" if number == 0 else films
+        write_mp4(folder / f"{video.id}.mp4", render(video), fps=FPS)
+        told.append(next(one.text for one in scenes.sentences if one.video_id == video.id))
+    return told
+
+
+def make_index(folder: Path, films: Path) -> Served:
+    """Extracted and indexed with the embedded encoder, without training."""
+    extract([films], open_encoder("embedded"), folder / "store")
+    store = VideoStore(folder / "store")
+    with VideoIndex.create(folder / "index", open_model("zero-shot", store.header), store.header) as index:
+        index.add(store)
+    return Served(folder / "index", films, folder / "store")
+
+
+def hard_films(films: Path) -> None:
+    """Files that a browser cannot play, that lead elsewhere, or that are called like code."""
+    still = [*plain(range(40, 200, 8)), *(np.full((48, 64, 3), (200, 30, 30), np.uint8) for _ in range(20))]
+    write_video(films / "old.avi", still, codec="mpeg4")
+    shutil.copy(write_video(films / EVIL, still), films / "changing.mp4")
+    write_video(films / "leaving.mp4", still)
+    write_video(films.parent / "elsewhere.mp4", still)
+    (films / "link.mp4").symlink_to(films.parent / "elsewhere.mp4")
+    (films / "inner.mp4").symlink_to(films / "old.avi")
+
+
+def app_of(served: Served, **settings: object):
+    """The application of an index, without a limit of rate unless one is given."""
+    return create_app(VideoIndex.open(served.index), ServeSettings(**({"limits": FREE} | settings)))  # type: ignore[arg-type]
+
+
+@contextmanager
+def listening(served: Served, settings: ServeSettings | None = None) -> Iterator[str]:
+    """A server at a free port, in a thread; gives its address."""
+    import socket
+
+    import uvicorn
+
+    app = create_app(VideoIndex.open(served.index), settings or ServeSettings(limits=FREE))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, server_header=False))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        wait_for(lambda: server.started or not thread.is_alive())
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(30)
+
+
+def wait_for(true: Callable[[], object], seconds: float = 60.0) -> None:
+    """Until something is so."""
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.02)
+
+
+def keys_of(client, names: Sequence[str] = ()) -> dict[str, str]:
+    """The key of each video, by name."""
+    found = {one["name"]: one["key"] for one in client.get("/api/videos").json()["videos"]}
+    return {name: found[name] for name in names} if names else found

@@ -1,0 +1,376 @@
+"""Every backend against brute force over a source in memory; what a kill and damage leave; messages."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clip_sources import MemorySource, Torn, brute_force, check_complete, check_life, check_order, queries
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prvr.data.errors import DataError
+from prvr.search.backends import CandidateBackend, milvus, open_backend
+from prvr.search.backends.faiss import FaissBackend, lists_for
+from prvr.search.backends.milvus import MilvusBackend
+
+pytest.importorskip("faiss")
+pytest.importorskip("milvus_lite")
+
+NAMES = ["exact", "faiss", "milvus"]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> MemorySource:
+    return MemorySource(tmp_path)
+
+
+@pytest.fixture
+def small(source: MemorySource) -> MemorySource:
+    source.windows = {"a": list(range(30)), "b": list(range(100, 120))}
+    source.removed = {3, 4, 110}
+    return source
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_life(name: str, source: MemorySource) -> None:
+    check_life(lambda: open_backend(name), source)
+
+
+@pytest.mark.parametrize("name", ["faiss", "milvus"])
+def test_small_corpora_are_searched_exactly(name: str, small: MemorySource) -> None:
+    small.removed = set()
+    backend = open_backend(name, **({"storage": "IVF_FLAT", "nprobe": 1024} if name == "milvus" else {}))
+    backend.sync(small)
+    check_order(backend, small)
+    backend.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_segments_and_no_queries(name: str, small: MemorySource, tmp_path: Path) -> None:
+    backend = open_backend(name)
+    backend.sync(MemorySource(tmp_path / "empty"))
+    assert [keys.tolist() for keys in backend.nearest(queries(2), 10)] == [[], []]
+    backend.sync(small)
+    assert backend.nearest(queries(0), 10) == []
+    check_complete(backend, small)
+    backend.close()
+
+
+@pytest.mark.parametrize("backend", [FaissBackend, MilvusBackend])
+def test_nearest_before_sync(backend: type[CandidateBackend]) -> None:
+    with pytest.raises(RuntimeError, match="before sync"):
+        backend().nearest(queries(), 5)
+
+
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(["add", "drop", "remove", "reopen"]), st.integers(0, 7)), min_size=1, max_size=8
+)
+
+
+@given(OPERATIONS)
+def test_any_order_of_changes(tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, int]]) -> None:
+    source = MemorySource(tmp_path_factory.mktemp("index"))
+    backend = FaissBackend()
+    for step, (what, number) in enumerate(operations):
+        if what == "add":
+            source.windows[f"segment {step}"] = list(range(100 * step, 100 * step + 3 * number + 1))
+        elif what == "drop" and source.windows:
+            del source.windows[list(source.windows)[number % len(source.windows)]]
+        elif what == "remove":
+            source.removed |= set(source.live_keys()[:: number + 1].tolist())
+        elif what == "reopen":
+            backend = FaissBackend()
+        backend.sync(source)
+        check_complete(backend, source)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> MemorySource:
+    source = MemorySource(tmp_path_factory.mktemp("large"), clips=16)
+    source.windows = {"a": list(range(500)), "b": list(range(500, 800))}
+    return source
+
+
+class TestLists:
+    """More vectors than one list holds."""
+
+    def test_number(self) -> None:
+        assert [lists_for(n) for n in (0, 9_999, 10_000, 100_000, 3_200_000)] == [1, 1, 256, 512, 4096]
+
+    def test_all_lists_are_brute_force(self, large: MemorySource) -> None:
+        backend = FaissBackend(storage="Flat", nprobe=256)
+        backend.sync(large)
+        check_order(backend, large)
+
+    def test_recall(self, large: MemorySource) -> None:
+        text = queries(10)
+        wanted = [set(brute_force(large, query, 50)) for query in text]
+        for storage, least in (("Flat", 0.9), ("SQfp16", 0.9), ("SQ8", 0.9)):
+            backend = FaissBackend(storage=storage)
+            backend.sync(large)
+            kept = [
+                len(want & set(found.tolist())) for want, found in zip(wanted, backend.nearest(text, 50), strict=True)
+            ]
+            assert sum(kept) / sum(map(len, wanted)) > least
+            check_complete(backend, large)
+
+    def test_more_lists_are_read_where_too_few_clips_are_found(self, large: MemorySource) -> None:
+        backend = FaissBackend(nprobe=1)
+        backend.sync(large)
+        assert all(len(found) >= 4_000 / 16 for found in backend.nearest(queries(), 4_000))
+
+    def test_grown_corpus_gets_more_lists(self, source: MemorySource) -> None:
+        source.windows = {"a": list(range(100))}
+        backend = FaissBackend()
+        backend.sync(source)
+        assert backend.lists == 1
+        source.windows["b"] = list(range(100, 2600))
+        backend.sync(source)
+        assert backend.lists == 256
+        assert source.read[-1] == "b"
+        check_complete(backend, source)
+        source.read.clear()
+        source.removed = set(range(150))
+        del source.windows["a"]
+        backend.sync(source)
+        assert source.read == []  # 2,500 windows are not so few that it would pay
+
+    def test_other_storage_is_built_anew(self, small: MemorySource) -> None:
+        FaissBackend(storage="Flat").sync(small)
+        small.read.clear()
+        FaissBackend(storage="SQ8").sync(small)
+        assert set(small.read) == {"a", "b"}
+
+
+class TestFaissFiles:
+    def files(self, source: MemorySource) -> dict[str, int]:
+        folder = source.folder / "backends" / "faiss"
+        return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != ".lock"}
+
+    def test_nothing_is_written_where_nothing_changed(self, small: MemorySource) -> None:
+        FaissBackend().sync(small)
+        before = self.files(small)
+        small.removed |= {7}
+        FaissBackend().sync(small)
+        assert self.files(small) == before
+        assert len(before) == 4  # state, centroids, two segments
+
+    def test_files_of_segments_that_are_gone_go(self, small: MemorySource) -> None:
+        FaissBackend().sync(small)
+        before = set(self.files(small))
+        del small.windows["a"]
+        FaissBackend().sync(small)
+        assert len(self.files(small)) == 3
+        assert set(self.files(small)) < before
+
+    def test_removed_windows_leave_the_files_when_they_are_the_majority(self, small: MemorySource) -> None:
+        FaissBackend().sync(small)
+        size = sum(path.stat().st_size for path in (small.folder / "backends" / "faiss").iterdir())
+        small.removed = set(range(30))
+        backend = FaissBackend()
+        backend.sync(small)
+        check_complete(backend, small)
+        assert sum(path.stat().st_size for path in (small.folder / "backends" / "faiss").iterdir()) < 0.7 * size
+
+    def test_windows_that_come_back(self, small: MemorySource) -> None:
+        FaissBackend().sync(small)
+        small.removed = set()
+        backend = FaissBackend()
+        backend.sync(small)
+        check_complete(backend, small)
+
+    @pytest.mark.parametrize("damage", ["cut", "bit", "gone", "longer"])
+    @pytest.mark.parametrize("which", range(4))
+    def test_damage(self, small: MemorySource, which: int, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+        FaissBackend().sync(small)
+        path = small.folder / "backends" / "faiss" / sorted(self.files(small))[which]
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 0x41
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes({"cut": content[: len(content) // 3], "bit": content, "longer": content + b"x"}[damage])
+        backend = FaissBackend()
+        with caplog.at_level(logging.WARNING):
+            backend.sync(small)
+        assert "built anew" in caplog.text or (damage == "gone" and path.name == "state.json")
+        check_complete(backend, small)
+        caplog.clear()
+        again = FaissBackend()
+        again.sync(small)
+        assert not caplog.records
+        check_complete(again, small)
+
+    @pytest.mark.parametrize(
+        "body", [b"", b"[]", b"{}", b'{"format": 2}', b"\xff\xfe", b'{"format": 1, "segments": 3}']
+    )
+    def test_state_of_something_else(self, small: MemorySource, body: bytes) -> None:
+        FaissBackend().sync(small)
+        (small.folder / "backends" / "faiss" / "state.json").write_bytes(body)
+        backend = FaissBackend()
+        backend.sync(small)
+        check_complete(backend, small)
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+    @pytest.mark.parametrize(("grown", "at"), [*((False, at) for at in range(2)), *((True, at) for at in range(7))])
+    def test_kill(self, small: MemorySource, grown: bool, at: int, caplog: pytest.LogCaptureFixture) -> None:
+        """Dies before the rename number `at` of a sync that brings segments and loses one."""
+        FaissBackend().sync(small)
+        small.windows["c"] = list(range(200, 230))
+        del small.windows["a"]
+        if grown:  # other centroids too: they and three segments are written, each of these followed by the state
+            small.windows["d"] = list(range(1_000, 1_300))
+        assert killed_at_rename(lambda: FaissBackend().sync(small), at)
+        with caplog.at_level(logging.WARNING):
+            backend = FaissBackend()
+            backend.sync(small)
+        check_complete(backend, small)
+        assert not caplog.records  # nothing that was named is damaged
+        assert len(self.files(small)) == 2 + len(small.windows)
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+    def test_goes_on_where_it_was_killed(self, small: MemorySource) -> None:
+        small.windows["c"] = list(range(200, 230))
+        assert killed_at_rename(lambda: FaissBackend().sync(small), 5)  # of seven: centroids, then three times two
+        FaissBackend().sync(small)
+        assert small.read == ["c"]
+
+
+def killed_at_rename(run: Callable[[], object], at: int) -> bool:
+    """Runs in a process of its own that dies before it renames a file for the `at`-th time; whether it died."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(120)  # or else a test that hangs would leave it behind
+        replace, count = Path.replace, iter(range(1_000))
+
+        def deadly(self: Path, target: Path) -> Path:
+            if next(count) == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return replace(self, target)
+
+        try:
+            Path.replace = deadly  # type: ignore[method-assign,assignment]
+            run()
+        finally:
+            os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+class TestMilvusLite:
+    def test_more_than_the_server_gives_at_once(self, small: MemorySource, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(milvus, "MOST", 50)
+        backend = MilvusBackend()
+        backend.sync(small)
+        check_complete(backend, small)
+        backend.close()
+
+    def test_stopped_between_rows_and_note(self, small: MemorySource, caplog: pytest.LogCaptureFixture) -> None:
+        torn = Torn(small.folder)
+        torn.windows = small.windows
+        backend = MilvusBackend()
+        with pytest.raises(KeyboardInterrupt):
+            backend.sync(torn)
+        backend.close()
+        backend = MilvusBackend()
+        with caplog.at_level(logging.WARNING, logger="prvr"):
+            backend.sync(small)
+        check_complete(backend, small)
+        assert not caplog.records
+        assert backend.rows == small.vectors
+        backend.close()
+
+    def test_lost_rows_are_inserted_again(self, small: MemorySource, caplog: pytest.LogCaptureFixture) -> None:
+        from pymilvus import MilvusClient
+
+        backend = MilvusBackend()
+        backend.sync(small)
+        backend.close()
+        client = MilvusClient(str(small.folder / "backends" / "milvus" / "clips.db"))
+        client.delete(f"prvr_{small.index_id}", filter="key < 10")
+        client.close()
+        small.read.clear()
+        with caplog.at_level(logging.WARNING, logger="prvr"):
+            backend.sync(small)
+        assert "has lost rows of 1 segments" in caplog.text
+        assert small.read == ["a"]
+        check_complete(backend, small)
+        backend.close()
+
+    def test_collection_of_another_width(self, small: MemorySource) -> None:
+        backend = MilvusBackend()
+        backend.sync(small)
+        backend.close()
+        small.dim = 8
+        with pytest.raises(DataError, match="holds vectors of width 16, the index of width 8"):
+            MilvusBackend().sync(small)
+
+    def test_drop(self, small: MemorySource) -> None:
+        backend = MilvusBackend()
+        backend.sync(small)
+        backend.drop(small)
+        small.read.clear()
+        backend.sync(small)
+        assert set(small.read) == {"a", "b"}
+        backend.drop(small)
+
+
+class TestMessages:
+    def test_no_server(self, small: MemorySource, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PRVR_MILVUS_TOKEN", "root:secret")
+        with pytest.raises(DataError, match=r"127.0.0.1:1: Milvus refuses .*Is a server running there") as error:
+            MilvusBackend("http://127.0.0.1:1", timeout=2.0).sync(small)
+        assert "secret" not in str(error.value)
+        with pytest.raises(DataError, match=r"127\.0\.0\.1:1") as error:
+            MilvusBackend("http://root:secret@127.0.0.1:1", timeout=2.0).sync(small)
+        assert "secret" not in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("module", "name", "extra"),
+        [
+            ("faiss", "faiss", r"prvr\[search\]"),
+            ("pymilvus", "milvus", r"prvr\[milvus\]"),
+            ("milvus_lite", "milvus", "pip install milvus-lite"),
+        ],
+    )
+    def test_library_is_missing(self, monkeypatch: pytest.MonkeyPatch, module: str, name: str, extra: str) -> None:
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(ImportError, match=extra):
+            open_backend(name)
+
+    def test_a_server_needs_no_milvus_lite(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "milvus_lite", None)
+        assert open_backend("milvus:http://localhost:19530").name == "milvus"
+
+    @pytest.mark.parametrize(
+        ("name", "options", "message"),
+        [
+            ("faiss", {"nprobe": 0}, "nprobe is 0"),
+            ("faiss", {"storage": "PQ"}, "expected one of Flat, SQfp16, SQ8"),
+            ("milvus", {"nprobe": 2000}, "expected 1 to 1024"),
+            ("milvus", {"storage": "HNSW"}, "IVF_SQ8 or IVF_FLAT"),
+        ],
+    )
+    def test_options(self, name: str, options: dict[str, object], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            open_backend(name, **options)
+
+    def test_folder_that_cannot_be_written(self, small: MemorySource) -> None:
+        (small.folder / "backends").write_text("a file")
+        with pytest.raises(DataError, match="'exact' needs no files"):
+            FaissBackend().sync(small)
+
+
+def test_keys_are_large(source: MemorySource) -> None:
+    source.windows = {"a": [2**40, 2**40 + 1, 5]}
+    for name in ("faiss", "milvus"):
+        backend = open_backend(name)
+        backend.sync(source)
+        check_complete(backend, source)
+        assert backend.nearest(queries(1), 3)[0].dtype == np.int64
+        backend.close()

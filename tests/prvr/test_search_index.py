@@ -1,0 +1,560 @@
+"""An index of videos: what it holds follows the store, and its scores and ranks are those of evaluation."""
+
+import json
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from search_files import EMBEDDED, contents, forget, make_index, some_videos, tiny_model, walk, write_store
+from video_models import tiny_clip, tiny_roberta
+
+from prvr import Retriever
+from prvr.config import Compat, RegisterConfig
+from prvr.data import DataError, PackSettings, open_corpus, open_features, pack
+from prvr.evaluation import encode_split
+from prvr.moments import find_moments
+from prvr.search import SearchResult, VideoIndex, open_model
+from prvr.search.segments import Segment
+from prvr.video import Identity, StoreHeader, VideoStore, open_encoder, open_featurizer
+
+QUERY = "a red square moves left"
+LENGTHS = [30, 7, 1, 24, 25, 60, 12, 90]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> VideoStore:
+    return write_store(tmp_path_factory.mktemp("store"), some_videos(LENGTHS))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def index(store: VideoStore, tmp_path: Path) -> VideoIndex:
+    found = make_index(tmp_path / "index")
+    found.add(store)
+    return found
+
+
+def ids(result: SearchResult) -> list[str]:
+    return [hit.video_id for hit in result.hits]
+
+
+def test_what_is_in_the_store_is_in_the_index(index: VideoIndex, store: VideoStore) -> None:
+    assert index.video_ids == store.video_ids
+    assert index.verify() == ()
+    entry, video = store.entries["v005.mp4"], index.video("v005.mp4")
+    assert (video.sha256, video.path, video.duration, video.codec) == (entry.sha256, entry.path, 30.0, "h264")
+    assert (video.width, video.height, video.windows) == (64, 48, 1)
+    about = index.info()
+    assert (about.videos, about.windows, about.frames, about.clips) == (8, 8, sum(LENGTHS), 8 * 32)
+    assert about.seconds == sum(LENGTHS) / 2
+    assert about.bytes == sum(p.stat().st_size for p in (index.folder / "segments").rglob("*.*"))
+    assert about.bytes_per_video == about.bytes / 8
+
+
+def test_adding_again_leaves_all_as_it_is(index: VideoIndex, store: VideoStore) -> None:
+    before = contents(index)
+    report = index.add(store)
+    assert report.unchanged == store.video_ids
+    assert not report.added + report.changed + report.removed + report.stale
+    assert contents(index) == before
+
+
+def test_an_index_grows_and_follows_its_store(tmp_path: Path) -> None:
+    """New, changed, moved and vanished videos; the end is that of an index made at once, but for keys."""
+    videos = some_videos(LENGTHS)
+    store = write_store(tmp_path / "store", dict(list(videos.items())[:5]))
+    with make_index(tmp_path / "index") as index:
+        assert index.add(store).added == store.video_ids
+        store = write_store(store.folder, dict(list(videos.items())[5:]) | {"v001.mp4": walk(9, 99)})
+        report = index.add(store)
+        assert report.added == ("v005.mp4", "v006.mp4", "v007.mp4")
+        assert report.stale == ("v001.mp4",)
+        assert index.video("v001.mp4").sha256 != store.entries["v001.mp4"].sha256
+        store = forget(store, "v003.mp4")
+        report = index.update(store)
+        assert (report.added, report.changed, report.removed) == ((), ("v001.mp4",), ("v003.mp4",))
+        assert index.video_ids == store.video_ids
+        assert index.verify() == ()
+        with make_index(tmp_path / "fresh") as fresh:
+            fresh.add(store)
+            left, right = ([index.search(q, 20) for q in (QUERY, "a circle")] for index in (index, fresh))
+            assert left == right
+
+
+def test_what_was_removed_is_not_found(index: VideoIndex, store: VideoStore) -> None:
+    first, second = index.search(QUERY, 2).hits
+    assert index.remove([first.video_id]).removed == (first.video_id,)
+    assert index.search(QUERY, 1).hits[0] == second
+    assert first.video_id not in index
+    assert len(index) == 7
+    assert index.verify() == ()
+    with pytest.raises(KeyError):
+        index.video(first.video_id)
+    index.add(store)
+    assert index.search(QUERY, 2).hits == (first, second)
+
+
+def test_an_unknown_video_is_not_removed_and_no_other_is(index: VideoIndex) -> None:
+    with pytest.raises(DataError, match=r"1 of 2 videos.*'v00.mp4'; close: .*Nothing was removed"):
+        index.remove(["v000.mp4", "v00.mp4"])
+    assert len(index) == 8
+
+
+def test_all_may_be_removed(index: VideoIndex) -> None:
+    index.remove(index.video_ids)
+    assert index.search(QUERY).hits == ()
+    assert index.info().videos == index.info().bytes == 0
+    assert not list((index.folder / "segments").iterdir())
+
+
+def test_many_small_additions_become_few_segments_and_change_nothing(tmp_path: Path) -> None:
+    """Keys stay, so that a backend need not learn a window twice."""
+    videos = some_videos([6] * 20)
+    with make_index(tmp_path / "index") as index, make_index(tmp_path / "once") as once:
+        for number in range(20):
+            store = write_store(tmp_path / "store", dict(list(videos.items())[number : number + 1]))
+            index.add(store)
+            assert index.info().segments <= 9
+        once.add(store)
+        assert index.info().segments == 6  # eight, eight, and four alone
+        assert index.search(QUERY, 20) == once.search(QUERY, 20)
+        assert np.array_equal(index.source.live_keys(), np.arange(20))
+        assert index.verify() == ()
+
+
+def test_a_segment_of_which_half_is_gone_is_written_anew(index: VideoIndex) -> None:
+    name, before = index.source.segments, index.search(QUERY, 8)
+    index.remove(["v000.mp4", "v001.mp4", "v002.mp4"])
+    assert (index.source.segments, index.info().removed) == (name, 3)
+    index.remove(["v003.mp4"])
+    assert index.source.segments != name
+    assert index.info().removed == 0
+    assert index.info().clips == 4 * 32
+    assert index.source.live_keys().tolist() == [4, 5, 6, 7]
+    assert index.search(QUERY, 8).hits == tuple(h for h in before.hits if h.video_id >= "v004.mp4")
+
+
+def test_keys_are_never_given_twice(index: VideoIndex, store: VideoStore) -> None:
+    index.remove(index.video_ids[:3])
+    index.add(store)
+    assert index.source.live_keys().tolist() == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+# Scores and ranks are those of evaluation.
+
+VARIANTS = {
+    "both": {},
+    "clips alone": {"branches": "clips"},
+    "frames alone": {"branches": "frames"},
+    "other weights": {"clip_weight": 0.3, "frame_weight": 0.9},
+    "one vector of all frames": {"frame_pooling": "attention"},
+    "registers": {"registers": RegisterConfig(kind="diffusion", num=2, steps=2)},
+    "padding that counts": {"compat": Compat(padding="to_length")},
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(embedded_root: Path, tmp_path_factory: pytest.TempPathFactory):
+    """The test split of the embedded corpus, packed for the tiny model, and its videos as a store."""
+    found = open_corpus(embedded_root, "embedded-tiny")
+    folder = tmp_path_factory.mktemp("corpus")
+    with open_features(found.feature_folder) as features:
+        videos = {v: features.read(v).astype(np.float32) for v in found.split("test").video_ids}
+    settings = PackSettings(clips=8, frames=24)
+    with pack(found, "test", cache_dir=folder / "packed", settings=settings) as split:
+        yield split, write_store(folder / "store", videos)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scores_and_ranks_are_those_of_evaluation(variant: str, corpus, tmp_path: Path) -> None:
+    split, store = corpus
+    folder = tiny_model(tmp_path / "model", **VARIANTS[variant])
+    encoded = encode_split(retriever := Retriever.from_pretrained(folder), split)
+    with torch.inference_mode():
+        scores = torch.cat([retriever.score(encoded.text, part).total for part in encoded.videos], 1).numpy()
+    with make_index(tmp_path / "index", folder, dtype="float32") as index:
+        index.add(store)
+        queries = range(0, len(split.query_ids), 7)
+        results = index.search_many([split.captions[q] for q in queries], len(split))
+    for q, result in zip(queries, results, strict=True):
+        assert len(result.hits) == len(split)
+        found = {hit.video_id: hit.score for hit in result.hits}
+        expected = dict(zip(split.video_ids, scores[q].tolist(), strict=True))
+        assert found == pytest.approx(expected, abs=1e-5)
+        apart = np.abs(np.diff(sorted(scores[q]))) > 1e-5
+        if apart.all():  # else the order of two is that of rounding
+            assert ids(result) == sorted(expected, key=lambda video: -expected[video])
+
+
+def test_moments_are_those_that_evaluation_shows(corpus, tmp_path: Path) -> None:
+    split, store = corpus
+    folder = tiny_model(tmp_path / "model")
+    queries = range(0, len(split.query_ids), 11)
+    examples = find_moments(Retriever.from_pretrained(folder), split, queries, k=1)
+    with make_index(tmp_path / "index", folder, dtype="float32") as index:
+        index.add(store)
+        for example in examples:
+            (hit,) = index.search(example.caption, 1).hits
+            video = split.video_ids.index(hit.video_id)
+            expected = example.hits[0]
+            assert hit.video_id == expected.video_id
+            shares = np.array([expected.start, expected.end]) / split.durations[video]
+            assert np.array([hit.start, hit.end]) / hit.duration == pytest.approx(shares, abs=1e-6)
+
+
+def test_zero_shot_is_the_cosine_of_the_best_frame(index: VideoIndex, store: VideoStore) -> None:
+    sentence = open_featurizer("embedded").sentence(QUERY)
+    for hit in index.search(QUERY, 8).hits:
+        frames = store.read(hit.video_id)[:, :256]
+        cosine = frames @ sentence / np.linalg.norm(frames, axis=1)
+        assert hit.score == pytest.approx(cosine.max(), abs=1e-3)
+        row = int(cosine.argmax())
+        assert hit.strip[min(63, int((row + 0.5) / len(frames) * 64))] == pytest.approx(cosine.max(), abs=1e-3)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance", "share"), [("float16", 1e-3, 0.5), ("int8", 2e-2, 0.25 + 0.07)])
+def test_smaller_vectors_change_scores_a_little(
+    dtype, tolerance: float, share: float, store: VideoStore, model: Path, tmp_path: Path
+) -> None:
+    with (
+        make_index(tmp_path / "a", model, dtype="float32") as exact,
+        make_index(tmp_path / "b", model, dtype=dtype) as small,
+    ):
+        for one in (exact, small):
+            one.add(store)
+        left, right = ({h.video_id: h.score for h in one.search(QUERY, 8).hits} for one in (exact, small))
+        assert right == pytest.approx(left, abs=tolerance)
+        vectors = [
+            sum(p.stat().st_size for p in one.folder.rglob("*s.npy") if "clips" in p.name) for one in (exact, small)
+        ]
+        assert vectors[1] < (share + 0.05) * vectors[0]  # a scale is 4 bytes, a vector 16
+
+
+def test_of_equal_scores_the_smaller_id_comes_first(tmp_path: Path) -> None:
+    same = walk(10, 0)
+    store = write_store(tmp_path / "store", dict.fromkeys(("c", "a", "b", "d"), same))
+    with make_index(tmp_path / "index") as index:
+        index.add(store)
+        assert ids(index.search(QUERY, 3)) == ["a", "b", "c"]
+
+
+def test_many_queries_at_once_are_each_as_alone(index: VideoIndex) -> None:
+    queries = [QUERY, "a circle", "blue", QUERY]
+    together = index.search_many(queries, 3)
+    assert [result.query for result in together] == queries
+    assert together[0] == together[3]
+    for query, result in zip(queries, together, strict=True):
+        assert result == index.search(query, 3)
+    assert index.search_many([]) == ()
+
+
+# What is refused.
+
+
+def test_another_encoder_rate_or_text_is_refused(index: VideoIndex, model: Path, tmp_path: Path) -> None:
+    other = replace(EMBEDDED, encoder=Identity("other", "0" * 64, "squeezed"))
+    with pytest.raises(DataError, match=r"features of other .* was made for embedded"):
+        index.add(write_store(tmp_path / "other", some_videos([3]), other))
+    with pytest.raises(DataError, match=r"at 4 frames per second; .* at 2\."):
+        index.add(write_store(tmp_path / "rate", some_videos([3]), replace(EMBEDDED, rate=4.0)))
+    with pytest.raises(DataError, match="two models"):
+        open_model("zero-shot", other, text=open_featurizer("embedded"))
+    with pytest.raises(DataError, match="no zero-shot score"):
+        open_model("zero-shot", replace(EMBEDDED, joint_dim=0))
+    with pytest.raises(DataError, match=r"frames of width 512, those of .* have 12"):
+        open_model(model, replace(EMBEDDED, dim=12))
+    with pytest.raises(DataError, match="words of width 30"):
+        open_model(tiny_model(tmp_path / "words", query_dim=30), EMBEDDED)
+    with pytest.raises(DataError, match="neither a run"):
+        open_model(tmp_path, EMBEDDED)
+
+
+class OtherText:
+    """Words as the embedded world has them, by a model that says it is another."""
+
+    identity, word_dim, joint_dim = Identity("other", "1" * 64, "words"), 48, 256
+
+    def words(self, text: str) -> np.ndarray:
+        return open_featurizer("embedded").words(text)
+
+    def sentence(self, text: str) -> np.ndarray:
+        return open_featurizer("embedded").sentence(text)
+
+
+def test_queries_of_another_text_model_are_refused(model: Path, tmp_path: Path) -> None:
+    make_index(tmp_path / "index", model).close()
+    with (
+        VideoIndex.open(tmp_path / "index", text=OtherText()) as index,
+        pytest.raises(DataError, match=r"read by other .* was made for embedded"),
+    ):
+        index.search(QUERY)
+
+
+def test_a_clip_and_a_roberta_are_opened_by_the_names_that_the_index_knows(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    clip = open_encoder(str(tiny_clip(tmp_path / "clip")))
+    header = StoreHeader(clip.identity, 2.0, clip.dim, clip.joint_dim)
+    store = write_store(tmp_path / "store", {f"v{i}": walk(8, i, clip.dim) for i in range(5)}, header)
+    words = open_featurizer(str(tiny_roberta(tmp_path / "roberta")))
+    trained = tiny_model(tmp_path / "model", video_dim=clip.dim, query_dim=words.word_dim)
+    for name, model in {
+        "zero-shot": open_model("zero-shot", header),
+        "trained": open_model(trained, header, text=words),
+    }.items():
+        with VideoIndex.create(tmp_path / name, model, header) as index:
+            index.add(store)
+            found = index.search("a red circle rises")
+        with VideoIndex.open(tmp_path / name) as index:
+            assert index.search("a red circle rises") == found
+            assert len(found.hits) == 5
+    for folder in (tmp_path / "clip").iterdir():
+        folder.unlink()
+    (tmp_path / "clip").rmdir()
+    tiny_clip(tmp_path / "clip", nudge=0.1)
+    with VideoIndex.open(tmp_path / "zero-shot") as index, pytest.raises(DataError, match="the index was made for"):
+        index.search("a red circle rises")
+    with VideoIndex.open(tmp_path / "trained") as index:
+        assert index.search("a red circle rises") == found
+
+
+def test_the_index_has_its_own_model(model: Path, store: VideoStore, tmp_path: Path) -> None:
+    """The run may go; the copy is checked by its hash."""
+    folder = tiny_model(tmp_path / "model")
+    with make_index(tmp_path / "index", folder) as index:
+        index.add(store)
+        before = index.search(QUERY)
+    folder.rename(tmp_path / "elsewhere")
+    with VideoIndex.open(tmp_path / "index") as index:
+        assert index.search(QUERY) == before
+    file = tmp_path / "index" / "model" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with VideoIndex.open(tmp_path / "index") as index:
+        assert [str(file) in said for said in index.verify()] == [True]
+        with pytest.raises(DataError, match="not the model that the index was made with"):
+            index.search(QUERY)
+
+
+def test_a_run_says_how_its_model_is_fed(embedded_cache: Path, store: VideoStore, tmp_path: Path) -> None:
+    from prvr.config import dump_config, load_config
+
+    run = tmp_path / "run"
+    tiny_model(run / "best")
+    found = []
+    for keep in (True, False):
+        config = load_config("hybrid-embedded", {"data.keep_last_frame": keep})
+        (run / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+        one = open_model(run, EMBEDDED)
+        found.append((one.identity, one.encode_windows([store.read("v007.mp4")])[0].clips))
+    assert found[0][0] != found[1][0]
+    assert not np.allclose(found[0][1], found[1][1])
+    other = replace(EMBEDDED, encoder=Identity("other", "0" * 64, "squeezed"))
+    with pytest.raises(DataError, match=r"was trained on features of embedded .* these are of other"):
+        open_model(run, other, text=open_featurizer("embedded"))
+    with pytest.raises(DataError, match=r"was trained on words of embedded .* read by other"):
+        open_model(run, EMBEDDED, text=OtherText())
+
+
+def test_a_model_that_compares_words_with_frames_is_refused(tmp_path: Path) -> None:
+    from prvr.config import TokenModelConfig
+    from prvr.models import TokenRetriever
+
+    config = TokenModelConfig(kind="tokens", video_dim=512, query_dim=48, hidden=8, heads=2, frame_projection="linear")
+    TokenRetriever(config).save_pretrained(tmp_path / "tokens")
+    with pytest.raises(DataError, match="compares every word with every frame"):
+        open_model(tmp_path / "tokens", EMBEDDED)
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_bad_questions_are_refused(index: VideoIndex, k: int) -> None:
+    with pytest.raises(ValueError, match="expected positive numbers"):
+        index.search(QUERY, k)
+    with pytest.raises(ValueError, match="word"):
+        index.search("  ")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"window": 10.0, "stride": 20.0}, "0 < stride <= window"),
+        ({"window": None}, "None for both"),
+        ({"window": 0.0, "stride": 0.0}, "0 < stride"),
+    ],
+)
+def test_bad_options_are_refused(options, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=said):
+        make_index(tmp_path / "index", **options)
+    assert not (tmp_path / "index").exists()
+
+
+def test_an_unknown_dtype_is_refused(tmp_path: Path, unchecked: None) -> None:
+    with pytest.raises(ValueError, match="dtype='bfloat16'"):
+        make_index(tmp_path / "index", dtype="bfloat16")
+
+
+def test_no_index_is_made_where_something_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(DataError, match="not empty"):
+        make_index(tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert len(make_index(tmp_path / "empty")) == 0
+    with pytest.raises(DataError, match="no index"):
+        VideoIndex.open(tmp_path)
+
+
+# Damage.
+
+
+def test_an_edited_or_torn_manifest_is_refused(index: VideoIndex) -> None:
+    path = index.folder / "index.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"window": 120.0', '"window": 60.0'))
+    with pytest.raises(DataError, match="edited or damaged"):
+        VideoIndex.open(index.folder)
+    assert "edited or damaged" in index.verify()[0]
+    path.write_text(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"index\.json: cannot be read"):
+        VideoIndex.open(index.folder)
+    body = json.loads(whole)
+    path.write_text(json.dumps(body | {"format": 99}))
+    with pytest.raises(DataError, match="format 99, this version reads 1"):
+        VideoIndex.open(index.folder)
+
+
+def test_verify_names_what_is_damaged(index: VideoIndex) -> None:
+    segment = index.folder / "segments" / index.source.segments[0]
+    frames = segment / "frames.npy"
+    whole = frames.read_bytes()
+    frames.write_bytes(whole[:-1])
+    assert index.verify() == (f"{frames}: has {len(whole) - 1} bytes, expected {len(whole)}",)
+    with pytest.raises(DataError, match=r"frames\.npy: damaged: \d+ bytes, expected \d+"):
+        VideoIndex.open(index.folder)
+    frames.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert index.verify() == (f"{frames}: does not match its hash",)
+    frames.unlink()
+    assert index.verify() == (f"{frames}: is missing",)
+
+
+def test_tables_that_contradict_each_other_are_told(index: VideoIndex) -> None:
+    """Every hash is right, but the manifest counts a segment that holds the same videos again."""
+    manifest = index.source.manifest
+    from prvr.search.segments import write_segment
+
+    first = Segment.open(index.folder, manifest.segments[0]).video(0)
+    record = write_segment(index.folder, [first])
+    replace(manifest, segments=(*manifest.segments, record)).write(index.folder)
+    said = index.verify()
+    assert ["a video stands twice" in one for one in said] == [True, False]
+    assert "a key stands twice" in said[1]
+
+
+# Several processes.
+
+
+def test_one_writer_at_a_time_and_readers_all_the_while(index: VideoIndex, tmp_path: Path) -> None:
+    """A reader sees the old state until it looks again; what it holds stays whole while segments are written anew."""
+    before = index.search(QUERY, 8)
+    stop, wrong, seen = threading.Event(), [], set()
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                with VideoIndex.open(index.folder) as other:
+                    seen.add(len(other))
+                    assert len(other.search(QUERY, 50).hits) == len(other)
+        except BaseException as error:
+            wrong.append(error)
+
+    reader = threading.Thread(target=read)
+    with VideoIndex.open(index.folder) as writer:
+        reader.start()
+        videos = some_videos([5] * 20, seed=100)
+        store = None
+        for video, features in videos.items():
+            store = write_store(tmp_path / "more", {f"more-{video}": features})
+            writer.add(store)
+        writer.remove([video for video in writer.video_ids if video.startswith("more")][:15])
+    stop.set()
+    reader.join()
+    assert wrong == []
+    assert len(seen) > 1
+    assert index.search(QUERY, 8) == before
+    assert index.refresh()
+    assert not index.refresh()
+    assert len(index) == 13
+
+
+def test_a_second_writer_is_refused(index: VideoIndex, store: VideoStore) -> None:
+    from prvr.search.writing import opened_for_writing
+
+    with opened_for_writing(index.folder), pytest.raises(DataError, match="another process is writing"):
+        index.remove(["v000.mp4"])
+    index.remove(["v000.mp4"])
+
+
+def test_searching_writes_nothing(index: VideoIndex) -> None:
+    """A read-only folder will do, whoever the reader is."""
+
+    def state() -> dict[str, int]:
+        return {str(p): p.stat().st_mtime_ns for p in [index.folder, *index.folder.rglob("*")]}
+
+    before = state()
+    with VideoIndex.open(index.folder) as other:
+        other.search_many([QUERY, "a circle"], 3)
+        other.info()
+        other.verify()
+    assert state() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="rights do not bind the superuser")
+def test_a_read_only_index_can_be_searched_and_says_that_it_cannot_be_written(index: VideoIndex) -> None:
+    folders = [index.folder, *(p for p in index.folder.rglob("*") if p.is_dir())]
+    for folder in folders:
+        folder.chmod(0o500)
+    try:
+        with VideoIndex.open(index.folder) as other:
+            assert other.search(QUERY).hits
+            with pytest.raises(DataError, match="cannot be written"):
+                other.remove(["v000.mp4"])
+    finally:
+        for folder in folders:
+            folder.chmod(0o700)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a limit of a process of its own")
+def test_a_full_disk_leaves_the_old_index(index: VideoIndex, tmp_path: Path) -> None:
+    import resource
+    import signal
+
+    before, store = contents(index), write_store(tmp_path / "more", {"long.mp4": walk(200, 5)})
+    index.model  # noqa: B018  loaded here: the child only writes
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            signal.alarm(60)
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+            try:
+                index.add(store)
+            except DataError as error:
+                os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        assert "the disk is full" in pipe.read()
+    assert index.verify() == ()
+    index.add(store)
+    assert len(index) == 9
+    index.remove(["long.mp4"])
+    assert {**contents(index)["about"], "next_key": 0} == {**before["about"], "next_key": 0}

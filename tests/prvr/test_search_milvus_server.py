@@ -1,0 +1,106 @@
+"""The laws of the backends on a Milvus server: the process that the PyPI package `milvus` brings along (2.3.5)."""
+
+import os
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clip_sources import MemorySource, Torn, check_complete, check_life, check_order
+from filelock import FileLock
+
+from prvr.search.backends import milvus, open_backend
+from prvr.search.backends.milvus import MilvusBackend
+
+if sys.platform != "linux":
+    pytest.skip("the package milvus has a server for Linux only", allow_module_level=True)
+pytest.importorskip("pymilvus")
+package = pytest.importorskip("milvus", reason="the PyPI package milvus, a server, is not installed")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Starts a server, on a port that is free; stops it and deletes its data."""
+    server = package.MilvusServer(wait_for_started=False)
+    server.set_base_dir(str(tmp_path_factory.mktemp("milvus")))
+    with FileLock(Path(tempfile.gettempdir()) / f"prvr-milvus-{os.getuid()}.lock"):  # two at once share inner ports
+        try:
+            server.start()
+            wait_for_health(server)
+            yield f"http://127.0.0.1:{server.listen_port}"
+        finally:
+            server.stop()
+            server.cleanup()
+
+
+def wait_for_health(server: Any) -> None:
+    """Waits as the package would, but not for a process that has died."""
+    for _ in range(900):
+        if server.server_proc.poll() is not None:
+            pytest.fail(
+                f"the server ended with {server.server_proc.poll()}: see its log in {server.config.base_data_dir}"
+            )
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{server.webservice_port}/healthz") as answer:
+            if b"OK" in answer.read():
+                return
+        time.sleep(0.2)
+    pytest.fail("the server was not ready within 180 s")
+
+
+def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One test, so that however tests are spread over processes one server is started."""
+    source = MemorySource(tmp_path / "life", index_id="life")
+    check_life(lambda: open_backend(f"milvus:{address}"), source)
+
+    small = MemorySource(tmp_path / "small", index_id="small-1")  # a name that Milvus would refuse as it is
+    small.windows = {"a": list(range(60)), "b": list(range(100, 130))}
+    torn = Torn(small.folder, index_id="small-1")
+    torn.windows = small.windows
+    backend = MilvusBackend(address)
+    with pytest.raises(KeyboardInterrupt):
+        backend.sync(torn)
+    backend = MilvusBackend(address)
+    backend.sync(small)
+    assert backend.rows == small.vectors
+    check_order(backend, small)  # so few rows are compared one by one
+    check_complete(backend, small)
+
+    # A second machine: the notes are on the server, nothing is sent again.
+    elsewhere = MemorySource(tmp_path / "elsewhere", index_id="small-1")
+    elsewhere.windows = small.windows
+    other = MilvusBackend(address)
+    other.sync(elsewhere)
+    assert elsewhere.read == []
+    check_order(other, elsewhere)
+
+    monkeypatch.setattr(milvus, "MOST", 50)
+    small.removed = set(range(0, 60, 2))
+    backend.sync(small)
+    check_complete(backend, small)
+    for each in (backend, other):
+        each.close()
+
+    # Both indices side by side, then none.
+    assert wait_for_collections(address, 4)
+    for one in (source, small):
+        MilvusBackend(address).drop(one)
+    assert wait_for_collections(address, 0)
+
+
+def wait_for_collections(address: str, number: int) -> bool:
+    """Whether the server has so many, or soon will."""
+    from pymilvus import MilvusClient
+
+    client = MilvusClient(address)
+    for _ in range(50):
+        if len(client.list_collections()) == number:
+            break
+        time.sleep(0.2)
+    found = len(client.list_collections())
+    client.close()
+    return found == number

@@ -1,0 +1,227 @@
+"""Results as table, JSON, CSV and HTML: what was found is in them, and nothing in a name is more than text."""
+
+import csv
+import io
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from rich.console import Console
+from video_files import plain, write_video
+
+from prvr.data import DataError
+from prvr.search import STRIP, Moment, SearchHit, SearchResult
+from prvr.search.output import clock, clock_span, result_table, write_csv, write_html, write_json
+from prvr.search.output.csv_file import cell
+from prvr.search.output.terminal import BLOCKS, blocks
+from prvr.video import VideoError
+
+EVIL = '<script>alert("1")</script><img src=x onerror=y>&amp;\'"'
+
+
+def hit(video: str = "a.mp4", score: float = 0.5, path: str = "/films/a.mp4", peak: int = 10) -> SearchHit:
+    strip = tuple(0.9 if part == peak else 0.1 for part in range(STRIP))
+    moments = (Moment(12.5, 17.25, score), Moment(60.0, 70.0, 0.25))
+    return SearchHit(video, score, 12.5, 17.25, 128.0, path, moments, strip)
+
+
+def result(*hits: SearchHit, query: str = "a dog runs") -> SearchResult:
+    return SearchResult(query, hits, 1234, "exact")
+
+
+def shown(one: SearchResult, width: int = 80, **options: bool) -> str:
+    console = Console(width=width, file=io.StringIO())
+    console.print(result_table(one, width=width, **options))
+    return console.file.getvalue()
+
+
+def no_picture(one: SearchHit) -> bytes:
+    raise VideoError(Path(one.path), f"gone {EVIL}", "Copy it again.")
+
+
+class TestTimes:
+    @given(st.floats(0, 1e6), st.floats(0, 1e5))
+    def test_spans_hold_the_moment(self, start: float, length: float) -> None:
+        def seconds(text: str) -> int:
+            found = 0
+            for part in text.split(":"):
+                found = 60 * found + int(part)
+            return found
+
+        first, last = map(seconds, clock_span(start, start + length).split("-"))
+        assert first <= start < first + 1
+        assert first < last
+        assert start + length <= last + 1e-5
+        assert last <= max(start + length + 1, first + 1)
+
+    def test_examples(self) -> None:
+        assert [clock(s) for s in (0, 59.99, 60, 3599, 3600, 86399)] == [
+            "0:00", "0:59", "1:00", "59:59", "1:00:00", "23:59:59",
+        ]  # fmt: skip
+        assert [clock_span(0, 0), clock_span(5, 6), clock_span(5.5, 5.6)] == ["0:00-0:01", "0:05-0:06", "0:05-0:06"]
+
+
+class TestTable:
+    def test_rows(self) -> None:
+        out = shown(result(hit(), hit("b [red] é.mp4", -0.25)))
+        assert max(map(len, out.splitlines())) <= 80
+        rows = [line.split() for line in out.splitlines() if "0:12-0:18" in line]
+        assert [row[0] for row in rows] == ["1", "2"]
+        assert rows[0][1:4] == ["a.mp4", "0.500", "0:12-0:18"]
+        assert "[red]" in out
+        assert "2 of 1,234 videos" in out
+        assert "a dog runs" in out
+
+    def test_no_video(self) -> None:
+        assert "0 of 1,234 videos" in shown(result())
+
+    def test_terminal_codes_are_shown_not_obeyed(self) -> None:
+        out = shown(result(hit("a\x1b[31m\n.mp4"), query="q\x1b]0;x"))
+        assert "\x1b" not in out
+        assert "q\\x1b]0;x" in out
+
+    def test_plain(self) -> None:
+        assert shown(result(hit()), plain=True).split("0:12-0:18")[1].strip().splitlines()[0].count("#") == 1
+        assert not set(BLOCKS) & set(shown(result(hit()), plain=True))
+
+    def test_a_wide_terminal_shows_the_whole_strip(self) -> None:
+        line = next(line for line in shown(result(hit()), width=120).splitlines() if "0:12" in line)
+        strip = line.split()[-1]
+        assert len(strip) == STRIP
+        assert strip.index("█") == 10
+
+    @given(st.lists(st.floats(-1, 1), min_size=1, max_size=80), st.integers(1, 80))
+    def test_blocks_keep_the_best_of_each_part(self, strip: list[float], width: int) -> None:
+        found = blocks(strip, -1.0, 1.0, width)
+        count = min(width, len(strip))
+        parts = [strip[len(strip) * i // count : len(strip) * (i + 1) // count] for i in range(count)]
+        assert found == "".join(BLOCKS[round(7 * (max(part) + 1) / 2)] for part in parts)
+
+    def test_blocks_of_what_is_flat_or_unknown(self) -> None:
+        assert blocks([0.5, 0.5], 0.5, 0.5, 8) == "▁▁"
+        assert blocks([], 0.0, 1.0, 8) == ""
+        assert blocks([float("-inf"), 1.0], 0.0, 1.0, 8) == "▁█"
+
+
+def test_json_holds_everything(tmp_path: Path) -> None:
+    one = result(hit(), hit("é\udcff.mp4", -0.25), query=EVIL)
+    write_json(tmp_path / "new" / "a.json", [one, result()])
+    found = json.loads((tmp_path / "new" / "a.json").read_text("ascii"))["results"]
+    assert [(row["query"], row["videos"], row["backend"], len(row["hits"])) for row in found] == [
+        (EVIL, 1234, "exact", 2),
+        ("a dog runs", 1234, "exact", 0),
+    ]
+    for rank, (row, expected) in enumerate(zip(found[0]["hits"], one.hits, strict=True), 1):
+        moments = tuple(Moment(**moment) for moment in row.pop("moments"))
+        assert row.pop("rank") == rank
+        assert SearchHit(**row | {"moments": moments, "strip": tuple(row["strip"])}) == expected
+
+
+class TestCsv:
+    def test_lines(self, tmp_path: Path) -> None:
+        write_csv(tmp_path / "a.csv", [result(hit(), hit('b, "c".mp4', -0.25, peak=3)), result(query="=1+1")])
+        with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert [(row["query"], row["rank"], row["video"], float(row["score"])) for row in rows] == [
+            ("a dog runs", "1", "a.mp4", 0.5),
+            ("a dog runs", "2", 'b, "c".mp4', -0.25),
+        ]
+        assert [float(rows[0][name]) for name in ("start", "end", "duration")] == [12.5, 17.25, 128.0]
+
+    @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "  ="])
+    def test_formulas_are_text(self, first: str, tmp_path: Path) -> None:
+        evil = f'{first}cmd|" /C calc"!A0'
+        write_csv(tmp_path / "a.csv", [result(hit(evil, path=evil), query=evil)])
+        with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+            row = list(csv.reader(file))[1]
+        for place in (0, 2, 7):
+            assert row[place].startswith("'")
+        assert float(row[3]) == 0.5
+
+    @given(st.text())
+    def test_no_cell_begins_as_a_formula(self, text: str) -> None:
+        assert not cell(text).lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r"))
+        assert not set(cell(text)) & set("\r\n\t\x00\x1b")
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read_page(path: Path) -> _Page:
+    page = _Page()
+    page.feed(path.read_text("utf-8"))
+    return page
+
+
+class TestHtml:
+    def test_names_and_queries_are_text(self, tmp_path: Path) -> None:
+        write_html(tmp_path / "a.html", [result(hit(EVIL, path=EVIL), query=EVIL), result()], picture=no_picture)
+        page = read_page(tmp_path / "a.html")
+        assert "script" not in page.tags
+        assert "img" not in page.tags
+        assert page.text.count(EVIL) == 4  # heading, name, path, why there is no picture
+        assert not any(name.startswith("on") or name in ("src", "href") for name, _ in page.attributes)
+        policy = dict(page.attributes)["content"]
+        assert "content" in dict(page.attributes)
+        assert policy is not None
+        assert ("http-equiv", "Content-Security-Policy") in page.attributes
+        assert any("default-src 'none'" in (value or "") for _, value in page.attributes)
+
+    def test_pictures_are_in_the_file(self, tmp_path: Path) -> None:
+        film = write_video(tmp_path / "film.mp4", plain([40] * 150 + [200] * 50))  # 15 s dark, then light
+        write_html(tmp_path / "a.html", [result(hit(path=str(film)), hit(path=str(tmp_path / "gone.mp4")))])
+        page = read_page(tmp_path / "a.html")
+        sources = [value for name, value in page.attributes if name == "src"]
+        assert len(sources) == 1
+        assert sources[0] is not None
+        assert sources[0].startswith("data:image/jpeg;base64,")
+        import base64
+
+        with Image.open(io.BytesIO(base64.b64decode(sources[0].split(",")[1]))) as picture:
+            assert np.asarray(picture).mean() == pytest.approx(40, abs=3)  # the middle of 12.5 - 17.25 is 14.875
+        assert "no picture: no such file" in page.text
+        assert "0:12-0:18 of 2:08, score 0.500" in page.text
+        assert "also 1:00-1:10" in page.text
+
+    def test_one_search_has_one_heading(self, tmp_path: Path) -> None:
+        for number in (1, 2):
+            write_html(tmp_path / "a.html", [result(hit())] * number, picture=no_picture)
+            page = read_page(tmp_path / "a.html")
+            assert page.tags.count("h1") == 1
+            assert page.tags.count("h2") == (0 if number == 1 else 2)
+            assert page.text.count("a dog runs") == 2  # with the title
+
+    def test_the_time_line(self, tmp_path: Path) -> None:
+        write_html(tmp_path / "a.html", [result(hit(peak=7))], picture=no_picture)
+        page = read_page(tmp_path / "a.html")
+        shades = [float(value or 0) for name, value in page.attributes if name == "fill-opacity"]
+        assert len(shades) == STRIP
+        assert np.argmax(shades) == 7
+        assert ("aria-label", "best from 0:12 to 0:17") in page.attributes
+
+
+@pytest.mark.parametrize("write", [write_json, write_csv, write_html])
+def test_what_stood_there_stays_until_the_new_one_is_whole(write, tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("before")
+    with pytest.raises(DataError, match="cannot be written"):
+        write(tmp_path / "there" / "below", [result()])
+    write(tmp_path / "there", [result()])
+    assert (tmp_path / "there").read_text() != "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]

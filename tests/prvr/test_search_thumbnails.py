@@ -1,0 +1,84 @@
+"""Thumbnails: the picture that a player shows at a time, small, and nothing of a file that asks for too much."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from video_files import cut, noise, plain, write_sound, write_video
+
+from prvr.search.thumbnails import thumbnail
+from prvr.video import Limits, VideoError
+
+
+def opened(content: bytes) -> Image.Image:
+    picture = Image.open(io.BytesIO(content))
+    picture.load()
+    return picture
+
+
+def grey(content: bytes) -> float:
+    return float(np.asarray(opened(content).convert("L"), np.float64).mean())
+
+
+@pytest.fixture(scope="module")
+def stairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20 s at 10 frames per second, a key frame every 0.8 s; each second is a grey of its own."""
+    values = [20 + 10 * (number // 10) for number in range(200)]
+    return write_video(tmp_path_factory.mktemp("thumbnails") / "stairs.mp4", plain(values, 96, 128))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.75, 0.95, 1.05, 7.3, 12.55, 19.0, 19.95])
+def test_the_picture_of_that_second(stairs: Path, seconds: float) -> None:
+    assert grey(thumbnail(stairs, seconds)) == pytest.approx(20 + 10 * int(seconds), abs=2.5)
+
+
+def test_beyond_the_end_is_the_last(stairs: Path) -> None:
+    assert grey(thumbnail(stairs, 1e7)) == pytest.approx(210, abs=2.5)
+
+
+def test_size(tmp_path: Path) -> None:
+    wide = write_video(tmp_path / "wide.mp4", plain([90] * 3, 300, 640))
+    tall = write_video(tmp_path / "tall.mp4", plain([90] * 3, 640, 300))
+    turned = write_video(tmp_path / "turned.mp4", plain([90] * 3, 300, 640), turned=(90, False, False))
+    assert opened(thumbnail(wide, 0.1)).size == (320, 150)
+    assert opened(thumbnail(tall, 0.1)).size == opened(thumbnail(turned, 0.1)).size == (150, 320)
+    assert opened(thumbnail(wide, 0.1, width=64)).size == (64, 30)
+    assert opened(thumbnail(wide, 0.1, width=1000)).size == (640, 300)  # never made larger
+    picture = opened(thumbnail(wide, 0.1))
+    assert (picture.format, picture.mode) == ("JPEG", "RGB")
+
+
+def test_a_stream_without_an_index_is_read_from_its_start(tmp_path: Path) -> None:
+    raw = write_video(tmp_path / "raw.h264", plain([40] * 10 + [160] * 10), kind="h264")
+    assert grey(thumbnail(raw, 0.0)) == pytest.approx(40, abs=3)
+    transport = write_video(tmp_path / "some.ts", plain([40] * 10 + [160] * 10), kind="mpegts")
+    assert [grey(thumbnail(transport, s)) for s in (0.5, 1.5)] == pytest.approx([40, 160], abs=3)
+
+
+def test_variable_rate(tmp_path: Path) -> None:
+    film = write_video(tmp_path / "slow.mp4", plain([20, 60, 100, 140]), times=[0, 100, 1000, 2500])
+    assert [grey(thumbnail(film, s)) for s in (0.05, 0.9, 1.1, 2.6)] == pytest.approx([20, 60, 100, 140], abs=3)
+
+
+def test_a_truncated_file_shows_what_is_left(tmp_path: Path) -> None:
+    whole = write_video(tmp_path / "whole.mp4", noise(60), options={"movflags": "faststart"})
+    part = cut(whole, tmp_path / "part.mp4", 0.5)
+    assert opened(thumbnail(part, 5.9)).size == (64, 48)
+
+
+def test_what_is_refused(stairs: Path, tmp_path: Path) -> None:
+    write_sound(tmp_path / "sound.mp4")
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "list.mp4").write_text(f"ffconcat version 1.0\nfile '{stairs}'\n")
+    for name, why in (("sound", "only sound"), ("empty", "empty"), ("list", "not a video"), ("none", "no such file")):
+        with pytest.raises(VideoError, match=why):
+            thumbnail(tmp_path / f"{name}.mp4", 0.0)
+    with pytest.raises(VideoError, match="128 x 96 pixels"):
+        thumbnail(stairs, 0.0, limits=Limits(pixels=100))
+    with pytest.raises(VideoError, match="at most 5 s"):
+        thumbnail(stairs, 0.0, limits=Limits(seconds=5.0))
+    for seconds, width in ((-1.0, 320), (float("nan"), 320), (float("inf"), 320), (1.0, 8), (1.0, 100_000)):
+        with pytest.raises(ValueError, match="expected a time from 0"):
+            thumbnail(stairs, seconds, width=width)

@@ -1,0 +1,182 @@
+"""Long videos: how they are cut, that a short moment in a long video is found, and where in it."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from search_files import EMBEDDED, make_index, tiny_model, walk, write_store
+
+from prvr.search.hits import STRIP
+from prvr.search.timeline import WindowCosines, merged_moments, strip
+from prvr.search.windows import cut
+from prvr.video import open_featurizer
+
+QUERY = "a red square moves left"
+
+
+@given(
+    rows=st.integers(1, 2000),
+    rate=st.sampled_from([0.5, 1.0, 2.0, 25.0]),
+    window=st.floats(1.0, 300.0),
+    share=st.floats(0.05, 1.0),
+    more=st.floats(-0.4, 0.4),
+)
+def test_windows_cover_a_video(rows: int, rate: float, window: float, share: float, more: float) -> None:
+    duration = (rows + more) / rate
+    windows = cut(rows, duration, rate, window, share * window)
+    size = max(1, round(window * rate))
+    assert (windows[0].first, windows[0].start) == (0, 0.0)
+    assert (windows[-1].stop, windows[-1].end) == (rows, duration)
+    assert len(windows) == 1 if rows <= size else {w.stop - w.first for w in windows} == {size}
+    assert {row for w in windows for row in range(w.first, w.stop)} == set(range(rows))
+    firsts = [w.first for w in windows]
+    assert firsts == sorted(set(firsts))
+    for w in windows[:-1]:
+        assert (w.start, w.end) == (w.first / rate, w.stop / rate)
+
+
+def plain_strip(windows: list[WindowCosines], duration: float, parts: int) -> list[float]:
+    """The rule by loops."""
+    line = [-np.inf] * parts
+    for w in windows:
+        length = (w.end - w.start) / len(w.cosines)
+        for i, cosine in enumerate(w.cosines.tolist()):
+            low, high = w.start + i * length, w.start + (i + 1) * length
+            for part in range(parts):
+                overlap = min(high, (part + 1) * duration / parts) - max(low, part * duration / parts)
+                if overlap > 1e-5 * duration / parts:
+                    line[part] = max(line[part], cosine)
+    return line
+
+
+@given(
+    rows=st.integers(2, 300),
+    window=st.integers(2, 60),
+    parts=st.integers(1, 70),
+    seed=st.integers(0, 999),
+)
+def test_the_strip_is_the_highest_cosine_of_each_part(rows: int, window: int, parts: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    windows = [
+        WindowCosines(w.start, w.end, 0.0, rng.normal(size=rng.integers(1, 9)).astype(np.float32))
+        for w in cut(rows, float(rows), 1.0, float(window), window / 2)
+    ]
+    found = strip(windows, float(rows), parts)
+    assert found == pytest.approx(plain_strip(windows, float(rows), parts))
+    assert np.isfinite(found).all()
+
+
+@given(rows=st.integers(2, 200), window=st.integers(2, 60), most=st.integers(1, 5), seed=st.integers(0, 999))
+def test_moments_are_disjoint_inside_the_video_and_best_first(rows: int, window: int, most: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    windows = [
+        WindowCosines(w.start, w.end, float(rng.normal()), rng.normal(size=rng.integers(1, 40)).astype(np.float32))
+        for w in cut(rows, rows - 0.3, 1.0, float(window), window / 2)
+    ]
+    found = merged_moments(windows, most)
+    assert 1 <= len(found) <= most
+    assert found[0].score == max(w.score for w in windows)
+    assert [m.score for m in found] == sorted((m.score for m in found), reverse=True)
+    ordered = sorted(found, key=lambda m: m.start)
+    assert all(0 <= m.start < m.end <= rows - 0.3 + 1e-9 for m in ordered)
+    assert all(a.end <= b.start + 1e-9 for a, b in pairwise(ordered))
+
+
+def test_a_moment_on_the_edge_of_a_window_is_put_together() -> None:
+    """Two windows see the halves of one moment; a third one, flat, does not make it longer."""
+    left = np.array([0, 0, 0, 0, 0, 0, 0.9, 0.9], np.float32)  # of [0, 80): the moment from 60 on
+    right = np.array([0, 0, 0.8, 0.8, 0.8, 0, 0, 0], np.float32)  # of [40, 120): the moment until 90
+    flat = np.full(8, 0.1, np.float32)
+    windows = [
+        WindowCosines(0.0, 80.0, 0.9, left),
+        WindowCosines(40.0, 120.0, 0.8, right),
+        WindowCosines(20.0, 100.0, 0.1, flat),
+    ]
+    (moment,) = merged_moments(windows, 3)
+    assert (moment.start, moment.end, moment.score) == (60.0, 90.0, 0.9)
+
+
+# A film of two hours at 2 frames per second, in which 5 seconds are the answer.
+
+HOURS, RATE, LONG = 2, 2, 14_400
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory):
+    """Films with and without the moment, 5 s from second 5000 on, among short videos."""
+    sentence = open_featurizer("embedded").sentence(QUERY)
+    films = {f"film{i}": walk(LONG, i) for i in range(3)}
+    moment = films["film1"][10_000:10_010]
+    moment[:, :256] = 3 * sentence * np.linalg.norm(moment[:, :256], axis=1, keepdims=True) + moment[:, :256]
+    short = {f"short{i}": walk(60, 50 + i) for i in range(4)}
+    return write_store(tmp_path_factory.mktemp("films"), films | short)
+
+
+def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
+    with make_index(tmp_path / "index") as index:
+        index.add(planted)
+        assert index.video("film1").windows == 119
+        assert index.video("short0").windows == 1
+        hit, other = index.search(QUERY, 2).hits
+    assert hit.video_id == "film1"
+    assert hit.score > other.score + 0.2
+    assert 4996 <= hit.start <= 5000  # what neighbours see is averaged before, see best_moment
+    assert 5005 <= hit.end <= 5009
+    assert len(hit.moments) == 3
+    assert int(np.argmax(hit.strip)) == int(5002 / 7200 * STRIP)
+    assert len(hit.strip) == STRIP
+
+
+def test_without_windows_a_model_of_few_frames_does_not_see_it(planted, tmp_path) -> None:
+    """The same untrained model: 24 segments of a film are means over 300 s, 24 of a window over 5 s."""
+    from prvr.search import VideoIndex, open_model
+
+    model = open_model(tiny_model(tmp_path / "model"), EMBEDDED)
+    rows = planted.read("film1")
+    without = {"changed": rows, "plain": walk(LONG, 1)}
+    apart = {}
+    for name, options in {"windows": {}, "whole": {"window": None, "stride": None}}.items():
+        store = write_store(tmp_path / name / "store", without)
+        with VideoIndex.create(tmp_path / name / "index", model, EMBEDDED, dtype="float32", **options) as index:
+            index.add(store)
+            strips = [np.array(hit.strip) for hit in index.search(QUERY, 2).hits]
+            apart[name] = np.abs(strips[0] - strips[1]).max()
+            assert index.video("plain").windows == (119 if name == "windows" else 1)
+    assert apart["windows"] > 3 * apart["whole"]
+
+
+def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:
+    """Each window, as a video of its own, has the score that evaluation gives it."""
+    folder = tiny_model(tmp_path / "model")
+    film = walk(100, 7)
+    parts = {f"{w.first:04}": film[w.first : w.stop] for w in cut(100, 50.0, 2.0, 12.0, 6.0)}
+    with make_index(tmp_path / "a", folder, dtype="float32", window=12.0, stride=6.0) as whole:
+        whole.add(write_store(tmp_path / "film", {"film": film}))
+        hit = whole.search(QUERY).hits[0]
+    with make_index(tmp_path / "b", folder, dtype="float32") as cut_up:
+        cut_up.add(write_store(tmp_path / "parts", parts))
+        best = cut_up.search(QUERY).hits[0]
+    assert hit.score == pytest.approx(best.score, abs=1e-6)
+    first = int(best.video_id) / 2
+    assert (hit.start, hit.end) == pytest.approx((first + best.start, first + best.end)) or len(hit.moments) < 3
+    assert first <= hit.start < hit.end
+
+
+def test_only_windows_are_in_memory(planted, tmp_path, monkeypatch) -> None:
+    """A model sees at most 32 windows of a film at a time."""
+    from prvr.search.joint import JointModel
+
+    seen, real = [], JointModel.encode_windows
+
+    def encode(self, windows):
+        seen.append(sum(len(rows) for rows in windows))
+        return real(self, windows)
+
+    monkeypatch.setattr(JointModel, "encode_windows", encode)
+    with make_index(tmp_path / "index") as index:
+        index.add(planted)
+    assert max(seen) <= 32 * 240
+    assert torch.tensor(seen).sum() >= 3 * LONG

@@ -1,0 +1,340 @@
+"""The API of `prvr serve` on a real index of real files: what is found, parts of files, pictures, previews, load."""
+
+import asyncio
+import hashlib
+import io
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("fastapi")
+pytest.importorskip("av")
+
+import av
+from serving import EVIL, HOST, Served, app_of, keys_of, listening, make_index, shared, wait_for
+from starlette.testclient import TestClient
+from video_files import plain, write_video
+
+from prvr.search import VideoIndex
+from prvr.serve import ServeLimits
+from prvr.serve.batching import SearchQueue
+from prvr.serve.limits import Busy, TokenBuckets, Workers
+from prvr.serve.media import ByteCache
+from prvr.serve.ranges import parse_range
+
+
+@pytest.fixture(scope="module")
+def served(_caches: Path, embedded_root: Path) -> Served:
+    return shared(_caches, embedded_root)[0]
+
+
+@pytest.fixture(scope="module")
+def told(_caches: Path, embedded_root: Path) -> list[str]:
+    """A sentence about each drawn film."""
+    return shared(_caches, embedded_root)[1]
+
+
+@pytest.fixture(scope="module")
+def client(served: Served) -> Iterator[TestClient]:
+    with TestClient(app_of(served), base_url=HOST) as client:
+        yield client
+
+
+def test_search_gives_what_the_index_gives(client: TestClient, served: Served, told: list[str]) -> None:
+    with VideoIndex.open(served.index) as index:
+        expected = index.search(told[0], 4, moments=2)
+    answer = client.get("/api/search", params={"q": told[0], "k": 4, "moments": 2})
+    assert answer.status_code == 200
+    body = answer.json()
+    assert (body["query"], body["videos"], body["backend"]) == (told[0], expected.videos, expected.backend)
+    assert [hit["rank"] for hit in body["hits"]] == [1, 2, 3, 4]
+    for hit, true in zip(body["hits"], expected.hits, strict=True):
+        assert hit["video"]["name"] == true.video_id
+        assert hit["score"] == pytest.approx(true.score)
+        assert [(one["start"], one["end"]) for one in hit["moments"]] == [(m.start, m.end) for m in true.moments]
+        assert (hit["start"], hit["end"]) == (true.start, true.end)
+        assert hit["strip"] == pytest.approx(list(true.strip))
+    assert str(served.films) not in answer.text  # where files lie is nobody's business
+
+
+def test_a_batch_gives_what_single_queries_give(client: TestClient, told: list[str]) -> None:
+    batch = client.post("/api/search", json={"queries": told[:3], "k": 3}).json()["results"]
+    for query, one in zip(told[:3], batch, strict=True):
+        alone = client.get("/api/search", params={"q": query, "k": 3}).json()
+        assert [hit["video"]["name"] for hit in one["hits"]] == [hit["video"]["name"] for hit in alone["hits"]]
+        np.testing.assert_allclose([h["score"] for h in one["hits"]], [h["score"] for h in alone["hits"]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("query", ["!!!", " ", "word " * 90])
+def test_a_query_that_the_model_cannot_read_is_explained(client: TestClient, query: str) -> None:
+    answer = client.get("/api/search", params={"q": query})
+    assert answer.status_code == 400
+    assert "word" in answer.json()["detail"]
+    batch = client.post("/api/search", json={"queries": ["a red circle", query]})
+    assert batch.status_code == 400
+
+
+def test_the_list_of_videos_and_what_is_known_of_them(client: TestClient) -> None:
+    everything = client.get("/api/videos").json()
+    assert everything["total"] == len(everything["videos"]) == 10
+    page = client.get("/api/videos", params={"offset": 2, "limit": 3}).json()["videos"]
+    assert page == everything["videos"][2:5]
+    known = {one["name"]: one for one in everything["videos"]}
+    assert known["day 1/test0000.mp4"]["plays"]
+    assert not known["old.avi"]["plays"]
+    info = client.get("/api/info").json()
+    assert (info["videos"], info["zero_shot"], info["encoder"]) == (10, True, "embedded")
+
+
+def test_a_file_whole_and_in_parts(client: TestClient, served: Served) -> None:
+    content = (served.films / "test0001.mp4").read_bytes()
+    address = f"/api/videos/{keys_of(client)['test0001.mp4']}/file"
+    whole = client.get(address)
+    assert (whole.status_code, whole.headers["content-type"]) == (200, "video/mp4")
+    assert whole.content == content
+    size = len(content)
+    for wanted, part in [
+        ("0-9", content[:10]),
+        (f"{size - 5}-", content[-5:]),
+        ("-7", content[-7:]),
+        ("3-3", content[3:4]),
+    ]:
+        answer = client.get(address, headers={"Range": f"bytes={wanted}"})
+        assert (answer.status_code, answer.content) == (206, part)
+        start = content.rindex(part) if wanted.endswith("-") or wanted.startswith("-") else int(wanted.split("-")[0])
+        assert answer.headers["content-range"] == f"bytes {start}-{start + len(part) - 1}/{size}"
+    beyond = client.get(address, headers={"Range": f"bytes={size}-"})
+    assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{size}")
+    tag = whole.headers["etag"]
+    same = client.get(address, headers={"Range": "bytes=0-9", "If-Range": tag})
+    other = client.get(address, headers={"Range": "bytes=0-9", "If-Range": '"another"'})
+    assert (same.status_code, other.status_code) == (206, 200)
+    head = client.head(address)
+    assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", str(size))
+
+
+@given(
+    size=st.integers(0, 50), first=st.integers(0, 60), last=st.integers(0, 60), form=st.sampled_from(["ab", "a", "b"])
+)
+def test_ranges_are_those_of_the_standard(size: int, first: int, last: int, form: str) -> None:
+    header = {"ab": f"bytes={first}-{last}", "a": f"bytes={first}-", "b": f"bytes=-{last}"}[form]
+    wanted = {
+        "ab": [i for i in range(size) if first <= i <= last],
+        "a": [i for i in range(size) if i >= first],
+        "b": [i for i in range(size) if i >= size - last],
+    }[form]
+    if form == "ab" and last < first:
+        assert parse_range(header, size) is None  # not a range: ignored
+    elif not wanted:
+        with pytest.raises(ValueError, match="bytes"):
+            parse_range(header, size)
+    else:
+        assert parse_range(header, size) == (wanted[0], wanted[-1] + 1)
+
+
+@pytest.mark.parametrize(
+    "header", ["bytes=-", "bytes=0-1,4-5", "lines=0-1", "bytes=a-b", "bytes=0-1;", "", "bytes=1-" + "9" * 30]
+)
+def test_what_is_no_single_range_gives_the_whole_file(header: str) -> None:
+    assert parse_range(header, 100) is None
+
+
+def picture(content: bytes) -> np.ndarray:
+    with av.open(io.BytesIO(content)) as container:
+        return next(container.decode(video=0)).to_ndarray(format="rgb24")
+
+
+def test_a_thumbnail_shows_the_time_that_was_asked_for(client: TestClient) -> None:
+    address = f"/api/videos/{keys_of(client)['old.avi']}/thumbnail"
+    early, late = (client.get(address, params={"t": t, "width": 64}) for t in (0.05, 2.5))
+    assert early.headers["content-type"] == "image/jpeg"
+    assert picture(early.content).mean() == pytest.approx(40, abs=8)  # the first grey
+    red = picture(late.content).reshape(-1, 3).mean(0)
+    assert red[0] > 150 > 80 > red[1]
+
+
+@pytest.mark.parametrize("kind", ["mp4", "webm"])
+def test_a_preview_is_the_part_that_was_asked_for(client: TestClient, kind: str) -> None:
+    address = f"/api/videos/{keys_of(client)['old.avi']}/preview"
+    answer = client.get(address, params={"start": 1.0, "end": 3.0, "kind": kind})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, f"video/{kind}")
+    with av.open(io.BytesIO(answer.content)) as container:
+        frames = list(container.decode(video=0))
+    times = [float(frame.time) for frame in frames]
+    greys = [frame.to_ndarray(format="rgb24").mean() for frame in frames]
+    assert len(frames) == 20  # ten per second
+    assert times == pytest.approx([0.1 * n for n in range(20)], abs=0.011)
+    assert greys[:10] == pytest.approx([40 + 8 * n for n in range(10, 20)], abs=8)
+
+
+def test_a_preview_has_an_end(client: TestClient) -> None:
+    address = f"/api/videos/{keys_of(client)['old.avi']}/preview"
+    assert client.get(address, params={"start": 0, "end": 61}).status_code == 400
+    assert client.get(address, params={"start": 2, "end": 1}).status_code == 400
+    assert client.get(address, params={"start": 9000, "end": 9001}).status_code == 200  # the last frame
+
+
+def test_an_index_that_changes_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "films").mkdir()
+    for name in ("a.mp4", "b.mp4"):
+        write_video(tmp_path / "films" / name, plain(range(20, 80, 10)))
+    served = make_index(tmp_path, tmp_path / "films")
+    with TestClient(app_of(served), base_url=HOST) as client:
+        assert list(keys_of(client)) == ["a.mp4", "b.mp4"]
+        with VideoIndex.open(served.index) as index:
+            index.remove(["a.mp4"])
+
+        def gone() -> bool:
+            hits = client.get("/api/search", params={"q": "a red square"}).json()["hits"]
+            return [hit["video"]["name"] for hit in hits] == ["b.mp4"]
+
+        wait_for(gone)
+        assert list(keys_of(client)) == ["b.mp4"]
+
+
+def test_eight_clients_at_once_get_no_error(served: Served, told: list[str]) -> None:
+    import httpx2
+
+    with listening(served) as address:
+        with httpx2.Client(base_url=address) as one:
+            keys = keys_of(one)
+            expected = {query: one.get("/api/search", params={"q": query}).json() for query in told}
+
+        def use(number: int) -> int:
+            with httpx2.Client(base_url=address, timeout=60) as client:
+                for turn in range(6):
+                    query = told[(number + turn) % len(told)]
+                    answer = client.get("/api/search", params={"q": query})
+                    assert answer.status_code == 200, answer.text
+                    names = [hit["video"]["name"] for hit in answer.json()["hits"]]
+                    assert names == [hit["video"]["name"] for hit in expected[query]["hits"]]
+                    key = keys[["old.avi", "test0001.mp4", EVIL][turn % 3]]
+                    assert client.get(f"/api/videos/{key}/thumbnail", params={"t": number}).status_code == 200
+                    part = client.get(f"/api/videos/{key}/file", headers={"Range": "bytes=0-99"})
+                    assert len(part.content) == 100
+            return number
+
+        with ThreadPoolExecutor(8) as clients:
+            assert list(clients.map(use, range(8))) == list(range(8))
+        with httpx2.Client(base_url=address) as one:
+            metrics = one.get("/metrics").text
+    assert 'prvr_requests_total{route="/api/search",status="200"} 52' in metrics
+    assert "prvr_requests_active 1\n" in metrics  # this one
+    assert 'status="5' not in metrics
+
+
+def test_searches_that_wait_are_made_together_and_only_so_many_wait() -> None:
+    seen: list[list[str]] = []
+    go = threading.Event()
+
+    def search(queries: Sequence[str], k: int, moments: int) -> list[str]:
+        seen.append(list(queries))
+        assert go.wait(30)
+        if "bad" in queries:
+            raise ValueError("a bad one")
+        return [f"{query}{k}{moments}" for query in queries]
+
+    async def ask(queue: SearchQueue) -> list[object]:
+        first = asyncio.ensure_future(queue.ask(["a"], 1, 1))
+        while not seen:
+            await asyncio.sleep(0.005)
+        wishes = [["b", "c"], ["bad"], ["d"], ["e"]]
+        rest = [asyncio.ensure_future(queue.ask(one, 1, 1)) for one in wishes]
+        await asyncio.sleep(0.05)
+        with pytest.raises(Busy, match="waiting"):
+            await queue.ask(["too much"], 1, 1)
+        go.set()
+        return await asyncio.gather(first, *rest, return_exceptions=True)
+
+    queue = SearchQueue(search, waiting=4, batch=8, seconds=30.0)
+    a, bc, bad, d, e = asyncio.run(ask(queue))
+    queue.close()
+    assert (a, bc, d, e) == (["a11"], ["b11", "c11"], ["d11"], ["e11"])
+    assert isinstance(bad, ValueError)  # its own, and nobody else's
+    assert seen[:2] == [["a"], ["b", "c", "bad", "d", "e"]]
+
+
+def test_work_that_is_too_much_or_too_slow_is_given_up() -> None:
+    go = threading.Event()
+
+    async def ask() -> None:
+        workers = Workers("test", threads=1, waiting=1, seconds=0.05)
+        held = [asyncio.ensure_future(workers.run(go.wait)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Busy, match="busy"):
+            await workers.run(go.wait)
+        for one in held:
+            with pytest.raises(Busy, match="longer"):
+                await one
+        go.set()
+        while workers.pending:
+            await asyncio.sleep(0.005)
+        assert await workers.run(lambda: 3) == 3
+        workers.close()
+
+    asyncio.run(ask())
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.sampled_from("ab")), max_size=60))
+def test_a_bucket_never_lets_more_through_than_its_rate(steps: list[tuple[float, str]]) -> None:
+    now = 0.0
+    buckets = TokenBuckets(rate=2.0, burst=3, clock=lambda: now)
+    passed: dict[str, list[float]] = {"a": [], "b": []}
+    for step, client in steps:
+        now += step
+        wait = buckets.wait(client)
+        if wait == 0:
+            passed[client].append(now)
+        else:
+            assert 0 < wait <= 0.5
+    for times in passed.values():
+        for first in range(len(times)):
+            for last in range(first, len(times)):
+                assert last - first + 1 <= 3 + 2 * (times[last] - times[first]) + 1e-6
+
+
+def test_a_client_that_waited_may_ask_and_few_are_remembered() -> None:
+    now = 0.0
+    buckets = TokenBuckets(rate=1.0, burst=1, clients=5, clock=lambda: now)
+    assert buckets.wait("a") == 0
+    wait = buckets.wait("a")
+    assert wait > 0
+    now += wait
+    assert buckets.wait("a") == 0
+    for number in range(100):
+        buckets.wait(str(number))
+    assert len(buckets._known) == 5
+
+
+def test_the_cache_forgets_what_was_not_used_for_longest() -> None:
+    made: list[str] = []
+
+    def make(name: str, size: int) -> bytes:
+        made.append(name)
+        return bytes(size)
+
+    cache = ByteCache(100)
+    for name in ("a", "b", "a", "c", "a", "b"):
+        assert len(cache.get((name,), lambda name=name: make(name, 40))) == 40
+    assert made == ["a", "b", "c", "b"]
+    assert len(cache.get(("huge",), lambda: make("huge", 1000))) == 1000
+    assert cache.get(("a",), lambda: make("a", 40)) == bytes(40)
+    assert made[-1] == "a"
+
+
+def test_limits_are_positive() -> None:
+    with pytest.raises(ValueError, match="batch=0"):
+        ServeLimits(batch=0)
+
+
+def test_a_key_tells_the_content(client: TestClient, served: Served) -> None:
+    keys = keys_of(client)
+    assert len(set(keys.values())) == 10  # two files of the same content and another name are two videos
+    sha = hashlib.sha256((served.films / "changing.mp4").read_bytes()).hexdigest()
+    assert keys["changing.mp4"] == hashlib.sha256(b"changing.mp4\0" + sha.encode()).hexdigest()[:24]

@@ -1,0 +1,260 @@
+"""The page of `prvr serve` in a real browser: by mouse, by keyboard, on a phone, and with hostile names."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("av")
+pytest.importorskip("playwright")
+
+from playwright import sync_api as playwright
+from serving import EVIL, FREE, TOKEN, Served, listening, shared
+
+from prvr.serve import ServeSettings
+
+CHROMIUM = shutil.which("chromium")
+if CHROMIUM is None and not os.environ.get("CI"):
+    pytest.skip("no chromium here", allow_module_level=True)
+assert CHROMIUM is not None, "CI has no chromium: .ci/run installs it"
+
+
+@pytest.fixture(scope="module")
+def made(_caches: Path, embedded_root: Path) -> tuple[Served, list[str]]:
+    return shared(_caches, embedded_root)
+
+
+@pytest.fixture(scope="module")
+def address(made: tuple[Served, list[str]]) -> Iterator[str]:
+    with listening(made[0]) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def told(made: tuple[Served, list[str]]) -> list[str]:
+    return made[1]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(f"dialog {dialog.message}"))
+    page.said = said
+    yield page
+    page.close()
+
+
+FRAME = 0.6
+"""Seconds: browsers may begin with the frame before; drawn films have two per second."""
+
+
+def until(page: Any, true: str, seconds: float = 60.0) -> Any:
+    """The value of an expression once it is true; playwright's own way needs `unsafe-eval`, which the page forbids."""
+    end = time.monotonic() + seconds
+    while not (value := page.evaluate(true)):
+        assert time.monotonic() < end, f"{true}: never; {page.said}"
+        page.wait_for_timeout(30)
+    return value
+
+
+def faults(page: Any) -> list[str]:
+    """What went wrong in the page, but for the file of the index that is not given out."""
+    return [text for text in page.said if "403 (Forbidden)" not in text]
+
+
+PLAYING = (
+    "(v => v && !v.paused && v.currentTime > 0 && v.videoWidth && v.currentTime)(document.querySelector('#video'))"
+)
+MOMENT = "fetch('/api/search?k=20&q=' + encodeURIComponent(%r)).then(r => r.json()).then(a => a.hits[0])"
+
+
+def results(page: Any, query: str) -> None:
+    page.keyboard.type(query)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".card")
+
+
+def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list[str]) -> None:
+    page.goto(address)
+    page.get_by_role("searchbox").click()
+    results(page, told[1])
+    best = page.evaluate(MOMENT % told[1])
+    names = page.locator(".card .name").all_text_contents()
+    assert names[0] == best["video"]["name"]
+    assert len(names) == 10
+    assert "10 videos" in page.locator("#status").text_content()
+    assert "Zero-shot" in page.locator("#note").text_content()
+    assert page.locator(".card").first.locator(".strip rect.heat").count() == len(best["strip"])
+    until(page, "document.querySelector('.frame img').naturalWidth")
+    page.locator(".open").first.click()
+    at = until(page, PLAYING)
+    assert best["start"] - FRAME <= at <= best["end"] + 0.1
+    assert page.locator("#playing-name").text_content() == best["video"]["name"]
+    # it stops where the moment ends
+    page.evaluate("document.querySelector('#video').currentTime = %f" % (best["end"] - 0.2))
+    until(page, "document.querySelector('#video').paused")
+    assert page.evaluate("document.querySelector('#video').currentTime") == pytest.approx(best["end"], abs=0.4)
+    # and goes on when told to
+    page.get_by_role("button", name="Play on").click()
+    until(page, "document.querySelector('#video').currentTime > %f" % (best["end"] + 0.1))
+    # or again and again
+    page.get_by_role("button", name="Loop").click()
+    until(page, f"document.querySelector('#video').currentTime < {best['end']}")
+    page.evaluate("document.querySelector('#video').currentTime = %f" % (best["end"] - 0.1))
+    until(page, "document.querySelector('#video').currentTime < %f" % (best["end"] - 0.5))
+    assert faults(page) == []
+
+
+def test_a_click_on_the_time_line_plays_there(page: Any, address: str, told: list[str]) -> None:
+    page.goto(address)
+    results(page, told[1])  # the search box has the focus from the start
+    duration = page.evaluate(MOMENT % told[1])["video"]["duration"]
+    bars = page.locator(".card .bars").first
+    box = bars.bounding_box()
+    bars.click(position={"x": box["width"] * 0.5, "y": 10})
+    assert until(page, PLAYING) == pytest.approx(duration / 2, abs=duration / 50 + 1)
+    assert faults(page) == []
+
+
+def test_all_of_it_by_keyboard(page: Any, address: str, told: list[str]) -> None:
+    page.goto(address)
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("/")
+    results(page, told[2])
+    best = page.evaluate(MOMENT % told[2])
+    page.keyboard.press("ArrowDown")
+    label = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert label.startswith(f"1. {best['video']['name']}, play ")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    at = until(page, PLAYING)
+    assert best["start"] - FRAME <= at <= best["end"] + 0.1
+    page.keyboard.press("Escape")
+    assert page.locator("#player").is_hidden()
+    assert page.evaluate("document.activeElement.className") == "open"  # where one was
+    page.keyboard.press("Tab")  # its time line
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "slider"
+    page.keyboard.press("Home")
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert until(page, PLAYING) == pytest.approx(best["video"]["duration"] / 16, abs=1)
+    page.keyboard.press("Escape")
+    for _ in range(30):
+        page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.id") == "query"
+    assert faults(page) == []
+
+
+def test_what_the_browser_cannot_play_is_shown_as_a_preview(page: Any, address: str) -> None:
+    page.goto(address)
+    results(page, "a red square")
+    page.locator(".card", has_text="old.avi").locator(".open").click()
+    until(page, "document.querySelector('#video').src.startsWith('blob:')")
+    until(page, "document.querySelector('#video').videoWidth")
+    assert "preview without sound" in page.locator("#playing-note").text_content()
+    assert faults(page) == []
+
+
+def test_a_file_that_is_not_given_out_is_explained(page: Any, address: str) -> None:
+    page.goto(address)
+    results(page, "a red square")
+    page.locator(".card", has_text="link.mp4").locator(".open").click()
+    until(page, "document.querySelector('#playing-note').textContent.includes('leads out of its folder')")
+
+
+def test_names_and_queries_are_text(page: Any, address: str) -> None:
+    page.goto(address)
+    query = "<img src=x onerror=alert(2)> red"
+    results(page, query)
+    names = page.locator(".card .name").all_text_contents()
+    assert EVIL in names
+    page.locator(".card").nth(names.index(EVIL)).locator(".open").click()
+    until(page, "document.querySelector('#playing-name').textContent")
+    assert page.locator("#playing-name").text_content() == EVIL
+    assert page.locator("img[src=x]").count() == 0
+    assert faults(page) == []  # no dialog, and nothing that the policy had to stop
+
+
+def test_mistakes_and_reloads(page: Any, address: str, told: list[str]) -> None:
+    page.goto(address)
+    page.keyboard.type("!!!")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "no word" in page.locator("#problem").text_content()
+    page.keyboard.press("Control+a")
+    results(page, told[0])
+    assert page.locator("#problem").is_hidden()
+    page.reload()
+    page.wait_for_selector(".card")
+    assert page.get_by_role("searchbox").input_value() == told[0]
+    page.go_back()
+    page.wait_for_selector("#problem:not([hidden])")
+
+
+def test_on_a_phone(browser: Any, address: str, told: list[str]) -> None:
+    page = browser.new_page(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    page.said = []
+    page.goto(address)
+    page.get_by_role("searchbox").tap()
+    results(page, told[1])
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    for selector in (".open", "#go", ".strip"):
+        box = page.locator(selector).first.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360
+        assert box["height"] >= 36  # large enough for a finger
+    page.locator(".open").first.tap()
+    until(page, PLAYING)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    screen = page.locator("#video").bounding_box()
+    assert screen["y"] >= 0
+    assert screen["y"] + screen["height"] <= 740
+    page.close()
+
+
+def test_the_page_asks_for_the_token(browser: Any, made: tuple[Served, list[str]]) -> None:
+    served, told = made
+    with listening(served, ServeSettings(token=TOKEN, limits=FREE)) as address:
+        context = browser.new_context()
+        page = context.new_page()
+        page.said = []
+        page.goto(address)
+        page.wait_for_selector("#token[open]")
+        page.keyboard.type("a wrong one")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#token-wrong:not([hidden])")
+        page.keyboard.press("Control+a")
+        page.keyboard.type(TOKEN)
+        page.keyboard.press("Enter")
+        until(page, "!document.querySelector('#token').open")
+        assert page.evaluate("document.cookie") == ""  # no script can read it
+        page.get_by_role("searchbox").click()
+        results(page, told[1])
+        until(page, "document.querySelector('.frame img').naturalWidth")
+        page.locator(".open").first.click()
+        until(page, PLAYING)
+        page.reload()  # it is kept in this tab
+        page.wait_for_selector(".card")
+        other = context.new_page()  # and in no other
+        other.goto(address)
+        other.wait_for_selector("#token[open]")
+        context.close()

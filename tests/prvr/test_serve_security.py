@@ -1,0 +1,425 @@
+"""One hostile request or file for each thing that `prvr serve` promises to refuse."""
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import explained
+
+pytest.importorskip("fastapi")
+pytest.importorskip("av")
+
+from serving import EVIL, HOST, TOKEN, Served, app_of, keys_of, make_index, wait_for
+from starlette.testclient import TestClient
+from video_files import noise, plain, write_video
+
+from prvr.config import ConfigError
+from prvr.serve import ServeLimits, check_bind, read_token
+from prvr.serve.security import COOKIE, Sessions
+from prvr.video import Limits
+
+
+def small_index(folder: Path) -> Served:
+    """An index of a few small files."""
+    films = folder / "films"
+    films.mkdir()
+    frames = plain(range(40, 200, 8))
+    for name in ("a.mp4", "b.mp4", EVIL):
+        write_video(films / name, frames)
+    write_video(folder / "outside.mp4", frames)
+    (films / "link.mp4").symlink_to(folder / "outside.mp4")
+    return make_index(folder, films)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    return small_index(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture
+def spoilt(tmp_path: Path) -> Served:
+    """One that a test may spoil."""
+    return small_index(tmp_path)
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[TestClient]:
+    with TestClient(app_of(served), base_url=HOST) as client:
+        yield client
+
+
+@pytest.fixture
+def locked(served: Served) -> Iterator[TestClient]:
+    with TestClient(app_of(served, token=TOKEN, session_seconds=2), base_url=HOST) as client:
+        yield client
+
+
+MEDIA = ("file", "thumbnail", "preview?end=1")
+
+
+# Who may ask
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "127.0.0.1@x", "[::2]"]
+)
+def test_another_name_is_refused(client: TestClient, host: str) -> None:
+    """DNS rebinding: a page's own name made to point here."""
+    for path in ("/", "/api/info", "/static/app.js", "/health"):
+        assert client.get(path, headers={"Host": host}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000", "films.lan:8000", "[fd00::7]:80"]
+)
+def test_own_names_and_those_allowed_are_not(served: Served, host: str) -> None:
+    with TestClient(app_of(served, hosts=("films.lan:80", "fd00::7")), base_url=HOST) as client:
+        assert client.get("/api/info", headers={"Host": host}).status_code == 200
+
+
+def test_other_sites_may_not_ask(client: TestClient) -> None:
+    for site in ("cross-site", "same-site"):
+        assert client.get("/api/info", headers={"Sec-Fetch-Site": site}).status_code == 403
+    answer = client.get("/api/info", headers={"Origin": "https://evil.example"})
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    asked = client.options(
+        "/api/search", headers={"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    )
+    assert asked.status_code == 405
+    assert not [name for name in asked.headers if name.startswith("access-control")]
+    form = client.post(
+        "/api/search", content="queries=a", headers={"Content-Type": "application/x-www-form-urlencoded"}
+    )
+    assert form.status_code == 422
+
+
+def test_every_answer_has_the_headers_that_keep_a_page_to_itself(client: TestClient) -> None:
+    for path in ("/", "/static/app.js", "/api/info", "/api/nothing", "/health", "/api/search"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_the_page_has_nothing_inline_and_nothing_from_elsewhere(client: TestClient) -> None:
+    web = Path(sys.modules["prvr.serve.app"].__file__ or "").parent / "web"
+    page = client.get("/").text
+    assert "<style" not in page
+    assert " style=" not in page
+    assert "onclick" not in page
+    assert page.count("<script") == page.count('<script type="module" src="/static/')
+    for file in web.iterdir():
+        text = file.read_text(encoding="utf-8")
+        assert client.get(f"/static/{file.name}").text == text
+        assert "innerHTML" not in text
+        assert "insertAdjacentHTML" not in text
+        assert "eval(" not in text
+        assert "https://" not in text
+        assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_network_is_not_served_without_a_token(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    for host in ("0.0.0.0", "::", "192.168.1.4", "films.lan", ""):
+        with pytest.raises(ConfigError, match="--without-token"):
+            check_bind(host, None, False)
+        check_bind(host, TOKEN, False)
+        check_bind(host, None, True)
+    for host in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
+        check_bind(host, None, False)
+    assert "--token-file" in explained(["serve", str(served.index), "--host", "0.0.0.0"], capsys)
+
+
+def test_tokens_that_are_none_are_refused(tmp_path: Path) -> None:
+    assert read_token(None, {}) is None
+    assert read_token(None, {"PRVR_TOKEN": f" {TOKEN}\n"}) == TOKEN
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    assert read_token(tmp_path / "token", {"PRVR_TOKEN": "x"}) == TOKEN
+    for bad in ("short", "x" * 15, "é" * 20, "two words are not one token", "a\x00bcdefghijklmnopqr"):
+        with pytest.raises(ConfigError, match="at least 16"):
+            read_token(None, {"PRVR_TOKEN": bad})
+    (tmp_path / "empty").touch()
+    with pytest.raises(ConfigError, match="0 characters"):
+        read_token(tmp_path / "empty", {})
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_token(tmp_path / "missing", {})
+
+
+def test_without_the_token_nothing_is_told(locked: TestClient) -> None:
+    key = keys_of_with_token(locked)["a.mp4"]
+    closed = ["/api/info", "/api/search?q=a", "/api/videos", "/metrics", *(f"/api/videos/{key}/{one}" for one in MEDIA)]
+    wrong = [None, "", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer", "Bearer é"]
+    for header in wrong:
+        headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+        for path in closed:
+            answer = locked.get(path, headers=headers)
+            assert answer.status_code == 401, (path, header)
+            assert answer.headers["www-authenticate"] == "Bearer"
+        assert locked.post("/api/search", json={"queries": ["a"]}, headers=headers).status_code == 401
+        assert locked.post("/api/session", headers=headers).status_code == 401
+    for path in ("/", "/health", "/static/app.js"):  # what there is to ask for the token with
+        assert locked.get(path).status_code == 200
+        assert "a.mp4" not in locked.get(path).text
+
+
+def keys_of_with_token(client: TestClient) -> dict[str, str]:
+    found = client.get("/api/videos", headers={"Authorization": f"Bearer {TOKEN}"}).json()["videos"]
+    return {one["name"]: one["key"] for one in found}
+
+
+def test_a_cookie_opens_media_for_a_while_and_nothing_else(locked: TestClient) -> None:
+    key = keys_of_with_token(locked)["a.mp4"]
+    answer = locked.post("/api/session", headers={"Authorization": f"bearer {TOKEN}"})
+    told = answer.headers["set-cookie"].lower()
+    assert "httponly" in told
+    assert "samesite=strict" in told
+    cookie = locked.cookies[COOKIE]
+    assert TOKEN not in cookie
+    for one in MEDIA:
+        assert locked.get(f"/api/videos/{key}/{one}").status_code == 200
+    for path in ("/api/search?q=a", "/api/videos", "/api/info", "/metrics"):
+        assert locked.get(path).status_code == 401
+    ends, _, signature = cookie.partition(".")
+    locked.cookies.clear()
+    for forged in (f"{int(ends) + 999}.{signature}", f"{ends}.", ends, ".", "", f"{ends}.{'0' * 64}", "é.é"):
+        headers = {"Cookie": f"{COOKIE}={forged}".encode("latin-1")}
+        assert locked.get(f"/api/videos/{key}/file", headers=headers).status_code == 401
+    wait_for(lambda: time.time() >= int(ends))
+    assert locked.get(f"/api/videos/{key}/file", headers={"Cookie": f"{COOKIE}={cookie}"}).status_code == 401
+
+
+def test_cookies_of_another_start_are_worth_nothing() -> None:
+    one, other = Sessions(TOKEN), Sessions(TOKEN)
+    assert one.accepts(one.cookie())
+    assert not other.accepts(one.cookie())
+    assert TOKEN not in repr(one)
+
+
+# What may be asked
+
+
+def test_too_much_is_refused(served: Served) -> None:
+    limits = ServeLimits(rate=0.0, query_characters=20, results=5, moments=2, batch=3, body_bytes=500)
+    with TestClient(app_of(served, limits=limits), base_url=HOST) as client:
+        assert client.get("/api/search", params={"q": "x" * 20, "k": 5, "moments": 2}).status_code == 200
+        for extra in ({"q": "x" * 21}, {"k": 6}, {"moments": 3}, {"k": 0}, {"k": "10**9"}, {"q": ""}):
+            assert client.get("/api/search", params={"q": "x", "k": 1} | extra).status_code == 422
+        for body in ({"queries": ["x"] * 4}, {"queries": ["x" * 21]}, {"queries": ["x"], "k": 6}):
+            assert client.post("/api/search", json=body).status_code == 400
+        large = json.dumps({"queries": ["x"], "k": 1}) + " " * 500
+        assert client.post("/api/search", content=large).status_code == 413
+
+        def pieces() -> Iterator[bytes]:  # a body that does not say how long it is
+            for _ in range(100):
+                yield b" " * 50
+
+        assert client.post("/api/search", content=pieces()).status_code == 413
+
+
+def test_a_client_that_asks_too_often_waits(served: Served) -> None:
+    limits = ServeLimits(rate=0.01, burst=3)
+    with TestClient(app_of(served, limits=limits), base_url=HOST) as client:
+        answers = [client.get("/health") for _ in range(5)]
+        assert [one.status_code for one in answers] == [200, 200, 200, 429, 429]
+        assert int(answers[-1].headers["retry-after"]) > 0
+    with TestClient(app_of(served, limits=limits), base_url=HOST, client=("10.0.0.2", 1)) as other:
+        assert other.get("/health").status_code == 200
+
+
+def test_guessing_a_token_is_slowed_down(served: Served) -> None:
+    with TestClient(app_of(served, token=TOKEN, limits=ServeLimits(rate=0.01, burst=5)), base_url=HOST) as client:
+        found = [client.get("/api/info", headers={"Authorization": f"Bearer {n:020}"}).status_code for n in range(9)]
+        assert found == [401] * 5 + [429] * 4
+
+
+def test_large_and_long_files_are_refused_before_they_are_decoded(served: Served) -> None:
+    for limits, what in ((Limits(pixels=1000), "1,000 pixels"), (Limits(seconds=0.5), "0 s")):
+        with TestClient(app_of(served, limits=ServeLimits(rate=0.0, video=limits)), base_url=HOST) as client:
+            key = keys_of(client)["a.mp4"]
+            for one in MEDIA[1:]:
+                answer = client.get(f"/api/videos/{key}/{one}")
+                assert answer.status_code == 415
+                assert what in answer.json()["detail"]
+                assert str(served.films) not in answer.text
+
+
+def test_a_preview_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "films").mkdir()
+    write_video(tmp_path / "films" / "long.mp4", noise(300, height=120, width=160), fps=10)
+    slow = make_index(tmp_path, tmp_path / "films")
+    limits = ServeLimits(rate=0.0, media_seconds=0.02)
+    with TestClient(app_of(slow, limits=limits), base_url=HOST) as client:
+        answer = client.get(f"/api/videos/{keys_of(client)['long.mp4']}/preview", params={"end": 30})
+        assert answer.status_code == 503
+
+
+def test_faults_are_not_shown_and_the_server_lives_on(spoilt: Served, caplog: pytest.LogCaptureFixture) -> None:
+    app = app_of(spoilt)
+    with TestClient(app, base_url=HOST, raise_server_exceptions=False) as client, caplog.at_level(logging.ERROR):
+        shutil.rmtree(spoilt.index)
+        wait_for(lambda: client.get("/api/search", params={"q": "a"}).status_code != 200)
+        answer = client.get("/api/search", params={"q": "a"})
+        assert answer.status_code == 503
+        assert str(spoilt.index) not in answer.text
+        assert "Traceback" not in answer.text
+        assert str(spoilt.index) in caplog.text  # the log says more
+        assert client.get("/health").status_code == 200
+
+
+# Which files
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "../../etc/passwd",
+        "..%2f..%2fetc%2fpasswd",
+        "%2e%2e/%2e%2e",
+        "a.mp4",
+        "0" * 24,
+        "/etc/passwd",
+        "%00",
+        "é",
+        "0" * 99,
+    ],
+)
+def test_only_indexed_videos_are_given(client: TestClient, key: str) -> None:
+    for one in MEDIA:
+        assert client.get(f"/api/videos/{key}/{one}").status_code in (404, 422)
+
+
+@pytest.mark.parametrize(
+    "path", ["../app.py", "..%2fapp.py", "%2e%2e/app.py", "....//app.py", "../../serve/app.py", "\\..\\app.py"]
+)
+def test_only_parts_of_the_page_are_given(client: TestClient, path: str) -> None:
+    answer = client.get(f"/static/{path}")
+    assert answer.status_code in (404, 405)
+    assert "import" not in answer.text
+
+
+def test_a_link_that_leads_out_of_its_folder_is_refused(spoilt: Served) -> None:
+    with TestClient(app_of(spoilt), base_url=HOST) as client:
+        keys = keys_of(client)
+        for one in MEDIA:
+            assert client.get(f"/api/videos/{keys['link.mp4']}/{one}").status_code == 403
+            assert client.get(f"/api/videos/{keys['a.mp4']}/{one}").status_code == 200
+        shutil.copy2(spoilt.films / "a.mp4", spoilt.films.parent / "same.mp4")
+        (spoilt.films / "a.mp4").unlink()
+        (spoilt.films / "a.mp4").symlink_to(spoilt.films.parent / "same.mp4")  # also of one that became a link later
+        for one in MEDIA:
+            assert client.get(f"/api/videos/{keys['a.mp4']}/{one}").status_code == 403
+
+
+def test_a_folder_that_became_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "films" / "day").mkdir(parents=True)
+    write_video(tmp_path / "films" / "day" / "a.mp4", plain(range(40, 80, 8)))
+    served = make_index(tmp_path, tmp_path / "films")
+    with TestClient(app_of(served), base_url=HOST) as client:
+        address = f"/api/videos/{keys_of(client)['day/a.mp4']}/file"
+        assert client.get(address).status_code == 200
+        (tmp_path / "films" / "day").rename(tmp_path / "moved")
+        (tmp_path / "films" / "day").symlink_to(tmp_path / "moved")
+        assert client.get(address).status_code == 403
+
+
+def test_what_is_no_longer_the_indexed_file_is_refused(spoilt: Served) -> None:
+    with TestClient(app_of(spoilt), base_url=HOST) as client:
+        address = f"/api/videos/{keys_of(client)['a.mp4']}/file"
+        film = spoilt.films / "a.mp4"
+        content = film.read_bytes()
+        os.utime(film)  # touched, not changed
+        assert client.get(address).content == content
+        film.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # of the same size
+        assert client.get(address).status_code == 409
+        film.write_bytes(b"#!/bin/sh")
+        for one in MEDIA:
+            assert client.get(address.replace("file", one)).status_code == 409
+        film.unlink()
+        assert client.get(address).status_code == 410
+        film.mkdir()
+        assert client.get(address).status_code == 403
+        film.rmdir()
+        os.mkfifo(film)  # opening it must not wait for a writer
+        assert client.get(address).status_code == 403
+        film.unlink()
+        film.symlink_to(film)  # in a circle
+        assert client.get(address).status_code == 410
+
+
+def test_names_are_data(client: TestClient) -> None:
+    """The page puts them in as text (test_serve_page); here: JSON, not HTML."""
+    answer = client.get("/api/search", params={"q": "a red square"})
+    assert answer.headers["content-type"] == "application/json"
+    assert EVIL in [hit["video"]["name"] for hit in answer.json()["hits"]]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names that are no UTF-8")
+def test_names_that_are_no_text_are_shown_as_escapes(tmp_path: Path) -> None:
+    (tmp_path / "films").mkdir()
+    made = write_video(tmp_path / "a.mp4", plain(range(40, 80, 8)))
+    for name in (b"caf\xe9.mp4", b"\x1b[31m\nred.mp4"):
+        shutil.copy(made, os.fsdecode(os.fsencode(tmp_path / "films") + b"/" + name))
+    served = make_index(tmp_path, tmp_path / "films")
+    with TestClient(app_of(served), base_url=HOST) as client:
+        keys = keys_of(client)
+        assert sorted(keys) == ["\\x1b[31m\\nred.mp4", "caf\\udce9.mp4"]
+        assert len(client.get("/api/search", params={"q": "a red square"}).json()["hits"]) == 2
+        for key in keys.values():
+            assert client.get(f"/api/videos/{key}/file").status_code == 200
+
+
+# The process
+
+
+@pytest.fixture
+def process(served: Served) -> Iterator[subprocess.Popen[str]]:
+    """The command, in a process of its own; it ends with the test, whatever happens."""
+    command = [sys.executable, "-m", "prvr.cli", "serve", str(served.index), "--port", "0", "--device", "cpu"]
+    environment = os.environ | {"PRVR_TOKEN": TOKEN}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_the_command_answers_and_ends_in_order(process: subprocess.Popen[str]) -> None:
+    import httpx2
+
+    assert process.stdout is not None
+    address = process.stdout.readline().split()[0]
+    with httpx2.Client(base_url=address, timeout=60, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+        answer = client.get("/api/search", params={"q": "a red square"})
+        assert answer.status_code == 200
+        assert "server" not in answer.headers
+        assert httpx2.get(f"{address}/api/info").status_code == 401
+        key = next(iter(keys_of(client).values()))
+        with client.stream("GET", f"/api/videos/{key}/file") as response:
+            process.send_signal(signal.SIGTERM)  # what was begun is finished
+            assert len(response.read()) == int(response.headers["content-length"])
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    assert TOKEN not in out + err
+
+
+def test_a_port_that_is_taken_is_explained(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = explained(["serve", str(served.index), "--port", str(taken.getsockname()[1])], capsys)
+    assert "in use" in said
