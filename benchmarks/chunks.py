@@ -41,10 +41,11 @@ def noise(videos: int, video_dim: int, query_dim: int) -> Batch:
     )
 
 
-def one(preset: str, batch: int, chunk: int, device: str, out: Path) -> None:
+def one(preset: str, batch: int, chunk: int, device: str, out: Path, small: bool) -> None:
     """The step of this process: prints a JSON line, leaves a sample of the gradient in `out`."""
     torch.set_num_threads(1)
-    config = load_config(preset, {"model.dropout": 0.0, "model.input_dropout": 0.0})
+    tiny = {"model.hidden": 32, "model.video_dim": 64, "model.query_dim": 48, "model.lorentz_dim": 31} if small else {}
+    config = load_config(preset, {"model.dropout": 0.0, "model.input_dropout": 0.0, **tiny})
     torch.manual_seed(1)
     retriever = Retriever(config.model).to(device).train()
     objective = Objective(config.loss, config.model).to(device).train()
@@ -70,11 +71,12 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, nargs="+", default=[16, 8])
     parser.add_argument("--no-whole", action="store_true", help="leave out the whole batch, where memory is short")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--small", action="store_true", help="a narrow model")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one is not None:
-        one(args.preset, args.batch, args.one, args.device, args.out)
+        one(args.preset, args.batch, args.one, args.device, args.out, args.small)
         return
     sizes = [*([] if args.no_whole else [args.batch]), *args.chunks]
     first, wanted = None, None
@@ -85,6 +87,7 @@ def main() -> None:
             out = Path(folder) / f"{size}.pt"
             command = [sys.executable, __file__, "--preset", args.preset, "--batch", str(args.batch)]
             command += ["--device", args.device, "--one", str(size), "--out", str(out)]
+            command += ["--small"] if args.small else []
             row = json.loads(
                 subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
             )

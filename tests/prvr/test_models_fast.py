@@ -1,6 +1,5 @@
-"""Padded rows that are not computed change nothing, and a step of the model waits for no device."""
+"""Padded rows that are not computed change nothing."""
 
-import contextlib
 import dataclasses
 from typing import Any
 
@@ -14,7 +13,6 @@ from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterCo
 from prvr.models import Retriever
 from prvr.models.rows import Rows
 from prvr.objective import Objective
-from prvr.training import BertAdam
 
 RELEASED: dict[str, Any] = {
     "window": "multiply",
@@ -121,38 +119,3 @@ def test_gradients_of_rows() -> None:
     assert torch.autograd.gradcheck(rows.pack, (x,))
     assert torch.autograd.gradcheck(rows.pad, (y,))
     assert torch.autograd.gradgradcheck(rows.pad, (y,))
-
-
-@pytest.fixture
-def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meta tensors know no autocast; nothing here asks for it."""
-    monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: contextlib.nullcontext())
-
-
-def step_on_meta(changes: dict[str, Any]) -> int:
-    """Forward, losses, backward and optimiser where no number exists: whatever reads one, on the host, raises."""
-    torch.manual_seed(0)
-    model = ModelConfig(**(SMALL | changes))
-    diffusion = model.registers.kind == "diffusion"
-    loss = LossConfig(query_structure=0.01, entailment=1e-3, prior_kl=1e-4 * diffusion, diffusion=1e-3 * diffusion)
-    retriever, objective = Retriever(model).train().to("meta"), Objective(loss, model).train().to("meta")
-    batch = make_batch([12, 5, 1], dtype=torch.float32).to("meta")
-    optimizer = BertAdam([*retriever.parameters(), *objective.parameters()], lr=1e-3, total_steps=10)
-    objective(retriever(batch), batch, negatives="hard")["total"].backward()
-    optimizer.step()
-    retriever.project_bounds()
-    objective.project_bounds()
-    return sum(p.grad is not None for p in retriever.parameters())
-
-
-@pytest.mark.usefixtures("no_autocast")
-@pytest.mark.parametrize("name", ["hybrid", "multiply", "condition", "released"])
-def test_a_step_waits_for_no_device(name: str) -> None:
-    assert step_on_meta((CORRECT | {"released": RELEASED})[name]) > 20
-
-
-@pytest.mark.usefixtures("no_autocast")
-def test_dropping_rows_has_to_count_them() -> None:
-    """The one exception, named in `Rows.of`."""
-    with pytest.raises(NotImplementedError, match="nonzero"):
-        step_on_meta(CORRECT["hybrid"] | {"padded_rows": "drop"})

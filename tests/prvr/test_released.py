@@ -12,8 +12,11 @@ from golden import SYSTEMS, Golden, check_close
 import prvr
 from prvr.config import Config, OptimConfig
 from prvr.released import CheckpointError, released_config, tensors
+from prvr.released.entailment import ReleasedEntailment
+from prvr.released.numerics import guarded_acos, guarded_asin
 from prvr.released.windows import released_window
 from prvr.training import build_optimizer
+from prvr.types import VideoEmbedding
 
 TERMS = {
     "triplet_clips": "{}/clip_trip",
@@ -208,3 +211,25 @@ print(objective(retriever(batch), batch)["total"].isfinite().item())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
+
+
+def test_no_gradient_is_lost_where_a_cone_is_wider_than_a_right_angle() -> None:
+    """A video so near the origin that 2K / (sqrt(c) |v|) exceeds 1: the released gradient is not a number there."""
+    module = ReleasedEntailment(8, curvature=1.0, min_radius=0.1)
+    text = torch.randn(3, 8, requires_grad=True)
+    clips = (1e-3 * torch.randn(3, 4, 8)).requires_grad_()
+    loss = module(text, VideoEmbedding(clips=clips), torch.arange(3))
+    gradients = torch.autograd.grad(loss, [text, clips, module.log_curvature], allow_unused=True)
+    assert all(bool(g.isfinite().all()) for g in gradients if g is not None)
+
+
+@pytest.mark.parametrize(("ours", "plain"), [(guarded_asin, torch.asin), (guarded_acos, torch.acos)])
+def test_guarded_inverses_are_those_of_a_clamp(ours, plain) -> None:
+    x = torch.tensor([-3.0, -1.0, -0.5, 0.0, 0.7, 1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    expected = plain(x.clamp(-1 + 1e-8, 1 - 1e-8))
+    torch.testing.assert_close(ours(x), expected, rtol=0, atol=0)
+    (found,), (wanted,) = torch.autograd.grad(ours(x).sum(), x), torch.autograd.grad(expected.sum(), x)
+    torch.testing.assert_close(found, wanted)
+    single = x.detach().float().requires_grad_()
+    (found,) = torch.autograd.grad(ours(single).sum(), single)
+    assert bool(found.isfinite().all())

@@ -14,27 +14,26 @@ import torch.multiprocessing as mp
 from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config, same_end, state_of
 
 from prvr.config import Config, load_config
-from prvr.models import Retriever
+from prvr.models import AnyRetriever, build_retriever
 from prvr.objective import Objective
 from prvr.training import resume, train
 from prvr.training.global_batch import backward_in_parts
 from prvr.types import Batch
 
-PRESETS = ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr", "hybrid-tvr"]
+PRESETS = ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr", "hybrid-tvr", "diffusionret-embedded"]
 OWNERS = [0, 0, 1, 2, 2, 2, 3, 4, 4, 5]
 FRAMES = [3, 8, 5, 2, 7, 4]
 
 
 def small(preset: str, **model: Any) -> Config:
-    sizes = {"video_dim": 12, "query_dim": 10, "hidden": 16, "num_clips": 4, "max_frames": 8, "max_words": 6}
-    return load_config(
-        preset, {f"model.{name}": value for name, value in (sizes | {"lorentz_dim": 15} | model).items()}
-    )
+    sizes = {"video_dim": 12, "query_dim": 10, "hidden": 16, "max_frames": 8, "max_words": 6}
+    sizes |= {"depth": 1} if preset.startswith("diffusionret") else {"num_clips": 4, "lorentz_dim": 15}
+    return load_config(preset, {f"model.{name}": value for name, value in (sizes | model).items()})
 
 
-def built(config: Config, train: bool = False) -> tuple[Retriever, Objective]:
+def built(config: Config, train: bool = False) -> tuple[AnyRetriever, Objective]:
     torch.manual_seed(1)
-    retriever, objective = Retriever(config.model).double(), Objective(config.loss, config.model).double()
+    retriever, objective = build_retriever(config.model).double(), Objective(config.loss, config.model).double()
     with torch.no_grad():  # some parts start at zero, where a lost gradient would not show
         for p in (*retriever.parameters(), *objective.parameters()):
             p.add_(0.05 * torch.randn_like(p))

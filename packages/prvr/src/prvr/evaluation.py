@@ -15,7 +15,8 @@ from prvr.data.packed import Moments, PackedSplit
 from prvr.metrics import RECALLS, RankCounts, RetrievalMetrics, Ties, chance_recall, text_to_text_ranks
 from prvr.results import EvaluationReport, GroupMetrics, TagMetrics
 from prvr.statistics import bootstrap_intervals
-from prvr.streaming import stream_counts
+from prvr.streaming import stream_counts, stream_set_counts
+from prvr.text import Texts, cat_texts, sentences
 from prvr.types import Scores, VideoEmbedding
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "encode_split",
     "evaluate",
     "moment_groups",
+    "report_from_counts",
     "report_from_scores",
     "tag_metrics",
 ]
@@ -43,16 +45,16 @@ Progress = Callable[[str, int, int], None]
 class TextVideoModel(Protocol):
     """What can be evaluated: a module that encodes texts and videos and scores them (`prvr.Retriever` is one)."""
 
-    def encode_text(self, words: Tensor, word_mask: Tensor, /) -> Tensor:
-        """`(q, w, e)` words and `(q, w)` mask to `(q, d)`."""
+    def encode_text(self, words: Tensor, word_mask: Tensor, /) -> Texts:
+        """`(q, w, e)` words and `(q, w)` mask to `(q, d)`, or to embeddings that keep the words."""
         ...
 
     def encode_video(self, clips: Tensor, frames: Tensor, frame_mask: Tensor, /) -> VideoEmbedding:
         """`(v, c, f)` clips, `(v, l, f)` frames and `(v, l)` mask to embeddings."""
         ...
 
-    def score(self, text: Tensor, video: VideoEmbedding, /) -> Scores:
-        """Similarity of every text with every video."""
+    def score(self, text: Any, video: VideoEmbedding, /) -> Scores:
+        """Similarity of every text, as `encode_text` gave them, with every video."""
         ...
 
     def modules(self) -> Iterator[nn.Module]:
@@ -74,9 +76,9 @@ class TextVideoModel(Protocol):
 
 @dataclass(frozen=True)
 class EncodedSplit:
-    """Embeddings of a split: all queries `(q, d)`, and the gallery in parts, in order, as it was encoded."""
+    """Embeddings of a split: all queries, and the gallery in parts, in order, as it was encoded."""
 
-    text: Float[Tensor, "q d"]
+    text: Texts
     videos: tuple[VideoEmbedding, ...]
 
     @property
@@ -124,7 +126,7 @@ def encode_split(
             done += len(batch.indices)
             if progress is not None:
                 progress("queries", done, len(split.query_ids))
-        return EncodedSplit(torch.cat(texts), tuple(videos))
+        return EncodedSplit(cat_texts(texts), tuple(videos))
 
 
 def evaluate(
@@ -139,6 +141,7 @@ def evaluate(
     bootstrap: int = 1000,
     seed: int = 0,
     ratio_edges: Sequence[float] = RATIO_EDGES,
+    caption_sets: bool = False,
     progress: Progress | None = None,
 ) -> EvaluationReport:
     """Ranks every video for every query, and every query for every video, and reports all metrics.
@@ -156,6 +159,8 @@ def evaluate(
         bootstrap: resamples behind the 95 % intervals; 0 = no intervals.
         seed: of the bootstrap, and of whatever the model samples.
         ratio_edges: ascending edges of the moment-to-video-ratio groups.
+        caption_sets: also rank, for each video, the sets of queries of all videos (`EvaluationReport.video_to_sets`);
+            scores everything once more.
         progress: called with ("videos", "queries" or "scores", done, total).
 
     Raises:
@@ -180,9 +185,9 @@ def evaluate(
     place[order] = torch.arange(len(order))
     with evaluation_mode(retriever, where, seed):
         text = encoded.text[order.to(where)]
-        parts = dict(zip((videos.start for videos in encoded.slices), encoded.videos, strict=True))
+        gallery = _Gallery(retriever, encoded)
         to_video, to_text = stream_counts(
-            lambda q, v: retriever.score(text[q], parts[v.start]).total,
+            lambda q, v: retriever.score(text[q], gallery[v]).total,
             torch.stack([place[rows], columns], 1),
             [slice(i, min(i + query_batch, len(text))) for i in range(0, len(text), query_batch)],
             encoded.slices,
@@ -190,13 +195,22 @@ def evaluate(
             video_ids=split.video_ids,
             progress=None if progress is None else lambda done, total: progress("scores", done, total),
         )
-        siblings = text_to_text_ranks(encoded.text, owner.to(where), ties, query_batch).cpu()
+        to_sets = None
+        if caption_sets:
+            to_sets = stream_set_counts(
+                lambda q, v: retriever.score(text[q], gallery[v]).total,
+                owner[order],
+                [slice(i, min(i + query_batch, len(text))) for i in range(0, len(text), query_batch)],
+                encoded.slices,
+            ).cpu()
+        siblings = text_to_text_ranks(sentences(encoded.text), owner.to(where), ties, query_batch).cpu()
     misses = len(owner) - len(siblings)
-    return _report(
+    return report_from_counts(
         split,
         to_video.cpu()[place],
         to_text.cpu(),
         RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None,
+        to_sets,
         ties=ties,
         bootstrap=bootstrap,
         seed=seed,
@@ -212,6 +226,7 @@ def report_from_scores(
     bootstrap: int = 1000,
     seed: int = 0,
     ratio_edges: Sequence[float] = RATIO_EDGES,
+    caption_sets: bool = False,
 ) -> EvaluationReport:
     """The report that `evaluate` gives for these scores, without text-to-text: for baselines that are no model.
 
@@ -222,6 +237,7 @@ def report_from_scores(
         bootstrap: resamples behind the 95 % intervals; 0 = no intervals.
         seed: of the bootstrap.
         ratio_edges: ascending edges of the moment-to-video-ratio groups.
+        caption_sets: also rank, for each video, the sets of queries of all videos.
 
     Raises:
         ValueError: another shape than queries x videos, a score is NaN (names a query and a video), or an option is out
@@ -245,8 +261,21 @@ def report_from_scores(
         query_ids=split.query_ids,
         video_ids=split.video_ids,
     )
-    return _report(
-        split, to_video.cpu(), to_text.cpu(), None, ties=ties, bootstrap=bootstrap, seed=seed, ratio_edges=ratio_edges
+    to_sets = None
+    if caption_sets:
+        owner = torch.from_numpy(split.query_to_video)
+        whole = [slice(0, size) for size in expected]
+        to_sets = stream_set_counts(lambda q, v: scores[q, v], owner, whole[:1], whole[1:]).cpu()
+    return report_from_counts(
+        split,
+        to_video.cpu(),
+        to_text.cpu(),
+        None,
+        to_sets,
+        ties=ties,
+        bootstrap=bootstrap,
+        seed=seed,
+        ratio_edges=ratio_edges,
     )
 
 
@@ -301,18 +330,19 @@ def _relevant_pairs(split: PackedSplit) -> Int[Tensor, "n 2"]:
     return torch.tensor([(query, video) for query, videos in enumerate(split.relevant) for video in sorted(videos)])
 
 
-def _report(
+def report_from_counts(
     split: PackedSplit,
     to_video: RankCounts,
     to_text: RankCounts,
     text_to_text: RetrievalMetrics | None,
+    to_sets: RankCounts | None,
     *,
     ties: Ties,
     bootstrap: int,
     seed: int,
     ratio_edges: Sequence[float],
 ) -> EvaluationReport:
-    """All that follows from the counts of every query and of every video, in the split's order."""
+    """All that follows from the counts of every query and of every video that has one, in the split's order."""
     ranks, video_ranks = to_video.ranks(ties), to_text.ranks(ties)
     sizes = torch.tensor([len(videos) for videos in split.relevant])
     return EvaluationReport(
@@ -333,7 +363,26 @@ def _report(
         query_to_video=split.query_to_video,
         ranks=ranks.numpy(),
         video_ranks=video_ranks.numpy(),
+        video_to_sets=None if to_sets is None else RetrievalMetrics.from_ranks(to_sets.ranks(ties), to_sets.tied_share),
     )
+
+
+class _Gallery:
+    """The parts of a gallery, the one in use made ready for scoring.
+
+    Blocks come with all queries of one part after the other: rows are normalised once per part and not once per block,
+    and no more than one part is held twice.
+    """
+
+    def __init__(self, retriever: TextVideoModel, encoded: EncodedSplit) -> None:
+        self.ready: Callable[[VideoEmbedding], VideoEmbedding] = getattr(retriever, "for_scoring", lambda video: video)
+        self.parts = dict(zip((videos.start for videos in encoded.slices), encoded.videos, strict=True))
+        self.held: tuple[int, VideoEmbedding] | None = None
+
+    def __getitem__(self, videos: slice) -> VideoEmbedding:
+        if self.held is None or self.held[0] != videos.start:
+            self.held = (videos.start, self.ready(self.parts[videos.start]))
+        return self.held[1]
 
 
 def device_of(retriever: TextVideoModel, device: torch.device | str | None) -> torch.device:

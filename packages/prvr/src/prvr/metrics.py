@@ -272,6 +272,16 @@ class RetrievalMetrics:
     queries: int
     tied: float = 0.0
 
+    @property
+    def rsum(self) -> float:
+        """Rsum = R@1 + R@5 + R@10, what papers on text-to-video retrieval sum up; 300 is perfect.
+
+        Example:
+            >>> RetrievalMetrics.from_ranks(torch.tensor([1, 3, 7, 200])).rsum
+            150.0
+        """
+        return self.r1 + self.r5 + self.r10
+
     @classmethod
     def from_ranks(cls, ranks: Real[Tensor, " q"], tied: float = 0.0, misses: int = 0) -> "RetrievalMetrics":
         """Metrics of a set of queries.

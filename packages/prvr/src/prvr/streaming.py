@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from prvr.metrics import RankCounts, reject_lonely, reject_nan
+from prvr.metrics import RankCounts, count_ranks, reject_lonely, reject_nan
 
-__all__ = ["stream_counts"]
+__all__ = ["stream_counts", "stream_set_counts"]
 
 
 def stream_counts(
@@ -84,6 +84,58 @@ def stream_counts(
                 progress(done, total)
     reject_nan(lists[0].nan, lists[1].nan, query_ids, video_ids)
     return lists[0].counts(), lists[1].counts()[columns.unique()]
+
+
+def stream_set_counts(
+    score: Callable[[slice, slice], Tensor],
+    owner: Int[Tensor, " q"],
+    queries: Sequence[slice],
+    videos: Sequence[slice],
+) -> RankCounts:
+    """Rank of each video's own set of queries among the sets of all videos, from blocks of a score matrix.
+
+    The queries written for a video are its set, and a set scores as its best query does: video to text where videos
+    have several captions, as CLIP4Clip and its successors count it. Memory is that of one set score for each video and
+    each video of a block.
+
+    Args:
+        score: gives the block `(rows, columns)` of the score matrix.
+        owner: `(q,)` the video that each query was written for.
+        queries: consecutive slices that cover the rows.
+        videos: consecutive slices that cover the columns.
+
+    Returns:
+        Counts of each video that has a query, in order of its index.
+
+    Raises:
+        ValueError: a score is NaN.
+
+    Example:
+        >>> scores = torch.tensor([[0.9, 0.8], [0.1, 0.7], [0.3, 0.6], [0.2, 0.5]])
+        >>> counts = stream_set_counts(lambda q, v: scores[q, v], torch.tensor([0, 0, 1, 1]), [slice(0, 4)],
+        ...     [slice(0, 2)])
+        >>> counts.ranks().tolist()  # two queries of video 0 stand before those of video 1: one set does
+        [1, 2]
+    """
+    present, group = owner.unique(return_inverse=True)
+    found = []
+    for v in videos:
+        best = None
+        for q in queries:
+            scores = score(q, v)
+            if best is None:
+                best = scores.new_full((len(present), scores.shape[1]), -torch.inf)
+            index = group[q].to(scores.device)[:, None].expand_as(scores)
+            best = best.scatter_reduce(0, index, scores, "amax")  # a maximum keeps NaN
+        if best is None:
+            continue
+        inside = present[(present >= v.start) & (present < v.stop)] - v.start
+        own = torch.searchsorted(present, inside + v.start)
+        here = best.T[inside.to(best.device)]
+        right = torch.zeros(here.shape, dtype=torch.bool, device=here.device)
+        right[torch.arange(len(own), device=here.device), own.to(here.device)] = True
+        found.append(count_ranks(here, right))
+    return RankCounts(torch.cat([counts.above for counts in found]), torch.cat([counts.tied for counts in found]))
 
 
 class _Counter:

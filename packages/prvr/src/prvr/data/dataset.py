@@ -57,7 +57,7 @@ class VideoDataset(Dataset[VideoItem]):
 
     def __getitem__(self, index: int | tuple[int, int]) -> VideoItem:
         number, epoch = index if isinstance(index, tuple) else (index, 0)
-        packed, queries = self.packed, self._queries(number, epoch)
+        packed, queries = self.packed, self.queries_of(number, epoch)
         clips, frames = packed.video(number)
         return VideoItem(
             video_id=packed.video_ids[number],
@@ -74,7 +74,7 @@ class VideoDataset(Dataset[VideoItem]):
         Queries are in the order of `collate`, without its `sort`.
         """
         packed, videos = self.packed, [number for number, _ in numbers]
-        queries = [self._queries(*item) for item in numbers]
+        queries = [self.queries_of(*item) for item in numbers]
         return WholeBatch(
             labels=_labels([[packed.relevant[query] for query in some] for some in queries], videos),
             first=first,
@@ -82,7 +82,7 @@ class VideoDataset(Dataset[VideoItem]):
             words=int(packed.word_counts[np.concatenate(queries)].max()),
         )
 
-    def _queries(self, number: int, epoch: int) -> np.ndarray:
+    def queries_of(self, number: int, epoch: int) -> np.ndarray:
         """Numbers of the queries that go with a video in this epoch."""
         packed = self.packed
         if not 0 <= number < len(packed):

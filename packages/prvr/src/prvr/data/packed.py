@@ -232,6 +232,21 @@ class PackedSplit:
             which = np.arange(start, min(start + size, len(self._queries)))
             yield QueryBatch(*pad(self.queries(which)), torch.from_numpy(which))
 
+    def stored_runs(self) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]:
+        """Clips, frames and words as stored: the mapped matrix, and where each run of rows starts and stops in it.
+
+        Clips and frames have a run per video, words one per query. No view may outlive ``close``.
+        """
+        store = self.store
+        return tuple(
+            (store.matrix(name), offsets[which], offsets[which + 1])
+            for name, offsets, which in (
+                ("clips", self._clip_offsets, self._videos),
+                ("frames", store.index["frame_offsets"], self._videos),
+                ("words", store.index["word_offsets"], self._queries),
+            )
+        )
+
     def subset(self, videos: Sequence[int] | Int[np.ndarray, " k"]) -> "PackedSplit":
         """A part of the videos with the queries written for them; shares the store.
 

@@ -170,9 +170,10 @@ class TransformerBlocks(nn.Module):
         rows: Rows | None = None,
     ) -> Float[Tensor, "k b m d"]:
         y = self.norm1(x + self.dropout(self.mixer(x, window, mask, registers, rows)))
-        # In place: the hidden layer is the widest tensor of a block, and nothing else reads it.
-        hidden = relu_dropout(self.expand(y), self.dropout.p if self.training else 0.0)
-        return self.norm2(y + self.dropout(self.contract(hidden)))
+        # In place: the hidden layer is the widest tensor of a block, and nothing else reads it. As rows: writing into
+        # a view of them would have the gradient copied three times.
+        hidden = relu_dropout(self.expand.rows(y.flatten(1, 2)), self.dropout.p if self.training else 0.0)
+        return self.norm2(y + self.dropout(self.contract.rows(hidden).unflatten(1, y.shape[1:3])))
 
 
 class AttentionBlocks(nn.Module):

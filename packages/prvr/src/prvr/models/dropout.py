@@ -48,7 +48,7 @@ def dropout(x: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:
     if not _draws_cheaply(x):
         return F.dropout(x, p)
     keep, scale = _keep(x, p)
-    return (x * keep).mul_(scale)
+    return torch.where(keep, x, 0.0).mul_(scale)  # a product with a boolean first copies that to floats
 
 
 def relu_dropout(x: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:
@@ -67,7 +67,7 @@ class _ReluDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         keep, ctx.scale = _keep(x, p)
-        x.relu_().mul_(keep).mul_(ctx.scale)
+        torch.where(keep, x.relu_(), x.new_zeros(()), out=x).mul_(ctx.scale)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
         return x

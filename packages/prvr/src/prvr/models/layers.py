@@ -40,14 +40,15 @@ class StackedLinear(nn.Module):
         stack = list(range(2, y.ndim - 1))
         return y.permute(*stack, 0, 1, y.ndim - 1)
 
+    def rows(self, x: Float[Tensor, "k m i"]) -> Float[Tensor, "k m o"]:
+        """Map k applied to the rows k (a stack with one axis)."""
+        if self.bias is None:
+            return torch.bmm(x, self.weight.mT)
+        return torch.baddbmm(self.bias[:, None], x, self.weight.mT)
+
     def forward(self, x: Float[Tensor, "k v l i"]) -> Float[Tensor, "k v l o"]:
         """Map k applied to input k (a stack with one axis)."""
-        flat = x.flatten(1, 2)
-        if self.bias is None:
-            y = torch.bmm(flat, self.weight.mT)
-        else:
-            y = torch.baddbmm(self.bias[:, None], flat, self.weight.mT)
-        return y.unflatten(1, x.shape[1:3])
+        return self.rows(x.flatten(1, 2)).unflatten(1, x.shape[1:3])
 
 
 class StackedLayerNorm(nn.Module):

@@ -10,7 +10,7 @@ from prvr.config import ModelConfig, config_to_dict, model_config_from_dict
 from prvr.models.build import build_parts
 from prvr.models.padding import FramePadding
 from prvr.models.rows import Rows
-from prvr.scoring import max_scores
+from prvr.scoring import max_scores, normalised
 from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 from regdiff import Registers
 
@@ -64,19 +64,23 @@ class Retriever(
         self.guide = parts.guide
         self.registers = parts.registers
 
-    def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q d"]:
+    def encode_text(
+        self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"], valid: int | None = None
+    ) -> Float[Tensor, "q d"]:
         """One vector per query.
 
         Args:
             words: `(q, w, e)` word features, at most `config.max_words` of them.
             word_mask: `(q, w)` True = valid.
+            valid: how many entries of the mask are, where the host knows it: then no GPU has to be waited for.
 
         Raises:
             ValueError: too many words, or a width other than `config.query_dim`.
         """
         _check_width("words", words, self.config.query_dim, "query_dim")
         # Nothing reads a word past the end, whatever the mode.
-        return self.query(words, word_mask, Rows.counted(word_mask) or self._rows(word_mask))
+        rows = Rows.counted(word_mask) if valid is None else Rows.of(word_mask, valid)
+        return self.query(words, word_mask, rows or self._rows(word_mask))
 
     def encode_video(
         self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
@@ -94,7 +98,7 @@ class Retriever(
         return self._encode_video(clips, frames, frame_mask)[0]
 
     def _encode_video(
-        self, clips: Tensor, frames: Tensor, frame_mask: Tensor
+        self, clips: Tensor, frames: Tensor, frame_mask: Tensor, valid: int | None = None
     ) -> tuple[VideoEmbedding, Registers | None]:
         _check_width("clips", clips, self.config.video_dim, "video_dim")
         _check_width("frames", frames, self.config.video_dim, "video_dim")
@@ -114,7 +118,7 @@ class Retriever(
             encoded_clips = self.clips(x, None, tokens)
         if self.frames is not None:
             frames, mask = self.padding.before(frames, frame_mask)
-            rows = self._rows(mask)
+            rows = self._rows(mask, valid)
             encoded_frames = self.frames(self.frames.embed(frames, rows), mask, tokens, rows)
             encoded_frames, kept = self.padding.after(encoded_frames, mask)
             if self.frame_pool is not None:
@@ -122,17 +126,17 @@ class Retriever(
             mask = kept
         return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens), registers
 
-    def _rows(self, mask: Bool[Tensor, "b l"]) -> Rows | None:
+    def _rows(self, mask: Bool[Tensor, "b l"], valid: int | None = None) -> Rows | None:
         """The rows to compute; None = all."""
-        return None if self.config.padded_rows == "compute" else Rows.of(mask)
+        return None if self.config.padded_rows == "compute" else Rows.of(mask, valid)
 
     def score(self, text: Float[Tensor, "q d"], video: VideoEmbedding, dots: bool = False) -> Scores:
         """Scores of every query with every video; `dots` adds the unnormalised maxima that InfoNCE trains on."""
         clips = clips_dot = frames = frames_dot = None
         if video.clips is not None:
-            clips, clips_dot = max_scores(text, video.clips, None, dots)
+            clips, clips_dot = max_scores(text, video.clips, None, dots, unit=video.unit)
         if video.frames is not None:
-            frames, frames_dot = max_scores(text, video.frames, video.frame_mask, dots)
+            frames, frames_dot = max_scores(text, video.frames, video.frame_mask, dots, unit=video.unit)
         if clips is None:
             total = frames
         elif frames is None:
@@ -143,10 +147,18 @@ class Retriever(
             raise ValueError("the video embedding has neither clips nor frames: encode it with encode_video")
         return Scores(total, clips, frames, clips_dot, frames_dot)
 
+    def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
+        """The same videos, with all that `score` would do anew for each block of queries done once."""
+        return normalised(video)
+
     def forward(self, batch: Batch) -> RetrieverOutput:
         """Encode a batch and score every query with every video in it."""
-        text = self.encode_text(batch.words, batch.word_mask)
-        return self.output(text, *self._encode_video(batch.clips, batch.frames, batch.frame_mask))
+        return self.output(*self.encode(batch))
+
+    def encode(self, batch: Batch) -> tuple[Float[Tensor, "q d"], VideoEmbedding, Registers | None]:
+        """Queries, videos and registers of a batch: what `output` takes."""
+        text = self.encode_text(batch.words, batch.word_mask, batch.valid_words)
+        return text, *self._encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames)
 
     def output(self, text: Float[Tensor, "q d"], video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:
         """What the losses look at, from what was encoded."""

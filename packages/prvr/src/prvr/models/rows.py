@@ -40,6 +40,12 @@ class _Pad(torch.autograd.Function):
         return _Pack.apply(grads[0], ctx.rows), None  # pyright: ignore[reportReturnType]
 
 
+def _numbers(mask: Bool[Tensor, " n"], count: int) -> Int[Tensor, " r"]:
+    """What `nonzero` gives, without asking how many there are."""
+    place = (mask.cumsum(0) - 1).masked_fill(~mask, count)  # the others share one place too many
+    return place.new_empty(count + 1).scatter_(0, place, torch.arange(len(mask), device=mask.device))[:count]
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Which rows of `(v, l)` sequences are computed.
@@ -67,15 +73,15 @@ class Rows:
     length: int
 
     @classmethod
-    def of(cls, mask: Bool[Tensor, "v l"], index: Int[Tensor, " r"] | None = None) -> "Rows":
+    def of(cls, mask: Bool[Tensor, "v l"], count: int | None = None) -> "Rows":
         """The rows that a mask calls valid.
 
         Args:
             mask: True = valid.
-            index: the numbers of the valid rows, where they are known: how many there are decides shapes, so that
-                counting them on a GPU makes the host wait for it.
+            count: how many these are, where it is known: it decides shapes, so that counting on a GPU makes the host
+                wait for it. It must be right.
         """
-        found = mask.flatten().nonzero().flatten() if index is None else index
+        found = mask.flatten().nonzero().flatten() if count is None else _numbers(mask.flatten(), count)
         sequences, length = mask.shape
         numbers = torch.arange(len(found), device=found.device)
         place = numbers.new_zeros(sequences * length).scatter_(0, found, numbers)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from prvr.released.numerics import guarded_acos, guarded_asin
 from prvr.released.padding import UnmaskedPooling
 from prvr.types import VideoEmbedding
 
@@ -67,9 +68,8 @@ class ReleasedEntailment(nn.Module):
         inner = c * ((video * text).sum(-1) - video_time * text_time)
         radius = video.norm(dim=-1)
         bottom = radius * (inner * inner - 1).clamp_min(1e-8).sqrt() + 1e-8
-        limit = 1 - 1e-8
-        angle = torch.acos(((text_time + inner * video_time) / bottom).clamp(-limit, limit))
-        aperture = torch.asin((2 * self.min_radius / (radius * c.sqrt() + 1e-8)).clamp(-limit, limit))
+        angle = guarded_acos((text_time + inner * video_time) / bottom)
+        aperture = guarded_asin(2 * self.min_radius / (radius * c.sqrt() + 1e-8))
         return angle, aperture
 
     def forward(

@@ -50,7 +50,10 @@ class CroppedWindows(nn.Module):
 
 
 class BatchWindows(nn.Module):
-    """Windows as long as the batch (GMMFormer): a video's encoding depends on the longest video beside it."""
+    """Windows as long as the batch (GMMFormer): a video's encoding depends on the longest video beside it.
+
+    Each length is computed once and kept where the model is: sent anew in each step, the device would be waited for.
+    """
 
     like: Tensor
 
@@ -58,6 +61,12 @@ class BatchWindows(nn.Module):
         super().__init__()
         self.widths = tuple(widths)
         self.register_buffer("like", torch.zeros(()), persistent=False)
+        self._made: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
 
     def forward(self, length: int) -> Float[Tensor, "k l l"]:
-        return torch.stack([released_window(length, width) for width in self.widths]).to(self.like)
+        key = (length, self.like.dtype, self.like.device)
+        if key not in self._made:
+            with torch.inference_mode(False):  # an evaluation may be the first to ask, and training comes after it
+                windows = [released_window(length, width) for width in self.widths]
+                self._made[key] = torch.stack(windows).to(self.like)
+        return self._made[key]

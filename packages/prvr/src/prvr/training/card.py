@@ -1,6 +1,6 @@
 """The model card of a trained retriever."""
 
-from prvr.config import Config
+from prvr.config import Config, TokenModelConfig
 from prvr.metrics import RetrievalMetrics
 
 __all__ = ["model_card"]
@@ -27,6 +27,7 @@ def model_card(config: Config, scores: RetrievalMetrics, split: str, epoch: int)
         selected = (
             f"Protocol `{config.train.protocol}`: this epoch was chosen on {where}; the reported split was not seen."
         )
+    kind = "TokenRetriever" if isinstance(config.model, TokenModelConfig) else "Retriever"
     return f"""---
 library_name: prvr
 tags:
@@ -48,9 +49,9 @@ Epoch {epoch} (from 0) on `{split}`, {scores.queries} queries, text to video, in
 {rows}
 
 ```python
-from prvr.models import Retriever
+from prvr.models import {kind}
 
-retriever = Retriever.from_pretrained("path/to/this/folder")
+retriever = {kind}.from_pretrained("path/to/this/folder")
 ```
 
 `objective.safetensors` holds the parameters of the losses, which retrieval does not need.

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from prvr.data.atomic import HALF_WRITTEN, replace_file
 from prvr.training.errors import TrainingError
 
-__all__ = ["load_best", "load_state", "load_weights", "recover", "save_best", "save_state", "write_file"]
+__all__ = [
+    "load_best",
+    "load_state",
+    "load_weights",
+    "recover",
+    "replace_folder",
+    "save_best",
+    "save_state",
+    "write_file",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +105,22 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path 
 def save_best(folder: Path, retriever: Any, objective: nn.Module, card: str) -> None:
     """Replaces `folder` by a new one: the retriever as `save_pretrained` writes it, `objective.safetensors`, the card.
 
+    Raises:
+        TrainingError: it cannot be written; the old folder is intact.
+    """
+
+    def write(temporary: Path) -> None:
+        (temporary / "README.md").write_text(card, encoding="utf-8", newline="\n")
+        retriever.save_pretrained(temporary)  # keeps a README.md that is there
+        tensors = {name: t.detach().cpu().contiguous() for name, t in objective.state_dict().items()}
+        save_file(tensors, temporary / "objective.safetensors")
+
+    replace_folder(folder, write)
+
+
+def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
+    """Replaces `folder` by a new one that `write` fills.
+
     A crash leaves the old folder or the new one; `recover` puts back what was caught between the two renames.
 
     Raises:
@@ -106,12 +131,10 @@ def save_best(folder: Path, retriever: Any, objective: nn.Module, card: str) -> 
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        (temporary / "README.md").write_text(card, encoding="utf-8", newline="\n")
-        retriever.save_pretrained(temporary)  # keeps a README.md that is there
-        tensors = {name: t.detach().cpu().contiguous() for name, t in objective.state_dict().items()}
-        save_file(tensors, temporary / "objective.safetensors")
-        for file in temporary.glob("*.safetensors"):
-            shutil.copymode(temporary / "README.md", file)  # safetensors makes them private to the user
+        write(temporary)
+        readable = [file for file in temporary.rglob("*") if file.is_file() and file.suffix != ".safetensors"]
+        for file in temporary.rglob("*.safetensors"):
+            shutil.copymode(readable[0], file)  # safetensors makes them private to the user
         shutil.rmtree(replaced, ignore_errors=True)
         if folder.exists():
             folder.rename(replaced)

@@ -8,8 +8,9 @@ the result: the negatives are those of the whole batch.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -17,9 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from prvr.losses import Negatives
-from prvr.models import Retriever
+from prvr.models import PixelBatch
 from prvr.objective import Objective
-from prvr.types import Batch, Labels, VideoEmbedding
+from prvr.text import TextEmbedding, Texts
+from prvr.types import Batch, Labels, RetrieverOutput, VideoEmbedding
 from regdiff import Registers
 
 __all__ = ["Encoded", "backward_in_parts"]
@@ -27,19 +29,49 @@ __all__ = ["Encoded", "backward_in_parts"]
 Context = Callable[[], contextlib.AbstractContextManager]
 
 
+@runtime_checkable
+class EncodesInParts(Protocol):
+    """Every retriever: it encodes a batch, and makes what the losses look at from encodings of several."""
+
+    def encode(self, batch: Any, /) -> tuple[Any, VideoEmbedding, Any]:
+        """Queries, videos and registers of a batch."""
+        ...
+
+    def output(self, text: Any, video: VideoEmbedding, registers: Any, /) -> RetrieverOutput:
+        """What the losses look at."""
+        ...
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As of any `torch.nn.Module`."""
+        ...
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """As of any `torch.nn.Module`."""
+        ...
+
+
+_OF_QUERIES = ("text", "words", "word_weights", "word_mask")
+"""What has one row per query; all else has one per video."""
+_AS_LONG_AS = {"frames": "frames", "frame_mask": "frames"} | dict.fromkeys(_OF_QUERIES[1:], "words")
+"""What is padded along its second axis, and with what."""
+
+
 @dataclass(frozen=True)
 class Encoded:
     """What a retriever makes of some queries and videos: all that the losses look at."""
 
-    text: Tensor
+    text: Texts
     video: VideoEmbedding
     registers: Registers | None = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors that losses differentiate, by name: one row per query in "text", one per video in the rest."""
+        """The tensors that losses differentiate, by name."""
         prior = None if self.registers is None else self.registers.prior
+        with_words = self.text if isinstance(self.text, TextEmbedding) else None
         named = {
-            "text": self.text,
+            "text": self.text if isinstance(self.text, Tensor) else self.text.sentence,
+            "words": None if with_words is None else with_words.words,
+            "word_weights": None if with_words is None else with_words.weights,
             "clips": self.video.clips,
             "frames": self.video.frames,
             "tokens": None if self.registers is None else self.registers.tokens,
@@ -50,22 +82,33 @@ class Encoded:
         }
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
-    def with_tensors(self, tensors: dict[str, Tensor], frame_mask: Tensor | None) -> "Encoded":
-        """The same structure with other tensors."""
+    def masks(self) -> dict[str, Tensor]:
+        """Those that say which frames and words count."""
+        word_mask = self.text.mask if isinstance(self.text, TextEmbedding) else None
+        named = {"frame_mask": self.video.frame_mask, "word_mask": word_mask}
+        return {name: mask for name, mask in named.items() if mask is not None}
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "Encoded":
+        """The same structure with other tensors and masks."""
+        text = tensors["text"]
+        if isinstance(self.text, TextEmbedding):
+            text = TextEmbedding(text, tensors["words"], tensors["word_mask"], tensors["word_weights"])
         registers = self.registers
         if registers is not None:
             prior = registers.prior
             if prior is not None:
                 prior = replace(prior, mean=tensors["mean"], logvar=tensors["logvar"])
             registers = Registers(tensors["tokens"], tensors["condition"], prior, tensors.get("start"))
-        video = VideoEmbedding(tensors.get("clips"), tensors.get("frames"), frame_mask, tensors.get("tokens"))
-        return Encoded(tensors["text"], video, registers)
+        video = VideoEmbedding(
+            tensors.get("clips"), tensors.get("frames"), tensors.get("frame_mask"), tensors.get("tokens")
+        )
+        return Encoded(text, video, registers)
 
 
 def backward_in_parts(
-    retriever: Retriever,
+    retriever: EncodesInParts,
     objective: Objective,
-    chunks: Sequence[Batch],
+    chunks: Sequence[Batch | PixelBatch],
     labels: Labels,
     *,
     negatives: Negatives = "random",
@@ -104,14 +147,14 @@ def backward_in_parts(
         if seeds is not None:
             torch.manual_seed(seeds[i])
         with autocast():
-            return _encode(retriever, chunks[i])
+            return Encoded(*retriever.encode(chunks[i]))
 
     keep = len(chunks) == 1
     with torch.set_grad_enabled(keep):
         parts = [encode(i) for i in range(len(chunks))]
     leaves = [{name: _leaf(t) for name, t in part.tensors().items()} for part in parts]
     whole = _across_processes(
-        _joined([part.with_tensors(own, part.video.frame_mask) for part, own in zip(parts, leaves, strict=True)])
+        _joined([part.with_tensors(own | part.masks()) for part, own in zip(parts, leaves, strict=True)])
     )
     terms = objective(
         retriever.output(whole.text, whole.video, whole.registers), labels, negatives=negatives, generator=generator
@@ -129,26 +172,26 @@ def backward_in_parts(
     return {name: value.detach() for name, value in terms.items()}
 
 
-def _encode(retriever: Retriever, batch: Batch) -> Encoded:
-    text = retriever.encode_text(batch.words, batch.word_mask)
-    return Encoded(text, *retriever._encode_video(batch.clips, batch.frames, batch.frame_mask))
-
-
 def _leaf(tensor: Tensor) -> Tensor:
     """A place for the gradient, in float32 at least: losses exponentiate."""
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)).requires_grad_()
 
 
 def _joined(parts: Sequence[Encoded]) -> Encoded:
-    """One after the other; frames are padded to the longest part."""
+    """One after the other; frames and words are padded to the longest part."""
     if len(parts) == 1:
         return parts[0]
-    video = VideoEmbedding.cat([part.video for part in parts])
-    tensors = [part.tensors() for part in parts]
-    joined = {name: torch.cat([own[name] for own in tensors]) for name in tensors[0] if name != "frames"}
-    if video.frames is not None:
-        joined["frames"] = video.frames
-    return parts[0].with_tensors(joined, video.frame_mask)
+    named = [part.tensors() | part.masks() for part in parts]
+    longest = {kind: max(own[kind].shape[1] for own in named) for kind in ("frames", "words") if kind in named[0]}
+    return parts[0].with_tensors(
+        {name: torch.cat([_lengthened(name, own[name], longest) for own in named]) for name in named[0]}
+    )
+
+
+def _lengthened(name: str, tensor: Tensor, longest: dict[str, int]) -> Tensor:
+    """Zeros after the last frame or word, up to the longest."""
+    extra = longest[_AS_LONG_AS[name]] - tensor.shape[1] if name in _AS_LONG_AS else 0
+    return F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, extra]) if extra else tensor
 
 
 def _processes() -> int:
@@ -162,13 +205,13 @@ def _across_processes(own: Encoded) -> Encoded:
     """
     if _processes() == 1:
         return own
-    tensors, mask = own.tensors(), own.video.frame_mask
-    frames = 0 if own.video.frames is None else own.video.frames.shape[1]
-    size = torch.tensor([len(own.text), len(own.video), frames], device=own.text.device)
+    tensors, masks = own.tensors(), own.masks()
+    kinds = [kind for kind in ("frames", "words") if kind in tensors]
+    size = torch.tensor([len(own.text), len(own.video), *(tensors[k].shape[1] for k in kinds)], device=own.text.device)
     sizes = [torch.empty_like(size) for _ in range(_processes())]
     dist.all_gather(sizes, size)
     table = torch.stack(sizes).tolist()
-    longest = max(row[2] for row in table)
+    longest = {kind: max(row[2 + i] for row in table) for i, kind in enumerate(kinds)}
 
     def gather(tensor: Tensor, rows: list[int]) -> Tensor:
         """Rows of every process, the own ones with their graph."""
@@ -179,18 +222,16 @@ def _across_processes(own: Encoded) -> Encoded:
         parts[dist.get_rank()] = tensor
         return torch.cat(parts)
 
-    gathered = {}
-    for name, tensor in tensors.items():
-        if name == "frames":
-            tensor = F.pad(tensor, (0, 0, 0, longest - frames))
-        gathered[name] = gather(tensor, [row[0 if name == "text" else 1] for row in table])
-    if mask is not None:
-        mask = F.pad(mask.to(torch.uint8), (0, longest - mask.shape[1]))
-        mask = gather(mask, [row[1] for row in table]).bool()
-    return own.with_tensors(gathered, mask)
+    def gathered(name: str, tensor: Tensor) -> Tensor:
+        return gather(_lengthened(name, tensor, longest), [row[0 if name in _OF_QUERIES else 1] for row in table])
+
+    return own.with_tensors(
+        {name: gathered(name, tensor) for name, tensor in tensors.items()}
+        | {name: gathered(name, mask.to(torch.uint8)).bool() for name, mask in masks.items()}
+    )
 
 
-def _gradients(*modules: nn.Module) -> list[Tensor]:
+def _gradients(*modules: EncodesInParts | nn.Module) -> list[Tensor]:
     return [p.grad for module in modules for p in module.parameters() if p.grad is not None]
 
 

@@ -18,11 +18,13 @@ from prvr.data.dataset import Share
 from prvr.evaluation import evaluate
 from prvr.losses import Negatives
 from prvr.metrics import RetrievalMetrics
-from prvr.models import Retriever
+from prvr.models import AnyRetriever
 from prvr.objective import Objective
 from prvr.results import EvaluationReport
+from prvr.training.batches import training_batches
 from prvr.training.card import model_card
 from prvr.training.checkpoint import load_best, load_weights, save_best
+from prvr.training.compiling import compile_blocks
 from prvr.training.errors import Terminated, TrainingError
 from prvr.training.finite import StepNumbers, Tolerance
 from prvr.training.optimizer import build_optimizer
@@ -50,7 +52,7 @@ class Job:
         run: RunFolder,
         splits: Splits,
         accelerator: Accelerator,
-        retriever: Retriever,
+        retriever: AnyRetriever,
         objective: Objective,
         progress: EpochProgress,
         stop: StopRequest,
@@ -60,6 +62,8 @@ class Job:
         for module in (retriever, objective):
             module.to(accelerator.device)
             module.project_bounds()
+        if config.train.compile:
+            compile_blocks(retriever)
         size, videos, processes = config.train.batch_size, len(splits.train), accelerator.num_processes
         if min(size, videos) < processes:
             raise TrainingError(
@@ -67,7 +71,7 @@ class Job:
                 f"raise train.batch_size={size}"
             )
         # A video alone has no negatives: a last batch of one is left out, as is one with a process idle.
-        self.loader = make_loader(
+        loader = make_loader(
             splits.train,
             size,
             seed=config.train.seed,
@@ -76,6 +80,7 @@ class Job:
             workers=config.train.workers,
             share=Share(accelerator.process_index, processes),
         )
+        self.loader = training_batches(loader, accelerator.device, config.train.data_on_device)
         steps = len(self.loader) * config.train.epochs
         self.optimizer, self.scheduler = build_optimizer(config, retriever, objective, steps)
         self.stepper = Stepper(config, accelerator, retriever, objective, self.optimizer, self.scheduler)
@@ -269,7 +274,6 @@ class Job:
             wholes = self.loader.whole_batches() if self.stepper.in_parts else itertools.repeat(None)
             for step, (batch, whole) in enumerate(zip(self.loader, wholes, strict=False), position.step):
                 position.rate = self.stepper.learning_rate
-                batch = batch.to(self.accelerator.device)
                 waiting.append(self.stepper(self.epoch, step, batch, self._negatives, self.generator, whole))
                 position.step, position.seconds = step + 1, time.perf_counter() - began
                 settle(self.stepper.lag)

@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, is_initialized
 
 from prvr.config import Config, load_config
-from prvr.models import Retriever
+from prvr.models import AnyRetriever, build_retriever
 from prvr.objective import Objective
 from prvr.training.errors import Terminated, TrainingError
 from prvr.training.job import Job
@@ -33,7 +33,7 @@ def train(
     output: Path | str,
     resume: bool = False,
     splits: Splits | None = None,
-    retriever: Retriever | None = None,
+    retriever: AnyRetriever | None = None,
     objective: Objective | None = None,
     device: str | None = None,
     progress: EpochProgress = no_progress,
@@ -77,7 +77,7 @@ def train(
             accelerator.init_trackers(config.name)
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
         if retriever is None:
-            retriever = Retriever(config.model)
+            retriever = build_retriever(config.model)
         if objective is None:
             objective = Objective(config.loss, config.model)
         stop = stack.enter_context(listening())

@@ -187,17 +187,21 @@ def _clipped(
 
 
 def parameter_groups(retriever: nn.Module, objective: nn.Module, optim: OptimConfig) -> list[dict[str, Any]]:
-    """All trainable parameters in groups of equal weight decay and equal stacking.
+    """All trainable parameters in groups of equal weight decay, equal stacking and equal learning rate.
 
     A module that stores several tensors in one parameter says so by an attribute `stacked_dims`: how many leading axes
     number them. `decay="matrices"` decays every tensor of two or more axes (stacking not counted); `"released"` decays
     what the authors' optimiser decays, by their names, and falls back to matrices for parameters they do not have.
+    A retriever names a pretrained part that is trained along, at `optim.backbone_lr`, by its attribute `backbone`.
 
     Returns:
-        Groups with the keys `params`, `weight_decay`, `stacked`; each parameter is in exactly one.
+        Groups with the keys `params`, `weight_decay`, `stacked`, those of a backbone, which come last, with `lr` too;
+        each parameter is in exactly one.
     """
+    backbone = getattr(retriever, "backbone", None)
+    pretrained = set() if backbone is None else {id(p) for p in backbone.parameters()}
     released = _released_decay([retriever, objective]) if optim.decay == "released" else {}
-    groups: dict[tuple[bool, int], list[nn.Parameter]] = {}
+    groups: dict[tuple[bool, bool, int], list[nn.Parameter]] = {}
     seen: set[int] = set()
     for root in (retriever, objective):
         for module in root.modules():
@@ -207,10 +211,11 @@ def parameter_groups(retriever: nn.Module, objective: nn.Module, optim: OptimCon
                     continue
                 seen.add(id(p))
                 decays = released.get(id(p), p.ndim - stacked >= 2)
-                groups.setdefault((decays, min(stacked, p.ndim)), []).append(p)
+                groups.setdefault((id(p) not in pretrained, decays, min(stacked, p.ndim)), []).append(p)
     return [
         {"params": params, "weight_decay": optim.weight_decay if decays else 0.0, "stacked": stacked}
-        for (decays, stacked), params in sorted(groups.items(), key=lambda item: item[0], reverse=True)
+        | ({} if new else {"lr": optim.backbone_lr})
+        for (new, decays, stacked), params in sorted(groups.items(), key=lambda item: item[0], reverse=True)
     ]
 
 
@@ -234,13 +239,13 @@ def _released_decay(roots: list[nn.Module]) -> dict[int, bool]:
 
 
 def build_optimizer(
-    config: Config, retriever: nn.Module, objective: nn.Module, total_steps: int
+    config: Config | OptimConfig, retriever: nn.Module, objective: nn.Module, total_steps: int
 ) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
     """The configured optimiser; for AdamW also its schedule, to be stepped after each optimiser step.
 
     BertAdam keeps its own schedule and clips each tensor; AdamW expects the caller to clip the global norm.
     """
-    optim = config.optim
+    optim = config if isinstance(config, OptimConfig) else config.optim
     groups = parameter_groups(retriever, objective, optim)
     if optim.name == "bert_adam":
         bert_adam = BertAdam(
@@ -252,6 +257,7 @@ def build_optimizer(
             total_steps=total_steps,
         )
         return bert_adam, None
-    adamw = torch.optim.AdamW(groups, lr=optim.lr, weight_decay=optim.weight_decay)
+    on_gpu = all(p.is_cuda for group in groups for p in group["params"])
+    adamw = torch.optim.AdamW(groups, lr=optim.lr, weight_decay=optim.weight_decay, fused=True if on_gpu else None)
     # Shifted by one: neither the first nor the last step is wasted on a learning rate of 0.
     return adamw, LambdaLR(adamw, lambda step: warmup_linear((step + 1) / (total_steps + 1), optim.warmup))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prvr.config import Config, config_to_dict, dump_config
+from prvr.config import Config, ConfigError, config_to_dict, dump_config, validated
 from prvr.data import DataError
 from prvr.results import EvaluationReport
 from prvr.training.checkpoint import load_state, recover, save_state, write_file
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _MAY_CHANGE = frozenset(
     {
-        *("data.root", "data.cache_dir", "train.workers"),  # a run may move to another machine,
+        *("data.root", "data.cache_dir", "train.workers", "train.data_on_device"),  # a run may move to another machine,
         *("train.checkpoint_every", "train.on_nonfinite", "train.max_skipped"),  # or be more careful than it was
     }
 )
@@ -57,6 +57,14 @@ def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
     ]
 
 
+def _completed(stored: Mapping[str, Any], kind: type) -> Mapping[str, Any]:
+    """A stored configuration with the keys that are newer than it: their defaults are what was done before them."""
+    try:
+        return config_to_dict(validated(kind, stored, "stored configuration"))
+    except ConfigError:
+        return stored
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Paths of a run folder, and how its files are written: each whole or not at all."""
@@ -75,8 +83,12 @@ class RunFolder:
     def evaluation(self) -> Path:
         return self.path / "evaluation.json"
 
-    def open(self, config: Config, resume: bool) -> dict[str, Any] | None:
+    def open(self, config: Any, resume: bool) -> dict[str, Any] | None:
         """The state to go on from; None for a new run, or where the old one was stopped before its first was saved.
+
+        Args:
+            config: the record that `config_to_dict` stored in the state, of this stage or another.
+            resume: whether to go on with what lies there.
 
         Raises:
             TrainingError: a new run in a folder that holds something, or a resumed one that was configured otherwise.
@@ -94,7 +106,7 @@ class RunFolder:
         recover(self.path)
         state = load_state(self.state) if self.state.exists() else None
         if state is not None:
-            differences = config_differences(state["config"], config_to_dict(config))
+            differences = config_differences(_completed(state["config"], type(config)), config_to_dict(config))
             if differences:
                 raise TrainingError(
                     f"{self.path}: cannot resume with another configuration; {'; '.join(differences)}. "

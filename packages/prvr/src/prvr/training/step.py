@@ -12,13 +12,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from prvr.config import Config
 from prvr.data.dataset import WholeBatch
 from prvr.losses import Negatives
-from prvr.models import Retriever
+from prvr.models import AnyRetriever
 from prvr.objective import Objective
 from prvr.training.finite import StepNumbers
 from prvr.training.global_batch import backward_in_parts
 from prvr.training.optimizer import BertAdam
 from prvr.training.seeds import derived_seed
-from prvr.types import Batch
+from prvr.types import Batch, Labels
 
 __all__ = ["Stepper"]
 
@@ -44,7 +44,7 @@ class Stepper:
         self,
         config: Config,
         accelerator: Accelerator,
-        retriever: Retriever,
+        retriever: AnyRetriever,
         objective: Objective,
         optimizer: torch.optim.Optimizer,
         scheduler: LRScheduler | None,
@@ -76,7 +76,7 @@ class Stepper:
         step: int,
         batch: Batch,
         negatives: Negatives,
-        generator: torch.Generator,
+        generator: torch.Generator | None,
         whole: WholeBatch | None = None,
     ) -> StepNumbers:
         """Takes one step; without an update if its numbers are read in time and not finite.
@@ -86,7 +86,7 @@ class Stepper:
             step: in its epoch.
             batch: on the device.
             negatives: of the triplet terms.
-            generator: of the objective's draws.
+            generator: of the objective's draws; None = the global one.
             whole: what `batch` is a part of, where `in_parts`.
         """
         if whole is not None:
@@ -114,7 +114,7 @@ class Stepper:
         step: int,
         batch: Batch,
         negatives: Negatives,
-        generator: torch.Generator,
+        generator: torch.Generator | None,
         whole: WholeBatch,
     ) -> dict[str, Tensor]:
         config = self.config
@@ -128,12 +128,19 @@ class Stepper:
             self.retriever,
             self.objective,
             chunks,
-            whole.labels.to(self.accelerator.device),
+            self._labels(batch, whole),
             negatives=negatives,
             generator=generator,
             seeds=seeds,
             autocast=lambda: self.accelerator.autocast(),
         )
+
+    def _labels(self, batch: Batch, whole: WholeBatch) -> Labels:
+        """Of the whole batch, on the device; a process that is alone has them there already."""
+        if self.accelerator.num_processes == 1:
+            return batch.labels
+        device = self.accelerator.device
+        return (whole.labels.pin_memory() if device.type == "cuda" else whole.labels).to(device)
 
     def _update(self, parameters: list[nn.Parameter], total_norm: Tensor) -> None:
         if self.scheduler is not None:

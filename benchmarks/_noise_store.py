@@ -1,0 +1,63 @@
+"""A packed store of noise at the size of a public collection, written without its source files."""
+
+from pathlib import Path
+
+import numpy as np
+
+from prvr.data import PackedSplit
+from prvr.data.store import StoreWriter
+
+POOL = 4096
+"""Rows of noise that all features are taken from: drawing billions of numbers would take minutes."""
+
+
+def noise_store(
+    folder: Path,
+    *,
+    videos: int,
+    captions: int,
+    frames: float,
+    video_dim: int,
+    query_dim: int,
+    clips: int = 32,
+    max_frames: int = 128,
+    max_words: int = 30,
+    dtype: str = "float32",
+    seed: int = 0,
+) -> PackedSplit:
+    """A split of `videos` with `captions` each; `frames` per video on average, 5 to `max_words` words."""
+    rng = np.random.default_rng(seed)
+    pools = {}
+    for name, width in (("video", video_dim), ("query", query_dim)):
+        rows = rng.standard_normal((POOL, width), dtype=np.float32)
+        pools[name] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    lengths = rng.normal(frames, 25, videos).round().clip(8, max_frames).astype(np.int64)
+    queries = videos * captions
+    words = rng.integers(5, max_words + 1, queries)
+    folder.mkdir(parents=True)
+    with StoreWriter(folder, dtype) as writer:
+        for length in lengths:
+            writer.append("clips", pools["video"][rng.integers(POOL, size=clips)])
+            writer.append("frames", pools["video"][rng.integers(POOL, size=length)])
+        for count in words:
+            writer.append("words", pools["query"][rng.integers(POOL, size=count)])
+        owner = np.repeat(np.arange(videos), captions)
+        index = {
+            "query_to_video": owner,
+            "relevant": owner,
+            "relevant_offsets": np.arange(queries + 1),
+            "moments": np.full((queries, 3), np.nan),
+            "frame_offsets": np.concatenate([[0], lengths.cumsum()]),
+            "word_offsets": np.concatenate([[0], words.cumsum()]),
+            "tag_offsets": np.zeros(queries + 1, np.int64),
+            "source_frames": lengths,
+        }
+        text = {
+            "video_ids": [f"video{i:05d}" for i in range(videos)],
+            "query_ids": [f"video{v:05d}#enc#{i}" for i, v in enumerate(owner.tolist())],
+            "captions": ["noise"] * queries,
+            "tags": [],
+        }
+        about = {"collection": "noise", "split": "train", "settings": {"clips": clips}, "source": []}
+        writer.finish(index, text, about)
+    return PackedSplit.open(folder, verify=False)

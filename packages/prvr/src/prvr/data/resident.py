@@ -1,0 +1,149 @@
+"""A packed split in the memory of a device: batches are put together there, the host sends only numbers of rows."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from prvr.data.dataset import VideoLoader, WholeBatch
+from prvr.data.packed import PackedSplit
+from prvr.types import Batch, Counts
+
+__all__ = ["ResidentLoader", "ResidentSplit", "resident_bytes", "sent"]
+
+_BLOCK = 2**26
+"""Bytes copied at a time when a split is loaded: what the host holds of it."""
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy on a device, through page-locked memory where that keeps the host from waiting."""
+    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
+
+
+def resident_bytes(packed: PackedSplit) -> int:
+    """What the features of a split take on a device, in the type that they are stored in.
+
+    Example:
+        >>> resident_bytes(PackedSplit.open("cache/tvr-train-0123456789abcdef"))  # doctest: +SKIP
+        24830115840
+    """
+    return sum(
+        int((stop - start).sum()) * matrix.shape[1] * matrix.itemsize for matrix, start, stop in packed.stored_runs()
+    )
+
+
+class _Runs:
+    """Runs of rows on a device: run i is `rows[offsets[i]:offsets[i + 1]]`."""
+
+    def __init__(self, matrix: np.ndarray, start: np.ndarray, stop: np.ndarray, device: torch.device) -> None:
+        self.offsets = np.concatenate([[0], np.cumsum(stop - start)])
+        native = matrix.dtype.newbyteorder("=")
+        kind = torch.from_numpy(np.empty(0, native)).dtype
+        self.rows = torch.empty(int(self.offsets[-1]), matrix.shape[1], dtype=kind, device=device)
+        block = max(1, _BLOCK // (matrix.shape[1] * matrix.itemsize))
+        breaks = np.flatnonzero(stop[:-1] != start[1:]) + 1
+        at = 0
+        for first, last in zip([0, *breaks], [*breaks, len(start)], strict=True):
+            end = int(stop[last - 1])
+            for begin in range(int(start[first]), end, block):
+                piece = torch.from_numpy(np.array(matrix[begin : min(begin + block, end)], native))
+                self.rows[at : at + len(piece)] = piece
+                at += len(piece)
+
+    def counts(self, which: Int[np.ndarray, " b"]) -> Int[np.ndarray, " b"]:
+        """How many rows the runs have."""
+        return self.offsets[which + 1] - self.offsets[which]
+
+    def padded(self, which: Int[np.ndarray, " b"]) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
+        """The runs with zeros up to the longest, float32, and their mask."""
+        device, counts = self.rows.device, self.counts(which)
+        start, count = sent(torch.from_numpy(np.stack([self.offsets[which], counts])), device)[..., None]
+        position = torch.arange(int(counts.max()), device=device)
+        mask = position < count
+        index = (start + position).masked_fill(~mask, 0)  # any row: what it brings is overwritten
+        rows = self.rows.index_select(0, index.flatten()).float()
+        return rows.unflatten(0, mask.shape).masked_fill_(~mask[..., None], 0.0), mask
+
+
+class ResidentSplit:
+    """The features of a packed split on a device, in the type of the store.
+
+    Args:
+        packed: the split; of its files only what belongs to it is read, once.
+        device: where its features are kept.
+    """
+
+    def __init__(self, packed: PackedSplit, device: torch.device | str) -> None:
+        self.packed, self.device = packed, torch.device(device)
+        self.clips, self.frames, self.words = (_Runs(*runs, self.device) for runs in packed.stored_runs())
+
+    def batch(self, videos: Sequence[int], queries: Sequence[Int[np.ndarray, " k"]], whole: WholeBatch) -> Batch:
+        """The batch that `collate` makes of these videos, put together on the device.
+
+        Args:
+            videos: their numbers.
+            queries: the numbers of the queries that go with each.
+            whole: what is known of this batch without its features.
+        """
+        packed, labels = self.packed, whole.labels
+        which, asked = np.asarray(videos), np.concatenate(queries)
+        clips, _ = self.clips.padded(which)
+        frames, frame_mask = self.frames.padded(which)
+        words, word_mask = self.words.padded(asked)
+        counts = None
+        if self.device.type != "cpu":
+            frame_counts, word_counts = (
+                runs.counts(some) for runs, some in ((self.frames, which), (self.words, asked))
+            )
+            counts = Counts(tuple(frame_counts.tolist()), tuple(word_counts.tolist()), tuple(map(len, queries)))
+        return Batch(
+            clips=clips,
+            frames=frames,
+            frame_mask=frame_mask,
+            words=words,
+            word_mask=word_mask,
+            query_to_video=sent(labels.query_to_video, self.device),
+            relevant=None if labels.relevant is None else sent(labels.relevant, self.device),
+            video_ids=tuple(packed.video_ids[video] for video in videos),
+            query_ids=tuple(packed.query_ids[query] for query in asked),
+            counts=counts,
+        )
+
+
+class ResidentLoader:
+    """The batches of a loader, in its order, made of features that lie on a device.
+
+    Args:
+        loader: decides which videos and queries a batch has; it reads no features here.
+        device: where the features are kept and the batches made.
+
+    Example:
+        >>> loader = ResidentLoader(make_loader(packed, 128), "cuda")  # doctest: +SKIP
+        >>> loader.set_epoch(0)  # doctest: +SKIP
+        >>> next(iter(loader)).frames.device  # doctest: +SKIP
+        device(type='cuda', index=0)
+    """
+
+    def __init__(self, loader: VideoLoader, device: torch.device | str) -> None:
+        self.loader = loader
+        self.split = ResidentSplit(loader.dataset.packed, device)
+
+    def __len__(self) -> int:
+        """Batches of a whole pass."""
+        return len(self.loader.batch_sampler)
+
+    def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
+        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
+        self.loader.set_epoch(epoch, first_batch)
+
+    def whole_batches(self) -> Iterator[WholeBatch]:
+        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
+        return self.loader.whole_batches()
+
+    def __iter__(self) -> Iterator[Batch]:
+        dataset = self.loader.dataset
+        for numbers in self.loader.batch_sampler:
+            queries = [dataset.queries_of(*item) for item in numbers]
+            yield self.split.batch([number for number, _ in numbers], queries, dataset.whole(numbers))

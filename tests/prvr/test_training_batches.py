@@ -1,0 +1,147 @@
+"""Batches made on a device, read ahead or read when asked for: the same ones; and blocks that are compiled."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from training_runs import losses, make_config, same_end
+
+from prvr.data import Corpus, PackedSplit, PackSettings, make_loader, open_corpus, pack
+from prvr.data.resident import ResidentLoader, ResidentSplit, resident_bytes
+from prvr.training import train
+from prvr.training.batches import Batches, StreamedLoader, training_batches
+from prvr.types import Batch
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def corpus(embedded_root: Path) -> Corpus:
+    return open_corpus(embedded_root, "embedded-tiny")
+
+
+@pytest.fixture(scope="module")
+def packed(corpus: Corpus, embedded_cache: Path) -> PackedSplit:
+    return pack(corpus, "test", cache_dir=embedded_cache / "packed")
+
+
+def equal(left: Batch, right: Batch) -> bool:
+    """Bit by bit, types included."""
+
+    def same(a: Any, b: Any) -> bool:
+        return a.dtype == b.dtype and torch.equal(a, b) if isinstance(a, Tensor) else a == b
+
+    return all(same(a, b) for a, b in zip(vars(left).values(), vars(right).values(), strict=True))
+
+
+def passes(loader: Batches, first: int = 0) -> list[Batch]:
+    found = []
+    for epoch in (0, 1):
+        loader.set_epoch(epoch, first_batch=first)
+        found += list(loader)
+    return found
+
+
+@pytest.mark.parametrize("captions", [None, 2])
+def test_batches_made_on_the_device_are_those_of_the_loader(packed: PackedSplit, captions: int | None) -> None:
+    part = packed.subset([0, 1, 2, 5, 7, 8, 11, 13, 14, 19])  # not one after another in the store
+    options: dict[str, Any] = {"seed": 3, "captions_per_video": captions}
+    loader, resident = (make_loader(part, 4, **options) for _ in range(2))
+    expected, found = passes(StreamedLoader(loader, CPU)), passes(ResidentLoader(resident, CPU))
+    assert len(found) == 6
+    assert all(map(equal, found, expected))
+    resumed = passes(ResidentLoader(make_loader(part, 4, **options), CPU), first=2)
+    assert all(map(equal, resumed, [expected[2], expected[5]]))
+
+
+def test_videos_that_match_each_other_keep_their_labels(packed: PackedSplit) -> None:
+    batch = next(iter(ResidentLoader(make_loader(packed, 20, shuffle=False), CPU)))
+    assert batch.relevant is not None
+    assert equal(batch, next(iter(make_loader(packed, 20, shuffle=False))))
+
+
+def test_half_precision_stays_half_on_the_device(corpus: Corpus, tmp_path: Path) -> None:
+    half = pack(corpus, "test", cache_dir=tmp_path, settings=PackSettings(4, 8, 6, dtype="float16"))
+    resident = ResidentSplit(half, CPU)
+    kept = [runs.rows for runs in (resident.clips, resident.frames, resident.words)]
+    assert {rows.dtype for rows in kept} == {torch.float16}
+    assert resident_bytes(half) == sum(rows.nbytes for rows in kept)
+    assert resident_bytes(half.subset([3])) < resident_bytes(half) / 10
+    assert all(map(equal, passes(ResidentLoader(make_loader(half, 8), CPU)), passes(make_loader(half, 8))))
+
+
+def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong(packed: PackedSplit) -> None:
+    ahead, plain = (StreamedLoader(make_loader(packed, 6), CPU, ahead=n) for n in (3, 0))
+    assert all(map(equal, passes(ahead), passes(plain)))
+    assert len(ahead) == len(plain) == 4
+    for batch in ahead:  # left early: the thread ends with the pass
+        assert len(batch.video_ids) == 6
+        break
+    closed = PackedSplit.open(packed.store.folder)
+    closed.close()
+    with pytest.raises(ValueError, match="was closed"):
+        list(StreamedLoader(make_loader(closed, 6), CPU, ahead=2))
+
+
+def test_where_features_are_kept(packed: PackedSplit) -> None:
+    loader = make_loader(packed, 6)
+    assert isinstance(training_batches(loader, CPU, "always"), ResidentLoader)
+    for choice in ("auto", "never"):
+        assert isinstance(training_batches(loader, CPU, choice), StreamedLoader)
+
+
+def test_a_run_may_change_where_its_features_are(embedded_cache: Path, tmp_path: Path) -> None:
+    changes = {"data__captions_per_video": 2, "train__batch_size": 24}
+    config = make_config(str(embedded_cache), **changes)
+    moved = make_config(str(embedded_cache), train__data_on_device="always", **changes)
+    straight = train(config, output=tmp_path / "a", device="cpu")
+    short = dataclasses.replace(moved, train=dataclasses.replace(moved.train, epochs=2))
+    resident = train(short, output=tmp_path / "b", device="cpu")
+    assert losses(straight.history) == losses(resident.history)
+    assert same_end(tmp_path / "a", tmp_path / "b")
+
+
+def test_whole_batches_are_known_beside_the_resident_ones(packed: PackedSplit) -> None:
+    loader = ResidentLoader(make_loader(packed, 6, seed=1), CPU)
+    for batch, whole in zip(loader, loader.whole_batches(), strict=True):
+        assert whole.frames == batch.frames.shape[1]
+        np.testing.assert_array_equal(whole.labels.query_to_video, batch.query_to_video)
+
+
+COMPILED = """
+import torch
+from prvr.config import BlockConfig, ModelConfig
+from prvr.models import Retriever
+from prvr.training.compiling import compile_blocks
+from prvr.types import Batch
+
+def batch(lengths):
+    frames, count = torch.tensor(lengths), len(lengths)
+    return Batch(torch.randn(count, 4, 10), torch.randn(count, 12, 10), torch.arange(12) < frames[:, None],
+        torch.randn(count, 7, 6), torch.arange(7) < (frames % 7 + 1)[:, None], torch.arange(count))
+
+torch.manual_seed(0)
+blocks = (BlockConfig(), BlockConfig(width=2.0))
+retriever = Retriever(ModelConfig(10, 6, hidden=16, heads=2, num_clips=4, max_frames=12, max_words=7, blocks=blocks,
+    branches="frames", padded_rows="drop")).eval()
+batches, names = [batch([12, 5, 1]), batch([7, 2])], list(retriever.state_dict())
+expected = [retriever(b).scores.total for b in batches]
+assert compile_blocks(retriever, "eager") == 2
+found = [retriever(b).scores.total for b in batches]
+assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 2
+assert list(retriever.state_dict()) == names
+print(max(float((a - b).abs().max()) for a, b in zip(expected, found)))
+"""
+
+
+def test_compiled_blocks_give_the_same_numbers() -> None:
+    """In a process of its own: the checks of shapes that tests run under cannot be compiled."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 1e-6

@@ -1,0 +1,162 @@
+"""Nothing in a training step asks the device for a number: a step of every kind, where no number exists."""
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from test_models import make_batch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from prvr.config import Config, ModelConfig, load_config
+from prvr.models import Retriever
+from prvr.models.rows import Rows
+from prvr.objective import Objective
+from prvr.training import build_optimizer
+from prvr.training.global_batch import backward_in_parts
+from prvr.training.step import Stepper
+from prvr.types import Counts
+
+SMALL: dict[str, Any] = {
+    "video_dim": 10,
+    "query_dim": 6,
+    "hidden": 16,
+    "heads": 2,
+    "num_clips": 4,
+    "max_frames": 12,
+    "max_words": 7,
+    "lorentz_dim": 15,
+    "registers.steps": 2,
+}
+KINDS = [("hybrid-tvr", "drop"), ("hlformer-tvr", "drop"), ("dreamprvr-tvr", "compute"), ("gmmformer-tvr", "compute")]
+
+
+class OnMeta(Accelerator):
+    """An accelerator of the device that computes nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    device = property(lambda self: torch.device("meta"))
+    num_processes = property(lambda self: 1)
+
+    def autocast(self, *args: Any, **kwargs: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def backward(self, loss: Tensor, **kwargs: Any) -> None:
+        loss.backward()
+
+
+class Transfers(TorchDispatchMode):
+    """Names operators that bring tensors from the host to the device: unless page-locked, the host waits for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given, made = ([t for t in tree_iter(x) if isinstance(t, Tensor)] for x in ((args, kwargs), result))
+        # A number on the host may take part in arithmetic on a device; it travels as an argument of the kernel.
+        moves = any(t.device.type == "cpu" and (t.ndim or "copy" in str(func)) for t in given)
+        if moves and any(t.device.type == "meta" for t in made):
+            self.found.append(str(func))
+        return result
+
+
+@pytest.fixture(autouse=True)
+def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meta tensors know no autocast; nothing here asks for it."""
+    monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: contextlib.nullcontext())
+
+
+def configured(preset: str, rows: str, **changes: Any) -> Config:
+    values = {f"model.{key}": value for key, value in SMALL.items()} | {"model.padded_rows": rows}
+    return load_config(preset, values | changes)
+
+
+def parts(config: Config) -> tuple[Retriever, Objective]:
+    torch.manual_seed(0)
+    assert isinstance(config.model, ModelConfig)
+    return Retriever(config.model).train().to("meta"), Objective(config.loss, config.model).train().to("meta")
+
+
+@pytest.mark.parametrize(("preset", "rows"), KINDS)
+def test_a_step_neither_reads_from_the_device_nor_sends_to_it(preset: str, rows: str) -> None:
+    config = configured(preset, rows)
+    retriever, objective = parts(config)
+    optimizer, scheduler = build_optimizer(config, retriever, objective, 10)
+    stepper = Stepper(config, OnMeta(), retriever, objective, optimizer, scheduler)
+    stepper.lag = 1  # as on a GPU: the numbers of a step are read when the next one is queued
+    batch = make_batch([12, 5, 1], dtype=torch.float32).to("meta")
+    stepper(0, 0, batch, "random", None)  # fills caches
+    with Transfers() as transfers:
+        numbers = stepper(0, 1, batch, "hard", None)
+    assert transfers.found == []
+    assert numbers.sent.device.type == "meta"
+    assert len(numbers.parameters) > 20
+
+
+def test_nor_do_the_chunks_of_a_step() -> None:
+    retriever, objective = parts(configured("hlformer-tvr", "drop"))
+    batch = make_batch([12, 5, 1], dtype=torch.float32).to("meta")
+    with Transfers() as transfers:
+        chunks = batch.padded(12, 7).split(2)
+        terms = backward_in_parts(retriever, objective, chunks, batch.labels, seeds=[1, 2])
+    assert transfers.found == []
+    assert terms["total"].device.type == "meta"
+
+
+def test_the_ledger_of_transfers_can_fill() -> None:
+    with Transfers() as transfers:
+        torch.ones(2).to("meta")
+        torch.ones(2, device="meta").mul(torch.tensor(2.0))
+    assert transfers.found == ["aten._to_copy.default"]
+    with pytest.raises(NotImplementedError, match="nonzero"):
+        Rows.of(torch.ones(2, 2, dtype=torch.bool, device="meta"))
+
+
+def test_rows_that_were_counted_are_those_that_are_found() -> None:
+    mask = torch.rand(9, 11, generator=torch.Generator().manual_seed(0)) < 0.4
+    found, counted = Rows.of(mask), Rows.of(mask, int(mask.sum()))
+    for name in ("index", "place", "absent", "position"):
+        assert torch.equal(getattr(found, name), getattr(counted, name))
+    full = torch.ones(2, 3, dtype=torch.bool)
+    assert Rows.of(full, 6).index.tolist() == Rows.of(full).index.tolist()
+
+
+def test_a_batch_is_counted_when_it_leaves_the_host_and_its_parts_know_their_share() -> None:
+    batch = make_batch([12, 5, 1])
+    assert batch.counts is None
+    assert batch.valid_frames is None
+    moved = batch.to("meta")
+    assert moved.counts is not None
+    assert moved.counts == Counts.of(batch.frame_mask, batch.word_mask, batch.query_to_video)
+    assert (moved.valid_frames, moved.valid_words) == (18, int(batch.word_mask.sum()))
+    assert moved.padded(12, 9).counts == moved.counts
+    for there, here in zip(moved.split(2), batch.split(2), strict=True):
+        assert there.counts == Counts.of(here.frame_mask, here.word_mask, here.query_to_video)
+        assert there.words.shape == here.words.shape
+    mixed = Counts.of(batch.frame_mask, batch.word_mask, batch.query_to_video.flip(0))
+    assert mixed.queries is None
+    assert mixed.frames == moved.counts.frames
+
+
+def test_what_was_counted_changes_no_bit() -> None:
+    """The path of a GPU, taken on the host."""
+    batch = make_batch([12, 5, 1], dtype=torch.float32)
+    known = dataclasses.replace(batch, counts=Counts.of(batch.frame_mask, batch.word_mask, batch.query_to_video))
+    torch.manual_seed(0)
+    model = configured("hybrid-tvr", "drop").model
+    assert isinstance(model, ModelConfig)
+    retriever = Retriever(model).train()
+    outputs = []
+    for given in (batch, known):
+        torch.manual_seed(1)
+        outputs.append(retriever(given).scores)
+    assert torch.equal(outputs[0].total, outputs[1].total)
+    assert torch.equal(outputs[0].frames_dot, outputs[1].frames_dot)
