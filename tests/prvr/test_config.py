@@ -28,6 +28,8 @@ def test_the_family_is_there() -> None:
     for system in ("gmmformer", "hlformer", "dreamprvr", "hybrid"):
         for corpus in ("tvr", "activitynet", "charades", "clip", "clip-l", "embedded"):
             assert f"{system}-{corpus}" in names
+    for corpus in ("msrvtt", "msvd", "lsmdc", "didemo", "activitynet", "embedded"):
+        assert f"diffusionret-{corpus}" in names
 
 
 def test_overrides() -> None:

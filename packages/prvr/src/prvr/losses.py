@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-__all__ = ["Negatives", "diversity_loss", "info_nce_loss", "query_structure_loss", "triplet_loss"]
+__all__ = ["Negatives", "contrastive_loss", "diversity_loss", "info_nce_loss", "query_structure_loss", "triplet_loss"]
 
 Negatives = Literal["random", "hard", "hardest"]
 
@@ -102,6 +102,35 @@ def info_nce_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) 
     column = torch.where(answered, kept, scores)
     per_video = (scores.logsumexp(0) - column.logsumexp(0)) * answered
     return per_query.mean() + per_video.mean()
+
+
+def contrastive_loss(
+    scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"], temperature: float | Float[Tensor, ""]
+) -> Float[Tensor, ""]:
+    r"""Symmetric cross-entropy of bounded scores at a temperature (DiffusionRet eq. 11).
+
+    $-\frac12 \left(\frac1Q \sum_q \log \frac{e^{S_{q y_q} / \tau}}{\sum_v e^{S_{qv} / \tau}}
+    + \frac1V \sum_v \log \frac{e^{S_{y_v v} / \tau}}{\sum_q e^{S_{qv} / \tau}}\right)$. Where several are right the
+    target is shared out evenly among them; a video without a query is left out of its mean.
+
+    Args:
+        scores: S, for example of `prvr.scoring.token_alignment`.
+        positives: which videos answer a query, at least one in each row.
+        temperature: tau, above 0.
+
+    Example:
+        >>> round(contrastive_loss(torch.zeros(2, 2), torch.eye(2, dtype=torch.bool), 0.01).item(), 4)
+        0.6931
+    """
+    logits = scores / temperature
+    return (_cross_entropy(logits, positives) + _cross_entropy(logits.mT, positives.mT)) / 2
+
+
+def _cross_entropy(logits: Float[Tensor, "r n"], right: Bool[Tensor, "r n"]) -> Float[Tensor, ""]:
+    """Of each row with an even target over the right entries; the mean over rows that have one."""
+    counts = right.sum(1)
+    per_row = -(logits.log_softmax(1) * right).sum(1) / counts.clamp_min(1)
+    return per_row.sum() / (counts > 0).sum().clamp_min(1)
 
 
 def _same_video(query_to_video: Int[Tensor, " q"]) -> Bool[Tensor, "q q"]:

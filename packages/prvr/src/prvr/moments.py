@@ -9,6 +9,7 @@ from torch import Tensor
 from prvr.data.packed import PackedSplit
 from prvr.evaluation import EncodedSplit, TextVideoModel, device_of, encode_split, evaluation_mode
 from prvr.scoring import best_moment, clip_scores
+from prvr.text import sentences
 
 __all__ = ["ExampleQuery", "Hit", "find_moments"]
 
@@ -77,6 +78,7 @@ def find_moments(
         encoded = encode_split(retriever, split, device=where, video_batch=video_batch, seed=seed)
     with evaluation_mode(retriever, where, seed):
         text = encoded.text[torch.as_tensor(queries, device=where)]
+        vectors = sentences(text)
         scores = torch.cat([retriever.score(text, part).total for part in encoded.videos], 1)
         values, videos = (t.cpu() for t in scores.topk(min(k, scores.shape[1])))
         return tuple(
@@ -84,7 +86,7 @@ def find_moments(
                 split,
                 query,
                 [
-                    Hit(split.video_ids[v], value, *_moment(encoded, split, text[i], v))
+                    Hit(split.video_ids[v], value, *_moment(encoded, split, vectors[i], v))
                     for value, v in zip(values[i].tolist(), videos[i].tolist(), strict=True)
                 ],
             )

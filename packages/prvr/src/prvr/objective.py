@@ -7,13 +7,29 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 import lorentz
-from prvr.config import LossConfig, ModelConfig
-from prvr.losses import Negatives, diversity_loss, info_nce_loss, query_structure_loss, triplet_loss
+from prvr.config import LossConfig, ModelConfig, TokenModelConfig
+from prvr.losses import Negatives, contrastive_loss, diversity_loss, info_nce_loss, query_structure_loss, triplet_loss
 from prvr.models.layers import AttentionPooling
 from prvr.types import Batch, Labels, RetrieverOutput, VideoEmbedding
 from regdiff import TextualPerturbation
 
-__all__ = ["Entailment", "Objective"]
+__all__ = ["Entailment", "LogitScale", "Objective"]
+
+
+class LogitScale(nn.Module):
+    """A learned temperature: the exponential of one number, as CLIP has it.
+
+    Args:
+        temperature: where it starts.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.logarithm = nn.Parameter(torch.tensor(temperature).log().neg())
+
+    def forward(self) -> Float[Tensor, ""]:
+        """The temperature now."""
+        return self.logarithm.neg().exp()
 
 
 class Entailment(nn.Module):
@@ -68,14 +84,19 @@ class Objective(nn.Module):
         ('triplet_clips', 'triplet_frames', 'info_nce_clips', 'info_nce_frames')
     """
 
-    def __init__(self, config: LossConfig, model: ModelConfig) -> None:
+    def __init__(self, config: LossConfig, model: ModelConfig | TokenModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.branches = {"both": ("clips", "frames"), "clips": ("clips",), "frames": ("frames",)}[model.branches]
+        self.branches, self.num_registers = (), 1
+        if isinstance(model, ModelConfig):
+            self.branches = {"both": ("clips", "frames"), "clips": ("clips",), "frames": ("frames",)}[model.branches]
+            self.num_registers = model.registers.num
         self.perturb = TextualPerturbation(config.perturbation)
-        self.num_registers = model.registers.num
+        self.temperature = None
+        if config.contrastive > 0 and config.contrastive_learned:
+            self.temperature = LogitScale(config.contrastive_temperature)
         self.entailment = None
-        if config.entailment > 0:
+        if config.entailment > 0 and isinstance(model, ModelConfig):
             kind = _entailment_part(model)
             self.entailment = kind(model.hidden, config.entailment_curvature, config.entailment_min_radius)
 
@@ -85,7 +106,7 @@ class Objective(nn.Module):
         c = self.config
         weights = {f"triplet_{branch}": c.triplet for branch in self.branches}
         weights |= {f"info_nce_{branch}": getattr(c, f"info_nce_{branch}") for branch in self.branches}
-        names = ("diversity", "query_structure", "entailment", "prior_kl", "diffusion")
+        names = ("contrastive", "diversity", "query_structure", "entailment", "prior_kl", "diffusion")
         weights |= {name: getattr(c, name) for name in names}
         return tuple(name for name, weight in weights.items() if weight > 0)
 
@@ -110,7 +131,7 @@ class Objective(nn.Module):
         own, positives = batch.own, batch.positives
         terms: dict[str, Tensor] = {}
         for branch in self.branches:
-            if c.triplet > 0:
+            if f"triplet_{branch}" in active:
                 cosine = cast(Tensor, getattr(scores, branch))
                 terms[f"triplet_{branch}"] = c.triplet * triplet_loss(
                     cosine, own, positives, c.margin, negatives, c.hard_pool, generator
@@ -118,6 +139,9 @@ class Objective(nn.Module):
             if f"info_nce_{branch}" in active:
                 dots = cast(Tensor, getattr(scores, f"{branch}_dot"))
                 terms[f"info_nce_{branch}"] = getattr(c, f"info_nce_{branch}") * info_nce_loss(dots, positives)
+        if "contrastive" in active:
+            temperature = c.contrastive_temperature if self.temperature is None else self.temperature()
+            terms["contrastive"] = c.contrastive * contrastive_loss(scores.total, positives, temperature)
         if "diversity" in active:
             terms["diversity"] = c.diversity * diversity_loss(
                 output.text,

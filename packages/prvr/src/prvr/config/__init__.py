@@ -10,12 +10,16 @@ from prvr.config.load import dump_config as dump_config
 from prvr.config.load import load_config as load_config
 from prvr.config.load import model_config_from_dict as model_config_from_dict
 from prvr.config.load import preset_names as preset_names
+from prvr.config.load import records_of as records_of
+from prvr.config.load import token_model_config_from_dict as token_model_config_from_dict
 from prvr.config.load import validated as validated
 from prvr.config.losses import LossConfig as LossConfig
 from prvr.config.model import BlockConfig as BlockConfig
 from prvr.config.model import Compat as Compat
 from prvr.config.model import ModelConfig as ModelConfig
 from prvr.config.model import RegisterConfig as RegisterConfig
+from prvr.config.token_model import TokenCompat as TokenCompat
+from prvr.config.token_model import TokenModelConfig as TokenModelConfig
 from prvr.config.training import DataConfig as DataConfig
 from prvr.config.training import OptimConfig as OptimConfig
 from prvr.config.training import TrainConfig as TrainConfig
@@ -31,6 +35,8 @@ __all__ = [
     "ModelConfig",
     "OptimConfig",
     "RegisterConfig",
+    "TokenCompat",
+    "TokenModelConfig",
     "TrainConfig",
     "config_from_dict",
     "config_to_dict",
@@ -38,5 +44,7 @@ __all__ = [
     "load_config",
     "model_config_from_dict",
     "preset_names",
+    "records_of",
+    "token_model_config_from_dict",
     "validated",
 ]

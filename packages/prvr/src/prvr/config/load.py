@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from prvr.config.model import ModelConfig
+from prvr.config.token_model import TokenModelConfig
 from prvr.config.whole import Config
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "load_config",
     "model_config_from_dict",
     "preset_names",
+    "records_of",
+    "token_model_config_from_dict",
     "validated",
 ]
 
@@ -75,13 +79,33 @@ def _override(values: dict[str, Any], key: str, value: Any) -> None:
     node[last] = yaml.safe_load(value) if isinstance(value, str) else value
 
 
+def records_of(kind: Any) -> tuple[Any, ...]:
+    """The dataclasses that the value of a field may be: none, one, or those of a choice.
+
+    Example:
+        >>> [record.__name__ for record in records_of(Config.__dataclass_fields__["model"].type)]
+        ['ModelConfig', 'TokenModelConfig']
+    """
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) in (Union, UnionType):
+        return tuple(record for part in get_args(kind) for record in records_of(part))
+    return (kind,) if dataclasses.is_dataclass(kind) else ()
+
+
 def _known_keys(kind: Any, prefix: str = "") -> list[str]:
     keys = []
     for field in dataclasses.fields(kind):
         keys.append(prefix + field.name)
-        if dataclasses.is_dataclass(field.type):
-            keys += _known_keys(field.type, f"{prefix}{field.name}.")
+        for record in records_of(field.type):
+            keys += _known_keys(record, f"{prefix}{field.name}.")
     return keys
+
+
+def _key(place: tuple[int | str, ...]) -> str:
+    """The dotted key of a place in pydantic's words, which name the record that a model was taken for."""
+    named = place[:1] == ("model",) and place[1:2] in (("pooled",), ("tokens",))
+    return ".".join(str(part) for part in (place[:1] + place[2:] if named else place))
 
 
 def config_from_dict(values: Mapping[str, Any], source: str = "configuration") -> Config:
@@ -104,7 +128,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str) -> _T:
     except ValidationError as error:
         lines = []
         for problem in error.errors():
-            key = ".".join(str(part) for part in problem["loc"])
+            key = _key(problem["loc"])
             if problem["type"] == "unexpected_keyword_argument":
                 close = get_close_matches(key, _known_keys(kind), n=2)
                 lines.append(f"unknown key {key!r}" + (f"; did you mean {' or '.join(close)}?" if close else ""))
@@ -119,6 +143,11 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str) -> _T:
 def model_config_from_dict(values: Mapping[str, Any]) -> ModelConfig:
     """A validated `ModelConfig`, as `Retriever.from_pretrained` reads it from config.json."""
     return validated(ModelConfig, values, "model configuration")
+
+
+def token_model_config_from_dict(values: Mapping[str, Any]) -> TokenModelConfig:
+    """A validated `TokenModelConfig`, as `TokenRetriever.from_pretrained` reads it from config.json."""
+    return validated(TokenModelConfig, values, "model configuration")
 
 
 def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:

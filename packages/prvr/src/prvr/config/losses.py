@@ -37,5 +37,11 @@ class LossConfig:
     entailment_min_radius: float = Field(default=0.1, gt=0)
     prior_kl: float = Field(default=0.0, ge=0)
     diffusion: float = Field(default=0.0, ge=0)
+    contrastive: float = Field(default=0.0, ge=0)
+    """Symmetric contrastive loss of the total scores (DiffusionRet eq. 11)."""
+    contrastive_temperature: float = Field(default=0.01, gt=0)
+    """tau of eq. 11, or where it starts."""
+    contrastive_learned: bool = False
+    """True: the temperature is learned, in the objective, as the released code does with CLIP's logit scale."""
     perturbation: float = Field(default=0.1, ge=0)
     """gamma of the textual perturbation sampler (TPS), the target of the diffusion term."""

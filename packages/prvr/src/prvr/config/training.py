@@ -16,6 +16,8 @@ class OptimConfig:
 
     name: Literal["bert_adam", "adamw"] = "adamw"
     lr: float = Field(default=3e-4, gt=0)
+    backbone_lr: float = Field(default=1e-7, gt=0)
+    """Of the pretrained encoders of a retriever that trains them (`prvr.models.ClipRetriever`); others have none."""
     weight_decay: float = Field(default=0.01, ge=0)
     decay: Literal["matrices", "released"] = "matrices"
     """matrices: everything but biases, norms and scalars; released: by the authors' names (their norms do decay)."""
@@ -68,6 +70,12 @@ class TrainConfig:
     max_skipped: int = Field(default=10, ge=1)
     """More skipped steps than this in a row end the run."""
     workers: int = Field(default=0, ge=0)
+    """Processes that read batches ahead; 0 = the main one, or on a GPU a thread of it."""
+    data_on_device: Literal["auto", "always", "never"] = "auto"
+    """Keep the features of the training split on the device; auto: on a GPU, where they take at most half of what is
+    free there. Batches are the same either way."""
+    compile: bool = False
+    """Compile the blocks of the encoders with torch.compile. Dropout then draws other numbers."""
     eval_videos: int = Field(default=64, ge=1)
     """Videos encoded at a time in evaluation."""
     eval_queries: int = Field(default=256, ge=1)

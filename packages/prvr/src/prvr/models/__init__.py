@@ -1,5 +1,16 @@
-"""The family of retrievers, composed of blocks, a fusion and optional registers."""
+"""The family of retrievers, composed of blocks, a fusion and optional registers; and one that compares tokens."""
 
+from prvr.models.choose import AnyRetriever, build_retriever, load_pretrained
+from prvr.models.clip_retriever import ClipRetriever, PixelBatch
 from prvr.models.retriever import Retriever
+from prvr.models.token_retriever import TokenRetriever
 
-__all__ = ["Retriever"]
+__all__ = [
+    "AnyRetriever",
+    "ClipRetriever",
+    "PixelBatch",
+    "Retriever",
+    "TokenRetriever",
+    "build_retriever",
+    "load_pretrained",
+]

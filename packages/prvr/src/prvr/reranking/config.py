@@ -64,6 +64,13 @@ class RerankerConfig:
     """How many of the highest-scored candidates are re-ranked; a smaller gallery is re-ranked whole."""
     weight: float = Field(default=1.0, ge=0)
     """What the generated probability counts beside the retriever's score."""
+    combine: Literal["add", "alone"] = "add"
+    """add: the score plus `weight` times the probability; alone: candidates go by the probability alone, ahead of all
+    others (the generative strategy of table 3d)."""
+    tokens: Literal["frames", "clips", "both"] = "frames"
+    """Which rows of the retriever's videos stand for frames; both: clips and frames, one after the other."""
+    unit_length: bool = False
+    """Text and rows are scaled to unit length first; `attention_temperature` then wants about 0.1."""
     score_temperature: float = Field(default=1.0, gt=0)
     """With `compat.output='released'`: what x_0 is multiplied by before the softmax of the combined score."""
     trained_on: str | None = None

@@ -48,7 +48,13 @@ class TextToVideo:
         return Pairs(text[:, None], pooled.view(rows, num, -1))
 
     def gather(
-        self, pool: Pool, text: Tensor, frames: Tensor, frame_mask: Tensor, rows: slice, chosen: Int[Tensor, "r k"]
+        self,
+        pool: Pool,
+        text: Tensor,
+        frames: Tensor,
+        frame_mask: Tensor,
+        rows: slice | Tensor,
+        chosen: Int[Tensor, "r k"],
     ) -> Pairs:
         """Pairs of the texts `rows` with the videos `chosen` for each, a bounded number of frames at a time."""
         asked, (groups, of_pair) = text[rows], _grouped(chosen.flatten().to(frames.device))
@@ -93,7 +99,13 @@ class VideoToText:
         return Pairs(pool(text, frames, frame_mask), text)
 
     def gather(
-        self, pool: Pool, text: Tensor, frames: Tensor, frame_mask: Tensor, rows: slice, chosen: Int[Tensor, "r k"]
+        self,
+        pool: Pool,
+        text: Tensor,
+        frames: Tensor,
+        frame_mask: Tensor,
+        rows: slice | Tensor,
+        chosen: Int[Tensor, "r k"],
     ) -> Pairs:
         """Pairs of the videos `rows` with the texts `chosen` for each, a bounded number of frames at a time."""
         size = max(1, _BLOCK // (frames.shape[1] * frames.shape[2]))

@@ -13,6 +13,7 @@ from prvr.reranking.build import build_reranker
 from prvr.reranking.checks import expect_gallery, expect_pairs, expect_shape, expect_target, expect_timestep
 from prvr.reranking.config import Direction, RerankerConfig, reranker_config_from_dict
 from prvr.reranking.denoiser import PreparedPairs
+from prvr.reranking.directions import Pairs
 from prvr.reranking.ranking import add_top_k
 
 __all__ = ["CandidateReranker"]
@@ -144,9 +145,27 @@ class CandidateReranker(
             expect_timestep(timesteps, self.config.steps)
         with self._full_precision():
             pairs = self._pairs(text, frames, frame_mask)
-            expect_shape("target", target, pairs.products)
-            clean = self.output.target(target) if target.dtype == torch.bool else target
-            return self.process.loss(clean.to(self._like.dtype), pairs, noise, timesteps, generator)
+            return self._loss(target, pairs, noise, timesteps, generator)
+
+    def _loss(self, target: Tensor, pairs: PreparedPairs, noise: Any, timesteps: Any, generator: Any) -> Tensor:
+        expect_shape("target", target, pairs.products)
+        clean = self.output.target(target) if target.dtype == torch.bool else target
+        return self.process.loss(clean.to(self._like.dtype), pairs, noise, timesteps, generator)
+
+    def loss_of_pairs(
+        self, target: Float[Tensor, "b n"] | Bool[Tensor, "b n"], pairs: Pairs, generator: torch.Generator | None = None
+    ) -> Float[Tensor, ""]:
+        """`loss` of queries and candidates that the text-frame attention has already pooled, which has no parameters.
+
+        Args:
+            target: as in `loss`.
+            pairs: as `view.pair` or `view.gather` give them.
+            generator: source of the draws.
+        """
+        expect_target(target)
+        with self._full_precision():
+            pairs = Pairs(*(x.to(self._like) for x in pairs))
+            return self._loss(target, self.denoiser.prepare(*pairs), None, None, generator)
 
     def sample(
         self,
@@ -228,14 +247,34 @@ class CandidateReranker(
         text = text.to(self._like)
 
         def probabilities(rows: slice, chosen: Tensor) -> Tensor:
-            with self._full_precision():
-                pairs = self.denoiser.prepare(*self.view.gather(self.pool, text, frames, frame_mask, rows, chosen))
-                start, noise = self.process.draw(pairs.products, num_steps, timesteps, seed)
-                start = start if initial is None else initial[rows].to(self._like)
-                sample = self.process.sample(start, pairs, num_steps, timesteps, noise, None, False)
-                return self.output.probability(sample)
+            pairs = self.view.gather(self.pool, text, frames, frame_mask, rows, chosen)
+            start = None if initial is None else initial[rows]
+            return self.probabilities(pairs, initial=start, num_steps=num_steps, timesteps=timesteps, seed=seed)
 
-        return add_top_k(scores, probabilities, top_k, weight, initial, batch_size)
+        return add_top_k(scores, probabilities, top_k, weight, initial, batch_size, self.config.combine)
+
+    @torch.no_grad()
+    def probabilities(
+        self,
+        pairs: Pairs,
+        *,
+        initial: Float[Tensor, "b n"] | None = None,
+        num_steps: int | None = None,
+        timesteps: Sequence[int] | None = None,
+        seed: int = 0,
+    ) -> Float[Tensor, "b n"]:
+        """What `rerank` adds: the generated probability of each candidate, of queries that are already pooled.
+
+        Args:
+            pairs: as `view.gather` gives them.
+            initial, num_steps, timesteps, seed: as in `rerank`.
+        """
+        with self._full_precision():
+            prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
+            start, noise = self.process.draw(prepared.products, num_steps, timesteps, seed)
+            start = start if initial is None else initial.to(self._like)
+            sample = self.process.sample(start, prepared, num_steps, timesteps, noise, None, False)
+            return self.output.probability(sample)
 
     def expect_trained_on(self, name: str) -> None:
         """Refuse to re-rank another retriever than the one whose embeddings it was trained on.

@@ -1,0 +1,236 @@
+"""Tables 3 (a to f) and 4 of DiffusionRet, each as one command, on simulated embeddings.
+
+    python benchmarks/diffusionret_tables.py                       # all of them, small
+    python benchmarks/diffusionret_tables.py --table 4 --galleries 1000 3000 5000 --queries 1000
+    python benchmarks/diffusionret_tables.py --table e --train-steps 10 50 100 1000 --updates 2000 --seeds 0 1 2
+
+Simulated: every video is a few topics, each frame shows one of them with noise, a query asks for one topic of its
+video. The retriever compares by one half of the coordinates; the re-ranker reads all, so that there is something to
+gain. The numbers say what the settings do here; they are not those of the paper, whose data are not at hand.
+Table 4 gives times as ratios to scoring alone.
+"""
+
+import argparse
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from statistics import mean
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from _device import median_ratio, seconds
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from prvr.metrics import RetrievalMetrics, ranks
+from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig
+from prvr.scoring import max_scores
+
+WIDTH, FRAMES, TOPICS = 64, 12, 3
+TABLES = ("a", "b", "c", "d", "e", "f", "4")
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Queries `(q, d)`, frames `(v, f, d)` and their mask; query i was written for video i."""
+
+    text: Tensor
+    frames: Tensor
+    mask: Tensor
+
+    def scores(self, rows: slice = slice(None)) -> Tensor:
+        """Of a retriever that sees half of the coordinates."""
+        half = WIDTH // 2
+        return max_scores(self.text[rows, :half], self.frames[..., :half].contiguous(), self.mask, dots=False)[0]
+
+
+def simulate(size: int, seed: int, device: torch.device, noise: float = 1.0) -> Simulated:
+    draw = torch.Generator().manual_seed(seed)
+    topics = torch.randn(size, TOPICS, WIDTH, generator=draw)
+    shown = torch.randint(TOPICS, (size, FRAMES), generator=draw)
+    frames = topics.gather(1, shown[..., None].expand(-1, -1, WIDTH))
+    frames = frames + noise * torch.randn(frames.shape, generator=draw)
+    text = topics[torch.arange(size), shown[:, 0]] + noise * torch.randn(size, WIDTH, generator=draw)
+    lengths = torch.randint(FRAMES // 2, FRAMES + 1, (size, 1), generator=draw)
+    mask = torch.arange(FRAMES) < lengths
+    return Simulated(F.normalize(text, dim=-1).to(device), F.normalize(frames, dim=-1).to(device), mask.to(device))
+
+
+def trained(config: RerankerConfig, data: Simulated, updates: int, batch: int, seed: int) -> CandidateReranker:
+    """A re-ranker after some updates with the other items of a batch as candidates, as the released code has it."""
+    torch.manual_seed(seed)
+    reranker = CandidateReranker(config).to(data.text.device)
+    with torch.no_grad():
+        for linear in (reranker.denoiser.query, reranker.denoiser.key):
+            linear.weight.copy_(3 * torch.eye(WIDTH))
+    optimizer = torch.optim.Adam(reranker.parameters(), 1e-3)
+    draw, noise = torch.Generator().manual_seed(seed), torch.Generator(data.text.device).manual_seed(seed)
+    right = torch.eye(batch, dtype=torch.bool, device=data.text.device)
+    for _ in range(updates):
+        rows = torch.randperm(len(data.text), generator=draw)[:batch].to(data.text.device)
+        loss = reranker.loss(right, data.text[rows], data.frames[rows], data.mask[rows], generator=noise)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return reranker.eval()
+
+
+def base(**changes: Any) -> RerankerConfig:
+    return RerankerConfig(**{"width": WIDTH, "attention_temperature": 0.1, "candidates": 32} | changes)
+
+
+def metrics(scores: Tensor) -> RetrievalMetrics:
+    right = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
+    return RetrievalMetrics.from_ranks(ranks(scores, right).cpu())
+
+
+def row(found: list[RetrievalMetrics]) -> list[str]:
+    columns = ([m.r1 for m in found], [m.r5 for m in found], [m.r10 for m in found], [m.mnr for m in found])
+    return [f"{mean(column):.1f}" for column in columns]
+
+
+def measured(args: argparse.Namespace, change: dict[str, Any], **asked: Any) -> list[RetrievalMetrics]:
+    """A setting, for every seed."""
+    found = []
+    for seed in args.seeds:
+        train, test = (simulate(args.gallery, 2 * seed + part, args.device) for part in (0, 1))
+        reranker = trained(base(**change), train, args.updates, args.batch, seed)
+        found.append(metrics(reranker.rerank(test.scores(), test.text, test.frames, test.mask, seed=seed, **asked)))
+    return found
+
+
+def show(title: str, settings: dict[str, Callable[[], list[RetrievalMetrics]]], console: Console) -> None:
+    table = Table(title=title)
+    for name in ("", "R@1", "R@5", "R@10", "MnR"):
+        table.add_column(name, justify="left" if not name else "right")
+    for name, find in settings.items():
+        table.add_row(name, *row(find()))
+    console.print(table)
+
+
+def table_3(letter: str, args: argparse.Namespace, console: Console) -> None:
+    def each(title: str, changes: dict[str, dict[str, Any]]) -> None:
+        show(title, {name: lambda change=change: measured(args, change) for name, change in changes.items()}, console)
+
+    if letter == "a":
+        each("3a: loss of the generator", {"MSE": {"loss": "mse"}, "KL": {}})
+    elif letter == "b":
+        each("3b: sampler", {"DDPM": {"sampler": "ddpm"}, "DDIM": {}})
+    elif letter == "c":
+        each("3c: schedule of beta", {"linear": {"schedule": "linear"}, "cosine": {}})
+    elif letter == "d":
+        strategies(args, console)
+    elif letter == "e":
+        steps(args, console)
+    elif letter == "f":
+        scales = {f"{scale:g}": {"beta_scale": scale} for scale in (0.1, 0.5, 1.0, 1.5, 2.0)}
+        each("3f: scale of beta", scales)
+
+
+def strategies(args: argparse.Namespace, console: Console) -> None:
+    def retriever() -> list[RetrievalMetrics]:
+        return [metrics(simulate(args.gallery, 2 * seed + 1, args.device).scores()) for seed in args.seeds]
+
+    released = RerankerCompat(decoder="released")
+    ways = {
+        "generative: the generator alone orders the candidates": {"combine": "alone"},
+        "discriminative: the retriever alone": None,
+        "hybrid: both": {},
+        "hybrid, decoder as released": {"compat": released},
+        "control: one step, no diffusion, both": {"process": "one_step"},
+    }
+    find = {
+        name: retriever if change is None else lambda change=change: measured(args, change)
+        for name, change in ways.items()
+    }
+    show("3d: strategy", find, console)
+
+
+def steps(args: argparse.Namespace, console: Console) -> None:
+    table = Table(title="3e: R@1 by steps trained (rows) and taken (columns)", caption="x: refused, never trained")
+    table.add_column("")
+    for taken in args.train_steps:
+        table.add_column(str(taken), justify="right")
+    for number in args.train_steps:
+        cells = []
+        for taken in args.train_steps:
+            try:
+                cells.append(f"{mean(m.r1 for m in measured(args, {'steps': number}, num_steps=taken)):.1f}")
+            except ValueError:
+                cells.append("x")
+        table.add_row(str(number), *cells)
+    console.print(table)
+
+
+def memory(run: Callable[[], Any], device: torch.device) -> str:
+    """Most memory during a call, in MiB: of the GPU, or by how much the process has grown."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        return f"{torch.cuda.max_memory_allocated(device) / 2**20:.0f}"
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    run()
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit:.0f}"
+
+
+def table_4(args: argparse.Namespace, console: Console) -> None:
+    train = simulate(args.gallery, 0, args.device)
+    reranker = trained(base(), train, args.updates, args.batch, 0)
+    table = Table(
+        title="4: time against scoring alone, peak memory (MiB), R@1",
+        caption=f"{args.queries} queries in batches, 32 candidates each; on a CPU memory is that of the whole process",
+    )
+    for name in ("steps", *(f"{what}, {size:,}" for size in args.galleries for what in ("time", "memory", "R@1"))):
+        table.add_column(name, justify="right")
+    rows: dict[str, list[str]] = {}
+    for size in args.galleries:
+        test = simulate(size, 1, args.device)
+        some = slice(0, min(args.queries, size))
+        scores = test.scores(some)
+
+        def alone(test: Simulated = test, some: slice = some) -> Tensor:
+            return test.scores(some)
+
+        def reranked(count: int, test: Simulated = test, some: slice = some, scores: Tensor = scores) -> Tensor:
+            return reranker.rerank(scores, test.text[some], test.frames, test.mask, num_steps=count)
+
+        rows.setdefault("-", []).extend(["1.00", memory(alone, args.device), f"{metrics(scores).r1:.1f}"])
+        for count in args.sampling_steps:
+            way = partial(reranked, count)
+            pairs = [(seconds(way, args.device)[1], seconds(alone, args.device)[1]) for _ in range(3)]
+            ratio = 1 + median_ratio([slow for slow, _ in pairs], [fast for _, fast in pairs])
+            cells = [f"{ratio:.2f}", memory(way, args.device), f"{metrics(way()).r1:.1f}"]
+            rows.setdefault(str(count), []).extend(cells)
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", choices=TABLES, action="append", help="default: all")
+    parser.add_argument("--gallery", type=int, default=400, help="videos of table 3, in training and in test")
+    parser.add_argument("--updates", type=int, default=60)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--train-steps", type=int, nargs="+", default=[10, 50], help="of table 3e")
+    parser.add_argument("--galleries", type=int, nargs="+", default=[500], help="of table 4")
+    parser.add_argument("--queries", type=int, default=128, help="of table 4")
+    parser.add_argument("--sampling-steps", type=int, nargs="+", default=[1, 3, 5, 10, 30, 50], help="of table 4")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    console = Console(width=140)
+    for letter in args.table or TABLES:
+        if letter == "4":
+            table_4(args, console)
+        else:
+            table_3(letter, args, console)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Does re-ranking help? Frozen retrievers with and without it, with and without QB-Norm, and without diffusion.
+
+    python benchmarks/reranking.py                                        # a small retriever of its own, one seed
+    python benchmarks/reranking.py --runs RUN... --seeds 0 1 2 --epochs 20   # finished runs of `prvr train`
+
+Over every retriever, for every seed: the re-ranker of DiffusionRet, and the control that the paper does not give, the
+same network trained for the same steps as a one-step re-ranker without noise. Epoch and weight of both are chosen on
+the split that selects; numbers are those of the reported split, means over seeds, both directions. Embeddings of a
+retriever are computed once.
+"""
+
+import argparse
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from statistics import mean, pstdev
+from typing import Any
+
+import torch
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from prvr.config import load_config
+from prvr.evaluation import EncodedSplit, encode_split, evaluation_mode
+from prvr.generation import (
+    SplitScores,
+    evaluate_reranked,
+    generation_config,
+    load_rerankers,
+    train_reranker,
+    training_banks,
+)
+from prvr.models import load_pretrained
+from prvr.results import EvaluationReport
+from prvr.training import open_splits, terminal_bar, train
+
+SMALL = {
+    "data.collection": "embedded-tiny",
+    "model.hidden": 32,
+    "model.blocks": [{"space": "euclidean"}, {"space": "euclidean", "width": 2.0}],
+    "model.registers.steps": 2,
+    "loss.entailment": 0,
+    "train.protocol": "val",
+    "train.epochs": 6,
+}
+CONTROL = "one step, no diffusion"
+WAYS = {"diffusion": "hybrid", CONTROL: "discriminative"}
+
+
+@contextmanager
+def runs_of(args: argparse.Namespace) -> Iterator[list[Path]]:
+    """The runs that were named, or a small one made for the occasion."""
+    if args.runs:
+        yield args.runs
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "small"
+        train(load_config("hybrid-embedded", SMALL), output=run, device="cpu", progress=terminal_bar)
+        yield [run]
+
+
+def remembering() -> Callable[..., EncodedSplit]:
+    """`encode_split` that computes a split once."""
+    known: dict[tuple[str, int], EncodedSplit] = {}
+
+    def encode(retriever: Any, split: Any, **options: Any) -> EncodedSplit:
+        key = split.name, len(split)
+        if key not in known:
+            known[key] = encode_split(retriever, split, **options)
+        return known[key]
+
+    return encode
+
+
+def settings(args: argparse.Namespace, strategy: str, seed: int, width: int) -> Any:
+    values: dict[str, Any] = {"strategy": strategy, "course": {"epochs": args.epochs, "seed": seed}}
+    values["candidates"] = {"num": args.candidates, "pool": 2 * args.candidates}
+    values["reranker"] = {"candidates": args.candidates, "steps": args.steps}
+    for pair in args.set:
+        key, _, value = pair.partition("=")
+        *parents, last = key.split(".")
+        node = values
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = yaml.safe_load(value)
+    return generation_config(values, width=width)
+
+
+def numbers(report: EvaluationReport) -> dict[str, list[float]]:
+    found = {}
+    for direction in ("text_to_video", "video_to_text"):
+        m = getattr(report, direction)
+        found[direction] = [m.r1, m.r5, m.r10, m.r1 + m.r5 + m.r10, m.r100]
+    return found
+
+
+def over(run: Path, args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """All ways of ranking over one retriever: a list with an entry for each seed."""
+    config = load_config(run / "config.yaml")
+    retriever, encode, device = load_pretrained(run / "best"), remembering(), torch.device(args.device)
+    retriever.to(device)
+    found: dict[str, list[dict[str, Any]]] = {"retriever": [], "QB-Norm": []}
+    with closing(open_splits(config)) as splits, tempfile.TemporaryDirectory() as folder:
+        encoded = encode(retriever, splits.report, device=device)
+        options = {"encoded": encoded, "bootstrap": 0}
+        with evaluation_mode(retriever, device, 0):
+            scores = SplitScores(retriever, encoded, splits.report)
+            banks = training_banks(retriever, encode(retriever, splits.train, device=device), scores)
+        found["retriever"].append(numbers(evaluate_reranked(retriever, splits.report, {}, **options)))
+        found["QB-Norm"].append(numbers(evaluate_reranked(retriever, splits.report, {}, banks=banks, **options)))
+        for seed in args.seeds:
+            for name, strategy in WAYS.items():
+                output = Path(folder) / f"{strategy}-{seed}"
+                result = train_reranker(
+                    settings(args, strategy, seed, retriever.config.hidden),
+                    retriever,
+                    splits,
+                    output=output,
+                    device=device,
+                    progress=terminal_bar,
+                    encode=encode,
+                )
+                weights = {direction: best.weight for direction, best in result.best.items()}
+                found.setdefault(name, []).append(numbers(result.reranked) | {"weights": weights})
+                rerankers = load_rerankers(output)
+                both = evaluate_reranked(retriever, splits.report, rerankers, banks=banks, **options)
+                found.setdefault(f"QB-Norm, {name}", []).append(numbers(both))
+    return found
+
+
+def table(name: str, found: Mapping[str, Sequence[Mapping[str, Any]]], direction: str) -> Table:
+    shown = Table(title=f"{name}, {direction.replace('_', ' ')}", caption="mean over seeds; of Rsum the deviation too")
+    for column in ("", "R@1", "R@5", "R@10", "Rsum", "R@100"):
+        shown.add_column(column, justify="left" if not column else "right")
+    for way, runs in found.items():
+        rows = [run[direction] for run in runs]
+        means = [f"{mean(values):.1f}" for values in zip(*rows, strict=True)]
+        if len(rows) > 1:
+            means[3] += f" ± {pstdev(row[3] for row in rows):.1f}"
+        shown.add_row(way, *means)
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, nargs="+", default=[], help="finished runs of `prvr train`")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--candidates", type=int, default=None, help="default: 32, or 8 without --runs")
+    parser.add_argument("--steps", type=int, default=50, help="K")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="of GenerationConfig")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    if args.candidates is None:
+        args.candidates = 32 if args.runs else 8
+    logging.basicConfig(level=logging.WARNING)
+    torch.set_num_threads(1)
+    console, everything = Console(width=100), {}
+    with runs_of(args) as runs:
+        for run in runs:
+            found = over(run, args)
+            everything[run.name] = found
+            for direction in ("text_to_video", "video_to_text"):
+                console.print(table(run.name, found, direction))
+            for way in WAYS:
+                console.print(f"{way}: weights chosen {[entry['weights'] for entry in found[way]]}")
+    if args.json:
+        args.json.write_text(json.dumps(everything, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

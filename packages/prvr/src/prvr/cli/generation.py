@@ -1,0 +1,211 @@
+"""`prvr train --stage generation`: a re-ranker over a retriever that is trained already."""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from jsonargparse import ArgumentParser, Namespace
+
+from prvr.cli.console import CommandError, device_of, stdout, threads
+from prvr.cli.embedded import cached_corpus
+from prvr.cli.folders import fresh_folder, latest_run, load_retriever, model_folder
+from prvr.cli.overrides import chosen_config, overrides
+from prvr.config import Config
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from prvr.generation import GenerationConfig, GenerationResult
+    from prvr.models import AnyRetriever
+    from prvr.results import EvaluationReport
+
+__all__ = ["add_stage_options", "train_generation", "variants_table", "wants_generation"]
+
+_OF_THE_RETRIEVER = ("data.", "train.protocol", "train.holdout_fraction")
+
+
+def add_stage_options(parser: ArgumentParser) -> None:
+    """Adds `--stage`, `--retriever` and `--generation`."""
+    parser.add_argument(
+        "--stage",
+        choices=["discrimination", "generation"],
+        default="discrimination",
+        help="discrimination: the retriever; generation: a re-ranker over the one that --retriever names",
+    )
+    parser.add_argument("--retriever", metavar="RUN", help="of stage generation: a finished run, or its best/")
+    parser.add_argument(
+        "--generation",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of stage generation: keys of prvr.generation.GenerationConfig, e.g. course.epochs=5 reranker.steps=50",
+    )
+
+
+def wants_generation(args: Namespace) -> bool:
+    """Whether stage 2 is meant: it says so, or the run that is resumed is one.
+
+    Raises:
+        CommandError: options of stage 2 without it.
+    """
+    if args.stage == "generation":
+        return True
+    if args.resume and args.output is not None and (Path(args.output) / "config.yaml").is_file():
+        from prvr.generation.folder import is_generation_run
+
+        if is_generation_run(Path(args.output)):
+            return True
+    if args.retriever is not None or args.generation:
+        raise CommandError("--retriever and --generation belong to stage 2: add --stage generation.")
+    return False
+
+
+def train_generation(args: Namespace) -> None:
+    """Carries it out."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise CommandError("--stage generation trains in one process: start it without torchrun.")
+    if args.trackers:
+        raise CommandError("--trackers: stage generation has none; its numbers are in metrics.jsonl.")
+    if args.resume and args.output is None:
+        args.output = str(latest_run(Path("runs") / "reranker"))
+    folder = _retriever_folder(args)
+    weights, file = model_folder(folder)
+    retriever = load_retriever(weights)
+    data = _data_config(args, weights, file, retriever)
+    config = _stage_config(args, folder, retriever)
+    with ExitStack() as stack:
+        output = args.output
+        if output is None:
+            output = stack.enter_context(fresh_folder(Path("runs") / config.name))
+        stack.enter_context(threads(args.threads))
+        result = _train(args, config, data, retriever, Path(output))
+    _show(result)
+
+
+def _train(
+    args: Namespace, config: "GenerationConfig", data: Config, retriever: "AnyRetriever", output: Path
+) -> "GenerationResult":
+    from prvr.generation import train_reranker
+    from prvr.training import no_progress, open_splits, terminal_bar
+
+    if data.data.root is None:
+        cached_corpus(data, args.quiet)
+    with closing(open_splits(data)) as splits:
+        return train_reranker(
+            config,
+            retriever,
+            splits,
+            output=output,
+            resume=args.resume,
+            device=device_of(args.device),
+            progress=no_progress if args.quiet else terminal_bar,
+        )
+
+
+def _retriever_folder(args: Namespace) -> Path:
+    if args.retriever is not None:
+        return Path(args.retriever).expanduser().resolve()
+    if args.resume:
+        from prvr.generation.folder import read_config
+
+        known = read_config(Path(args.output) / "config.yaml").retriever
+        if known is not None:
+            return Path(known)
+    raise CommandError("--stage generation: name the trained retriever with --retriever RUN.")
+
+
+def _data_config(args: Namespace, weights: Path, file: Path | None, retriever: "AnyRetriever") -> Config:
+    """Where and how the retriever's data are read: as in its run, with what the command line changes of that."""
+    given = overrides(args)
+    strange = [key for key in given if not key.startswith(_OF_THE_RETRIEVER)]
+    if strange:
+        raise CommandError(
+            f"--{strange[0]} is of stage 1, and the retriever is trained already. Keys of stage 2 are given as "
+            "--generation KEY=VALUE, e.g. --generation optim.lr=1e-4 course.epochs=5."
+        )
+    if file is None and args.preset is None:
+        raise CommandError(
+            f"{weights}: no config.yaml says which data this model reads. Name a preset of the same data with --preset."
+        )
+    known = args.clone()
+    known.config = None  # of stage 2
+    return replace(chosen_config(known, default=file), model=retriever.config)
+
+
+def _stage_config(args: Namespace, folder: Path, retriever: "AnyRetriever") -> "GenerationConfig":
+    from prvr.generation import generation_config
+    from prvr.generation.folder import read_config
+
+    source = "--generation"
+    values: dict[str, Any] = {}
+    path = args.config
+    if path is None and args.resume:
+        path = Path(args.output) / "config.yaml"
+    if path is not None:
+        from prvr.config import config_to_dict
+
+        values, source = config_to_dict(read_config(Path(path))), str(path)
+        values["reranker"]["trained_on"] = None
+    for pair in args.generation:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise CommandError(f"--generation {pair}: expected KEY=VALUE, e.g. course.epochs=5.")
+        _put(values, key, yaml.safe_load(value))
+    values["retriever"] = str(folder)
+    return generation_config(values, width=retriever.config.hidden, source=source)
+
+
+def _put(values: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for parent in parents:
+        node = values.setdefault(parent, {})
+        if not isinstance(node, dict):
+            raise CommandError(f"--generation {key}: {parent!r} is a value, not a group of keys.")
+        values = node
+    values[last] = value
+
+
+def variants_table(reports: Mapping[str, "EvaluationReport"], title: str) -> "Table":
+    """One row for each way of ranking and direction: recalls, their sum, median and mean rank.
+
+    Args:
+        reports: by the name of the way.
+        title: above the table.
+    """
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    table.add_column("")
+    for name in ("R@1", "R@5", "R@10", "Rsum", "R@100", "MdR", "MnR"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for direction in ("text_to_video", "video_to_text"):
+        for name, report in reports.items():
+            m = getattr(report, direction)
+            values = (m.r1, m.r5, m.r10, m.r1 + m.r5 + m.r10, m.r100)
+            label = f"{direction.replace('_', ' ')}: {name}"
+            table.add_row(label, *(f"{value:.1f}" for value in values), f"{m.mdr:g}", f"{m.mnr:.1f}")
+        table.add_section()
+    return table
+
+
+def _show(result: "GenerationResult") -> None:
+    console = stdout()
+    reports = {"retriever": result.retriever, "re-ranked": result.reranked}
+    console.print()
+    console.print(variants_table(reports, f"{result.reranked.split}: {len(result.reranked.query_ids):,} queries"))
+    for direction, best in result.best.items():
+        console.print(
+            f"{direction}: epoch {best.epoch} (from 0) and weight {best.weight:g} were selected, Rsum {best.rsum:.1f}",
+            markup=False,
+        )
+    console.print(
+        f"\n{result.output / 'best'}: the re-rankers, for `prvr evaluate RETRIEVER --rerank {result.output}`\n"
+        f"{result.output / 'evaluation.json'}: re-ranked; evaluation_retriever.json beside it: the retriever alone",
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,96 @@
+"""`prvr evaluate --rerank RUN --qb-norm`: a retriever with what is put on top of it, beside itself."""
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from prvr.cli.console import CommandError, device_of, stdout
+from prvr.cli.embedded import cached_corpus
+from prvr.cli.folders import load_retriever
+from prvr.cli.generation import variants_table
+from prvr.config import Config
+
+if TYPE_CHECKING:
+    from prvr.results import EvaluationReport
+
+__all__ = ["add_rerank_options", "reports_of", "show_reranked", "wants_reranking"]
+
+
+def add_rerank_options(parser: ArgumentParser) -> None:
+    """Adds `--rerank`, its options, and `--qb-norm`."""
+    group = parser.add_argument_group("re-ranking (docs: Re-ranking)")
+    group.add_argument("--rerank", metavar="RUN", help="a run of `prvr train --stage generation` over this retriever")
+    group.add_argument("--top", type=int, metavar="K", help="how many candidates are re-ranked (default: its own, 32)")
+    group.add_argument("--steps", type=int, metavar="N", help="of the sampler, at most those trained")
+    group.add_argument("--weight", type=float, metavar="W", help="of the generated probability (default: its own)")
+    group.add_argument("--rerank-seed", type=int, default=0, metavar="N", help="of the noise that sampling starts from")
+    group.add_argument("--qb-norm", action="store_true", help="normalise scores by a bank of training queries first")
+    group.add_argument("--qb-beta", type=float, default=20.0, metavar="B", help="inverse temperature of --qb-norm")
+
+
+def wants_reranking(args: Namespace) -> bool:
+    """Whether one of them was asked for.
+
+    Raises:
+        CommandError: options of `--rerank` without it.
+    """
+    if args.rerank is None:
+        for name in ("top", "steps", "weight"):
+            if args[name] is not None:
+                raise CommandError(f"--{name} is an option of --rerank RUN, which is missing.")
+    return args.rerank is not None or args.qb_norm
+
+
+def show_reranked(args: Namespace, config: Config, weights: Path, split_name: str) -> None:
+    """Evaluates the retriever alone and with all that was asked for, prints both and writes the last."""
+    reports = reports_of(args, config, weights, split_name)
+    *_, (name, last) = reports.items()
+    console = stdout()
+    console.print()
+    title = f"{last.split}: {len(last.query_ids):,} queries, {len(last.video_ids):,} videos"
+    console.print(variants_table(reports, title))
+    suffix = "_".join(["evaluation", *(["rerank"] * (args.rerank is not None)), *(["qbnorm"] * args.qb_norm)])
+    parts = [suffix, *[split_name] * (split_name != config.data.eval_split), *[args.ties] * (args.ties != "worst")]
+    target = Path(args.run) / ("_".join(parts) + ".json") if args.json is None else Path(args.json)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    last.to_json(target)
+    console.print(f"\n{target}: {name}", markup=False, soft_wrap=True)
+
+
+def reports_of(args: Namespace, config: Config, weights: Path, split_name: str) -> "dict[str, EvaluationReport]":
+    """The reports of the retriever alone, first, and of all that was asked for, by name."""
+    from prvr.evaluation import encode_split, evaluate, evaluation_mode
+    from prvr.generation import SplitScores, evaluate_reranked, load_rerankers, training_banks
+    from prvr.generation.evaluation import expect_fits
+    from prvr.training import open_split
+
+    device, retriever, train = device_of(args.device), load_retriever(weights), config.train
+    rerankers = load_rerankers(args.rerank) if args.rerank is not None else {}
+    config = replace(config, model=retriever.config)
+    if config.data.root is None:
+        cached_corpus(config, args.quiet)
+    sizes: dict[str, Any] = {"video_batch": train.eval_videos, "query_batch": train.eval_queries, "seed": train.seed}
+    with closing(open_split(config, split_name)) as split:
+        expect_fits(retriever, split, rerankers, args.top, args.steps)
+        encoded = encode_split(retriever, split, device=device, **sizes)
+        options: dict[str, Any] = {"encoded": encoded, "device": device, "ties": args.ties}
+        reports = {"retriever": evaluate(retriever, split, **options, **sizes)}
+        banks = None
+        if args.qb_norm:
+            with closing(open_split(config, "train")) as training:
+                bank = encode_split(retriever, training, device=device, **sizes)
+            scores = SplitScores(retriever, encoded, split)
+            with evaluation_mode(retriever, device, train.seed):
+                banks = training_banks(retriever, bank, scores, beta=args.qb_beta)
+            reports["QB-Norm"] = evaluate_reranked(retriever, split, {}, banks=banks, **options)
+        if rerankers:
+            asked = {"weight": args.weight, "top_k": args.top, "num_steps": args.steps, "seed": args.rerank_seed}
+            reports["re-ranked"] = evaluate_reranked(retriever, split, rerankers, **asked, **options)
+            if banks is not None:
+                reports["QB-Norm, re-ranked"] = evaluate_reranked(
+                    retriever, split, rerankers, banks=banks, **asked, **options
+                )
+    return reports

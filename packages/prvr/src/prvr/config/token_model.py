@@ -1,0 +1,68 @@
+"""What a retriever that compares words with frames is made of (DiffusionRet, first stage)."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from prvr.config.strict import STRICT
+
+__all__ = ["TokenCompat", "TokenModelConfig"]
+
+
+@dataclass(frozen=True, config=STRICT)
+class TokenCompat:
+    """Where DiffusionRet's released retriever differs from its paper, which of the two is built."""
+
+    alignment: Literal["masked", "released"] = "masked"
+    """released: padded words and frames take part in the maxima of eq. 10, with a cosine of 0."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class TokenModelConfig:
+    """A retriever that keeps words and frames and compares each with each: `prvr.models.TokenRetriever`."""
+
+    kind: Literal["tokens"]
+    """What tells it from `ModelConfig`."""
+    video_dim: int = Field(gt=0)
+    query_dim: int = Field(gt=0)
+    hidden: int = Field(default=512, gt=0)
+    """Width d of words and frames where they are compared."""
+    heads: int = Field(default=8, gt=0)
+    depth: int = Field(default=4, ge=0)
+    """Layers of the temporal transformer."""
+    max_frames: int = Field(default=12, gt=0)
+    max_words: int = Field(default=32, gt=0)
+    frame_projection: Literal["none", "linear"] = "none"
+    """linear: frame features pass a linear map to `hidden`; none: they are that wide."""
+    word_projection: Literal["none", "linear"] = "linear"
+    """The same of words. CLIP's hidden states of words need it: it is CLIP's own text projection."""
+    feature_length: float = Field(default=1.0, gt=0)
+    """Length that rows of frame features are given before the transformer. Stored ones have 1; CLIP's own, for which
+    its layers were trained, about 10."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    sentence: Literal["weighted", "last"] = "weighted"
+    """The one vector of a query, for what needs one (re-ranking, moments). weighted: unit words by their weights; last:
+    its last valid word, in CLIP the end of the text, which has read all others. `max_words` must not cut it off."""
+    init_from: str | None = None
+    """A CLIP of transformers, by name or folder: before training, the first layers of its text encoder become those of
+    the temporal transformer, its positions the frames', its text projection that of words."""
+    compat: TokenCompat = TokenCompat()
+
+    @property
+    def num_clips(self) -> int:
+        """Clips that are packed beside the frames: none is read, a store has at least one."""
+        return 1
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "TokenModelConfig":
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden={self.hidden} must be a multiple of heads={self.heads}")
+        for key, width in (("frame", self.video_dim), ("word", self.query_dim)):
+            if getattr(self, f"{key}_projection") == "none" and width != self.hidden:
+                name = "video_dim" if key == "frame" else "query_dim"
+                raise ValueError(
+                    f"{key}_projection='none' needs {name}={self.hidden}, as wide as hidden, got {width}: set "
+                    f"{key}_projection='linear'"
+                )
+        return self

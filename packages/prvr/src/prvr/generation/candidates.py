@@ -1,0 +1,133 @@
+"""Candidates of training: for each query its video among hard wrong ones, and the other way round, drawn in batches."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from prvr.generation.features import RerankerInputs
+from prvr.generation.rows import SplitScores
+from prvr.reranking import CandidateReranker, Direction
+from prvr.reranking.directions import Pairs
+
+__all__ = ["CandidatePool", "PairSource", "candidate_pool"]
+
+
+@dataclass(frozen=True)
+class CandidatePool:
+    """Who asks and what there is to be found, one row for each query of the split, in either direction.
+
+    In direction "t2v" row i is query i, its own video and wrong videos; in "v2t" it is the video of query i, that query
+    and wrong queries. The video (query) that is right stands in column 0; the network knows no order.
+
+    Args:
+        asking: `(q,)` number of the query ("t2v") or video ("v2t") that asks.
+        columns: `(q, 1 + p)` numbers in the gallery, the right one first, then the hardest wrong ones, hardest first.
+    """
+
+    asking: Int[Tensor, " q"]
+    columns: Int[Tensor, "q c"]
+
+    def __len__(self) -> int:
+        return len(self.asking)
+
+    def draw(self, rows: int, num: int, generator: torch.Generator) -> Int[Tensor, "r n"]:
+        """Places in `columns` for some rows: the right one and `num - 1` different wrong ones each.
+
+        Args:
+            rows: r.
+            num: n; fewer where the pool is smaller.
+            generator: source of the draws, on the CPU.
+        """
+        wrong = self.columns.shape[1] - 1
+        order = torch.rand(rows, wrong, generator=generator).argsort(1)[:, : num - 1] + 1
+        return torch.cat([torch.zeros(rows, 1, dtype=order.dtype), order], 1).to(self.columns.device)
+
+
+def candidate_pool(scores: SplitScores, direction: Direction, size: int, block: int = 256) -> CandidatePool:
+    """The right candidate of each row and the `size` wrong ones that the retriever scores highest, block by block.
+
+    Args:
+        scores: of the split that is learned from.
+        direction: "t2v" or "v2t".
+        size: p; capped by the row that has the fewest wrong candidates.
+        block: rows scored at a time.
+
+    Raises:
+        ValueError: a row has no wrong candidate, or a score is NaN.
+    """
+    owner = torch.from_numpy(scores.split.query_to_video).to(scores.encoded.text.device)
+    found = []
+    for rows in scores.blocks(direction, block):
+        positives = scores.positives(direction, rows)
+        values = scores.rows(direction, rows)
+        if bool(values.isnan().any()):
+            row = rows.start + int(values.isnan().any(1).int().argmax())
+            what = "query" if direction == "t2v" else "video"
+            raise ValueError(
+                f"scores are NaN for {what} {row} of {scores.split.name}: a {what} without valid features?"
+            )
+        wrong = int((~positives).sum(1).min())
+        if wrong < 1:
+            raise ValueError(
+                f"{scores.split.name}: a row of direction {direction!r} has no wrong candidate to learn from: more "
+                "videos are needed"
+            )
+        size = min(size, wrong)
+        found.append(values.masked_fill(positives, -torch.inf).topk(size, dim=1).indices)
+    hardest = torch.cat([part[:, :size] for part in found])
+    queries = torch.arange(len(owner), device=owner.device)
+    if direction == "t2v":
+        return CandidatePool(queries, torch.cat([owner[:, None], hardest], 1))
+    return CandidatePool(owner, torch.cat([queries[:, None], hardest[owner]], 1))
+
+
+class PairSource:
+    """Pooled queries and candidates of training rows: pooled once and kept where they fit, else in each step.
+
+    The text-frame attention has no parameters and the embeddings are frozen: what it gives never changes.
+
+    Args:
+        reranker: whose pooling is meant.
+        inputs: embeddings of the split.
+        pool: rows and their candidates.
+        cache_mib: most memory to keep pooled vectors in.
+    """
+
+    def __init__(
+        self, reranker: CandidateReranker, inputs: RerankerInputs, pool: CandidatePool, cache_mib: int
+    ) -> None:
+        self.view, self.attention, self.inputs, self.pool = reranker.view, reranker.pool, inputs, pool
+        size = pool.columns.numel() * inputs.text.shape[-1] * inputs.text.element_size()
+        self.kept: Float[Tensor, "q c d"] | None = None
+        if size <= cache_mib * 2**20:
+            parts = [self._pooled(rows) for rows in torch.arange(len(pool), device=pool.asking.device).split(128)]
+            self.kept = torch.cat(parts)
+
+    def _gather(self, rows: Tensor, columns: Tensor) -> Pairs:
+        text, frames, mask = self.inputs.text, self.inputs.frames, self.inputs.mask
+        return self.view.gather(self.attention, text, frames, mask, self.pool.asking[rows], columns)
+
+    def _pooled(self, rows: Tensor) -> Tensor:
+        pairs = self._gather(rows, self.pool.columns[rows])
+        return pairs.candidates if self.view.name == "t2v" else pairs.queries
+
+    def pairs(self, rows: Int[Tensor, " r"], picked: Int[Tensor, "r n"]) -> Pairs:
+        """Queries and candidates of some rows.
+
+        Args:
+            rows: numbers of the rows.
+            picked: places in `pool.columns`, as `CandidatePool.draw` gives them.
+        """
+        columns = self.pool.columns[rows].gather(1, picked)
+        if self.kept is None:
+            return self._gather(rows, columns)
+        pooled = self.kept[rows[:, None], picked]
+        if self.view.name == "t2v":
+            return Pairs(self.inputs.text[self.pool.asking[rows]][:, None], pooled)
+        return Pairs(pooled, self.inputs.text[columns])
+
+    def target(self, picked: Int[Tensor, "r n"]) -> Bool[Tensor, "r n"]:
+        """Which of them is right."""
+        return picked == 0

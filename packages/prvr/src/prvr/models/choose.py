@@ -1,0 +1,47 @@
+"""The retriever that a configuration describes, new or from a folder."""
+
+import json
+from pathlib import Path
+
+from prvr.config import ModelConfig, TokenModelConfig
+from prvr.models.clip import start_from_clip
+from prvr.models.retriever import Retriever
+from prvr.models.token_retriever import TokenRetriever
+
+__all__ = ["AnyRetriever", "build_retriever", "load_pretrained"]
+
+AnyRetriever = Retriever | TokenRetriever
+"""With one vector per query, or with its words."""
+
+
+def build_retriever(config: ModelConfig | TokenModelConfig) -> AnyRetriever:
+    """A retriever to be trained; a token retriever starts from the CLIP that `init_from` names.
+
+    Raises:
+        prvr.data.DataError: that CLIP cannot be loaded.
+        ValueError: it does not fit.
+
+    Example:
+        >>> type(build_retriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=8, hidden=8, heads=2))).__name__
+        'TokenRetriever'
+    """
+    if isinstance(config, ModelConfig):
+        return Retriever(config)
+    retriever = TokenRetriever(config)
+    if config.init_from is not None:
+        from prvr.video.pretrained import load_model
+
+        start_from_clip(retriever, load_model(config.init_from, "cpu").state_dict())
+    return retriever
+
+
+def load_pretrained(folder: Path | str) -> AnyRetriever:
+    """A retriever of either kind from a folder of `save_pretrained`.
+
+    Raises:
+        prvr.ConfigError: its configuration cannot be used.
+    """
+    file = Path(folder) / "config.json"
+    kind = json.loads(file.read_text(encoding="utf-8")).get("kind") if file.is_file() else None
+    chosen = TokenRetriever if kind == "tokens" else Retriever
+    return chosen.from_pretrained(folder)

@@ -1,0 +1,146 @@
+"""The retriever that keeps words and frames, and compares each with each (DiffusionRet, first stage)."""
+
+import torch
+from huggingface_hub import PyTorchModelHubMixin
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from prvr.config import TokenModelConfig, config_to_dict, token_model_config_from_dict
+from prvr.models.token_parts import build_token_parts
+from prvr.scoring import at_least_float32
+from prvr.text import TextEmbedding
+from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
+
+__all__ = ["TokenRetriever"]
+
+_CARD = """---
+library_name: prvr
+tags:
+- text-to-video-retrieval
+- prvr
+---
+# A text-to-video retriever that compares words with frames
+
+Load it with `prvr.models.TokenRetriever.from_pretrained(PATH)`; inputs are the features it was trained on
+(`config.json`: `video_dim`, `query_dim`), rows scaled to unit length.
+"""
+
+
+class TokenRetriever(
+    nn.Module,
+    PyTorchModelHubMixin,
+    library_name="prvr",
+    tags=["text-to-video-retrieval"],
+    model_card_template=_CARD,
+    coders={TokenModelConfig: (config_to_dict, token_model_config_from_dict)},
+):
+    """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
+
+    Example:
+        >>> import torch
+        >>> retriever = TokenRetriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=6, hidden=8, heads=2,
+        ...     depth=1, max_frames=5, max_words=4)).eval()
+        >>> text = retriever.encode_text(torch.randn(3, 4, 6), torch.ones(3, 4, dtype=torch.bool))
+        >>> video = retriever.encode_video(torch.zeros(2, 1, 8), torch.randn(2, 5, 8),
+        ...     torch.ones(2, 5, dtype=torch.bool))
+        >>> retriever.score(text, video).total.shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(self, config: TokenModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        parts = build_token_parts(config)
+        self.project_words, self.project_frames = parts.project_words, parts.project_frames
+        self.temporal = parts.temporal
+        self.weigh_words, self.weigh_frames = parts.weigh_words, parts.weigh_frames
+        self._pool, self._align = parts.pool, parts.align
+
+    def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
+        """Words in the space of the frames, and how much each counts.
+
+        Args:
+            words: `(q, w, e)` word features, at most `config.max_words` of them.
+            word_mask: `(q, w)` True = valid, at least one in each row.
+
+        Raises:
+            ValueError: too many words, or a width other than `config.query_dim`.
+        """
+        _expect("words", words, self.config.query_dim, "query_dim", self.config.max_words, "max_words")
+        rows = words.masked_fill(~word_mask[..., None], 0)
+        return self.embed_words(self.project_words(rows), word_mask)
+
+    def embed_words(self, words: Float[Tensor, "q w d"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
+        """The same of words that are in the space of the frames already."""
+        weights = self.weigh_words(words, word_mask)
+        return TextEmbedding(self._pool(words, word_mask, weights), words, word_mask, weights)
+
+    def encode_video(
+        self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
+    ) -> VideoEmbedding:
+        """Frames that know of each other.
+
+        Args:
+            clips: not read.
+            frames: `(v, l, f)`, at most `config.max_frames`.
+            frame_mask: `(v, l)` True = valid, at least one in each row.
+
+        Raises:
+            ValueError: too many frames, or a width other than `config.video_dim`.
+        """
+        _expect("frames", frames, self.config.video_dim, "video_dim", self.config.max_frames, "max_frames")
+        rows = frames.masked_fill(~frame_mask[..., None], 0)
+        return self.embed_frames(self.project_frames(self.config.feature_length * rows), frame_mask)
+
+    def embed_frames(self, frames: Float[Tensor, "v l d"], frame_mask: Bool[Tensor, "v l"]) -> VideoEmbedding:
+        """The same of frames that are in the space of the words already."""
+        return VideoEmbedding(frames=self.temporal(frames, frame_mask), frame_mask=frame_mask)
+
+    def score(self, text: TextEmbedding, video: VideoEmbedding, dots: bool = False) -> Scores:
+        """Token-wise alignment of every query with every video, from -1 to 1; there are no dot products beside it.
+
+        How much a frame counts follows from the frame alone: a gallery stores frames and nothing else.
+
+        Raises:
+            ValueError: the videos have no frames, or (on the CPU) a query no valid word or a video no valid frame.
+        """
+        if video.frames is None:
+            raise ValueError("the video embedding has no frames: encode it with encode_video")
+        mask = video.frame_mask
+        if mask is None:
+            mask = torch.ones(video.frames.shape[:2], dtype=torch.bool, device=video.frames.device)
+        like = self.temporal.positions.dtype  # a gallery may be kept in half precision
+        weights = self.weigh_frames(video.frames.to(like), mask)
+        total = self._align(
+            text.words, text.mask, video.frames, mask, at_least_float32(text.weights), at_least_float32(weights)
+        )
+        return Scores(total)
+
+    def forward(self, batch: Batch) -> RetrieverOutput:
+        """Encode a batch and score every query with every video in it."""
+        return self.output(*self.encode(batch))
+
+    def encode(self, batch: Batch) -> tuple[TextEmbedding, VideoEmbedding, None]:
+        """Queries and videos of a batch; there are no registers."""
+        text = self.encode_text(batch.words, batch.word_mask)
+        return text, self.encode_video(batch.clips, batch.frames, batch.frame_mask), None
+
+    def output(self, text: TextEmbedding, video: VideoEmbedding, registers: None = None) -> RetrieverOutput:
+        """What the losses look at, from what was encoded."""
+        return RetrieverOutput(text.sentence, video, self.score(text, video))
+
+    def project_bounds(self) -> None:
+        """Nothing is bounded."""
+
+
+def _expect(name: str, x: Tensor, width: int, key: str, most: int, limit: str) -> None:
+    if x.shape[-1] != width:
+        raise ValueError(
+            f"{name} have {x.shape[-1]} features, this model was built for {width}: use the features it was trained "
+            f"on, or set model.{key}={x.shape[-1]} and train anew"
+        )
+    if x.shape[1] > most:
+        raise ValueError(
+            f"got {x.shape[1]} {name}, this model takes at most {most} (model.{limit}): pool or cut them before "
+            "(prvr.data does)"
+        )

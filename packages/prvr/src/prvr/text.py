@@ -1,0 +1,101 @@
+"""Texts that keep their words: what a retriever that compares word by word makes of queries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+__all__ = ["TextEmbedding", "Texts", "cat_texts", "sentences"]
+
+
+@dataclass(frozen=True)
+class TextEmbedding:
+    """Queries with a vector for each word, beside the one for the whole.
+
+    It is indexed, cut and moved like a `(q, d)` tensor of embeddings.
+
+    Args:
+        sentence: `(q, d)` one vector per query.
+        words: `(q, w, d)` word embeddings.
+        mask: `(q, w)` True = valid.
+        weights: `(q, w)` how much each word counts, of sum one over valid words.
+
+    Example:
+        >>> text = TextEmbedding(torch.ones(3, 4), torch.ones(3, 5, 4), torch.ones(3, 5, dtype=torch.bool),
+        ...     torch.full((3, 5), 0.2))
+        >>> len(text), text[torch.tensor([2, 0])].words.shape, [len(part) for part in text.split(2)]
+        (3, torch.Size([2, 5, 4]), [2, 1])
+    """
+
+    sentence: Float[Tensor, "q d"]
+    words: Float[Tensor, "q w d"]
+    mask: Bool[Tensor, "q w"]
+    weights: Float[Tensor, "q w"]
+
+    def __len__(self) -> int:
+        return len(self.sentence)
+
+    def __getitem__(self, rows: slice | Int[Tensor, " n"]) -> "TextEmbedding":
+        return TextEmbedding(self.sentence[rows], self.words[rows], self.mask[rows], self.weights[rows])
+
+    @property
+    def device(self) -> torch.device:
+        """Where it lies."""
+        return self.sentence.device
+
+    def split(self, size: int) -> "list[TextEmbedding]":
+        """In parts of `size` queries; the last may be smaller."""
+        return [self[start : start + size] for start in range(0, len(self), size)]
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "TextEmbedding":
+        """Copy on `device`; floating tensors in `dtype`."""
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{k: t.to(device, dtype if t.is_floating_point() else None) for k, t in tensors.items()})
+
+    def padded(self, words: int) -> "TextEmbedding":
+        """Copy with room for this many words, where there is less."""
+        extra = max(0, words - self.words.shape[1])
+        return replace(
+            self,
+            words=F.pad(self.words, (0, 0, 0, extra)),
+            mask=F.pad(self.mask, (0, extra)),
+            weights=F.pad(self.weights, (0, extra)),
+        )
+
+
+Texts = Tensor | TextEmbedding
+"""Embeddings of queries: `(q, d)`, or with their words."""
+
+
+def cat_texts(parts: Sequence[Texts]) -> Texts:
+    """Join embeddings along queries; words are padded to the longest part.
+
+    Raises:
+        ValueError: some keep their words and some do not.
+
+    Example:
+        >>> cat_texts([torch.zeros(2, 4), torch.zeros(1, 4)]).shape
+        torch.Size([3, 4])
+    """
+    plain = [part for part in parts if isinstance(part, Tensor)]
+    kept = [part for part in parts if isinstance(part, TextEmbedding)]
+    if plain and kept:
+        raise ValueError(f"{len(plain)} of {len(parts)} texts are `(q, d)`, the others keep their words: use one kind")
+    if not kept:
+        return torch.cat(plain)
+    longest = max(part.words.shape[1] for part in kept)
+    kept = [part.padded(longest) for part in kept]
+    return TextEmbedding(*(torch.cat([getattr(part, f.name) for part in kept]) for f in fields(TextEmbedding)))
+
+
+def sentences(text: Texts) -> Float[Tensor, "q d"]:
+    """One vector per query.
+
+    Example:
+        >>> sentences(torch.zeros(2, 4)).shape
+        torch.Size([2, 4])
+    """
+    return text.sentence if isinstance(text, TextEmbedding) else text

@@ -1,0 +1,140 @@
+"""prvr train --stage generation and prvr evaluate --rerank --qb-norm, over an untrained retriever of few numbers."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+from commands import SMALL, explained
+
+import prvr
+from prvr.cli import main
+from prvr.config import dump_config
+from prvr.generation import load_rerankers
+from prvr.models import Retriever
+from prvr.results import EvaluationReport
+
+QUICK = ["course.epochs=2", "course.batch_size=100", "reranker.steps=4", "candidates.num=5", "reranker.candidates=6"]
+
+
+def make_retriever(run: Path, cache: Path, root: Path, seed: int, **changes) -> Path:
+    """What `prvr train` leaves, without the training."""
+    values = {**SMALL, "data.collection": "embedded-tiny", "data.root": str(root), "data.cache_dir": str(cache)}
+    config = prvr.load_config("hybrid-embedded", values | {"train.protocol": "val"} | changes)
+    torch.manual_seed(seed)
+    Retriever(config.model).save_pretrained(run / "best")
+    (run / "config.yaml").write_text(dump_config(config))
+    return run
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path, embedded_cache: Path) -> SimpleNamespace:
+    """A retriever, another of another width, and a re-ranker over the first, made by the command."""
+    folder = tmp_path_factory.mktemp("rerank")
+    retriever = make_retriever(folder / "retriever", embedded_cache, embedded_root, 0)
+    wide = make_retriever(folder / "wide", embedded_cache, embedded_root, 0, **{"model.hidden": 24})
+    twin = make_retriever(folder / "twin", embedded_cache, embedded_root, 1)
+    options = ["--retriever", str(retriever), "--generation", *QUICK]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", "-q", "--stage", "generation", *options, "--device", "cpu"]) == 0
+    run = folder / "runs" / "reranker-1"
+    return SimpleNamespace(folder=folder, retriever=retriever, wide=wide, twin=twin, run=run, options=options)
+
+
+class TestTrain:
+    def test_the_run_is_complete_and_says_what_it_was_trained_on(self, work: SimpleNamespace) -> None:
+        values = yaml.safe_load((work.run / "config.yaml").read_text())
+        assert values["retriever"] == str(work.retriever)
+        assert values["reranker"]["width"] == 16
+        assert values["course"]["epochs"] == 2
+        rerankers = load_rerankers(work.run)
+        assert {d: r.config.steps for d, r in rerankers.items()} == {"t2v": 4, "v2t": 4}
+        reports = [EvaluationReport.from_json(work.run / f"evaluation{name}.json") for name in ("", "_retriever")]
+        assert reports[0].query_ids == reports[1].query_ids
+        assert reports[0].text_to_text == reports[1].text_to_text
+
+    def test_it_is_resumed_without_naming_anything_but_the_folder(
+        self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before = (work.run / "metrics.jsonl").read_text()
+        assert main(["train", "-q", "--resume", "--output", str(work.run), "--device", "cpu"]) == 0
+        assert (work.run / "metrics.jsonl").read_text() == before
+        out = capsys.readouterr().out
+        assert "text to video: retriever" in out
+        assert "text to video: re-ranked" in out
+        assert "--rerank" in out
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--stage", "generation"], "name the trained retriever with --retriever RUN"),
+            (["--retriever", "x"], "add --stage generation"),
+            (["--generation", "course.epochs=5"], "add --stage generation"),
+            (["--stage", "generation", "--retriever", "nowhere"], "no such folder"),
+            (["--stage", "generation", "--retriever", "x", "--trackers", "tensorboard"], "has none"),
+        ],
+    )
+    def test_what_is_missing_is_said(self, arguments, message, capsys: pytest.CaptureFixture[str]) -> None:
+        assert message in explained(["train", *arguments], capsys)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--optim.lr", "1e-4"], "--generation optim.lr=1e-4"),
+            (["--generation", "course.epochs"], "expected KEY=VALUE"),
+            (["--generation", "course.epoch=2"], "did you mean course.epochs"),
+            (["--generation", "strategy=both"], "strategy"),
+            (["--generation", "name.x=1", "name=1"], "name"),
+        ],
+    )
+    def test_keys_of_the_wrong_stage_or_kind(
+        self, work: SimpleNamespace, arguments, message, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        command = ["train", "--stage", "generation", "--retriever", str(work.retriever), *arguments]
+        assert message in explained(command, capsys)
+
+
+class TestEvaluate:
+    def test_without_and_with_everything(self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+        command = ["evaluate", str(work.retriever), "--device", "cpu", "-q"]
+        options = ["--rerank", str(work.run), "--qb-norm", "--top", "5", "--steps", "2", "--weight", "2.0"]
+        assert main([*command, *options]) == 0
+        out = capsys.readouterr().out
+        for name in ("retriever", "QB-Norm", "re-ranked", "QB-Norm, re-ranked"):
+            assert out.count(f": {name} ") == 2, out  # a row of each direction
+        target = work.retriever / "evaluation_rerank_qbnorm.json"
+        first = json.loads(target.read_text())
+        assert main([*command, *options]) == 0
+        assert json.loads(target.read_text()) == first  # deterministic
+        assert main([*command, "--qb-norm"]) == 0
+        assert "re-ranked" not in capsys.readouterr().out.rpartition("retriever")[2]
+        assert (work.retriever / "evaluation_qbnorm.json").is_file()
+        assert not (work.retriever / "evaluation.json").exists()
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--top", "5"], "--top is an option of --rerank RUN"),
+            (["--rerank", "RUN", "--top", "5000"], "top_k: got 5000, expected 1 to"),
+            (["--rerank", "RUN", "--top", "0"], "top_k: got 0"),
+            (["--rerank", "RUN", "--steps", "5"], "num_steps: got 5, expected 1 to 4"),
+            (["--rerank", "RETRIEVER"], "no re-ranker in it"),
+        ],
+    )
+    def test_what_cannot_be(self, work: SimpleNamespace, options, message, capsys: pytest.CaptureFixture[str]) -> None:
+        names = {"RUN": str(work.run), "RETRIEVER": str(work.retriever)}
+        command = ["evaluate", str(work.retriever), "--device", "cpu", *(names.get(word, word) for word in options)]
+        assert message in explained(command, capsys)
+
+    @pytest.mark.parametrize("other", ["twin", "wide"])
+    def test_a_reranker_of_another_retriever(
+        self, work: SimpleNamespace, other: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        command = ["evaluate", str(getattr(work, other)), "--rerank", str(work.run), "--device", "cpu"]
+        assert "was trained on the embeddings of" in explained(command, capsys)
+
+    def test_a_reranker_is_no_retriever(self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "neither a run nor a model" in explained(["evaluate", str(work.run)], capsys)

@@ -1,0 +1,301 @@
+"""Laws of the retriever that compares words with frames, its loss, and its course through evaluation."""
+
+import dataclasses
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import prvr
+from prvr.config import ConfigError, LossConfig, TokenCompat, TokenModelConfig, load_config
+from prvr.evaluation import encode_split, evaluate
+from prvr.losses import contrastive_loss
+from prvr.models import TokenRetriever, load_pretrained
+from prvr.models.token_parts import last_word
+from prvr.moments import find_moments
+from prvr.objective import Objective
+from prvr.scoring import token_alignment
+from prvr.text import TextEmbedding, cat_texts, sentences
+from prvr.training import open_split, train
+from prvr.training.global_batch import backward_in_parts
+
+SMALL: dict[str, Any] = {
+    "kind": "tokens",
+    "video_dim": 10,
+    "query_dim": 6,
+    "hidden": 8,
+    "heads": 2,
+    "depth": 2,
+    "max_frames": 9,
+    "max_words": 7,
+    "frame_projection": "linear",
+}
+LENGTHS, COUNTS = [7, 1, 4], [3, 7, 1, 2, 5, 4]
+
+
+def build(**changes: Any) -> TokenRetriever:
+    """In float64 and with nothing at zero, so that every part shows."""
+    torch.manual_seed(0)
+    retriever = TokenRetriever(TokenModelConfig(**(SMALL | changes))).double().eval()
+    with torch.no_grad():
+        for parameter in retriever.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return retriever
+
+
+def make_batch(frames: int = 7, words: int = 7, nonsense: float = 1e3) -> prvr.Batch:
+    """Three videos with two captions each, padded with nonsense."""
+    draw = torch.Generator().manual_seed(1)
+    frame_mask = torch.arange(frames) < torch.tensor(LENGTHS)[:, None]
+    word_mask = torch.arange(words) < torch.tensor(COUNTS)[:, None]
+    all_frames = torch.randn(3, 9, 10, generator=draw, dtype=torch.float64)[:, :frames]
+    all_words = torch.randn(6, 9, 6, generator=draw, dtype=torch.float64)[:, :words]
+    return prvr.Batch(
+        clips=torch.zeros(3, 1, 10, dtype=torch.float64),
+        frames=all_frames.masked_fill(~frame_mask[..., None], nonsense),
+        frame_mask=frame_mask,
+        words=all_words.masked_fill(~word_mask[..., None], nonsense),
+        word_mask=word_mask,
+        query_to_video=torch.arange(3).repeat_interleave(2),
+    )
+
+
+@pytest.mark.parametrize("sentence", ["weighted", "last"])
+def test_padding_changes_nothing(sentence: str) -> None:
+    retriever = build(sentence=sentence)
+    plain, padded = make_batch(), make_batch(frames=9, nonsense=math.nan)
+    out, again = retriever(plain), retriever(padded)
+    torch.testing.assert_close(out.scores.total, again.scores.total, rtol=0, atol=1e-12)
+    torch.testing.assert_close(out.text, again.text, rtol=0, atol=1e-12)
+    for q, count in enumerate(COUNTS):
+        alone = retriever.encode_text(plain.words[q : q + 1, :count], plain.word_mask[q : q + 1, :count])
+        torch.testing.assert_close(sentences(alone)[0], out.text[q], rtol=0, atol=1e-12)
+        torch.testing.assert_close(retriever.score(alone, out.video).total[0], out.scores.total[q], rtol=0, atol=1e-12)
+
+
+def test_a_video_does_not_depend_on_its_batch_nor_on_order() -> None:
+    retriever, batch = build(), make_batch()
+    out, order = retriever(batch), torch.tensor([2, 0, 1])
+    turned = dataclasses.replace(batch, frames=batch.frames[order], frame_mask=batch.frame_mask[order])
+    torch.testing.assert_close(out.scores.total[:, order], retriever(turned).scores.total, rtol=0, atol=1e-12)
+    alone = retriever.encode_video(batch.clips[2:], batch.frames[2:, :4], batch.frame_mask[2:, :4])
+    torch.testing.assert_close(out.video.frames[2, :4], alone.frames[0], rtol=0, atol=1e-12)
+
+
+def test_a_new_one_scores_as_the_features_do() -> None:
+    """Its layers and positions add nothing yet: cosines of frames are those of the features."""
+    torch.manual_seed(0)
+    same = {"video_dim": 8, "query_dim": 8, "frame_projection": "none"}
+    retriever = TokenRetriever(TokenModelConfig(**(SMALL | same))).eval()
+    frames, mask = torch.randn(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
+    video = retriever.encode_video(torch.zeros(2, 1, 8), frames, mask)
+    assert torch.equal(video.frames, 2 * frames)
+    words = torch.randn(3, 4, 8)
+    assert torch.equal(retriever.encode_text(words, torch.ones(3, 4, dtype=torch.bool)).words, words)
+
+
+@pytest.mark.parametrize("alignment", ["masked", "released"])
+def test_the_score_is_the_weighted_mean_of_best_cosines(alignment: Any) -> None:
+    """Equation 10 by plain loops."""
+    retriever, batch = build(compat=TokenCompat(alignment)), make_batch()
+    out = retriever(batch)
+    text = retriever.encode_text(batch.words, batch.word_mask)
+    frames = out.video.frames
+    rows, columns = retriever.weigh_words(text.words, text.mask), retriever.weigh_frames(frames, batch.frame_mask)
+    for q, count in enumerate(COUNTS):
+        for v, length in enumerate(LENGTHS):
+            cosine = F.normalize(text.words[q, :count], dim=-1) @ F.normalize(frames[v, :length], dim=-1).mT
+            of_words, of_frames = cosine.amax(1), cosine.amax(0)
+            if alignment == "released":  # padding has a cosine of 0
+                of_words = of_words.clamp_min(0) if length < frames.shape[1] else of_words
+                of_frames = of_frames.clamp_min(0) if count < text.words.shape[1] else of_frames
+            expected = (rows[q, :count] @ of_words + columns[v, :length] @ of_frames) / 2
+            assert out.scores.total[q, v].item() == pytest.approx(expected.item(), abs=1e-12)
+    if alignment == "masked":
+        direct = token_alignment(text.words, text.mask, frames, batch.frame_mask, rows, columns)
+        assert torch.equal(direct, out.scores.total)
+
+
+def test_the_last_word_is_found() -> None:
+    words = torch.arange(12.0).view(2, 3, 2)
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    assert last_word(words, mask, torch.zeros(2, 3)).tolist() == [[2.0, 3.0], [10.0, 11.0]]
+
+
+def test_contrastive_loss_is_the_plain_one() -> None:
+    scores = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    positives = torch.tensor([[1, 0, 0], [1, 0, 0], [0, 0, 1], [1, 0, 1]], dtype=torch.bool)  # the second has no query
+
+    def mean(table: list[list[float]], right: list[list[bool]]) -> float:
+        losses = []
+        for row, truth in zip(table, right, strict=True):
+            total = sum(math.exp(s / 0.5) for s in row)
+            logs = [math.log(math.exp(s / 0.5) / total) for s, t in zip(row, truth, strict=True) if t]
+            losses += [-sum(logs) / len(logs)] if logs else []
+        return sum(losses) / len(losses)
+
+    expected = (mean(scores.tolist(), positives.tolist()) + mean(scores.mT.tolist(), positives.mT.tolist())) / 2
+    assert contrastive_loss(scores, positives, 0.5).item() == pytest.approx(expected, abs=1e-12)
+    one_each = torch.eye(3, dtype=torch.bool)
+    both = (
+        F.cross_entropy(scores[:3] / 0.5, torch.arange(3)) + F.cross_entropy(scores[:3].mT / 0.5, torch.arange(3))
+    ) / 2
+    torch.testing.assert_close(contrastive_loss(scores[:3], one_each, 0.5), both)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_gradients_are_finite_and_reach_everything(learned: bool) -> None:
+    retriever = build(dropout=0.1).train()
+    config = LossConfig(contrastive=1.0, contrastive_temperature=0.05, contrastive_learned=learned, diversity=0.01)
+    objective = Objective(config, retriever.config).double()
+    batch = make_batch(nonsense=math.nan)
+    terms = objective(retriever(batch), batch)
+    assert set(terms) == {"contrastive", "diversity", "total"}
+    terms["total"].backward()
+    for name, parameter in [*retriever.named_parameters(), *objective.named_parameters()]:
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        silent = name.endswith("net.2.bias")  # a constant does not move a softmax
+        assert silent or parameter.grad.abs().max() > 0, name
+    assert len(list(objective.parameters())) == learned
+    if objective.temperature is not None:
+        assert objective.temperature().item() == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("cuts", [(0, 3), (0, 1, 3), (0, 1, 2, 3)])
+def test_chunks_change_nothing(cuts: tuple[int, ...]) -> None:
+    """GradCache: chunks with their own padding give the losses and gradients of the whole."""
+    loss, batch = LossConfig(contrastive=1.0, contrastive_learned=True), make_batch()
+    whole, objective = build(), Objective(loss, TokenModelConfig(**SMALL))
+    objective(whole(batch), batch)["total"].backward()
+    chunks = []
+    for first, last in itertools.pairwise(cuts):
+        frames, words = max(LENGTHS[first:last]), max(COUNTS[2 * first : 2 * last])
+        chunks.append(
+            prvr.Batch(
+                clips=batch.clips[first:last],
+                frames=batch.frames[first:last, :frames],
+                frame_mask=batch.frame_mask[first:last, :frames],
+                words=batch.words[2 * first : 2 * last, :words],
+                word_mask=batch.word_mask[2 * first : 2 * last, :words],
+                query_to_video=batch.query_to_video[2 * first : 2 * last] - first,
+            )
+        )
+    parts, other = build(), Objective(loss, TokenModelConfig(**SMALL))
+    backward_in_parts(parts, other, chunks, batch.labels, seeds=list(range(len(chunks))))
+    for (name, ours), theirs in zip(parts.named_parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-6, msg=name)
+    for ours, theirs in zip(other.parameters(), objective.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-6)
+
+
+def test_texts_are_cut_joined_and_moved() -> None:
+    batch = make_batch()
+    text = build().encode_text(batch.words, batch.word_mask)
+    parts = [text[:2], text[torch.tensor([2, 3, 4])], text[5:]]
+    parts[1] = TextEmbedding(
+        parts[1].sentence, parts[1].words[:, :5], parts[1].mask[:, :5], parts[1].weights[:, :5]
+    )  # its longest has 5 words
+    joined = cat_texts(parts)
+    assert isinstance(joined, TextEmbedding)
+    assert torch.equal(joined.mask, text.mask)
+    assert torch.equal(joined.weights, text.weights)
+    assert torch.equal(joined.words[joined.mask], text.words[text.mask])
+    assert (len(joined), [len(part) for part in joined.split(4)]) == (6, [4, 2])
+    half = text.to(dtype=torch.float16)
+    assert (half.words.dtype, half.mask.dtype, half.device) == (torch.float16, torch.bool, text.device)
+    with pytest.raises(ValueError, match="1 of 2 texts"):
+        cat_texts([text, text.sentence])
+
+
+def test_half_precision_galleries_are_scored() -> None:
+    batch, retriever = make_batch(), build().float()
+    out = retriever(batch.to(dtype=torch.float32))
+    text = retriever.encode_text(batch.words.float(), batch.word_mask)
+    stored = retriever.score(text, out.video.to(dtype=torch.float16)).total
+    torch.testing.assert_close(stored, out.scores.total, rtol=0, atol=5e-3)
+
+
+def test_saved_and_loaded_models_agree(tmp_path: Path) -> None:
+    retriever, batch = build().float(), make_batch().to(dtype=torch.float32)
+    retriever.save_pretrained(tmp_path)
+    for loaded in (TokenRetriever.from_pretrained(tmp_path), load_pretrained(tmp_path)):
+        assert isinstance(loaded, TokenRetriever)
+        assert loaded.config == retriever.config
+        assert torch.equal(loaded.eval()(batch).scores.total, retriever(batch).scores.total)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"words": torch.zeros(6, 8, 6)}, "got 8 words, this model takes at most 7"),
+        ({"words": torch.zeros(6, 7, 5)}, r"words have 5 features.*built for 6.*query_dim=5"),
+        ({"frames": torch.zeros(3, 10, 10)}, "got 10 frames, this model takes at most 9"),
+        ({"frames": torch.zeros(3, 7, 9), "clips": torch.zeros(3, 1, 9)}, r"frames have 9 features.*built for 10"),
+    ],
+)
+def test_input_of_another_size_is_refused(change: dict[str, torch.Tensor], message: str) -> None:
+    retriever, batch = build().float(), make_batch().to(dtype=torch.float32)
+    for name, mask in (("words", "word_mask"), ("frames", "frame_mask")):
+        if name in change:
+            change[mask] = torch.ones(change[name].shape[:2], dtype=torch.bool)
+    with pytest.raises(ValueError, match=message):
+        retriever(dataclasses.replace(batch, **change))
+
+
+def test_nothing_valid_is_refused() -> None:
+    retriever, batch = build(), make_batch()
+    text = retriever.encode_text(batch.words, batch.word_mask)
+    video = retriever.encode_video(batch.clips, batch.frames, batch.frame_mask)
+    with pytest.raises(ValueError, match="word_mask: row 0 has no valid word"):
+        retriever.score(dataclasses.replace(text, mask=torch.zeros_like(text.mask)), video)
+    with pytest.raises(ValueError, match="frame_mask: row 0 has no valid frame"):
+        retriever.score(text, dataclasses.replace(video, frame_mask=torch.zeros_like(batch.frame_mask)))
+    with pytest.raises(ValueError, match="no frames"):
+        retriever.score(text, prvr.VideoEmbedding(clips=batch.clips))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"model.heads": 5}, "hidden=512 must be a multiple of heads=5"),
+        ({"model.hiden": 5}, r"unknown key 'model\.hiden'; did you mean model\.hidden"),
+        ({"model.video_dim": 768}, r"frame_projection='none' needs video_dim=512.*got 768"),
+        ({"loss.triplet": 1}, r"loss\.triplet=1\.0 needs a model with one vector per query"),
+        ({"loss.contrastive": 0}, r"needs loss\.contrastive above 0"),
+        ({"optim.name": "bert_adam", "optim.decay": "released"}, r"optim\.decay='released' goes by names"),
+    ],
+)
+def test_unusable_configurations_are_named(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config("diffusionret-msrvtt", overrides)
+
+
+def test_a_contrastive_term_alone_trains_one_vector_per_query_too() -> None:
+    off = {f"loss.{term}": 0 for term in ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "entailment")}
+    config = load_config("hlformer-tvr", off | {"loss.contrastive": 1, "model.hidden": 16, "model.lorentz_dim": 15})
+    assert Objective(config.loss, config.model).active == ("contrastive",)
+
+
+def test_a_run_ends_in_a_model_that_finds_moments(tmp_path: Path, embedded_cache: Path) -> None:
+    """Trained, saved, read again, evaluated with other block sizes, and asked for moments."""
+    small = {"model.hidden": 16, "model.heads": 2, "model.depth": 1, "train.epochs": 2, "train.batch_size": 16}
+    data = {"data.collection": "embedded-tiny", "data.cache_dir": str(embedded_cache)}
+    config = load_config("diffusionret-embedded", small | data | {"loss.contrastive_learned": True})
+    result = train(config, output=tmp_path / "run", device="cpu")
+    assert result.history[1]["loss"]["contrastive"] < result.history[0]["loss"]["contrastive"]
+    retriever = load_pretrained(tmp_path / "run" / "best")
+    assert "TokenRetriever.from_pretrained" in (tmp_path / "run" / "best" / "README.md").read_text(encoding="utf-8")
+    split = open_split(config, "test")
+    encoded = encode_split(retriever, split, query_batch=7)
+    assert isinstance(encoded.text, TextEmbedding)
+    report = evaluate(retriever, split, encoded=encoded, query_batch=5, bootstrap=0)
+    assert report.text_to_video == result.report.text_to_video
+    examples = find_moments(retriever, split, [0, 3], k=2, encoded=encoded)
+    assert all(hit.end > hit.start for example in examples for hit in example.hits)
+    scores = torch.cat([retriever.score(encoded.text, part).total for part in encoded.videos], 1)
+    assert examples[1].hits[0].score == pytest.approx(scores[3].max().item(), abs=1e-6)

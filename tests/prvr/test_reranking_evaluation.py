@@ -1,0 +1,284 @@
+"""A split that is re-ranked block by block against plain loops; candidates of training; what must be refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from retrievers import MeanPooling
+
+from prvr.config import TokenModelConfig
+from prvr.data import pack, write_corpus
+from prvr.evaluation import EncodedSplit, encode_split, evaluate
+from prvr.generation import (
+    SplitScores,
+    candidate_pool,
+    evaluate_reranked,
+    fingerprint,
+    reranker_inputs,
+    training_banks,
+)
+from prvr.generation.candidates import PairSource
+from prvr.generation.evaluation import ranked_counts
+from prvr.metrics import ranks
+from prvr.models import TokenRetriever
+from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig, hard_candidates, qb_norm
+from prvr.types import VideoEmbedding
+
+WIDTH = 8
+
+
+@pytest.fixture(scope="module")
+def split(embedded_cache, tmp_path_factory):
+    from prvr.data.synthetic import corpus_key
+
+    corpus = write_corpus(embedded_cache / corpus_key(), "tiny")
+    packed = pack(corpus, "test", cache_dir=tmp_path_factory.mktemp("packed"))
+    yield packed.subset(range(10))
+    packed.close()
+
+
+@pytest.fixture(scope="module")
+def retriever(split):
+    torch.manual_seed(0)
+    return MeanPooling(split.feature_dim, split.query_dim, WIDTH).double().eval()
+
+
+@pytest.fixture(scope="module")
+def encoded(retriever, split):
+    return encode_split(retriever, split, video_batch=7)
+
+
+@pytest.fixture(scope="module")
+def scores(retriever, encoded, split):
+    return SplitScores(retriever, encoded, split, block=11)
+
+
+def whole(retriever, encoded):
+    """The score matrix at once."""
+    return retriever.score(encoded.text, VideoEmbedding.cat(encoded.videos)).total
+
+
+def make(direction="t2v", retriever=None, **changes):
+    known = None if retriever is None else fingerprint(retriever)
+    values = {"steps": 3, "candidates": 5, "trained_on": known} | changes
+    return CandidateReranker(RerankerConfig(width=WIDTH, **values), direction).double().eval()
+
+
+@pytest.mark.parametrize("direction", ["t2v", "v2t"])
+def test_rows_and_positives_are_those_of_the_whole_matrix(scores, retriever, encoded, split, direction) -> None:
+    with torch.inference_mode():
+        matrix = whole(retriever, encoded)
+    right = torch.from_numpy(split.relevant_matrix)
+    if direction == "v2t":
+        matrix, right = matrix.mT, right.mT
+    with torch.inference_mode():
+        found = torch.cat([scores.rows(direction, rows) for rows in scores.blocks(direction, 9)])
+    torch.testing.assert_close(found, matrix)
+    assert torch.equal(torch.cat([scores.positives(direction, rows) for rows in scores.blocks(direction, 9)]), right)
+
+
+@pytest.mark.parametrize("combine", ["add", "alone"])
+@pytest.mark.parametrize("direction", ["t2v", "v2t"])
+def test_a_reranked_split_is_each_row_reranked_by_itself(scores, retriever, encoded, split, direction, combine) -> None:
+    reranker = make(direction, combine=combine)
+    inputs = reranker_inputs(encoded, reranker.config)
+    matrix = whole(retriever, encoded)
+    right = torch.from_numpy(split.relevant_matrix)
+    if direction == "v2t":
+        matrix, right = matrix.mT.contiguous(), right.mT
+    with torch.inference_mode():
+        (counts,) = ranked_counts(scores, direction, reranker, inputs, (0.7,), top_k=4, seed=3, block=10)
+    expected = []
+    for row in range(len(matrix)):  # one by one, through the class
+        if not right[row].any():
+            continue
+        if direction == "t2v":
+            text, frames, mask = inputs.text[row : row + 1], inputs.frames, inputs.mask
+        else:
+            text, frames, mask = inputs.text, inputs.frames[row : row + 1], inputs.mask[row : row + 1]
+        combined = reranker.rerank(matrix[row : row + 1], text, frames, mask, top_k=4, weight=0.7, seed=3)
+        expected.append(int(ranks(combined, right[row : row + 1])))
+    assert counts.ranks().tolist() == expected
+
+
+def test_a_weight_of_nothing_is_the_retriever_itself(retriever, split, encoded) -> None:
+    rerankers = {"t2v": make("t2v"), "v2t": make("v2t")}
+    alone = evaluate(retriever, split, encoded=encoded, bootstrap=0)
+    for given in ({}, rerankers):
+        report = evaluate_reranked(retriever, split, given, encoded=encoded, weight=0.0, bootstrap=0)
+        assert (report.ranks == alone.ranks).all()
+        assert (report.video_ranks == alone.video_ranks).all()
+        assert report.text_to_text == alone.text_to_text
+
+
+def test_a_retriever_that_keeps_its_words(split) -> None:
+    torch.manual_seed(0)
+    sizes = {"video_dim": split.feature_dim, "query_dim": split.query_dim, "hidden": WIDTH, "heads": 2}
+    model = TokenRetriever(
+        TokenModelConfig("tokens", max_frames=128, depth=1, frame_projection="linear", **sizes)
+    ).eval()
+    rerankers = {d: CandidateReranker(RerankerConfig(width=WIDTH, steps=3), d) for d in ("t2v", "v2t")}
+    alone = evaluate(model, split, bootstrap=0)
+    for weight, same in ((0.0, True), (50.0, False)):
+        report = evaluate_reranked(model, split, rerankers, weight=weight, bootstrap=0)
+        assert (report.ranks == alone.ranks).all() == same
+        assert (report.video_ranks == alone.video_ranks).all() == same
+
+
+def test_it_is_deterministic_and_follows_the_seed(retriever, split, encoded) -> None:
+    # One step, and the attention weights in the output: what comes out shows where it started.
+    released = RerankerCompat(decoder="released", output="released")
+    rerankers = {"t2v": make("t2v", weight=50.0, compat=released)}
+    first, again, small, other = (
+        evaluate_reranked(
+            retriever, split, rerankers, encoded=encoded, num_steps=1, bootstrap=0, seed=seed, block=block
+        )
+        for seed, block in ((0, 256), (0, 256), (0, 7), (1, 256))
+    )
+    assert (first.ranks == again.ranks).all()
+    assert (first.ranks == small.ranks).all()
+    assert not (first.ranks == other.ranks).all()
+
+
+def test_qb_norm_of_a_split_is_that_of_the_whole_matrices(retriever, split, encoded, scores) -> None:
+    torch.manual_seed(1)
+    training = EncodedSplit(torch.randn(23, WIDTH).double(), (encoded.videos[0],))
+    with torch.inference_mode():
+        banks = training_banks(retriever, training, scores, beta=3.0, block=5)
+    matrix = whole(retriever, encoded)
+    bank = retriever.score(training.text, VideoEmbedding.cat(encoded.videos)).total
+    other = retriever.score(encoded.text, training.videos[0]).total
+    right = torch.from_numpy(split.relevant_matrix)
+    expected = ranks(qb_norm(matrix, bank, beta=3.0), right), ranks(qb_norm(matrix.mT, other.mT, beta=3.0), right.mT)
+    report = evaluate_reranked(retriever, split, {}, banks=banks, encoded=encoded, bootstrap=0)
+    assert report.ranks.tolist() == expected[0].tolist()
+    assert report.video_ranks.tolist() == expected[1].tolist()
+    assert not (report.ranks == evaluate(retriever, split, encoded=encoded, bootstrap=0).ranks).all()
+
+
+@pytest.mark.parametrize("direction", ["t2v", "v2t"])
+def test_candidates_hold_the_right_one_and_the_hardest_wrong_ones_once_each(
+    scores, retriever, encoded, split, direction
+):
+    with torch.inference_mode():
+        pool = candidate_pool(scores, direction, 6, block=7)
+    matrix, right = whole(retriever, encoded), torch.from_numpy(split.relevant_matrix)
+    owner = torch.from_numpy(split.query_to_video)
+    if direction == "v2t":
+        matrix, right = matrix.mT, right.mT
+    for query in range(len(owner)):
+        asking, own = (query, int(owner[query])) if direction == "t2v" else (int(owner[query]), query)
+        assert int(pool.asking[query]) == asking
+        columns = pool.columns[query].tolist()
+        assert columns[0] == own
+        order = matrix[asking].argsort(descending=True).tolist()
+        assert columns[1:] == [column for column in order if not right[asking, column]][:6]
+    hard, _ = hard_candidates(matrix[pool.asking], right[pool.asking], 7)
+    assert torch.equal(hard[:, 1:], pool.columns[:, 1:])
+
+    picked = pool.draw(len(owner), 4, torch.Generator().manual_seed(0))
+    assert picked.shape == (len(owner), 4)
+    assert bool((picked[:, 0] == 0).all())
+    assert all(len(set(row)) == 4 for row in picked.tolist())
+    assert torch.equal(picked, pool.draw(len(owner), 4, torch.Generator().manual_seed(0)))
+    assert pool.draw(2, 50, torch.Generator()).sort(1).values.tolist() == [list(range(7))] * 2  # all there are
+
+
+@pytest.mark.parametrize("direction", ["t2v", "v2t"])
+def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(scores, encoded, direction) -> None:
+    reranker = make(direction)
+    inputs = reranker_inputs(encoded, reranker.config)
+    with torch.inference_mode():
+        found = candidate_pool(scores, direction, 6)
+    pool = replace(found, asking=found.asking.clone(), columns=found.columns.clone())
+    kept, anew = (PairSource(reranker, inputs, pool, mib) for mib in (100, 0))
+    assert kept.kept is not None
+    assert anew.kept is None
+    rows = torch.tensor([3, 0, 5])
+    picked = pool.draw(3, 4, torch.Generator().manual_seed(1))
+    for a, b in zip(kept.pairs(rows, picked), anew.pairs(rows, picked), strict=True):
+        torch.testing.assert_close(a, b)
+    columns = pool.columns[rows].gather(1, picked)
+    if direction == "t2v":
+        given = inputs.text[pool.asking[rows]], inputs.frames[columns], inputs.mask[columns]
+    else:
+        asking = pool.asking[rows]
+        given = inputs.text[columns], inputs.frames[asking], inputs.mask[asking]
+    target = kept.target(picked)
+    losses = [
+        reranker.loss_of_pairs(target, kept.pairs(rows, picked), torch.Generator().manual_seed(2)),
+        reranker.loss(target, *given, generator=torch.Generator().manual_seed(2)),
+    ]
+    torch.testing.assert_close(*losses)
+
+
+@pytest.mark.parametrize("tokens", ["frames", "clips", "both"])
+def test_rows_of_videos_are_those_asked_for(encoded, tokens) -> None:
+    gallery = VideoEmbedding.cat(encoded.videos)
+    inputs = reranker_inputs(encoded, RerankerConfig(width=WIDTH, tokens=tokens, unit_length=True))
+    wanted = {"frames": [gallery.frames], "clips": [gallery.clips], "both": [gallery.clips, gallery.frames]}[tokens]
+    expected = torch.nn.functional.normalize(torch.cat(wanted, 1), dim=-1)
+    assert torch.equal(inputs.frames, expected)
+    assert inputs.mask.shape == inputs.frames.shape[:2]
+    assert int(inputs.mask.sum()) == int(gallery.frame_mask.sum()) * (tokens != "clips") + (
+        gallery.clips.shape[0] * gallery.clips.shape[1] * (tokens != "frames")
+    )
+
+
+def test_without_a_mask_every_row_counts(encoded) -> None:
+    bare = EncodedSplit(encoded.text, tuple(VideoEmbedding(frames=v.frames[:, :1]) for v in encoded.videos))
+    inputs = reranker_inputs(bare, RerankerConfig(width=WIDTH))
+    assert bool(inputs.mask.all())
+    assert inputs.mask.shape == inputs.frames.shape[:2]
+
+
+class TestBadInput:
+    def test_more_candidates_than_videos(self, retriever, split, encoded) -> None:
+        with pytest.raises(ValueError, match=rf"top_k: got {len(split) + 1}, expected 1 to {len(split)}"):
+            evaluate_reranked(retriever, split, {"t2v": make()}, encoded=encoded, top_k=len(split) + 1)
+
+    def test_one_candidate_changes_nothing(self, retriever, split, encoded) -> None:
+        alone = evaluate(retriever, split, encoded=encoded, bootstrap=0)
+        rerankers = {"t2v": make("t2v"), "v2t": make("v2t")}
+        report = evaluate_reranked(retriever, split, rerankers, encoded=encoded, top_k=1, bootstrap=0)
+        assert (report.ranks == alone.ranks).all()
+        assert (report.video_ranks == alone.video_ranks).all()
+
+    def test_more_steps_than_trained(self, retriever, split, encoded) -> None:
+        with pytest.raises(ValueError, match="num_steps: got 7, expected 1 to 3"):
+            evaluate_reranked(retriever, split, {"t2v": make()}, encoded=encoded, num_steps=7)
+
+    def test_a_query_without_a_valid_word(self, retriever, split, encoded) -> None:
+        text = encoded.text.clone()
+        text[4] = torch.nan
+        with pytest.raises(ValueError, match=rf"{split.query_ids[4]}.*without a valid word"):
+            evaluate_reranked(retriever, split, {"t2v": make()}, encoded=replace(encoded, text=text))
+        with torch.inference_mode(), pytest.raises(ValueError, match=r"NaN for query 4 of .*test"):
+            candidate_pool(SplitScores(retriever, replace(encoded, text=text), split), "t2v", 3)
+
+    def test_another_width(self, retriever, split, encoded) -> None:
+        reranker = CandidateReranker(RerankerConfig(width=6)).double()
+        with pytest.raises(ValueError, match="have width 8, this re-ranker was built for 6"):
+            evaluate_reranked(retriever, split, {"t2v": reranker}, encoded=encoded)
+
+    def test_another_retriever_of_the_same_width(self, retriever, split, encoded) -> None:
+        torch.manual_seed(1)  # the fixture had 0
+        other = MeanPooling(split.feature_dim, split.query_dim, WIDTH).double().eval()
+        with pytest.raises(ValueError, match="was trained on the embeddings of"):
+            evaluate_reranked(other, split, {"t2v": make(retriever=retriever)}, encoded=encoded)
+        evaluate_reranked(retriever, split, {"t2v": make(retriever=retriever)}, encoded=encoded, bootstrap=0)
+
+    def test_the_other_direction(self, retriever, split, encoded) -> None:
+        with pytest.raises(ValueError, match="is of direction 'v2t'"):
+            evaluate_reranked(retriever, split, {"t2v": make("v2t")}, encoded=encoded)
+
+    def test_rows_that_the_retriever_has_not(self, encoded) -> None:
+        bare = EncodedSplit(encoded.text, tuple(VideoEmbedding(frames=v.frames) for v in encoded.videos))
+        with pytest.raises(ValueError, match=r"has no clips of videos; use frames"):
+            reranker_inputs(bare, RerankerConfig(width=WIDTH, tokens="both"))
+
+    def test_a_video_alone_has_no_wrong_candidate(self, retriever, split) -> None:
+        lonely = split.subset([0])
+        scores = SplitScores(retriever, encode_split(retriever, lonely), lonely)
+        with torch.inference_mode(), pytest.raises(ValueError, match="no wrong candidate to learn from"):
+            candidate_pool(scores, "t2v", 3)

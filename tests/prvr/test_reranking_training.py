@@ -1,0 +1,280 @@
+"""Stage 2: runs that are repeated, stopped and resumed, strategies, and what a run leaves behind."""
+
+import json
+import os
+import signal
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from retrievers import MeanPooling
+from training_runs import StopInEpoch, half_written, same, state_of
+
+from prvr.config import ConfigError
+from prvr.data import DataError, pack, write_corpus
+from prvr.evaluation import encode_split, evaluate
+from prvr.generation import (
+    evaluate_reranked,
+    fingerprint,
+    generation_config,
+    load_rerankers,
+    reranker_inputs,
+    train_reranker,
+)
+from prvr.generation.folder import is_generation_run, read_config
+from prvr.generation.job import rsum
+from prvr.generation.material import learning_splits
+from prvr.results import EvaluationReport
+from prvr.training import Splits, Terminated, TrainingError
+
+WIDTH = 8
+ENDED = ("networks", "optimizer", "scheduler", "epoch", "best", "best_weights")
+
+
+@pytest.fixture(scope="module")
+def splits(embedded_cache, tmp_path_factory):
+    from prvr.data.synthetic import corpus_key
+
+    corpus, cache = write_corpus(embedded_cache / corpus_key(), "tiny"), tmp_path_factory.mktemp("packed")
+    packed = [pack(corpus, name, cache_dir=cache) for name in ("train", "val", "test")]
+    yield Splits(*(whole.subset(range(size)) for whole, size in zip(packed, (20, 8, 10), strict=True)))
+    for whole in packed:
+        whole.close()
+
+
+@pytest.fixture(scope="module")
+def retriever(splits):
+    torch.manual_seed(0)
+    return MeanPooling(splits.train.feature_dim, splits.train.query_dim, WIDTH)
+
+
+def make_config(**changes):
+    values = {
+        "reranker": {"steps": 4, "candidates": 6},
+        "candidates": {"num": 6, "pool": 8},
+        "course": {"epochs": 2, "batch_size": 34},
+        "optim": {"lr": 3e-3},
+    }
+    for key, value in changes.items():
+        group, _, name = key.partition("__")
+        if name:
+            values.setdefault(group, {})[name] = value
+        else:
+            values[group] = value
+    return generation_config(values, width=WIDTH)
+
+
+@pytest.fixture(scope="module")
+def straight(retriever, splits, tmp_path_factory):
+    return train_reranker(make_config(), retriever, splits, output=tmp_path_factory.mktemp("straight") / "run")
+
+
+def same_end(left: Path, right: Path) -> bool:
+    a, b = state_of(left), state_of(right)
+    return same({part: a[part] for part in ENDED}, {part: b[part] for part in ENDED})
+
+
+def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, splits) -> None:
+    run = straight.output
+    assert {p.name for p in run.iterdir()} == {
+        *("config.yaml", "metrics.jsonl", "curves.png", "best", "last"),
+        *("evaluation.json", "evaluation_ranks.npz", "evaluation_retriever.json", "evaluation_retriever_ranks.npz"),
+    }
+    assert is_generation_run(run)
+    assert half_written(run) == []
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert lines == list(straight.history)
+    assert [line["loss"]["total"] for line in lines] == [
+        pytest.approx(line["loss"]["t2v"] + line["loss"]["v2t"]) for line in lines
+    ]
+    assert lines[1]["loss"]["total"] < lines[0]["loss"]["total"]
+    assert EvaluationReport.from_json(run / "evaluation.json") == straight.reranked
+    assert EvaluationReport.from_json(run / "evaluation_retriever.json") == straight.retriever
+    alone = evaluate(retriever, splits.report)
+    assert (alone.ranks == straight.retriever.ranks).all()
+
+    rerankers = load_rerankers(run)
+    config = read_config(run / "config.yaml")
+    assert config.reranker.trained_on == fingerprint(retriever)
+    for direction, best in straight.best.items():
+        assert rerankers[direction].config == replace(config.network, weight=best.weight)
+        assert best.weight in config.course.weights
+    again = evaluate_reranked(retriever, splits.report, rerankers)
+    assert (again.ranks == straight.reranked.ranks).all()
+    assert (again.video_ranks == straight.reranked.video_ranks).all()
+
+
+def test_the_selected_weight_and_epoch_are_the_best_of_the_selecting_split(straight, retriever, splits) -> None:
+    rerankers = load_rerankers(straight.output)
+    found = {}
+    for weight in make_config().course.weights:
+        report = evaluate_reranked(retriever, splits.selection, rerankers, weight=weight, bootstrap=0)
+        found[weight] = {"t2v": rsum(report.text_to_video), "v2t": rsum(report.video_to_text)}
+    for direction, best in straight.best.items():
+        assert best.rsum == pytest.approx(found[best.weight][direction])
+        assert best.rsum == pytest.approx(max(values[direction] for values in found.values()))
+        assert best.rsum == max(line["selection"][direction]["rsum"] for line in straight.history)
+
+
+def test_two_runs_agree_bitwise_and_the_retriever_stays_as_it_was(straight, retriever, splits, tmp_path) -> None:
+    before = {name: tensor.clone() for name, tensor in retriever.state_dict().items()}
+    retriever.train()
+    train_reranker(make_config(), retriever, splits, output=tmp_path / "run")
+    assert same_end(tmp_path / "run", straight.output)
+    assert same(before, dict(retriever.state_dict()))
+    assert retriever.training
+    retriever.eval()
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_an_interrupted_run_resumes_bitwise(straight, retriever, splits, tmp_path, epoch) -> None:
+    run, hit = tmp_path / "run", StopInEpoch(epoch, lambda: signal.raise_signal(signal.SIGINT), step=1)
+    with pytest.raises(KeyboardInterrupt):
+        train_reranker(make_config(), retriever, splits, output=run, progress=hit)
+    state = state_of(run)
+    assert (state["epoch"], state["position"]["step"]) == (epoch - 1, 2)
+    result = train_reranker(make_config(), retriever, splits, output=run, resume=True)
+    assert same_end(run, straight.output)
+    assert (result.reranked.ranks == straight.reranked.ranks).all()
+
+
+def test_a_killed_run_goes_on_from_the_last_epoch(straight, retriever, splits, tmp_path) -> None:
+    class Killed(BaseException):
+        """The process is gone: nothing is saved."""
+
+    def kill() -> None:
+        raise Killed
+
+    run = tmp_path / "run"
+    with pytest.raises(Killed):
+        train_reranker(make_config(), retriever, splits, output=run, progress=StopInEpoch(2, kill, step=1))
+    assert state_of(run)["epoch"] == 1
+    (run / "best.prvr-tmp").mkdir()  # what a kill in the middle of writing leaves
+    train_reranker(make_config(), retriever, splits, output=run, resume=True)
+    assert same_end(run, straight.output)
+    assert half_written(run) == []
+
+
+def test_terminated_it_saves_and_says_so(retriever, splits, tmp_path) -> None:
+    run, hit = tmp_path / "run", StopInEpoch(1, lambda: os.kill(os.getpid(), signal.SIGTERM), step=0)
+    with pytest.raises(Terminated):
+        train_reranker(make_config(), retriever, splits, output=run, progress=hit)
+    assert state_of(run)["position"]["step"] == 1
+
+
+def test_a_finished_run_resumed_is_the_same_run(straight, retriever, splits) -> None:
+    steps = []
+
+    @contextmanager
+    def counted(title, count):
+        steps.append(title)
+        yield lambda terms: None
+
+    again = train_reranker(make_config(), retriever, splits, output=straight.output, resume=True, progress=counted)
+    assert steps == []
+    assert again.best == straight.best
+
+
+class TestStrategies:
+    def test_discriminative_is_one_step_without_noise(self, straight, retriever, splits, tmp_path) -> None:
+        config = make_config(strategy="discriminative")
+        assert config.network.process == "one_step"
+        first, other = (
+            train_reranker(
+                replace(config, course=replace(config.course, weights=(0.3,))), retriever, splits, output=run
+            )
+            for run in (tmp_path / "a", tmp_path / "b")
+        )
+        assert same_end(first.output, other.output)
+        rerankers = load_rerankers(first.output)
+        reports = [evaluate_reranked(retriever, splits.report, rerankers, seed=seed, bootstrap=0) for seed in (0, 1)]
+        assert (reports[0].ranks == reports[1].ranks).all()
+        assert first.history[0]["loss"] != straight.history[0]["loss"]
+
+    def test_generative_learns_the_same_and_ranks_by_it_alone(self, straight, retriever, splits, tmp_path) -> None:
+        result = train_reranker(make_config(strategy="generative"), retriever, splits, output=tmp_path / "run")
+        assert [line["loss"] for line in result.history] == [line["loss"] for line in straight.history]
+        assert not (result.reranked.ranks == straight.reranked.ranks).all()
+        rerankers = load_rerankers(result.output)
+        by_weight = [
+            evaluate_reranked(retriever, splits.report, rerankers, weight=weight, bootstrap=0) for weight in (1.0, 9.0)
+        ]
+        assert (by_weight[0].ranks == by_weight[1].ranks).all()
+
+
+class TestMaterial:
+    def test_the_reported_split_is_neither_learned_from_nor_selects(self, splits) -> None:
+        paper = Splits(splits.train, splits.report, splits.report)
+        for config in (make_config(), make_config(candidates__learn_from="selection")):
+            for given in (splits, paper):
+                train, selection = learning_splits(config, given)
+                ids = set(train.video_ids), set(selection.video_ids)
+                assert not ids[0] & ids[1]
+                assert not (ids[0] | ids[1]) & set(splits.report.video_ids)
+        learned = learning_splits(make_config(candidates__learn_from="selection"), splits)
+        assert set(learned[0].video_ids) | set(learned[1].video_ids) == set(splits.selection.video_ids)
+
+    def test_views_with_dropout_train_and_differ(self, straight, retriever, splits, tmp_path) -> None:
+        config = make_config(candidates__dropout_views=2, course__epochs=1)
+        results = [train_reranker(config, retriever, splits, output=tmp_path / name) for name in "ab"]
+        assert same_end(results[0].output, results[1].output)
+        assert results[0].history[0]["loss"] != straight.history[0]["loss"]
+
+    def test_one_direction_alone(self, straight, retriever, splits, tmp_path) -> None:
+        result = train_reranker(make_config(directions=("v2t",)), retriever, splits, output=tmp_path / "run")
+        assert set(load_rerankers(result.output)) == {"v2t"}
+        assert (result.reranked.ranks == result.retriever.ranks).all()
+
+
+class TestBadInput:
+    def test_a_folder_that_is_taken(self, straight, retriever, splits) -> None:
+        with pytest.raises(TrainingError, match="already holds"):
+            train_reranker(make_config(), retriever, splits, output=straight.output)
+
+    def test_another_configuration_or_retriever_on_resume(self, straight, retriever, splits) -> None:
+        with pytest.raises(TrainingError, match=r"reranker\.steps: 4 -> 5"):
+            train_reranker(make_config(reranker__steps=5), retriever, splits, output=straight.output, resume=True)
+        torch.manual_seed(1)  # the fixture had 0
+        other = MeanPooling(splits.train.feature_dim, splits.train.query_dim, WIDTH)
+        with pytest.raises(TrainingError, match=r"reranker\.trained_on"):
+            train_reranker(make_config(), other, splits, output=straight.output, resume=True)
+
+    def test_another_width(self, retriever, splits, tmp_path) -> None:
+        with pytest.raises(ValueError, match="have width 8, this re-ranker was built for 9"):
+            train_reranker(make_config(reranker__width=9), retriever, splits, output=tmp_path / "run")
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"course__epoch": 3}, "unknown key 'course.epoch'; did you mean course.epochs"),
+            ({"strategy": "both"}, "strategy: .*got 'both'"),
+            ({"reranker__sampling_steps": 9}, "sampling_steps=9 is beyond steps=4"),
+            ({"directions": ("t2v", "t2v")}, "each once"),
+            ({"candidates__num": 1}, "candidates.num"),
+            ({"course__weights": (-1.0,)}, "expected finite numbers of at least 0"),
+            ({"optim__decay": "released"}, "use 'matrices'"),
+        ],
+    )
+    def test_a_configuration_that_cannot_be(self, changes, message) -> None:
+        with pytest.raises(ConfigError, match=message):
+            make_config(**changes)
+
+    def test_a_folder_without_rerankers(self, tmp_path) -> None:
+        with pytest.raises(DataError, match="no re-ranker in it"):
+            load_rerankers(tmp_path)
+
+    def test_features_that_are_not_numbers(self, retriever, splits, tmp_path) -> None:
+        broken = MeanPooling(splits.train.feature_dim, splits.train.query_dim, WIDTH)
+        torch.nn.init.constant_(broken.text.bias, torch.nan)
+        with pytest.raises(ValueError, match="scores are NaN for query 0"):
+            train_reranker(make_config(), broken, splits, output=tmp_path / "run")
+
+
+def test_inputs_can_be_learned_from_whatever_mode_they_were_made_in(retriever, splits) -> None:
+    with torch.inference_mode():
+        encoded = encode_split(retriever, splits.selection)
+    inputs = reranker_inputs(encoded, make_config().reranker)
+    assert not inputs.text.is_inference()
+    assert not inputs.frames.is_inference()
