@@ -28,7 +28,7 @@ def features(embedded_root: Path, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     """What gives the features of a video: here at once, for corpora of videos that are drawn already."""
     scenes = read_embedded_scenes(open_corpus(embedded_root, "embedded-tiny"))
     monkeypatch.setattr(making, "draw_split", lambda split, count, seed: scenes[split])
-    monkeypatch.setattr(making, "render", lambda video: None)
+    monkeypatch.setattr(making, "render", lambda video: np.zeros((1, 64, 64, 3), np.uint8))
     fake = MagicMock(return_value=np.ones((40, 512), np.float32))
     monkeypatch.setattr(making, "frame_features", fake)
     return fake
@@ -53,6 +53,15 @@ class TestMake:
         error = explained([*command[:-1], "4"], capsys)
         assert str(tmp_path / "embedded-tiny") in error
         assert "'seed': 3" in error
+
+    def test_another_light(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        command = ["data", "make", str(tmp_path), "--size", "tiny", "--look"]
+        assert main([*command, "dusk"]) == 0
+        folder = tmp_path / "embedded-tiny-dusk"
+        assert f"prvr evaluate RUN --transfer {folder}" in capsys.readouterr().out
+        assert json.loads((folder / "corpus.json").read_text())["look"] == "dusk"
+        assert int(features.call_args.args[0].max()) == 14  # of black frames, the light that lies over everything
+        assert "look 'night' is not one of day, dusk, haze" in explained([*command, "night"], capsys)
 
     def test_quiet(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["data", "make", str(tmp_path), "--size", "tiny", "-q"]) == 0

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from prvr.config import Config
 from prvr.data import open_corpus, pack
 from prvr.data.synthetic import read_embedded_scenes, render, sheet
 from prvr.evaluation import report_from_scores
+from prvr.search import VideoIndex
 from prvr.zero_shot import zero_shot_scores
 
 
@@ -23,6 +25,7 @@ def quick(embedded_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """The working folder of a demo of seconds, --quick as it is but for the size of the model."""
     for key, value in SMALL.items():
         monkeypatch.setitem(demo._QUICK, key, value)
+    monkeypatch.setattr(demo, "_FILMS", 1)
     monkeypatch.setitem(demo._QUICK, "data.cache_dir", str(embedded_cache))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -79,6 +82,36 @@ def test_it_shows_what_was_found(
             np.testing.assert_array_equal(strip.frames, whole[numbers_of])
     with Image.open("runs/demo/moments.png") as picture:
         assert (picture.format, picture.width) == ("PNG", 1200)
+
+
+def test_it_leaves_an_index_of_files(
+    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "_FILMS", 4)
+    assert main(["demo", "--quick"]) == 0
+    out = capsys.readouterr().out
+    run = Path("runs/demo")
+    named = re.search(r"^prvr (search .*) \"(.*)\"$", out, flags=re.MULTILINE)
+    assert named is not None
+    assert f"prvr serve {run / 'index'}" in out
+    assert main([*named[1].split(), named[2], "-k", "2"]) == 0
+    assert len(re.findall(r"^\d .*test\d{4}\.mp4", capsys.readouterr().out, flags=re.MULTILINE)) == 2
+    with VideoIndex.open(run / "index") as index:
+        assert index.verify() == ()
+        assert set(index.video_ids) == {path.name for path in (run / "videos").iterdir()}
+        assert len(index) == 4
+        assert index.model.identity.kind == "trained"
+
+
+def test_without_a_decoder_it_says_so(
+    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    assert main(["demo", "--quick", "-q"]) == 0
+    out = capsys.readouterr().out
+    assert "was left out:" in out
+    assert "prvr[video]" in out
+    assert not Path("runs/demo/videos").exists()
 
 
 def test_a_second_one_takes_another_folder(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:

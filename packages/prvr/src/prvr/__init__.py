@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 from prvr.config import Config, ConfigError, load_config, preset_names
 
 if TYPE_CHECKING:
-    from prvr.models import Retriever
+    from prvr.models import Retriever, TokenRetriever
     from prvr.objective import Objective
     from prvr.released import load_released
     from prvr.reranking import CandidateReranker
+    from prvr.text import TextEmbedding
     from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 
 __version__ = "0.1.0"
@@ -23,6 +24,8 @@ __all__ = [
     "Retriever",
     "RetrieverOutput",
     "Scores",
+    "TextEmbedding",
+    "TokenRetriever",
     "VideoEmbedding",
     "load_config",
     "load_released",
@@ -32,6 +35,8 @@ __all__ = [
 # Imported when first asked for, because they bring torch: `prvr --help` and reading a preset need not wait for it.
 _LATER = {
     "Retriever": "prvr.models",
+    "TokenRetriever": "prvr.models",
+    "TextEmbedding": "prvr.text",
     "Objective": "prvr.objective",
     "CandidateReranker": "prvr.reranking",
     "load_released": "prvr.released",

@@ -6,11 +6,12 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from prvr.metrics import RetrievalMetrics
+from prvr.metrics import RECALLS, RetrievalMetrics
 from prvr.moments import ExampleQuery
 from prvr.results import EvaluationReport
+from prvr.zero_shot import Beside
 
-__all__ = ["examples_table", "groups_table", "metrics_table", "tags_table"]
+__all__ = ["beside_table", "examples_table", "groups_table", "metrics_table", "tags_table", "text_video_table"]
 
 _RECALLS = ("R@1", "R@5", "R@10", "R@100", "SumR")
 
@@ -39,6 +40,50 @@ def metrics_table(report: EvaluationReport, title: str | None = None) -> Table:
     table.add_row("video to text", *_recalls(report.video_to_text), "", *_middle(report.video_to_text))
     if report.text_to_text is not None:
         table.add_row("text to text", *_recalls(report.text_to_text), "", *_middle(report.text_to_text))
+    return table
+
+
+def text_video_table(report: EvaluationReport, title: str | None = None) -> Table:
+    """The table of papers on text-to-video retrieval: R@1, R@5, R@10, their sum, median and mean rank, both ways.
+
+    Where videos have several captions, each is a query of its own, and video to text ranks the sets of captions of the
+    videos if the report has that, else all captions, of which the best of its own counts.
+
+    Args:
+        report: what `prvr.evaluation.evaluate` gave, with `caption_sets` where videos have several captions.
+        title: default: the split and its size.
+    """
+    several = len(report.query_ids) > len(set(report.query_to_video.tolist()))
+    to_text = report.video_to_sets if several and report.video_to_sets is not None else report.video_to_text
+    among = "sets of captions" if to_text is report.video_to_sets else "all captions, its best one counts"
+    caption = f"ties count {_TIES[report.ties]}" + f"\nvideo to text: among {among}" * several
+    table = _table(
+        title or f"{report.split}: {len(report.query_ids):,} queries, {len(report.video_ids):,} videos", caption
+    )
+    table.add_column("", no_wrap=True)
+    for name in ("R@1", "R@5", "R@10", "Rsum", "MdR", "MnR"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, metrics in (("text to video", report.text_to_video), ("video to text", to_text)):
+        values = (metrics.r1, metrics.r5, metrics.r10, metrics.rsum)
+        table.add_row(name, *(f"{value:.1f}" for value in values), *_middle(metrics))
+    return table
+
+
+def beside_table(beside: Beside, note: str | None = None) -> Table:
+    """Recalls of chance, of the joint encoder alone, and of the model; what follows from them stands below.
+
+    Args:
+        beside: what `prvr.zero_shot.beside_zero_shot` gave.
+        note: a further line below.
+    """
+    caption = beside.verdict if note is None else f"{beside.verdict}\n{note}"
+    table = _table("% of sentences with a right video among the first k", caption)
+    table.add_column("")
+    for name in (*(f"R@{k}" for k in RECALLS), "SumR"):
+        table.add_column(name, justify="right")
+    table.add_row("chance", *(f"{value:.1f}" for value in beside.chance))
+    table.add_row("zero-shot (joint encoder, no training)", *_recalls(beside.zero_shot))
+    table.add_row("this model", *_recalls(beside.model))
     return table
 
 

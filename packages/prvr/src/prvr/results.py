@@ -58,6 +58,8 @@ class EvaluationReport:
         query_to_video: `(q,)` the video each query was written for.
         ranks: `(q,)` text-to-video rank of each query.
         video_ranks: `(v,)` video-to-text rank of each video.
+        video_to_sets: rank of a video's own set of queries among those of all videos, a set counting as its best query:
+            video to text as papers on MSVD count it; None where it was not asked for.
     """
 
     split: str
@@ -75,6 +77,7 @@ class EvaluationReport:
     query_to_video: Int[np.ndarray, " q"] = field(repr=False, compare=False)
     ranks: Real[np.ndarray, " q"] = field(repr=False, compare=False)
     video_ranks: Real[np.ndarray, " v"] = field(repr=False, compare=False)
+    video_to_sets: RetrievalMetrics | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the ranks and names, as JSON can hold it."""
@@ -89,6 +92,7 @@ class EvaluationReport:
             "text_to_video": asdict(self.text_to_video),
             "video_to_text": asdict(self.video_to_text),
             "text_to_text": None if self.text_to_text is None else asdict(self.text_to_text),
+            "video_to_sets": None if self.video_to_sets is None else asdict(self.video_to_sets),
             "intervals": {name: asdict(interval) for name, interval in self.intervals.items()},
             "groups": [asdict(group) for group in self.groups],
             "tags": [asdict(tag) for tag in self.tags],
@@ -127,6 +131,7 @@ class EvaluationReport:
                 )
             arrays = _read_ranks(path, values["ranks"]["sha256"])
             text_to_text = values["text_to_text"]
+            to_sets = values.get("video_to_sets")  # older files have none
             return cls(
                 split=values["split"],
                 ties=values["ties"],
@@ -146,6 +151,7 @@ class EvaluationReport:
                 query_to_video=arrays["query_to_video"],
                 ranks=arrays["ranks"],
                 video_ranks=arrays["video_ranks"],
+                video_to_sets=None if to_sets is None else RetrievalMetrics(**to_sets),
             )
         except FileNotFoundError as error:
             raise DataError(f"{path}: no such file. Evaluate first: it writes this file and its ranks.") from error

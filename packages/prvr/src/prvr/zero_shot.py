@@ -1,55 +1,152 @@
-"""Retrieval without training: the joint encoder of the embedded world alone."""
+"""Retrieval without training: the joint encoder of frames and sentences alone."""
 
-import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.data import Corpus, DataError, load_encoder
-from prvr.data.synthetic.encoder import DIM
+from prvr.data import Corpus, DataError, PackedSplit
+from prvr.evaluation import report_from_scores
+from prvr.metrics import RECALLS, RetrievalMetrics, chance_recall
+from prvr.results import EvaluationReport
+from prvr.statistics import Difference, paired_test
+from prvr.video import TextFeaturizer, check_joint, open_featurizer
+from prvr.video.joint import CorpusEncoders, corpus_encoders, read_sentences
 
-__all__ = ["zero_shot_scores"]
+__all__ = ["Beside", "beside_zero_shot", "has_zero_shot", "zero_shot_scores"]
+
+_SURE = 0.05  # p-value from which on a difference is one
 
 
-def zero_shot_scores(corpus: Corpus, split: str, texts: Sequence[str] | None = None) -> Float[Tensor, "q v"]:
-    """The cosine of a sentence with the frame of each video that it fits best.
-
-    `max_i cos(t_q, f_vi)`, over all frames of a video as they are stored, not sampled. The encoder has seen single
-    frames and words for looks only: words for actions mean nothing to it, and it does not know what comes after what.
+@dataclass(frozen=True)
+class Beside:
+    """A trained model beside what needs no training, on the same queries, text to video.
 
     Args:
-        corpus: an embedded corpus, made with the encoder of this version.
+        split: collection and split.
+        chance: R@1, 5, 10, 100 and SumR when every order of the gallery is equally likely, in percent.
+        zero_shot: of the joint encoder alone.
+        model: of the trained one.
+        sumr: what the model has more than zero-shot, paired by query and resampled by video.
+    """
+
+    split: str
+    chance: tuple[float, ...]
+    zero_shot: RetrievalMetrics
+    model: RetrievalMetrics
+    sumr: Difference
+
+    @property
+    def verdict(self) -> str:
+        """In a sentence, win or lose: a difference that chance gives once in 20 times is none.
+
+        Example:
+            >>> from prvr.statistics import Interval
+            >>> metrics = RetrievalMetrics.from_ranks(torch.tensor([1, 2]))
+            >>> worse = Difference(-20.0, Interval(-31.0, -9.0), 0.004)
+            >>> print(Beside("films test", (1.0,) * 5, metrics, metrics, worse).verdict)
+            Zero-shot is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004). Search with zero-shot.
+        """
+        low, high = self.sumr.interval.low, self.sumr.interval.high
+        p = "p < 0.001" if self.sumr.p_value < 0.001 else f"p = {self.sumr.p_value:.3f}"
+        found = f"SumR {self.sumr.value:+.1f} (95% {low:+.1f} .. {high:+.1f}, {p})"
+        if self.sumr.p_value >= _SURE:
+            return f"Training made no difference that chance would not: {found} against zero-shot."
+        if self.sumr.value > 0:
+            return f"This model is better than zero-shot: {found}."
+        return f"Zero-shot is better than this model: {found}. Search with zero-shot."
+
+
+def zero_shot_scores(
+    corpus: Corpus, split: str, texts: Sequence[str] | None = None, *, text: TextFeaturizer | None = None
+) -> Float[Tensor, "q v"]:
+    """The cosine of a sentence with the frame of each video that it fits best.
+
+    `max_i cos(t_q, f_vi)`, over all frames of a video as they are stored, not sampled. The encoder of the embedded
+    world has seen single frames and words for looks only: words for actions mean nothing to it; and no encoder of
+    single frames knows what comes after what.
+
+    Args:
+        corpus: an embedded one of this version, or one of `prvr convert captions` whose frames are of a CLIP or SigLIP.
         split: ``train``, ``val``, ``test``.
         texts: any sentences; default: the captions of the split.
+        text: the text side of the encoder of the frames; default: opened by its name, where it is needed. The captions
+            of `prvr convert captions` were read when the corpus was made.
 
     Returns:
         `(q, v)` in [-1, 1], sentences by videos in the order of the packed split: `prvr.evaluation.report_from_scores`
         takes it as it is.
 
     Raises:
-        prvr.data.DataError: the corpus has no such split, or its features are not of this encoder.
+        prvr.data.DataError: the corpus has no such split, does not say which encoder its features are of, or that one
+            has no space in common with sentences; or `text` is of another model.
         ValueError: a text without a word, or with too many.
     """
-    encoder = load_encoder()
-    _check_encoder(corpus, encoder.sha256)
+    encoders = _joint_encoders(corpus)
     content = corpus.split(split)
-    sentences = [caption.text for caption in content.captions] if texts is None else texts
-    text = torch.stack([torch.from_numpy(encoder.encode_text(sentence)) for sentence in sentences])
+    rows = read_sentences(corpus, split) if texts is None and text is None else None
+    if rows is None:
+        side = text or open_featurizer(encoders.frames.name)
+        check_joint(side.identity, encoders.frames)
+        sentences = [caption.text for caption in content.captions] if texts is None else texts
+        found = torch.stack([torch.from_numpy(side.sentence(sentence)) for sentence in sentences])
+    else:
+        found = torch.from_numpy(rows)
     with corpus.open_features() as features:
-        frames = (torch.from_numpy(features.read(video)[:, :DIM]) for video in content.video_ids)
-        return torch.stack([(text @ some.T).amax(1) for some in frames], 1)
+        if features.dim != encoders.dim:
+            raise DataError(
+                f"{corpus.feature_folder}: features of width {features.dim}, corpus.json says {encoders.dim}. "
+                "Make the corpus again."
+            )
+        frames = (torch.from_numpy(features.read(video)[:, : encoders.joint_dim]) for video in content.video_ids)
+        return torch.stack([(found @ F.normalize(some, dim=-1).T).amax(1) for some in frames], 1)
 
 
-def _check_encoder(corpus: Corpus, expected: str) -> None:
+def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSplit) -> Beside:
+    """A report beside zero-shot and chance.
+
+    Args:
+        report: of a model on all of a split.
+        corpus: as in [zero_shot_scores][prvr.zero_shot.zero_shot_scores].
+        split: the same split, packed.
+
+    Raises:
+        prvr.data.DataError: the corpus has no zero-shot score, or the report is of other queries.
+    """
+    scores = zero_shot_scores(corpus, str(split.store.about["split"]))
+    alone = report_from_scores(scores, split, ties=report.ties, bootstrap=0)
+    if (alone.query_ids, alone.video_ids) != (report.query_ids, report.video_ids):
+        raise DataError(f"{report.split}: another gallery or other queries than {split.name}. Evaluate all of a split.")
+    relevant = torch.tensor([len(videos) for videos in split.relevant])
+    chance = [chance_recall(len(split), relevant, k) for k in RECALLS]
+    difference = paired_test(alone.ranks, report.ranks, report.query_to_video, seed=report.seed)["sumr"]
+    return Beside(report.split, (*chance, sum(chance)), alone.text_to_video, report.text_to_video, difference)
+
+
+def has_zero_shot(corpus: Corpus) -> bool:
+    """Whether a corpus names a joint encoder: `zero_shot_scores` works on it.
+
+    Raises:
+        prvr.data.DataError: `corpus.json` is damaged, or of another version.
+    """
+    encoders = corpus_encoders(corpus)
+    return encoders is not None and encoders.joint_dim > 0
+
+
+def _joint_encoders(corpus: Corpus) -> CorpusEncoders:
     path = corpus.folder / "corpus.json"
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))["encoder"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: does not say which encoder its features are of ({error!r}). {_MEND}") from error
-    if found != expected:
-        raise DataError(f"{path}: features of the encoder {found}, expected {expected}. {_MEND}")
-
-
-_MEND = "Zero-shot retrieval needs an embedded corpus of this version: make one with `prvr data make`."
+    encoders = corpus_encoders(corpus)
+    if encoders is None:
+        raise DataError(
+            f"{path}: does not say which encoder its features are of. Zero-shot retrieval needs an embedded corpus "
+            "(prvr data make) or one of your own captions (prvr convert captions)."
+        )
+    if not encoders.joint_dim:
+        raise DataError(
+            f"{path}: its frames are of {encoders.frames} and its captions of {encoders.text}: no space in common was "
+            "found when it was made. Extract with a CLIP or SigLIP, and convert where that model can be opened."
+        )
+    return encoders

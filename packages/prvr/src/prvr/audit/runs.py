@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,8 +14,8 @@ from torch import Tensor
 
 from prvr.config import Config, ConfigError, config_to_dict, load_config
 from prvr.data import Corpus, DataError, PackedSplit
-from prvr.evaluation import EvaluationReport, encode_split, evaluate, evaluation_mode
-from prvr.models import Retriever
+from prvr.evaluation import EvaluationReport, TextVideoModel, encode_split, evaluate, evaluation_mode
+from prvr.models import AnyRetriever, build_retriever
 from prvr.training import EpochProgress, TrainingError, open_split, train
 from prvr.training.checkpoint import load_best
 from prvr.training.run import config_differences
@@ -33,7 +34,7 @@ class Trained:
 
     config: Config
     folder: Path
-    retriever: Retriever
+    retriever: AnyRetriever
     report: EvaluationReport
 
     @property
@@ -71,13 +72,13 @@ def finish(config: Config, corpus: Corpus, output: Path, device: str | None, epo
 
 def trained(config: Config, run: Path, split: PackedSplit, device: str | None) -> Trained:
     """Opens a finished run and evaluates it."""
-    retriever = Retriever(config.model)
+    retriever = build_retriever(config.model)
     load_best(run / "best", retriever)
     retriever.project_bounds()
     return Trained(config, run, retriever, measure(retriever, config, split, device))
 
 
-def measure(retriever: Retriever, config: Config, split: PackedSplit, device: str | None) -> EvaluationReport:
+def measure(retriever: AnyRetriever, config: Config, split: PackedSplit, device: str | None) -> EvaluationReport:
     """Evaluates as a run does, without intervals."""
     return evaluate(
         retriever,
@@ -112,10 +113,11 @@ def same_but_for_places(run: Trained, config: Config) -> bool:
 def score_matrix(run: Trained, split: PackedSplit, device: str | None) -> Float[Tensor, "q v"]:
     """The scores of all sentences with all videos of a split."""
     train = run.config.train
-    encoded = encode_split(run.retriever, split, device=device, seed=train.seed)
-    with evaluation_mode(run.retriever, encoded.text.device, train.seed):
+    retriever = cast(TextVideoModel, run.retriever)
+    encoded = encode_split(retriever, split, device=device, seed=train.seed)
+    with evaluation_mode(retriever, encoded.text.device, train.seed):
         rows = [
-            torch.cat([run.retriever.score(some, part).total for part in encoded.videos], 1).cpu()
+            torch.cat([retriever.score(some, part).total for part in encoded.videos], 1).cpu()
             for some in encoded.text.split(train.eval_queries)
         ]
     return torch.cat(rows)

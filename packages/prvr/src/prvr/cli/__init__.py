@@ -1,4 +1,4 @@
-"""The command line: `prvr train | evaluate | compare | extract | convert | presets | data | demo`.
+"""The command line: one module for each command of `prvr`, which `prvr --help` lists.
 
 Building the parser imports no torch: each command imports what it needs when it runs.
 """
@@ -9,12 +9,12 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
 
-from prvr.cli import compare, convert, data, demo, evaluate, extract, presets, train
+from prvr.cli import compare, convert, data, demo, evaluate, extract, index, plot, presets, search, serve, train
 from prvr.cli.console import complain, explain_usage, logged
 
 __all__ = ["build_parser", "main"]
 
-_COMMANDS = (demo, train, evaluate, compare, extract, convert, presets, data)
+_COMMANDS = (demo, train, evaluate, compare, plot, extract, index, search, serve, convert, presets, data)
 
 
 def build_parser() -> tuple[ArgumentParser, dict[tuple[str, ...], Callable[[Any], int | None]]]:

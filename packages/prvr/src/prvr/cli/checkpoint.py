@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from prvr.cli.console import CommandError
-from prvr.config import Config
+from prvr.config import Config, ModelConfig
 from prvr.released import CheckpointError
 
 __all__ = ["published_config", "read_checkpoint"]
@@ -99,6 +99,8 @@ def published_config(system: str, preset: Config, state: Mapping[str, Tensor]) -
         prvr.released.CheckpointError: a tensor that tells a size is missing.
     """
     model, loss = preset.model, preset.loss
+    if not isinstance(model, ModelConfig):
+        raise CommandError(f"--preset {preset.name}: of another family than {system}. Name one of that system.")
     weights = {
         "GMMFormer_Net": [],
         "HLFormer_Net": [loss.entailment],

@@ -71,11 +71,12 @@ def stdout() -> "Console":
     return console if console.is_terminal else Console(highlight=False, width=max(console.width, 80))
 
 
-def show_report(console: "Console", report: "EvaluationReport") -> None:
-    """Prints the tables of an evaluation."""
-    from prvr.report import groups_table, metrics_table, tags_table
+def show_report(console: "Console", report: "EvaluationReport", *, text_to_video: bool = False) -> None:
+    """Prints the tables of an evaluation; `text_to_video`: that of papers on text-to-video retrieval comes first."""
+    from prvr.report import groups_table, metrics_table, tags_table, text_video_table
 
-    for table in (metrics_table(report), groups_table(report), tags_table(report)):
+    first = text_video_table(report) if text_to_video else metrics_table(report)
+    for table in (first, groups_table(report), tags_table(report)):
         if table is not None:
             console.print()
             console.print(table)

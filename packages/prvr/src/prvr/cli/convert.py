@@ -1,4 +1,4 @@
-"""`prvr convert checkpoint`: a checkpoint of the authors' code as a folder for `from_pretrained`."""
+"""`prvr convert`: checkpoints of the authors' code as a folder for `from_pretrained`; the other kinds stand beside."""
 
 import shutil
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from prvr.cli import benchmark, captions
 from prvr.cli.console import CommandError, leaf, stdout
 from prvr.config import Config, dump_config, load_config
 
@@ -50,10 +51,13 @@ def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], No
     parser.add_argument("file", metavar="FILE", help="for example best.ckpt")
     parser.add_argument("--dataset", required=True, choices=list(DATASETS), help="that it was trained on")
     parser.add_argument("--out", required=True, metavar="DIR", help="new folder")
-    group = ArgumentParser(exit_on_error=False, usage="prvr convert checkpoint FILE ...", description="Convert files.")
-    subcommands.add_subcommand(NAME, group, help="turn a checkpoint of the authors' code into ours")
-    group.add_subcommands(dest="command", metavar="COMMAND").add_subcommand("checkpoint", parser, help="of their code")
-    return {(NAME, "checkpoint"): run}
+    group = ArgumentParser(exit_on_error=False, usage="prvr convert KIND FILE ...", description="Convert files.")
+    subcommands.add_subcommand(NAME, group, help="turn checkpoints of the authors' code, or captions, into ours")
+    kinds = group.add_subcommands(dest="command", metavar="KIND")
+    kinds.add_subcommand("checkpoint", parser, help="of the authors' code")
+    kinds.add_subcommand("captions", captions.captions_parser(), help="of your own videos")
+    kinds.add_subcommand(benchmark.NAME, benchmark.parser(), help=benchmark.HELP)
+    return {(NAME, "checkpoint"): run, (NAME, "captions"): captions.run, (NAME, benchmark.NAME): benchmark.run}
 
 
 def run(args: Namespace) -> None:

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
+from prvr.cli.beside import show_beside
 from prvr.cli.console import CommandError, leaf, show_report, stdout, threads
-from prvr.cli.embedded import cached_corpus
+from prvr.cli.embedded import cached_corpus, counting_bar
 from prvr.cli.folders import fresh_folder, load_retriever
 from prvr.cli.train import show_folder, train
 from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from prvr.data import Corpus, PackedSplit
     from prvr.moments import ExampleQuery
     from prvr.results import EvaluationReport
@@ -25,6 +24,7 @@ NAME = "demo"
 _QUICK = {"data.collection": "embedded-tiny", "train.epochs": 8, "train.hard_negatives_from": 8, "train.batch_size": 12}
 _EXAMPLES = (0.1, 0.5, 0.9)  # where in the order of ranks
 _SENTENCE = "a small blue circle rises"
+_FILMS = 24  # videos of the gallery that become files: what a minute is enough for
 
 
 def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
@@ -72,9 +72,8 @@ def run(args: Namespace) -> None:
         result = train(config, output, "cpu", quiet=args.quiet)
     name, picture = config.data.eval_split, output / "moments.png"
     with closing(open_split(config, name)) as split:
-        console.print()
         note = f"{config.train.epochs} epochs on few videos show that it works, not how well" if args.quick else None
-        console.print(_comparison(result.report, corpus, name, split, note))
+        show_beside(console, config, result.report, note=note)
         show_report(console, result.report)
         examples, ranks = _examples(config, output, split, result.report)
         _draw(corpus, name, examples, ranks, picture)
@@ -84,46 +83,19 @@ def run(args: Namespace) -> None:
     console.print(examples_table(examples))
     console.print(f"One of the best, the middle, one of the worst: right videos rank {', '.join(map(str, ranks))}.")
     show_folder(console, result)
+    try:
+        index = _index(corpus, name, examples, output, args.quiet)
+        search = f'prvr search {index} "{_SENTENCE}"\nprvr serve {index}'
+    except ImportError as error:
+        search = f"An index of video files, to search and serve, was left out: {error}"
     console.print(
         f"{picture}: frames of the moments found for these sentences, and of the true ones\n\n"
         f'A sentence of your own: python examples/own_sentence.py {output} "{_SENTENCE}"\n'
+        f"{search}\n"
         "The videos are drawn by prvr: this is evidence about the machinery, not about natural video.",
         markup=False,
         soft_wrap=True,
     )
-
-
-def _comparison(
-    report: "EvaluationReport", corpus: "Corpus", name: str, split: "PackedSplit", note: str | None
-) -> "Table":
-    """Recalls of chance, of the joint encoder alone, and of the model."""
-    import torch
-    from rich import box
-    from rich.table import Table
-
-    from prvr.evaluation import report_from_scores
-    from prvr.metrics import RECALLS, chance_recall
-    from prvr.zero_shot import zero_shot_scores
-
-    sizes = torch.tensor([len(videos) for videos in split.relevant])
-    chance = [chance_recall(len(split), sizes, k) for k in RECALLS]
-    untrained = report_from_scores(zero_shot_scores(corpus, name), split, bootstrap=0).text_to_video
-    table = Table(title="% of sentences with a right video among the first k", caption=note, box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for name in (*(f"R@{k}" for k in RECALLS), "SumR"):
-        table.add_column(name, justify="right")
-    rows = {
-        "chance": [*chance, sum(chance)],
-        "zero-shot (joint encoder, no training)": _recalls(untrained),
-        "this model": _recalls(report.text_to_video),
-    }
-    for name, values in rows.items():
-        table.add_row(name, *(f"{value:.1f}" for value in values))
-    return table
-
-
-def _recalls(metrics: Any) -> list[float]:
-    return [metrics.r1, metrics.r5, metrics.r10, metrics.r100, metrics.sumr]
 
 
 def _examples(
@@ -161,3 +133,32 @@ def _draw(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", rank
         for example, rank in zip(examples, ranks, strict=True)
     ]
     moments_figure(rows, path)
+
+
+def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", output: Path, quiet: bool) -> Path:
+    """Writes some videos as MP4 files, those of the examples first, extracts them, and makes an index of the model.
+
+    Raises:
+        ImportError: PyAV is not installed.
+    """
+    from prvr.data.synthetic import read_embedded_scenes, render
+    from prvr.data.synthetic.mp4 import import_av, write_mp4
+    from prvr.search import VideoIndex, open_model
+    from prvr.video import VideoStore, extract, open_encoder
+
+    import_av()
+    videos = {video.id: video for video in read_embedded_scenes(corpus)[split].videos}
+    shown = [video for example in examples for video in (example.video_id, example.hits[0].video_id)]
+    chosen = list(dict.fromkeys([*shown, *videos]))[:_FILMS]
+    folder, store, index = output / "videos", output / "store", output / "index"
+    folder.mkdir()
+    with counting_bar("writing files", quiet) as progress:
+        for done, video in enumerate(chosen, 1):
+            write_mp4(folder / f"{video}.mp4", render(videos[video]))
+            progress(done, len(chosen))
+    with threads(1):
+        extract([folder], open_encoder("embedded"), store)
+        found = VideoStore(store)
+        with VideoIndex.create(index, open_model(output, found.header), found.header) as made:
+            made.add(found)
+    return index

@@ -48,23 +48,24 @@ def cached_corpus(config: Config, quiet: bool) -> "Corpus":
 
 
 @contextmanager
-def counting_bar(title: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Shows how many of how many videos are done on standard error, as `terminal_bar` does; without a terminal, a line.
+def counting_bar(title: str, quiet: bool, unit: str = "videos") -> Iterator[Callable[[int, int], None]]:
+    """Shows how many of how many are done on standard error, as `terminal_bar` does; without a terminal, a line.
 
     Args:
         title: what is done.
         quiet: show nothing.
+        unit: what is counted.
     """
     from tqdm import tqdm
 
-    layout = "{desc} |{bar:20}| {n_fmt}/{total_fmt} videos {elapsed}<{remaining}"
+    layout = f"{{desc}} |{{bar:20}}| {{n_fmt}}/{{total_fmt}} {unit} {{elapsed}}<{{remaining}}"
     disable = True if quiet else None  # None: where there is no terminal
     with tqdm(desc=title, leave=False, disable=disable, dynamic_ncols=True, bar_format=layout) as bar:
 
         def report(done: int, total: int) -> None:
             if bar.disable:
                 if done == 1:
-                    logger.info("%s: %d videos", title, total)
+                    logger.info("%s: %d %s", title, total, unit)
                 return
             bar.total = total
             bar.update(done - bar.n)

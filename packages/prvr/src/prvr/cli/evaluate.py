@@ -4,15 +4,21 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
+from prvr.cli.beside import show_beside
 from prvr.cli.console import CommandError, device_of, leaf, show_report, stdout
 from prvr.cli.embedded import cached_corpus
 from prvr.cli.folders import load_retriever, model_folder
 from prvr.cli.overrides import chosen_config
-from prvr.config import Config
+from prvr.cli.reranked import add_rerank_options, reports_of, show_reranked, wants_reranking
+from prvr.cli.transfer import check_features, corpus_of, show_transfer
+from prvr.config import Config, load_config
+
+if TYPE_CHECKING:
+    from prvr.results import EvaluationReport
 
 NAME = "evaluate"
 
@@ -20,7 +26,8 @@ NAME = "evaluate"
 def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
     """Adds the command."""
     parser = leaf(
-        "prvr evaluate RUN [--split test] [--data-root ROOT] [--collection NAME] [--ties worst] [--json FILE]",
+        "prvr evaluate RUN [--split test] [--data-root ROOT] [--collection NAME] [--ties worst] [--json FILE] "
+        "[--rerank RUN] [--qb-norm]",
         "Rank every video of a split for every query, and report recalls with their intervals.",
     )
     parser.add_argument("run", metavar="RUN", help="a run folder, or a folder of save_pretrained")
@@ -28,8 +35,20 @@ def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], No
     parser.add_argument("--data-root", metavar="ROOT", help="folder that holds the corpus (default: the run's)")
     parser.add_argument("--collection", metavar="NAME", help="another than the configuration names")
     parser.add_argument("--preset", metavar="NAME", help="of the data, for a model folder without config.yaml")
+    parser.add_argument(
+        "--transfer", nargs="+", metavar="ROOT/COLLECTION", help="other corpora to test on, beside the run's own"
+    )
+    parser.add_argument(
+        "--table",
+        choices=["auto", "prvr", "t2v"],
+        default="auto",
+        help="t2v: that of text-to-video papers",
+    )
+    add_rerank_options(parser)
     parser.add_argument("--ties", choices=["worst", "mean", "best"], default="worst", help="how equal scores count")
-    parser.add_argument("--json", metavar="FILE", help="default: in RUN, evaluation.json or evaluation_SPLIT_TIES.json")
+    parser.add_argument(
+        "--json", metavar="FILE", help="default: in RUN, evaluation.json or evaluation_COLLECTION_SPLIT_TIES.json"
+    )
     parser.add_argument("--device", choices=["cpu", "cuda", "auto"], default="auto")
     subcommands.add_subcommand(NAME, parser, help="all metrics of a trained model")
     return {(NAME,): run}
@@ -40,11 +59,21 @@ def run(args: Namespace) -> None:
     folder = Path(args.run)
     weights, file = model_folder(folder)
     config = _config(args, weights, file)
+    trained = load_config(file) if file is not None else config
+    if args.transfer:
+        show_transfer(args, config, weights, reports_of if wants_reranking(args) else _alone)
+        return
+    check_features(trained, config)
     split_name = args.split or config.data.eval_split
+    if wants_reranking(args):
+        show_reranked(args, config, weights, split_name)
+        return
     report = _evaluate(args, config, weights, split_name)
     console = stdout()
-    show_report(console, report)
-    parts = [split_name] * (split_name != config.data.eval_split) + [args.ties] * (args.ties != "worst")
+    show_report(console, report, text_to_video=_is_benchmark(config) if args.table == "auto" else args.table == "t2v")
+    show_beside(console, replace(config, model=load_retriever(weights).config), report, split_name)
+    parts = [config.data.collection] * (config.data.collection != trained.data.collection)
+    parts += [split_name] * (split_name != config.data.eval_split) + [args.ties] * (args.ties != "worst")
     target = folder / ("_".join(["evaluation", *parts]) + ".json") if args.json is None else Path(args.json)
     target.parent.mkdir(parents=True, exist_ok=True)
     report.to_json(target)
@@ -60,6 +89,18 @@ def _config(args: Namespace, weights: Path, file: Path | None) -> Config:
     if args.collection is not None:
         known["data.collection"] = args.collection
     return chosen_config(known, default=file)
+
+
+def _alone(args: Namespace, config: Config, weights: Path, split_name: str) -> "dict[str, EvaluationReport]":
+    return {"retriever": _evaluate(args, config, weights, split_name)}
+
+
+def _is_benchmark(config: Config) -> bool:
+    """Whether the corpus was made from a benchmark of text-to-video retrieval."""
+    from prvr.data.benchmarks import benchmark_of
+
+    corpus = corpus_of(config)
+    return corpus is not None and benchmark_of(corpus) is not None
 
 
 def _evaluate(args: Namespace, config: Config, weights: Path, split_name: str) -> Any:
@@ -81,4 +122,5 @@ def _evaluate(args: Namespace, config: Config, weights: Path, split_name: str) -
             query_batch=config.train.eval_queries,
             ties=args.ties,
             seed=config.train.seed,
+            caption_sets=args.table == "t2v" or _is_benchmark(config),
         )

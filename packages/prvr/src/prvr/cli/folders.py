@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from prvr.cli.console import CommandError
 
 if TYPE_CHECKING:
-    from prvr.models import Retriever
+    from prvr.models import AnyRetriever
 
 __all__ = ["fresh_folder", "latest_run", "load_retriever", "model_folder"]
 
@@ -69,7 +69,7 @@ def model_folder(path: Path) -> tuple[Path, Path | None]:
     return weights, next((p for p in beside if p.is_file()), None)
 
 
-def load_retriever(weights: Path) -> "Retriever":
+def load_retriever(weights: Path) -> "AnyRetriever":
     """A retriever from a folder of `save_pretrained`.
 
     Raises:
@@ -77,11 +77,11 @@ def load_retriever(weights: Path) -> "Retriever":
     """
     from safetensors import SafetensorError
 
-    from prvr.models import Retriever
+    from prvr.models import load_pretrained
 
     try:
         with redirect_stdout(StringIO()):  # the hub's loader prints
-            return Retriever.from_pretrained(weights)
+            return load_pretrained(weights)
     except (SafetensorError, RuntimeError, TypeError) as error:
         raise CommandError(
             f"{weights}: not a readable retriever ({error}). config.json and model.safetensors must be of one model."

@@ -9,16 +9,19 @@ from typing import Any
 from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 
 from prvr.cli.console import CommandError
-from prvr.config import Config, load_config
+from prvr.config import Config, load_config, records_of
 
 __all__ = ["add_config_options", "chosen_config", "config_keys", "overrides"]
 
 
 def _leaves(kind: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for field in dataclasses.fields(kind):
-        if dataclasses.is_dataclass(field.type):
-            yield from _leaves(field.type, f"{prefix}{field.name}.")
-        else:
+        records = records_of(field.type)
+        found: dict[str, Any] = {}
+        for record in records:  # of a choice of records each key once
+            found |= {key: leaf for key, leaf in _leaves(record, f"{prefix}{field.name}.") if key not in found}
+        yield from found.items()
+        if not records:
             yield prefix + field.name, field.type
 
 

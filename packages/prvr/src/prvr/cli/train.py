@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
+from prvr.cli.beside import show_beside
 from prvr.cli.console import CommandError, device_of, leaf, show_report, stdout, threads
 from prvr.cli.embedded import cached_corpus
 from prvr.cli.folders import fresh_folder, latest_run
+from prvr.cli.generation import add_stage_options, train_generation, wants_generation
 from prvr.cli.overrides import add_config_options, chosen_config, overrides
 from prvr.config import Config, load_config
 
@@ -26,7 +28,8 @@ NAME = "train"
 def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
     """Adds the command."""
     parser = leaf(
-        "prvr train --preset NAME [--data-root ROOT] [--output RUN] [--KEY VALUE ...]",
+        "prvr train --preset NAME [--data-root ROOT] [--output RUN] [--KEY VALUE ...]\n"
+        "       prvr train --stage generation --retriever RUN [--output RUN] [--generation KEY=VALUE ...]",
         "Train a retriever; the run folder gets its configuration, metrics, curves, best and last checkpoint.",
     )
     parser.add_argument("--output", metavar="RUN", help="run folder, new or empty (default: runs/NAME-N)")
@@ -34,6 +37,7 @@ def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], No
     parser.add_argument("--device", choices=["cpu", "cuda", "auto"], default="auto")
     parser.add_argument("--threads", type=int, metavar="N", help="of the CPU; 1 is best for small models on a busy one")
     parser.add_argument("--trackers", nargs="+", default=[], metavar="NAME", help="of accelerate, e.g. tensorboard")
+    add_stage_options(parser)
     add_config_options(parser)
     subcommands.add_subcommand(NAME, parser, help="train a retriever")
     return {(NAME,): run}
@@ -43,6 +47,9 @@ def run(args: Namespace) -> None:
     """Carries it out."""
     if args.threads is not None and args.threads < 1:
         raise CommandError(f"--threads {args.threads}: expected at least 1.")
+    if wants_generation(args):
+        train_generation(args)
+        return
     config, output = _resumed(args) if args.resume else (chosen_config(args), None)
     rank, processes = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     if processes > 1 and args.output is None:
@@ -58,6 +65,7 @@ def run(args: Namespace) -> None:
         return
     console = stdout()
     show_report(console, result.report)
+    show_beside(console, load_config(result.output / "config.yaml"), result.report)
     show_folder(console, result)
 
 

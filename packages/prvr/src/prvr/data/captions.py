@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ class Caption:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The part of a video that a caption speaks of, in seconds, and the length of the whole video."""
+    """The part of a video that a caption speaks of, in seconds, and the length of the whole video.
+
+    Start and end are NaN where only the length is known.
+    """
 
     start: float
     end: float
@@ -61,6 +65,8 @@ def read_captions(path: Path) -> tuple[Caption, ...]:
 def read_moments(path: Path) -> dict[str, Moment]:
     """Moments by caption id from ``COL_moments.jsonl`` (cap_id, duration, ts = [start, end]); swapped ends are turned.
 
+    ``ts`` may be null: then only the length of the video is known.
+
     Raises:
         DataError: a line that is no such record, or a caption id that stands there twice.
     """
@@ -68,7 +74,7 @@ def read_moments(path: Path) -> dict[str, Moment]:
     for number, row in _records(path):
         try:
             caption_id, duration = str(row["cap_id"]), float(row["duration"])
-            start, end = sorted(float(t) for t in row["ts"])
+            start, end = (nan, nan) if row["ts"] is None else sorted(float(t) for t in row["ts"])
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"{path}, line {number}: expected cap_id, duration and ts = [start, end] in seconds, got {row}."

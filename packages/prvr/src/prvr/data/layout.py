@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Literal
 
@@ -67,9 +68,9 @@ def write_layout(
         _check_known(known, moments=moments, relevance=relevance, tags=tags)
         if moments is not None:
             rows = [
-                {"split": split, "cap_id": i, "vid": vid, "duration": m.duration, "ts": [m.start, m.end], "kind": "v"}
+                {"split": split, "cap_id": i, "vid": vid, "duration": m.duration, "ts": ts, "kind": "v"}
                 for i, m in moments.items()
-                for split, vid in [known[i]]
+                for (split, vid), ts in [(known[i], None if isnan(m.start) else [m.start, m.end])]
             ]
             _write_lines(text / f"{collection}_moments.jsonl", map(json.dumps, rows))
         if relevance is not None:

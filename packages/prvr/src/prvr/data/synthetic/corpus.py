@@ -19,6 +19,7 @@ from prvr.data.layout import write_layout
 from prvr.data.synthetic.annotate import SPLITS, Scenes, draw_split, read_scenes, write_scenes
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, JointEncoder, load_encoder
 from prvr.data.synthetic.gallery import relevance
+from prvr.data.synthetic.looks import DAY, LOOKS, with_look
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.world import FPS, Video
 
@@ -31,9 +32,9 @@ WORKERS, AHEAD = 2, 4
 Progress = Callable[[int, int], None]
 
 
-def embedded_folder(root: Path | str, size: str) -> Path:
-    """Where a corpus of a size lies under a root."""
-    return Path(root).expanduser() / f"embedded-{size}"
+def embedded_folder(root: Path | str, size: str, look: str = DAY) -> Path:
+    """Where a corpus of a size and a look lies under a root."""
+    return Path(root).expanduser() / (f"embedded-{size}" if look == DAY else f"embedded-{size}-{look}")
 
 
 def corpus_key() -> str:
@@ -46,6 +47,7 @@ def write_corpus(
     size: str = "demo",
     seed: int = 0,
     *,
+    look: str = DAY,
     progress: Progress | None = None,
 ) -> Corpus:
     """Makes the embedded corpus under ``root/embedded-SIZE``, or opens it where the same one stands already.
@@ -59,6 +61,8 @@ def write_corpus(
         root: folder that holds collections.
         size: ``tiny`` (60 / 20 / 20 videos), ``demo`` (480 / 80 / 160) or ``bench`` (2000 / 200 / 500).
         seed: of everything; at least 0.
+        look: one of `prvr.data.synthetic.looks.LOOKS`; with another than "day" the folder is
+            ``root/embedded-SIZE-LOOK``: the same scenes and captions in another light, to test out of domain.
         progress: called with (videos done, videos in all).
 
     Returns:
@@ -66,15 +70,18 @@ def write_corpus(
 
     Raises:
         DataError: the folder holds another corpus (version, size, seed or encoder), or the disk is full.
-        ValueError: unknown size, or a seed that is no number from 0.
+        ValueError: unknown size or look, or a seed that is no number from 0.
     """
     if size not in SPLITS:
         raise ValueError(f"size {size!r} is not one of {', '.join(SPLITS)}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed {seed!r} is not a whole number from 0")
+    if look not in LOOKS:
+        raise ValueError(f"look {look!r} is not one of {', '.join(LOOKS)}")
     encoder = load_encoder()
     about = {"generator": GENERATOR, "version": VERSION, "size": size, "seed": seed, "encoder": encoder.sha256}
-    target = embedded_folder(root, size)
+    about |= {} if look == DAY else {"look": look}
+    target = embedded_folder(root, size, look)
     if target.exists():
         return _open_existing(target, about)
     splits = {split: draw_split(split, count, seed) for split, count in SPLITS[size].items()}
@@ -93,7 +100,7 @@ def write_corpus(
                     split: [Caption(s.id, s.video_id, s.text) for s in scenes.sentences]
                     for split, scenes in splits.items()
                 },
-                videos=_features(gallery, encoder, progress),
+                videos=_features(gallery, encoder, look, progress),
                 queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
                 moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
                 relevance=relevance(claims, gallery),
@@ -133,9 +140,10 @@ def write_videos(corpus: Corpus, *, progress: Progress | None = None) -> Path:
     if target.exists():
         return target
     videos = [video for scenes in read_embedded_scenes(corpus).values() for video in scenes.videos]
+    look = json.loads((corpus.folder / "corpus.json").read_text(encoding="utf-8")).get("look", DAY)
     with temporary_folder(target) as folder:
         for done, video in enumerate(videos, 1):
-            write_mp4(folder / f"{video.id}.mp4", render(video), fps=FPS)
+            write_mp4(folder / f"{video.id}.mp4", with_look(render(video), look), fps=FPS)
             if progress is not None:
                 progress(done, len(videos))
         publish(folder, target, lambda _: True)
@@ -165,14 +173,18 @@ def with_motion(still: Float[np.ndarray, "n 256"]) -> Float[np.ndarray, "n 512"]
 
 
 def _features(
-    videos: Sequence[Video], encoder: JointEncoder, progress: Progress | None
+    videos: Sequence[Video], encoder: JointEncoder, look: str, progress: Progress | None
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Features of videos in order, two at a time: while one is drawn (numpy), another is encoded (torch)."""
+
+    def features(video: Video) -> np.ndarray:
+        return frame_features(with_look(render(video), look), encoder)
+
     waiting: deque[Future[np.ndarray]] = deque()
     with ThreadPoolExecutor(WORKERS) as pool:
         for number in range(len(videos) + AHEAD):
             if number < len(videos):
-                waiting.append(pool.submit(lambda video: frame_features(render(video), encoder), videos[number]))
+                waiting.append(pool.submit(features, videos[number]))
             if number >= AHEAD:
                 done = number - AHEAD
                 yield videos[done].id, waiting.popleft().result()

@@ -1,0 +1,282 @@
+"""From video files to answers: how well the right video and the right moment are found, beside what needs no training.
+
+    python benchmarks/own_videos.py                  # files of the embedded demo corpus, hybrid-embedded as it stands
+    python benchmarks/own_videos.py --run runs/demo  # the same files, a model that was trained before
+    python benchmarks/own_videos.py --quick          # the tiny corpus, two epochs: that it runs, not how well
+
+Every video of the corpus is written as MP4, extracted, and captioned with its own sentences and splits; the index holds
+the test videos. Moments are of the best hit within a query's own video, whatever its rank; `found` asks for the right
+video first as well. Controls for moments: the best instant +- half the mean moment of training; the whole video; a
+random stretch of mean length. Last: 5 s of a moment in the features of 2 hours of other videos.
+"""
+
+import argparse
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from prvr import load_config
+from prvr.data import Corpus, open_corpus, write_corpus, write_layout
+from prvr.data.synthetic import write_videos
+from prvr.metrics import chance_recall
+from prvr.search import SearchHit, SearchResult, VideoIndex, open_model
+from prvr.training import terminal_bar, train
+from prvr.video import VideoStore, extract, open_encoder
+from prvr.video.store import VideoEntry, write_entry, write_header
+
+HOURS, PLANTED = 2.0, 5.0
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Query:
+    text: str
+    video: str
+    moment: Span
+    duration: float
+    relevant: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """In percent, but for the mean IoU, which lies in [0, 1]."""
+
+    name: str
+    r1: float | None
+    r10: float | None
+    iou: float
+    iou50: float
+    iou70: float
+    found50: float | None
+    found70: float | None
+
+
+def overlap(a: Span, b: Span) -> float:
+    """Intersection over union of two stretches of time.
+
+    >>> overlap((0.0, 4.0), (2.0, 6.0))
+    0.3333333333333333
+    """
+    common = max(0.0, min(a[1], b[1]) - max(a[0], b[0]))
+    return common / (a[1] - a[0] + b[1] - b[0] - common)
+
+
+def features_from_files(corpus: Corpus, folder: Path) -> dict[str, VideoStore]:
+    """Two stores, of the test videos and of the others, decoded from MP4 files."""
+    files, test = write_videos(corpus), set(corpus.split("test").video_ids)
+    stores = {}
+    for name, keep in (("test", True), ("others", False)):
+        chosen = [path for path in sorted(files.glob("*.mp4")) if (path.stem in test) == keep]
+        report = extract(chosen, open_encoder("embedded"), folder / f"store-{name}")
+        print(f"{name}: {len(report.extracted)} files extracted, {len(report.failed)} failed")
+        stores[name] = VideoStore(folder / f"store-{name}")
+    return stores
+
+
+def captioned(corpus: Corpus, stores: Iterable[VideoStore], folder: Path) -> None:
+    """The corpus again, its own captions and splits, its features from the files."""
+    splits = {name: corpus.split(name) for name in ("train", "val", "test")}
+    captions = {name: split.captions for name, split in splits.items()}
+    whole = splits["test"]
+    with corpus.open_queries() as queries:
+        write_layout(
+            folder,
+            "films",
+            captions=captions,
+            videos=((Path(video).stem, store.read(video)) for store in stores for video in store.video_ids),
+            queries=((c.id, queries.read(c.id)) for some in captions.values() for c in some),
+            moments=whole.moments,
+            relevance=whole.relevance,
+            tags=whole.tags,
+            about=json.loads((corpus.folder / "corpus.json").read_text(encoding="utf-8")),
+        )
+
+
+def queries_of(corpus: Corpus) -> list[Query]:
+    split, found = corpus.split("test"), []
+    for caption in split.captions:
+        moment = split.moments[caption.id]
+        video, span = f"{caption.video_id}.mp4", (moment.start, moment.end)
+        relevant = frozenset(f"{other}.mp4" for other in split.relevant(caption))
+        found.append(Query(caption.text, video, span, moment.duration, relevant))
+    return found
+
+
+def searched(
+    folder: Path, model: str, store: VideoStore, texts: Sequence[str], **options: float | None
+) -> list[SearchResult]:
+    """Every video of a store for every text, best first."""
+    with VideoIndex.create(folder, open_model(model, store.header), store.header, **options) as index:  # pyright: ignore[reportArgumentType]
+        index.add(store)
+        return [one for text in texts for one in index.search_many([text], len(store.video_ids), moments=1)]
+
+
+def score(name: str, queries: Sequence[Query], results: Sequence[SearchResult]) -> Scored:
+    ranks = [
+        next(rank for rank, hit in enumerate(result.hits, 1) if hit.video_id in query.relevant)
+        for query, result in zip(queries, results, strict=True)
+    ]
+    own = [
+        next(hit for hit in result.hits if hit.video_id == query.video)
+        for query, result in zip(queries, results, strict=True)
+    ]
+    first = np.array([result.hits[0].video_id == query.video for query, result in zip(queries, results, strict=True)])
+    moments = _moments(name, queries, [(hit.start, hit.end) for hit in own])
+    ious = np.array([overlap(query.moment, (hit.start, hit.end)) for query, hit in zip(queries, own, strict=True)])
+    r1, r10 = (100 * float(np.mean(np.array(ranks) <= k)) for k in (1, 10))
+    found50, found70 = (100 * float(np.mean(first & (ious >= level))) for level in (0.5, 0.7))
+    return replace(moments, r1=r1, r10=r10, found50=found50, found70=found70)
+
+
+def controls(queries: Sequence[Query], results: Sequence[SearchResult], length: float, videos: int) -> list[Scored]:
+    own = [
+        next(hit for hit in result.hits if hit.video_id == query.video)
+        for query, result in zip(queries, results, strict=True)
+    ]
+    rng = np.random.default_rng(0)
+    starts = [rng.uniform(0, max(query.duration - length, 0)) for query in queries]
+    relevant = torch.tensor([len(query.relevant) for query in queries])
+    r1, r10 = (chance_recall(videos, relevant, k) for k in (1, 10))
+    chance = _moments("chance", queries, [(start, start + length) for start in starts])
+    return [
+        replace(chance, r1=r1, r10=r10),
+        _moments("best instant +- half the mean", queries, [around(hit, length) for hit in own]),
+        _moments("whole video", queries, [(0.0, query.duration) for query in queries]),
+    ]
+
+
+def around(hit: SearchHit, length: float) -> Span:
+    """The mean length around the highest part of the time line, within the video."""
+    middle = (int(np.argmax(hit.strip)) + 0.5) / len(hit.strip) * hit.duration
+    start = min(max(middle - length / 2, 0.0), max(hit.duration - length, 0.0))
+    return start, min(start + length, hit.duration)
+
+
+def _moments(name: str, queries: Sequence[Query], spans: Sequence[Span]) -> Scored:
+    ious = np.array([overlap(query.moment, span) for query, span in zip(queries, spans, strict=True)])
+    iou50, iou70 = (100 * float(np.mean(ious >= level)) for level in (0.5, 0.7))
+    return Scored(name, None, None, float(ious.mean()), iou50, iou70, None, None)
+
+
+def haystacks(queries: Sequence[Query], stores: Sequence[VideoStore], folder: Path) -> tuple[VideoStore, list[Query]]:
+    """One video of 2 h for each query: 5 s of its moment among features of videos that answer none of the queries."""
+    rng, header = np.random.default_rng(0), stores[0].header
+    kept = [query for query in queries if query.moment[1] - query.moment[0] >= PLANTED]
+    right = frozenset().union(*(query.relevant for query in kept))
+    where = {video: store for store in stores for video in store.video_ids}
+    hay = [video for video in where if video not in right]
+    rows, size = round(HOURS * 3600 * header.rate), round(PLANTED * header.rate)
+    (folder / "videos").mkdir(parents=True)
+    write_header(folder, header)
+    planted = []
+    for number, query in enumerate(kept):
+        parts: list[np.ndarray] = []
+        while sum(map(len, parts)) < rows:
+            parts += [where[hay[i]].read(hay[i]) for i in rng.permutation(len(hay))]
+        film = np.concatenate(parts)[:rows]
+        middle = round(sum(query.moment) / 2 * header.rate)
+        place = int(rng.integers(0, rows - size))
+        needle = where[query.video].read(query.video)
+        first = min(max(middle - size // 2, 0), len(needle) - size)
+        film[place : place + size] = needle[first : first + size]
+        seconds = rows / header.rate
+        entry = VideoEntry(f"{number}.mp4", "", 0, 0, f"{number:064}", seconds, rows, 64, 64, "features")
+        write_entry(folder, header, entry, film)
+        span = (place / header.rate, (place + size) / header.rate)
+        planted.append(Query(query.text, entry.id, span, seconds, frozenset({entry.id})))
+    return VideoStore(folder), planted
+
+
+def table(title: str, rows: Sequence[Scored], found: bool = True) -> None:
+    print(f"\n{title}\n\n|  | R@1 | R@10 | mean IoU | IoU .5 | IoU .7 |" + (" found .5 | found .7 |" if found else ""))
+    print("|---|" + "---|" * (7 if found else 5))
+    for row in rows:
+        values = [row.r1, row.r10, row.iou, row.iou50, row.iou70] + ([row.found50, row.found70] if found else [])
+        places = [1, 1, 3, 1, 1, 1, 1]
+        cells = ("" if value is None else f"{value:.{n}f}" for value, n in zip(values, places, strict=False))
+        print(f"| {row.name} | {' | '.join(cells)} |")
+
+
+def hit_rate(queries: Sequence[Query], results: Sequence[SearchResult]) -> str:
+    """How often the moment of the right film touches what was planted, and how often that film is first."""
+    own = [
+        next(hit for hit in result.hits if hit.video_id == query.video)
+        for query, result in zip(queries, results, strict=True)
+    ]
+    touched = np.mean(
+        [overlap(query.moment, (hit.start, hit.end)) > 0 for query, hit in zip(queries, own, strict=True)]
+    )
+    first = np.mean([result.hits[0].video_id == query.video for query, result in zip(queries, results, strict=True)])
+    both = np.mean(
+        [
+            result.hits[0].video_id == query.video and overlap(query.moment, (hit.start, hit.end)) > 0
+            for query, result, hit in zip(queries, results, own, strict=True)
+        ]
+    )
+    length = np.mean([hit.end - hit.start for hit in own])
+    return f"{100 * first:.1f} | {100 * touched:.1f} | {100 * both:.1f} | {length:.0f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the tiny corpus and two epochs")
+    parser.add_argument("--run", type=Path, help="of prvr train or prvr demo, on the same corpus")
+    parser.add_argument("--work", type=Path, help="folder for files, features and indexes; default: a temporary one")
+    parser.add_argument("--needles", type=int, default=40, help="films of 2 h")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="to train on")
+    parser.add_argument("--out", type=Path, help="JSON of the numbers")
+    args = parser.parse_args()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # also into a file
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        run(args, args.work or Path(name))
+
+
+def run(args: argparse.Namespace, work: Path) -> None:
+    corpus = write_corpus(work, "tiny" if args.quick else "demo")
+    stores = features_from_files(corpus, work)
+    model = args.run
+    if model is None:
+        captioned(corpus, stores.values(), work)
+        quick = {"train.epochs": 2, "train.batch_size": 12} if args.quick else {}
+        where = {"data.root": str(work), "data.collection": "films", "data.cache_dir": str(work / "cache")}
+        model = work / "run"
+        train(load_config("hybrid-embedded", quick | where), output=model, device=args.device, progress=terminal_bar)
+    queries, train_split = queries_of(corpus), open_corpus(work, corpus.name).split("train")
+    length = float(np.mean([m.end - m.start for c in train_split.captions for m in [train_split.moments[c.id]]]))
+    texts = [query.text for query in queries]
+    trained = searched(work / "index", str(model), stores["test"], texts)
+    alone = searched(work / "index-zero-shot", "zero-shot", stores["test"], texts)
+    chance, instant, whole = controls(queries, trained, length, len(stores["test"].video_ids))
+    rows = [chance, score("zero-shot", queries, alone), score("this model", queries, trained), instant, whole]
+    title = f"{len(queries)} queries, {len(stores['test'].video_ids)} videos, mean moment {length:.1f} s"
+    table(title, rows)
+
+    step = max(1, len(queries) // (6 if args.quick else args.needles))
+    films, planted = haystacks(queries[::step], [stores["test"], stores["others"]], work / "store-films")
+    print(
+        f"\n{PLANTED:g} s in {HOURS:g} h, {len(planted)} films, {PLANTED / HOURS / 36:.2f} % of the time\n\n"
+        "|  | film first (%) | moment touches (%) | both (%) | length (s) |\n|---|---|---|---|---|"
+    )
+    needles = {}
+    for who, source in (("this model", str(model)), ("zero-shot", "zero-shot")):
+        for how, options in (("windows of 120 s", {}), ("no windows", {"window": None, "stride": None})):
+            found = searched(work / f"films-{who}-{how}", source, films, [one.text for one in planted], **options)
+            needles[f"{who}, {how}"] = hit_rate(planted, found)
+            print(f"| {who}, {how} | {needles[f'{who}, {how}']} |", flush=True)
+    print(f"| chance | {100 / len(planted):.1f} | | | |")
+    if args.out is not None:
+        body = {"title": title, "rows": [asdict(row) for row in rows], "planted": needles}
+        args.out.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

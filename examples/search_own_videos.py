@@ -1,0 +1,71 @@
+"""From a folder of videos to answers: extract, search without training, add captions, train, search again.
+
+The films here are drawn by prvr. With your own, name CLIP instead of `embedded` and leave out `draw`; every step is a
+command too: prvr extract, convert captions, train, index, search. So few films and epochs train no good model.
+"""
+
+import csv
+import tempfile
+from pathlib import Path
+
+import torch
+
+import prvr
+from prvr.data.synthetic import render
+from prvr.data.synthetic.annotate import draw_split
+from prvr.data.synthetic.mp4 import write_mp4
+from prvr.search import VideoIndex, open_model
+from prvr.training import train
+from prvr.video import VideoStore, extract, open_encoder, open_featurizer
+from prvr.video.captions import convert_captions
+
+SENTENCE = "a small blue circle rises"
+SMALL = {
+    "data.collection": "captioned",
+    "model.hidden": 32,
+    "model.lorentz_dim": 31,
+    "model.registers.steps": 2,
+    "train.epochs": 2,
+    "train.batch_size": 8,
+}
+
+
+def draw(folder: Path) -> None:
+    """Twelve films of half a minute or so, and a table of what happens in them."""
+    scenes = draw_split("train", 12, seed=0)
+    (folder / "films").mkdir()
+    for film in scenes.videos:
+        write_mp4(folder / "films" / f"{film.id}.mp4", render(film), scale=2)
+    with (folder / "films.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["video", "text", "start", "end"])
+        table.writerows([s.video_id, s.text, s.start, s.end] for s in scenes.sentences)
+
+
+def search(folder: Path, store: VideoStore, model: str) -> None:
+    with VideoIndex.create(folder, open_model(model, store.header), store.header) as index:
+        index.add(store)
+        print(f"{SENTENCE!r}, {'without' if model == 'zero-shot' else 'with'} training:")
+        for hit in index.search(SENTENCE, k=3).hits:
+            print(f"  {hit.video_id}  {hit.start:5.1f} - {hit.end:5.1f} s  score {hit.score:.3f}")
+
+
+def main() -> None:
+    torch.set_num_threads(1)  # the matrices are small
+    with tempfile.TemporaryDirectory() as name:
+        here = Path(name)
+        draw(here)
+        report = extract([here / "films"], open_encoder("embedded"), here / "store")
+        store = VideoStore(here / "store")
+        print(f"{len(report.extracted)} films, {sum(map(store.duration, store.video_ids)):.0f} s")
+        search(here / "zero-shot", store, "zero-shot")
+
+        made = convert_captions(here / "films.csv", store, open_featurizer("embedded"), here, "captioned")
+        print(f"{made.captions} captions")
+        where = {"data.root": str(here), "data.cache_dir": str(here / "cache"), "train.protocol": "val"}
+        train(prvr.load_config("hybrid-embedded", SMALL | where), output=here / "run", device="cpu")
+        search(here / "trained", store, str(here / "run"))
+
+
+if __name__ == "__main__":
+    main()

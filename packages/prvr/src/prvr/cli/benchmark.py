@@ -1,0 +1,93 @@
+"""`prvr convert benchmark`: a text-to-video benchmark as a corpus."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jsonargparse import ArgumentParser, Namespace
+
+from prvr.cli.console import CommandError, device_of, leaf, stdout
+from prvr.cli.embedded import counting_bar
+
+if TYPE_CHECKING:
+    from prvr.data import FeatureReader
+    from prvr.video.benchmarks import BenchmarkReport
+
+NAME = "benchmark"
+HELP = "a text-to-video benchmark from its annotation files"
+
+
+def parser() -> ArgumentParser:
+    """What it takes."""
+    found = leaf(
+        "prvr convert benchmark NAME --annotations DIR --features STORE --out ROOT [--text MODEL] [--allow-missing]",
+        "Make a corpus of a text-to-video benchmark (msrvtt, msrvtt-7k, msvd, lsmdc, didemo, activitynet-paragraphs) "
+        "from its public annotation files and the features of its videos.",
+    )
+    found.add_argument("name", metavar="NAME", help="of the benchmark")
+    found.add_argument("--annotations", required=True, metavar="DIR", help="folder of the annotation files")
+    found.add_argument(
+        "--features", required=True, metavar="STORE", help="of `prvr extract`, or a folder of BigFile or feature.hdf5"
+    )
+    found.add_argument("--out", required=True, metavar="ROOT", help="folder that holds corpora")
+    found.add_argument("--text", metavar="MODEL", help="what reads the captions; default: the text side of the store")
+    found.add_argument("--collection", metavar="NAME", help="of the new corpus; default: the name of the benchmark")
+    found.add_argument("--max-words", type=int, metavar="N", help="rows of text features; default: 32 or 64, as usual")
+    found.add_argument("--allow-missing", action="store_true", help="leave out videos without features, and say so")
+    found.add_argument("--device", choices=["cpu", "cuda", "auto"], default="auto", help="that reads the captions")
+    return found
+
+
+def run(args: Namespace) -> None:
+    """Carries it out."""
+    from prvr.data.benchmarks import benchmark
+    from prvr.video import VideoStore, open_featurizer
+    from prvr.video.benchmarks import convert_benchmark
+
+    rules = benchmark(args.name)
+    with _features(Path(args.features)) as features:
+        name = args.text or (features.encoder.name if isinstance(features, VideoStore) else None)
+        if name is None:
+            raise CommandError(
+                f"--text is missing: {args.features} is no store of `prvr extract`, so it is not known which "
+                "model reads the captions. Name it, for example --text openai/clip-vit-base-patch32."
+            )
+        text = open_featurizer(name, device_of(args.device))
+        with counting_bar(f"reading {rules.title}", args.quiet) as progress:
+            report = convert_benchmark(
+                args.name,
+                args.annotations,
+                features,
+                text,
+                args.out,
+                args.collection,
+                max_words=args.max_words,
+                allow_missing=args.allow_missing,
+                progress=progress,
+            )
+    stdout().print(_summary(rules.name, rules.title, report), markup=False, soft_wrap=True)
+
+
+def _features(path: Path) -> "FeatureReader":
+    from prvr.data import open_features
+    from prvr.video import VideoStore
+    from prvr.video.store import HEADER
+
+    return VideoStore(path) if (path.expanduser() / HEADER).is_file() else open_features(path.expanduser())
+
+
+def _summary(benchmark: str, title: str, report: "BenchmarkReport") -> str:
+    lines = [f"{report.folder}: {title}"]
+    for split, videos in report.videos.items():
+        missing = f", {len(report.missing[split])} missing" if split in report.missing else ""
+        nothing = f", {len(report.uncaptioned[split])} without a caption" if split in report.uncaptioned else ""
+        lines.append(f"  {split}: {videos:,} videos, {report.captions[split]:,} queries{missing}{nothing}")
+    if report.wordless:
+        lines.append(f"  left out: {report.wordless:,} captions without a letter or digit")
+    if report.cut:
+        lines.append(f"  cut: {report.cut:,} captions are longer than the text features may be")
+    if report.missing:
+        lines.append("  not the whole benchmark: missing.txt names the videos")
+    root, name = report.folder.parent, report.folder.name
+    preset = "diffusionret-" + benchmark.removesuffix("-7k").removesuffix("-paragraphs")
+    lines.append(f"Train on it: prvr train --preset {preset} --data-root {root} --data.collection {name}")
+    return "\n".join(lines)

@@ -1,0 +1,126 @@
+"""`prvr convert captions`: a table of sentences about one's own videos as a corpus to train on."""
+
+import logging
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from prvr.cli.console import CommandError, device_of, leaf, stdout
+from prvr.cli.embedded import counting_bar
+
+if TYPE_CHECKING:
+    from prvr.video import TextFeaturizer, VideoStore
+    from prvr.video.captions import CaptionsReport
+
+NAME = "captions"
+_PRESETS = {(512, 48): "hybrid-embedded", (512, 512): "hybrid-clip", (768, 768): "hybrid-clip-l"}
+"""By the widths of frames and words that they expect."""
+
+logger = logging.getLogger(__name__)
+
+
+def captions_parser() -> ArgumentParser:
+    """Of the command."""
+    parser = leaf(
+        "prvr convert captions FILE.csv|FILE.jsonl --features STORE --out ROOT [--name NAME] [--text ENCODER]",
+        "Make a corpus of your own captions and of the features of `prvr extract`: ROOT/NAME, to train on. The table "
+        "has the columns video and text, and start and end where they are known (seconds, or m:ss). Videos are divided "
+        "into train, val and test.",
+    )
+    parser.add_argument("file", metavar="FILE", help="CSV with a header, or JSON lines with the same keys")
+    parser.add_argument("--features", required=True, metavar="STORE", help="of `prvr extract`")
+    parser.add_argument("--out", required=True, metavar="ROOT", help="folder that holds corpora")
+    parser.add_argument("--name", metavar="NAME", help="of the new one (default: that of FILE)")
+    parser.add_argument(
+        "--text",
+        metavar="ENCODER",
+        help="what reads the captions: the encoder of the frames (default), or a RoBERTa; name or folder",
+    )
+    parser.add_argument("--test", type=float, default=0.2, help="share of the videos")
+    parser.add_argument("--val", type=float, default=0.1, help="share of the videos")
+    parser.add_argument("--seed", type=int, default=0, help="draws other splits")
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"], help="where to encode")
+    return parser
+
+
+def run(args: Namespace) -> None:
+    """Carries it out."""
+    from prvr.video import VideoStore, open_featurizer
+    from prvr.video.captions import convert_captions
+
+    file = Path(args.file)
+    store = VideoStore(args.features)
+    device = device_of(args.device)
+    try:
+        text = open_featurizer(args.text or store.encoder.name, device)
+        with counting_bar("encoding and writing", args.quiet, "captions and videos") as progress:
+            report = convert_captions(
+                file,
+                store,
+                text,
+                args.out,
+                file.stem if args.name is None else args.name,
+                joint=_joint_side(store, text, device),
+                test=args.test,
+                val=args.val,
+                seed=args.seed,
+                progress=progress,
+            )
+    except ImportError as error:
+        raise CommandError(str(error)) from error
+    _show(report, store, text)
+
+
+def _joint_side(store: "VideoStore", text: "TextFeaturizer", device: Any) -> "TextFeaturizer | None":
+    """The text side of the encoder of the frames, where it is another one and can be opened."""
+    from prvr.data import DataError
+    from prvr.video import open_featurizer
+
+    if not store.joint_dim or text.identity.weights == store.encoder.weights:
+        return None
+    try:
+        return open_featurizer(store.encoder.name, device)
+    except DataError as error:
+        logger.warning("no comparison with zero-shot: the encoder of the frames cannot be opened. %s", error)
+        return None
+
+
+def _show(report: "CaptionsReport", store: "VideoStore", text: "TextFeaturizer") -> None:
+    from rich.table import Table
+
+    console = stdout()
+    table = Table("", "videos", "captions", title=str(report.folder), title_justify="left")
+    for split, videos in report.videos.items():
+        table.add_row(split, str(videos), str(report.captions[split]))
+    console.print(table)
+    total = sum(report.captions.values())
+    said = [
+        f"{report.timed:,} of {total:,} captions say when" + f" ({report.cut} cut to their video)" * bool(report.cut)
+    ]
+    if report.repeated:
+        said.append(f"{report.repeated} lines repeated another and were left out")
+    if report.left_out:
+        some = ", ".join(report.left_out[:3])
+        said.append(f"{len(report.left_out)} videos of {store.folder} have no caption and were left out: {some} ...")
+    if not report.zero_shot:
+        said.append("no comparison with zero-shot: captions and frames have no space in common")
+    console.print("\n".join(said), markup=False, soft_wrap=True)
+    console.print(f"\nTrain on it:\n{command(report.folder, store.dim, text.word_dim)}", markup=False, soft_wrap=True)
+
+
+def command(folder: Path, video_dim: int, query_dim: int) -> str:
+    """What trains on a corpus: a preset with the right widths, or one whose widths are changed.
+
+    Example:
+        >>> print(command(Path("data/films"), 512, 512))
+        prvr train --preset hybrid-clip --data-root data --data.collection films --train.protocol val
+    """
+    preset = _PRESETS.get((video_dim, query_dim))
+    widths = "" if preset else f" --model.video_dim {video_dim} --model.query_dim {query_dim}"
+    name, root = folder.name, folder.parent.as_posix()
+    return (
+        f"prvr train --preset {preset or 'hybrid-clip'} --data-root {quote(root)} --data.collection {quote(name)} "
+        f"--train.protocol val{widths}"
+    )

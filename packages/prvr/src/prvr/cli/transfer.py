@@ -1,0 +1,133 @@
+"""`prvr evaluate RUN --transfer ...`: one model on the corpus it was trained on and on others."""
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jsonargparse import Namespace
+
+from prvr.cli.console import CommandError, stdout
+from prvr.config import Config
+
+if TYPE_CHECKING:
+    from prvr.data import Corpus
+    from prvr.results import EvaluationReport
+    from prvr.transfer import Domain
+    from prvr.video.joint import CorpusEncoders
+
+__all__ = ["check_features", "corpus_of", "show_transfer"]
+
+logger = logging.getLogger(__name__)
+
+Evaluate = Callable[[Namespace, Config, Path, str], "Mapping[str, EvaluationReport]"]
+
+
+def corpus_of(config: Config) -> "Corpus | None":
+    """The corpus of a configuration; None where it is one of prvr's own in the cache, or is not there."""
+    from prvr.data import open_corpus
+
+    root = config.data.root
+    if root is None or not (Path(root).expanduser() / config.data.collection).is_dir():
+        return None
+    return open_corpus(root, config.data.collection, feature=config.data.feature)
+
+
+def check_features(trained: Config, asked: Config) -> None:
+    """Refuses to evaluate on features of another encoder than those of the training; says so where it is not known.
+
+    Args:
+        trained: the configuration of the run.
+        asked: the same with the data that are asked for.
+
+    Raises:
+        prvr.data.DataError: they are of another encoder.
+    """
+    from prvr.transfer import expect_same_features
+
+    if trained.data == asked.data:
+        return
+    name = str(Path(asked.data.root or "") / asked.data.collection)
+    known = expect_same_features(_encoders(trained), _encoders(asked), name)
+    if not known and trained.data.collection != asked.data.collection:
+        logger.warning(
+            "%s: it is not known whether its features are of the encoders that the model was trained with; only their "
+            "widths are compared.",
+            name,
+        )
+
+
+def show_transfer(args: Namespace, trained: Config, weights: Path, evaluate: Evaluate) -> None:
+    """Evaluates on the source and on each target, prints one table, and writes a file for each.
+
+    Args:
+        args: of the command.
+        trained: the configuration of the run.
+        weights: folder of the model.
+        evaluate: (args, configuration, weights, split) to reports by name, that of the retriever alone first.
+    """
+    from prvr.data import open_corpus
+    from prvr.transfer import Domain, target_split, transfer_table
+
+    if args.json is not None:
+        raise CommandError("--json: --transfer writes a file for each target into RUN. Leave --json out.")
+    folders = [Path(target).expanduser() for target in args.transfer]
+    if len(set(folders)) < len(folders):
+        raise CommandError(f"--transfer {' '.join(args.transfer)}: a corpus is named twice.")
+    chosen = []
+    for folder in folders:  # all of them, before any is evaluated
+        corpus = open_corpus(folder.parent, folder.name)
+        data = replace(trained.data, root=str(folder.parent), collection=folder.name, feature=None)
+        config = replace(trained, data=data)
+        check_features(trained, config)
+        chosen.append((folder, config, target_split(corpus, args.split)))
+    split = args.split or trained.data.eval_split
+    at_hand = trained.data.root is None or corpus_of(trained) is not None
+    name = f"{trained.data.collection} {split}"
+    sources = _domains(name, evaluate(args, trained, weights, split)) if at_hand else [Domain(name, None)]
+    if not at_hand:
+        logger.warning("%s: %s is not there, so the source is not scored.", trained.data.root, trained.data.collection)
+    targets, files = [], []
+    for folder, config, split in chosen:
+        label = _label(folder, folders)
+        reports = evaluate(args, config, weights, split)
+        targets += _domains(f"{label} {split}", reports)
+        for number, (name, report) in enumerate(reports.items()):
+            parts = ["evaluation_on", label.replace("/", "-"), split]
+            parts += [re.sub(r"[^a-z]+", "-", name.lower())] * (number > 0) + [args.ties] * (args.ties != "worst")
+            files.append(Path(args.run) / f"{'_'.join(parts)}.json")
+            report.to_json(files[-1])
+    console = stdout()
+    console.print()
+    console.print(transfer_table(sources, targets))
+    console.print()
+    for file in files:
+        console.print(f"{file}: these numbers and both directions", markup=False, soft_wrap=True)
+
+
+def _domains(name: str, reports: "Mapping[str, EvaluationReport]") -> "list[Domain]":
+    """A row for each report; what a report is of is named where there are several."""
+    from prvr.transfer import Domain
+
+    return [Domain(f"{name}, {of}" if len(reports) > 1 else name, report) for of, report in reports.items()]
+
+
+def _label(folder: Path, all_folders: Sequence[Path]) -> str:
+    """The name of a corpus, with that of the folder around it where another has the same."""
+    alone = sum(other.name == folder.name for other in all_folders) == 1
+    return folder.name if alone else f"{folder.parent.name}/{folder.name}"
+
+
+def _encoders(config: Config) -> "CorpusEncoders | None":
+    from prvr.data import COLLECTIONS
+    from prvr.data.synthetic.encoder import DIM, WORD_DIM
+    from prvr.data.synthetic.world import FPS
+    from prvr.video.embedded import EmbeddedEncoder, EmbeddedText
+    from prvr.video.joint import CorpusEncoders, corpus_encoders
+
+    if config.data.root is None and config.data.collection in COLLECTIONS:  # without making it
+        return CorpusEncoders(EmbeddedEncoder().identity, EmbeddedText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
+    corpus = corpus_of(config)
+    return None if corpus is None else corpus_encoders(corpus)

@@ -1,0 +1,143 @@
+"""What the annotation files of a benchmark say, and how such files are found and read."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prvr.data.errors import DataError
+
+__all__ = ["Annotations", "CaptionedVideo", "captioned", "find_file", "read_json", "read_lines", "read_list"]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionedVideo:
+    """A video of a benchmark and its queries.
+
+    Args:
+        id: as the annotation files have it.
+        captions: its queries in file order, white space evened out; for a paragraph set just one, all its sentences.
+    """
+
+    id: str
+    captions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """The splits of a benchmark.
+
+    Args:
+        splits: by name (train, val, test), the videos in the order of the split's list, each with a caption or more.
+        uncaptioned: by split, videos of its list that no caption is written for; they are in no split.
+        wordless: how many captions without a letter or digit were left out.
+    """
+
+    splits: Mapping[str, tuple[CaptionedVideo, ...]]
+    uncaptioned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    wordless: int = 0
+
+
+def captioned(
+    splits: Mapping[str, tuple[Iterable[str], Mapping[str, Iterable[str]]]], *, paragraphs: bool = False
+) -> Annotations:
+    """Puts lists of videos and their captions together.
+
+    Args:
+        splits: by name, the videos of the split's list and the captions by video; captions of others are ignored.
+        paragraphs: join the captions of a video into one.
+
+    Raises:
+        DataError: a split without a captioned video, or a video in two splits.
+
+    Example:
+        >>> found = captioned({"test": (["a", "b"], {"a": ["a  dog", "", "it runs"]})}, paragraphs=True)
+        >>> found.splits["test"], found.uncaptioned, found.wordless
+        ((CaptionedVideo(id='a', captions=('a dog it runs',)),), {'test': ('b',)}, 1)
+    """
+    found: dict[str, tuple[CaptionedVideo, ...]] = {}
+    without: dict[str, tuple[str, ...]] = {}
+    wordless = 0
+    owner: dict[str, str] = {}
+    for split, (ids, by_video) in splits.items():
+        videos, empty = [], []
+        for video_id in dict.fromkeys(ids):
+            if owner.setdefault(video_id, split) != split:
+                raise DataError(f"video {video_id!r} is in {owner[video_id]} and in {split}: take it out of one list.")
+            lines = [" ".join(text.split()) for text in by_video.get(video_id, ())]
+            texts = [line for line in lines if any(letter.isalnum() for letter in line)]
+            wordless += len(lines) - len(texts)
+            if texts:
+                videos.append(CaptionedVideo(video_id, (" ".join(texts),) if paragraphs else tuple(texts)))
+            else:
+                empty.append(video_id)
+        if not videos:
+            raise DataError(f"split {split}: none of its {len(empty)} videos has a caption. Are both files of one set?")
+        found[split] = tuple(videos)
+        if empty:
+            without[split] = tuple(empty)
+    return Annotations(found, without, wordless)
+
+
+def find_file(folder: Path, *names: str) -> Path:
+    """The first of several names that stands in a folder, whatever the case of its letters.
+
+    Raises:
+        DataError: none does.
+    """
+    there = {path.name.lower(): path for path in folder.iterdir()} if folder.is_dir() else {}
+    for name in names:
+        if name.lower() in there:
+            return there[name.lower()]
+    close = ", ".join(sorted(there)[:8]) or "nothing"
+    raise DataError(f"{folder}: expected {' or '.join(names)}, found {close}. Download the annotation files into it.")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file: UTF-8, with a mark at its start or without; ISO-8859-1 where it is no UTF-8."""
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:  # some of these files are older than the habit
+        return content.decode("iso-8859-1")
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file that are not blank."""
+    # not splitlines: a caption may hold U+2028, U+0085 and the like
+    return [line for line in (line.removesuffix("\r") for line in read_text(path).split("\n")) if line.strip()]
+
+
+def read_list(path: Path) -> list[str]:
+    """The video ids of a file, one a line, each once.
+
+    Raises:
+        DataError: there is none.
+    """
+    ids = list(dict.fromkeys(line.strip() for line in read_lines(path)))
+    if not ids:
+        raise DataError(f"{path}: no id in it, expected one a line. Download it again.")
+    return ids
+
+
+def read_json(path: Path, kind: type) -> Any:
+    """The content of a JSON file.
+
+    Args:
+        path: the file.
+        kind: `dict` or `list`.
+
+    Raises:
+        DataError: not JSON, or of another kind.
+    """
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}: not JSON ({error}). Truncated? Download it again.") from error
+    if not isinstance(content, kind):
+        raise DataError(f"{path}: expected a JSON {_KINDS[kind]}, got {type(content).__name__}. Is it another file?")
+    return content
+
+
+_KINDS = {dict: "object", list: "array"}

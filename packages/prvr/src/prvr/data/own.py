@@ -1,0 +1,250 @@
+"""Captions of one's own videos: a table of sentences, read line by line, every mistake named with its line."""
+
+import csv
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prvr.data.errors import DataError
+
+__all__ = ["COLUMNS", "OwnCaption", "Problems", "read_own_captions"]
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "video": ("video", "video_id", "vid", "file", "filename", "path"),
+    "text": ("text", "caption", "sentence", "query", "description"),
+    "start": ("start", "start_time", "begin", "from"),
+    "end": ("end", "end_time", "stop", "to"),
+}
+"""What each column may be called, in any case."""
+
+_MOST = 20
+_DELIMITERS = ",;\t"
+_CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,5}):(\d{1,2}(?:\.\d{0,9})?)")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCaption:
+    """One line of the table.
+
+    Args:
+        line: its number, from 1; that of its first line, where a cell holds more than one.
+        video: as it is written there.
+        text: in one line.
+        start, end: of what it speaks of, in seconds; None if the table does not say.
+    """
+
+    line: int
+    video: str
+    text: str
+    start: float | None = None
+    end: float | None = None
+
+
+class Problems:
+    """What is wrong with a file, line by line: as many as one can read, then the rest is only counted.
+
+    Args:
+        path: of the file.
+
+    Example:
+        >>> found = Problems(Path("captions.csv"))
+        >>> found.add(3, "no text")
+        >>> found.refuse("Mend the file.")
+        Traceback (most recent call last):
+        prvr.data.errors.DataError: captions.csv: 1 problem. Line 3: no text. Mend the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.count, self._said = path, 0, list[tuple[int, str]]()
+
+    def add(self, line: int, what: str) -> None:
+        """Notes one; `what` has no full stop."""
+        self.count += 1
+        if len(self._said) < _MOST:
+            self._said.append((line, what))
+
+    @property
+    def full(self) -> bool:
+        """Whether further ones would only be counted."""
+        return len(self._said) >= _MOST
+
+    def refuse(self, mend: str) -> None:
+        """Raises where something was noted.
+
+        Raises:
+            DataError: names each line.
+        """
+        if not self.count:
+            return
+        lines = " ".join(f"Line {line}: {what.rstrip('.')}." for line, what in sorted(self._said))
+        more = f" And {self.count - len(self._said)} more." if self.count > len(self._said) else ""
+        raise DataError(f"{self.path}: {self.count} problem{'s' * (self.count > 1)}. {lines}{more} {mend}")
+
+
+def read_own_captions(path: Path | str) -> tuple[OwnCaption, ...]:
+    """Reads a table of captions.
+
+    CSV (also with `;` or tabs) needs a header; JSON lines have an object a line. `video` and `text` must be there,
+    `start` and `end` may be: seconds, or `m:ss` and `h:mm:ss`. Other columns are ignored, and `COLUMNS` says what else
+    each may be called. Text is text: a cell that looks like a formula is a caption like any other. Line breaks within a
+    cell become spaces, empty lines are skipped, and lines that say the same twice count once.
+
+    Args:
+        path: ends in `.jsonl` for JSON lines; anything else is CSV. UTF-8, with or without a mark at its start.
+
+    Returns:
+        in the order of the file, each different (video, text, start, end) once.
+
+    Raises:
+        DataError: names every line that cannot be used, up to 20 of them.
+    """
+    path = Path(path).expanduser()
+    problems = Problems(path)
+    rows = _json_rows(path, problems) if path.suffix.lower() in (".jsonl", ".ndjson") else _csv_rows(path, problems)
+    found: dict[tuple[Any, ...], OwnCaption] = {}
+    for line, row in rows:
+        caption = _caption(line, row, problems)
+        if caption is not None:
+            found.setdefault((caption.video, caption.text, caption.start, caption.end), caption)
+    problems.refuse("Mend these lines; nothing was written.")
+    if not found:
+        raise DataError(
+            f"{path}: holds no caption. Expected a line per sentence: video, text, and start, end if known."
+        )
+    return tuple(found.values())
+
+
+def _read(path: Path) -> str:
+    if not path.is_file():
+        raise DataError(f"{path}: no such file. Name a .csv or .jsonl file of captions.")
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}, line {line}: not UTF-8 ({error.reason}). Save it as UTF-8.") from error
+
+
+def _csv_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+    lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", _read(path))  # not splitlines: U+2028 belongs to a caption
+    reader, columns = _header(path, lines)
+    begins = reader.line_num + 1
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            problems.add(begins, f"not readable as CSV ({error}); a quote that is not closed?")
+            return
+        if cells is None:
+            return
+        if any(cell.strip() for cell in cells):
+            if len(cells) <= max(columns[name] for name in ("video", "text")):
+                problems.add(begins, f"{len(cells)} cells, the header names more")
+            else:
+                yield begins, {name: cells[at] for name, at in columns.items() if at < len(cells)}
+        begins = reader.line_num + 1
+
+
+def _header(path: Path, lines: Sequence[str]) -> tuple[Any, dict[str, int]]:
+    """The reader behind its header, with whatever separator makes it name a video and a text."""
+    first = ""
+    for delimiter in _DELIMITERS:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        try:
+            names = next((row for row in reader if any(cell.strip() for cell in row)), [])
+        except csv.Error:
+            continue
+        first = first or ", ".join(names)[:80]
+        columns = _columns(path, names)
+        if "video" in columns and "text" in columns:
+            return reader, columns
+    raise DataError(
+        f"{path}: no header that names a video and a text; its first line is {first!r}. Expected video,text or "
+        f"video,text,start,end; {_aliases()}."
+    )
+
+
+def _columns(path: Path, names: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for place, name in enumerate(names):
+        key = next((key for key, known in COLUMNS.items() if name.strip().lower() in known), None)
+        if key is None:
+            continue
+        if key in found:
+            raise DataError(f"{path}: two columns could be the {key}. Rename one of them ({_aliases()}).")
+        found[key] = place
+    return found
+
+
+def _json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line, content in enumerate(_read(path).split("\n"), 1):
+        if not content.strip():
+            continue
+        try:
+            row = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            problems.add(line, f"not JSON ({str(error)[:80]})")
+            continue
+        if not isinstance(row, dict):
+            problems.add(line, f"expected an object, got {content.strip()[:40]!r}")
+            continue
+        names = list(row)
+        columns = _columns(path, names)
+        lacking = [name for name in ("video", "text") if name not in columns]
+        if lacking:
+            problems.add(line, f"no {' and no '.join(lacking)} among {names[:8]} ({_aliases()})")
+            continue
+        yield line, {key: row[names[place]] for key, place in columns.items()}
+
+
+def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> OwnCaption | None:
+    before = problems.count
+    video, text = (_line(row.get(name), name, line, problems) for name in ("video", "text"))
+    start, end = (_seconds(row.get(name), name, line, problems) for name in ("start", "end"))
+    if problems.count > before:
+        return None
+    if (start is None) != (end is None):
+        problems.add(line, f"{'start' if end is None else 'end'} without {'end' if end is None else 'start'}")
+        return None
+    if start is not None and end is not None and not start < end:
+        problems.add(line, f"start {start:g} is not before end {end:g}")
+        return None
+    return OwnCaption(line, video, text, start, end)
+
+
+def _line(value: Any, name: str, line: int, problems: Problems) -> str:
+    if not isinstance(value, str) or not value.strip():
+        problems.add(
+            line, f"no {name}" if value is None or value == "" else f"{name}: expected words, got {value!r:.40}"
+        )
+        return ""
+    text = value.strip() if name == "video" else " ".join(value.split())
+    if any(unicodedata.category(c) in ("Cc", "Cs") for c in text):
+        problems.add(line, f"{name}: control characters in {text[:40]!r}")
+    return text
+
+
+def _seconds(value: Any, name: str, line: int, problems: Problems) -> float | None:
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    found = math.nan
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        found = float(value) if abs(value) < 1e12 else math.nan
+    elif isinstance(value, str):
+        clock = _CLOCK.fullmatch(value.strip())
+        if clock is not None:
+            found = 3600.0 * int(clock[1] or 0) + 60.0 * int(clock[2]) + float(clock[3])
+        elif re.fullmatch(r"\d{1,12}(\.\d*)?|\.\d+", value.strip()):
+            found = float(value)
+    if not 0 <= found < math.inf:
+        problems.add(line, f"{name}: expected seconds from 0, such as 83.5 or 1:23.5, got {value!r:.40}")
+        return None
+    return found
+
+
+def _aliases() -> str:
+    return "; ".join(f"{key}: {', '.join(names)}" for key, names in COLUMNS.items() if key in ("video", "text"))

@@ -1,0 +1,67 @@
+"""Figures without pyplot, which keeps global state and may look for a display, and their files."""
+
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+from prvr.data.atomic import replace_file
+from prvr.data.errors import DataError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["RIGHT", "WRONG", "brief", "new_figure", "save_figure"]
+
+RIGHT, WRONG = "tab:green", "0.65"
+"""Colours of what is right and of all else."""
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure that draws itself with Agg.
+
+    Args:
+        width, height: in inches.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install matplotlib") from error
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: "Figure", path: Path | str, dpi: int = 100) -> Path:
+    """Writes a PNG, whole or not at all.
+
+    Args:
+        figure: of this module.
+        path: ends in .png.
+        dpi: dots per inch.
+
+    Raises:
+        DataError: another ending, or it cannot be written.
+    """
+    path = Path(path).expanduser()
+    if path.suffix.lower() != ".png":
+        raise DataError(f"{path}: expected a file that ends in .png.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, lambda file: figure.savefig(file, format="png", dpi=dpi))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error}). Choose another place.") from error
+    return path
+
+
+def brief(text: str, width: int = 70) -> str:
+    """A text in one line, with its end left out where it is too long, and nothing that matplotlib reads as a formula.
+
+    Example:
+        >>> brief("a  dog costs $5", 10)
+        'a dog ...'
+    """
+    return shorten(text, width, placeholder=" ...").replace("$", r"\$")

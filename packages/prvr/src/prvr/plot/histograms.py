@@ -1,0 +1,107 @@
+"""How far right and wrong pairs lie apart, in and out of domain (DiffusionRet, figure 4)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from prvr.generation.rows import SplitScores
+from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["PairScores", "pair_scores", "scores_figure"]
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """Scores of queries with right and with wrong videos, at least one of each.
+
+    Args:
+        positive: of right pairs.
+        negative: of wrong pairs, all of them or a sample.
+    """
+
+    positive: Float[np.ndarray, " p"]
+    negative: Float[np.ndarray, " n"]
+
+    def __post_init__(self) -> None:
+        for name, values in (("positive", self.positive), ("negative", self.negative)):
+            if not len(values) or not np.isfinite(values).all():
+                raise ValueError(f"{name}: {len(values)} scores, expected at least one, and all of them finite")
+
+    @property
+    def auc(self) -> float:
+        """How often a right pair scores above a wrong one, ties counting half; 0.5 is chance, 1 is perfect.
+
+        Example:
+            >>> PairScores(np.array([0.5, 0.9]), np.array([0.5, 0.1])).auc
+            0.875
+        """
+        ordered = np.sort(self.negative)
+        below, level = (np.searchsorted(ordered, self.positive, side) for side in ("left", "right"))
+        return float((below + level).mean() / (2 * len(ordered)))
+
+    def overlap(self, edges: Float[np.ndarray, " b"]) -> float:
+        """The share that the two histograms have in common, in [0, 1].
+
+        Args:
+            edges: of the bins, ascending.
+        """
+        shares = [np.histogram(values, edges)[0] / len(values) for values in (self.positive, self.negative)]
+        return float(np.minimum(*shares).sum())
+
+
+@torch.no_grad()
+def pair_scores(scores: SplitScores, *, most: int = 200_000, block: int = 256, seed: int = 0) -> PairScores:
+    """Scores of all right pairs of a split, and of a sample of the wrong ones.
+
+    Args:
+        scores: of a retriever on a split.
+        most: wrong pairs kept; each is kept with the same probability.
+        block: queries scored at a time.
+        seed: of the sample.
+
+    Raises:
+        ValueError: a score is not finite, or there is no wrong pair.
+    """
+    keep = min(1.0, most / max(1, scores.queries * scores.videos))
+    numbers = torch.Generator("cpu").manual_seed(seed)
+    positive, negative = [], []
+    for rows in scores.blocks("t2v", block):
+        values, right = scores.rows("t2v", rows).cpu(), scores.positives("t2v", rows).cpu()
+        drawn = torch.rand(values.shape, generator=numbers) < keep
+        positive.append(values[right])
+        negative.append(values[~right & drawn])
+    return PairScores(torch.cat(positive).double().numpy(), torch.cat(negative).double().numpy())
+
+
+def scores_figure(domains: Mapping[str, PairScores], *, bins: int = 50) -> "Figure":
+    """A histogram of right (green) and wrong (grey) pairs for each domain, all over the same range.
+
+    Args:
+        domains: by name, for example the corpus that was learned from, then others.
+        bins: of each histogram.
+
+    Raises:
+        ValueError: no domain.
+    """
+    if not domains:
+        raise ValueError("no domain: give the scores of at least one corpus")
+    every = [values for pairs in domains.values() for values in (pairs.positive, pairs.negative)]
+    edges = np.linspace(min(x.min() for x in every), max(x.max() for x in every) + 1e-9, bins + 1)
+    figure = new_figure(3.4 * len(domains), 3.2)
+    for axes, (name, pairs) in zip(np.atleast_1d(figure.subplots(1, len(domains))), domains.items(), strict=True):
+        for values, colour, label in ((pairs.negative, WRONG, "wrong pairs"), (pairs.positive, RIGHT, "right pairs")):
+            share = np.full(len(values), 100 / len(values))
+            axes.hist(values, edges, weights=share, color=colour, alpha=0.7, label=label)
+        axes.set_title(
+            f"{brief(name, 40)}\nAUC {pairs.auc:.3f}, overlap {100 * pairs.overlap(edges):.0f} %", fontsize="medium"
+        )
+        axes.set(xlabel="score", ylabel="% of pairs", xlim=(edges[0], edges[-1]))
+        axes.legend(fontsize="small")
+    return figure

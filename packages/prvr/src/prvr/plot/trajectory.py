@@ -1,0 +1,147 @@
+"""From noise to an order of the candidates, step by step: what a re-ranker generates (DiffusionRet, figures 5, A)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+
+from prvr.generation.features import RerankerInputs
+from prvr.generation.rows import SplitScores
+from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
+from prvr.reranking import CandidateReranker
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Trajectory", "trajectory_figure", "trajectory_of"]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One query and what is generated for its candidates.
+
+    Args:
+        values: `(s + 1, n)` x_K, then x after each of s steps, the last of them x_0.
+        levels: `(s + 1)` noise levels k of these, from K down to 0.
+        right: `(n,)` which candidates are right.
+        candidates: names of the n candidates, the retriever's first choice first.
+        query: the text or the name of the one that asks.
+    """
+
+    values: Float[np.ndarray, "s n"]
+    levels: tuple[int, ...]
+    right: Bool[np.ndarray, " n"]
+    candidates: tuple[str, ...]
+    query: str
+
+    def __post_init__(self) -> None:
+        rows, columns = self.values.shape
+        if len(self.levels) != rows or len(self.right) != columns or len(self.candidates) != columns or rows < 2:
+            raise ValueError(
+                f"values {self.values.shape}: expected one row for each of {len(self.levels)} levels, at least 2, and "
+                f"one column for each of {len(self.candidates)} candidates ({len(self.right)} marks)"
+            )
+
+
+@torch.no_grad()
+def trajectory_of(
+    reranker: CandidateReranker,
+    scores: SplitScores,
+    inputs: RerankerInputs,
+    row: int,
+    *,
+    top_k: int | None = None,
+    num_steps: int | None = None,
+    seed: int = 0,
+) -> Trajectory:
+    """What a re-ranker generates for one row, from the noise that `CandidateReranker.rerank` starts from.
+
+    Args:
+        reranker: with a diffusion, of either direction.
+        scores: of the retriever that it was trained over.
+        inputs: embeddings of the split.
+        row: number of the query (direction "t2v") or video ("v2t").
+        top_k: candidates; default: as many as are re-ranked, or the whole gallery where that is smaller.
+        num_steps: of sampling; default: that of the re-ranker.
+        seed: of the noise.
+
+    Raises:
+        ValueError: the re-ranker has no diffusion, or a number is out of range.
+    """
+    config, direction = reranker.config, reranker.direction
+    if config.process != "diffusion":
+        raise ValueError(f"process={config.process!r}: the control takes one step without noise, it has no trajectory")
+    asking, gallery = scores.asking(direction), scores.gallery(direction)
+    if not 0 <= row < asking:
+        raise ValueError(f"row {row}: expected 0 to {asking - 1}, the rows of direction {direction!r}")
+    top_k = min(config.candidates, gallery) if top_k is None else top_k
+    if not 1 <= top_k <= gallery:
+        raise ValueError(f"top_k={top_k}: expected 1 to {gallery}, the size of the gallery")
+    rows = slice(row, row + 1)
+    chosen = scores.rows(direction, rows).topk(top_k, dim=1).indices
+    numbers = torch.Generator("cpu").manual_seed(seed)
+    initial = torch.randn(1, top_k, generator=numbers)
+    if direction == "t2v":
+        given = (inputs.text[rows], inputs.frames[chosen[0]][None], inputs.mask[chosen[0]][None])
+        names, query = scores.split.video_ids, scores.split.captions[row]
+    else:
+        given = (inputs.text[chosen[0]][None], inputs.frames[rows], inputs.mask[rows])
+        names, query = scores.split.captions, scores.split.video_ids[row]
+    chain = reranker.sample(*given, initial=initial.to(inputs.text), num_steps=num_steps, return_chain=True)
+    values = torch.cat([initial, chain[:, 0].cpu().float()])
+    return Trajectory(
+        values=values.numpy(),
+        levels=tuple(round(config.steps * (1 - step / len(chain))) for step in range(len(chain) + 1)),
+        right=scores.positives(direction, rows)[0, chosen[0]].cpu().numpy(),
+        candidates=tuple(names[i] for i in chosen[0].tolist()),
+        query=query,
+    )
+
+
+def trajectory_figure(trajectory: Trajectory, *, panels: int = 6) -> "Figure":
+    """Bars of x_k over the candidates at some levels, and below them the place of the right candidate at each level.
+
+    Args:
+        trajectory: of one query.
+        panels: how many levels have bars, from 2; first and last are always among them.
+
+    Raises:
+        ValueError: fewer than two panels.
+    """
+    if panels < 2:
+        raise ValueError(f"panels={panels}: expected at least 2, the first and the last level")
+    steps = _some(len(trajectory.levels), panels)
+    figure = new_figure(2.1 * len(steps), 4.2)
+    grid = figure.add_gridspec(2, len(steps), height_ratios=(3, 2))
+    colours = [RIGHT if right else WRONG for right in trajectory.right]
+    for place, step in enumerate(steps):
+        axes = figure.add_subplot(grid[0, place])
+        axes.bar(range(1, len(colours) + 1), trajectory.values[step], color=colours, width=0.9)
+        axes.set_title(f"$x_{{{trajectory.levels[step]}}}$")
+        axes.set_xlabel("candidate")
+        axes.axhline(0, color="black", linewidth=0.5)
+        axes.tick_params(labelsize="small")
+    axes = figure.add_subplot(grid[1, :])
+    axes.plot(trajectory.levels, _places(trajectory), color=RIGHT, marker=".")
+    axes.set_xlim(trajectory.levels[0], 0)
+    axes.set_ylim(len(colours) + 0.5, 0.5)
+    axes.set(xlabel="noise level k", ylabel="place of the best\nright candidate")
+    axes.grid(alpha=0.3)
+    figure.suptitle(brief(trajectory.query, 100), fontsize="medium")
+    return figure
+
+
+def _some(count: int, wanted: int) -> Sequence[int]:
+    """Evenly spread numbers below `count`, the first and the last among them, each once."""
+    return sorted({round(i * (count - 1) / (wanted - 1)) for i in range(wanted)})
+
+
+def _places(trajectory: Trajectory) -> Float[np.ndarray, " s"]:
+    """The place of the best right candidate at each level, 1 = first; NaN where none of the candidates is right."""
+    if not trajectory.right.any():
+        return np.full(len(trajectory.levels), np.nan)
+    best = trajectory.values[:, trajectory.right].max(1, keepdims=True)
+    return 1.0 + (trajectory.values[:, ~trajectory.right] >= best).sum(1)

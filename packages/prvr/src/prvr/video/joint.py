@@ -1,0 +1,114 @@
+"""Which encoders the features of a corpus are of, and its captions as sentences of the joint space, if it has one."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from prvr.data.captions import Caption
+from prvr.data.corpus import Corpus
+from prvr.data.errors import DataError
+from prvr.data.synthetic.encoder import DIM, WORD_DIM, load_encoder
+from prvr.data.synthetic.world import FPS
+from prvr.video.embedded import EmbeddedEncoder, EmbeddedText
+from prvr.video.encoders import Identity
+
+__all__ = ["CorpusEncoders", "about_encoders", "corpus_encoders", "read_sentences", "write_sentences"]
+
+SENTENCES = "sentences.safetensors"
+
+
+@dataclass(frozen=True)
+class CorpusEncoders:
+    """What made the features of a corpus.
+
+    Args:
+        frames: encoder of frames.
+        text: of captions: a model reads queries of this one only.
+        rate: frames per second.
+        dim, word_dim: widths of frames and words.
+        joint_dim: how many of the first columns of frames can be compared with sentences; 0 if none can.
+    """
+
+    frames: Identity
+    text: Identity
+    rate: float
+    dim: int
+    word_dim: int
+    joint_dim: int
+
+
+def about_encoders(encoders: CorpusEncoders) -> dict[str, object]:
+    """As `corpus.json` holds them."""
+    return asdict(encoders)
+
+
+def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
+    """The encoders that a corpus names; None where it names none, as the public ones.
+
+    Raises:
+        DataError: `corpus.json` cannot be read, or the corpus is embedded and of another version.
+    """
+    path = corpus.folder / "corpus.json"
+    if not path.is_file():
+        return None
+    try:
+        about = dict(**json.loads(path.read_text(encoding="utf-8")))
+        if "encoders" in about:
+            return _encoders(about["encoders"])
+        if "encoder" not in about:
+            return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: cannot be read ({error!r}). Make the corpus again.") from error
+    own = load_encoder().sha256
+    if about["encoder"] != own:
+        raise DataError(
+            f"{path}: features of the encoder {about['encoder']}, expected {own}. Make an embedded corpus of this "
+            "version: prvr data make."
+        )
+    return CorpusEncoders(EmbeddedEncoder().identity, EmbeddedText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
+
+
+def write_sentences(
+    folder: Path, captions: Mapping[str, Sequence[Caption]], sentences: Mapping[str, Float32[np.ndarray, " d"]]
+) -> None:
+    """Writes the sentence of every caption, by split, with a hash of the captions that they are of."""
+    rows = {split: np.stack([sentences[caption.id] for caption in some]) for split, some in captions.items()}
+    save_file(rows, folder / SENTENCES, {split: _told(some) for split, some in captions.items()})
+
+
+def read_sentences(corpus: Corpus, split: str) -> Float32[np.ndarray, "q d"] | None:
+    """The unit vectors of the captions of a split, in file order; None where the corpus holds none.
+
+    Raises:
+        DataError: the file is damaged, or the captions have changed since.
+    """
+    path = corpus.folder / SENTENCES
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, "np") as file:
+            rows, told = file.get_tensor(split), (file.metadata() or {}).get(split)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path}: cannot be read ({error}). Make the corpus again.") from error
+    captions = corpus.split(split).captions
+    if told != _told(captions) or len(rows) != len(captions):
+        raise DataError(f"{path}: the captions of {split} are no longer those it was made of. Make the corpus again.")
+    return rows
+
+
+def _told(captions: Sequence[Caption]) -> str:
+    text = "".join(f"{caption.id} {caption.text}\n" for caption in captions)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _encoders(found: dict[str, Any]) -> CorpusEncoders:
+    frames, text = (Identity(**found[key]) for key in ("frames", "text"))
+    return CorpusEncoders(frames, text, **{key: value for key, value in found.items() if key not in ("frames", "text")})

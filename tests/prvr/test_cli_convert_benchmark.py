@@ -1,0 +1,130 @@
+"""`prvr convert benchmark`, from a store of the embedded encoder or a folder of features to a corpus."""
+
+import json
+import re
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from benchmark_files import LSMDC_IDS, WRITERS
+from commands import explained
+
+from prvr.cli import main
+from prvr.data import open_corpus, pack
+from prvr.video import StoreHeader, VideoEntry, VideoStore, open_encoder, open_featurizer
+from prvr.video.joint import corpus_encoders, read_sentences
+from prvr.video.store import write_entry, write_header
+
+MSRVTT = [f"video{i}.mp4" for i in range(4)]
+
+
+def write_store(folder: Path, ids: list[str]) -> Path:
+    """A store as `prvr extract` leaves it, of random features under the name of the embedded encoder."""
+    encoder = open_encoder("embedded")
+    header = StoreHeader(encoder.identity, 2.0, encoder.dim, encoder.joint_dim)
+    folder.mkdir(parents=True)
+    write_header(folder, header)
+    rng = np.random.default_rng(0)
+    for name in ids:
+        rows = rng.normal(size=(5, encoder.dim)).astype(np.float32)
+        (folder / "videos").mkdir(exist_ok=True)
+        entry = VideoEntry(name, f"/films/{name}", 1, 1, "0" * 64, 2.5, 5, 64, 64, "h264")
+        write_entry(folder, header, entry, rows)
+    return folder
+
+
+@pytest.fixture
+def annotations(tmp_path: Path) -> Path:
+    for name, write in WRITERS.items():
+        (tmp_path / name).mkdir()
+        write(tmp_path / name)
+    return tmp_path
+
+
+def command(annotations: Path, name: str, features: Path, *more: str) -> list[str]:
+    folder, out = annotations / name, annotations / "data"
+    return ["convert", "benchmark", name, "--annotations", str(folder), "--features", str(features),
+            "--out", str(out), "--device", "cpu", *more]  # fmt: skip
+
+
+def test_a_store_needs_no_other_name(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = write_store(annotations / "store", MSRVTT)
+    assert main(command(annotations, "msrvtt", store)) == 0
+    said = capsys.readouterr().out
+    assert "train: 2 videos, 4 queries" in said
+    assert "test: 2 videos, 2 queries" in said
+    assert "missing" not in said
+    assert f"--preset diffusionret-msrvtt --data-root {annotations / 'data'} --data.collection msrvtt" in said
+    corpus = open_corpus(annotations / "data", "msrvtt")
+    with pack(corpus, "test", cache_dir=annotations / "cache") as split:
+        assert split.video_ids == ("video3", "video2")
+        assert (split.feature_dim, split.query_dim) == (512, 48)
+    encoders = corpus_encoders(corpus)
+    assert encoders is not None
+    assert (encoders.frames, encoders.joint_dim) == (VideoStore(store).encoder, 256)
+    assert encoders.text == open_featurizer("embedded").identity
+    sentences = read_sentences(corpus, "test")
+    assert sentences is not None
+    assert np.array_equal(sentences[1], open_featurizer("embedded").sentence("a man talks"))
+
+
+def test_a_folder_of_features_and_a_named_model(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder := annotations / "features").mkdir()
+    with h5py.File(folder / "feature.hdf5", "w") as file:
+        for name in LSMDC_IDS:
+            file[name] = np.ones((3, 7), np.float32)
+    assert "--text is missing" in explained(command(annotations, "lsmdc", folder), capsys)
+    assert (
+        main(command(annotations, "lsmdc", folder, "--text", "embedded", "--collection", "films", "--max-words", "2"))
+        == 0
+    )
+    said = capsys.readouterr().out
+    assert "cut: 4 captions" in said
+    corpus = open_corpus(annotations / "data", "films")
+    assert corpus.dims() == (7, 48)
+    assert corpus_encoders(corpus) is None  # nobody knows what made the frames
+    assert read_sentences(corpus, "test") is None
+
+
+def test_missing_videos_are_named_or_allowed(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = write_store(annotations / "store", MSRVTT[1:3])
+    said = explained(command(annotations, "msrvtt", store), capsys)
+    assert "no features for 1 of 2 videos of train: video0." in said
+    assert main(command(annotations, "msrvtt", store, "--allow-missing")) == 0
+    said = capsys.readouterr().out
+    assert "train: 1 videos, 2 queries, 1 missing" in said
+    assert "not the whole benchmark" in said
+    about = json.loads((annotations / "data" / "msrvtt" / "corpus.json").read_text())
+    assert about["missing"] == {"train": 1, "test": 1}
+
+
+def test_what_was_left_out_is_told(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = ["1@N00_11_aa.avi", "2@N00_22_bb.mov", "3@N00_33_cc.m4v", "4@N00_44_dd.mp4"]
+    assert main(command(annotations, "didemo", write_store(annotations / "store", ids))) == 0
+    assert "train: 2 videos, 2 queries, 1 without a caption" in capsys.readouterr().out
+    names = ["-4wsuPCjDBc_5_15.avi", "mv89psg6zh4_33_46.avi", "R2DvpPTfl-E_20_25.avi"]
+    assert main(command(annotations, "msvd", write_store(annotations / "other", names))) == 0
+    assert "left out: 1 captions without a letter or digit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"msrvtt": "msrvt"}, "did you mean msrvtt"),
+        ({"--features": "nowhere"}, "no frame features"),
+        ({"--annotations": "nowhere"}, "expected MSRVTT_data.json"),
+        ({"--text": "no/such-model"}, "no/such-model"),
+    ],
+)
+def test_mistakes_are_explained(
+    annotations: Path, change: dict[str, str], expected: str, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    words = command(annotations, "msrvtt", write_store(annotations / "store", MSRVTT), "--text", "embedded")
+    for key, value in change.items():
+        place = words.index(key)
+        words[place + key.startswith("--")] = value
+    assert re.search(expected, explained(words, capsys))
+    assert not (annotations / "data").exists()

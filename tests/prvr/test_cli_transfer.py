@@ -1,0 +1,230 @@
+"""Out of domain: `prvr evaluate RUN --transfer`, the features that fit, and the embedded world in another light."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmark_files import WRITERS
+from commands import explained
+from runs_of_retrievers import write_run
+
+from prvr.cli import main
+from prvr.data import DataError, FeatureReader, load_encoder, open_corpus, write_corpus
+from prvr.data.synthetic import read_embedded_scenes, render
+from prvr.data.synthetic.annotate import SPLITS, draw_split
+from prvr.data.synthetic.corpus import frame_features
+from prvr.data.synthetic.looks import LOOKS, with_look
+from prvr.generation import fingerprint
+from prvr.generation.folder import save_rerankers
+from prvr.models import load_pretrained
+from prvr.reranking import CandidateReranker, RerankerConfig
+from prvr.results import EvaluationReport
+from prvr.transfer import Domain, expect_same_features, target_split, transfer_table
+from prvr.video import Identity, open_featurizer
+from prvr.video.benchmarks import convert_benchmark
+from prvr.video.embedded import EmbeddedEncoder
+from prvr.video.joint import CorpusEncoders, about_encoders
+
+
+class Random(FeatureReader):
+    """Features that nobody computed, 512 wide."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self.files, self.video_ids, self.dim = (Path("nowhere"),), tuple(ids), 512
+
+    def __contains__(self, video_id: object) -> bool:
+        return video_id in self.video_ids
+
+    def _rows(self, video_id: str) -> np.ndarray:
+        rng = np.random.default_rng(self.video_ids.index(video_id))
+        return rng.normal(size=(40, 512)).astype(np.float32)
+
+    def close(self) -> None: ...
+
+
+ENCODERS = CorpusEncoders(EmbeddedEncoder().identity, open_featurizer("embedded").identity, 2.0, 512, 48, 256)
+OTHER = CorpusEncoders(Identity("clip", "abc", "p"), ENCODERS.text, 2.0, 512, 48, 0)
+
+
+def corpus(root: Path, name: str, encoders: CorpusEncoders | None = ENCODERS, collection: str | None = None) -> Path:
+    """A benchmark as a corpus that says it is of these encoders."""
+    (annotations := root / f"{name}-annotations").mkdir(parents=True, exist_ok=True)
+    WRITERS[name](annotations)
+    from prvr.data.benchmarks import benchmark
+
+    ids = [video.id for videos in benchmark(name).read(annotations).splits.values() for video in videos]
+    text = open_featurizer("embedded")
+    folder = convert_benchmark(name, annotations, Random(ids), text, root / "data", collection).folder
+    about = json.loads((folder / "corpus.json").read_text())
+    if encoders is not None:
+        about["encoders"] = about_encoders(encoders)
+    (folder / "corpus.json").write_text(json.dumps(about))
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> tuple[str, Path]:
+    """An untrained run on MSR-VTT."""
+    folder = corpus(tmp_path, "msrvtt")
+    return str(write_run(tmp_path / "run", folder.parent, "msrvtt")[0]), tmp_path
+
+
+def test_source_and_targets_stand_in_one_table(source: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run, root = source
+    targets = [corpus(root, "msvd"), corpus(root, "didemo"), corpus(root / "more", "msvd")]
+    capsys.readouterr()
+    assert main(["evaluate", run, "--transfer", *map(str, targets), "--device", "cpu"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for line in ("source msrvtt test", "target data/msvd test", "target didemo test"):
+        assert line in out
+    files = sorted(path.name for path in Path(run).glob("evaluation*.json"))
+    expected = ["data-msvd", "data-msvd", "didemo"]
+    assert [name for name in files if "didemo" in name] == ["evaluation_on_didemo_test.json"]
+    assert len(files) == len(set(expected))
+    report = EvaluationReport.from_json(Path(run) / "evaluation_on_didemo_test.json")
+    assert report.split == "didemo test"
+    assert not (Path(run) / "evaluation.json").exists()  # that is for the run's own corpus
+
+
+def test_a_reranker_comes_along(
+    source: tuple[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, root = source
+    monkeypatch.setenv("COLUMNS", "140")  # names in one line
+    config = RerankerConfig(
+        width=16, steps=3, candidates=2, trained_on=fingerprint(load_pretrained(Path(run) / "best"))
+    )
+    save_rerankers(root / "reranker" / "best", {"t2v": CandidateReranker(config, "t2v")})
+    target = corpus(root, "activitynet-paragraphs", collection="long")
+    capsys.readouterr()
+    command = ["evaluate", run, "--transfer", str(target), "--rerank", str(root / "reranker"), "--device", "cpu"]
+    assert main(command) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for kind, name in (("source", "msrvtt"), ("target", "long")):
+        for variant in ("retriever", "re-ranked"):
+            assert f"{kind} {name} test, {variant}" in out
+    files = {path.name for path in Path(run).glob("evaluation*.json")}
+    assert files == {"evaluation_on_long_test.json", "evaluation_on_long_test_re-ranked.json"}
+
+
+def test_one_other_corpus_has_its_own_file(source: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run, root = source
+    other = corpus(root, "msvd")
+    command = ["evaluate", run, "--data-root", str(other.parent), "--collection", "msvd", "--device", "cpu"]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "Rsum" in out  # a benchmark has the table of its papers
+    assert "R@100" not in out.split("Rsum")[0]
+    assert "video to text: among sets of captions" in " ".join(out.split())
+    report = EvaluationReport.from_json(Path(run) / "evaluation_msvd.json")
+    assert report.video_to_sets is not None
+    assert report.video_to_sets.queries == 1
+    assert main([*command, "--table", "prvr", "--split", "val"]) == 0
+    assert "R@100" in capsys.readouterr().out
+    assert (Path(run) / "evaluation_msvd_val.json").is_file()
+
+
+def test_features_of_another_encoder_are_refused(source: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run, root = source
+    other = corpus(root, "msvd", OTHER)
+    said = explained(["evaluate", run, "--transfer", str(other), "--device", "cpu"], capsys)
+    assert "frames encoded by clip (weights abc" in said
+    command = ["evaluate", run, "--data-root", str(other.parent), "--collection", "msvd", "--device", "cpu"]
+    assert "frames encoded by clip" in explained(command, capsys)
+    assert not list(Path(run).glob("evaluation*"))
+
+
+def test_features_that_nobody_names_are_told(source: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    run, root = source
+    assert main(["evaluate", run, "--transfer", str(corpus(root, "msvd", None)), "--device", "cpu"]) == 0
+    assert "it is not known whether its features are of the encoders" in capsys.readouterr().err
+
+
+def test_a_source_that_is_gone_leaves_its_row_empty(
+    source: tuple[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, root = source
+    target = corpus(root / "more", "lsmdc")
+    (root / "data" / "msrvtt").rename(root / "gone")
+    assert main(["evaluate", run, "--transfer", str(target), "--device", "cpu"]) == 0
+    out, err = capsys.readouterr()
+    assert "source msrvtt test - - -" in " ".join(out.split())
+    assert "is not there, so the source is not scored" in err
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["nowhere/msvd"], "no such folder"),
+        (["{target}", "{target}"], "named twice"),
+        (["{target}", "--split", "train2"], "no split train2"),
+        (["{target}", "--json", "a.json"], "writes a file for each target"),
+    ],
+)
+def test_mistakes_are_explained(
+    source: tuple[str, Path], more: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, root = source
+    target = str(corpus(root, "msvd"))
+    words = [word.format(target=target) for word in more]
+    assert expected in explained(["evaluate", run, "--transfer", *words, "--device", "cpu"], capsys)
+
+
+class TestFeatures:
+    def test_the_same_encoders_are_fine_at_any_rate(self) -> None:
+        faster = CorpusEncoders(ENCODERS.frames, ENCODERS.text, 5.0, 512, 48, 0)
+        assert expect_same_features(ENCODERS, faster, "b")
+        assert not expect_same_features(ENCODERS, None, "b")
+        assert not expect_same_features(None, ENCODERS, "b")
+
+    def test_another_text_side_is_refused(self) -> None:
+        text = Identity("bert", ENCODERS.text.weights, "at most 5 words")
+        other = CorpusEncoders(ENCODERS.frames, text, 2.0, 512, 48, 0)
+        with pytest.raises(DataError, match="b: texts encoded by bert"):
+            expect_same_features(ENCODERS, other, "b")
+
+    def test_the_split_of_a_target(self, tmp_path: Path) -> None:
+        found = open_corpus(corpus(tmp_path, "msvd").parent, "msvd")
+        assert target_split(found) == "test"
+        assert target_split(found, "train") == "train"
+        (found.folder / "TextData" / "msvdtest.caption.txt").unlink()
+        assert target_split(found) == "val"
+
+    def test_a_name_with_brackets_is_no_markup(self) -> None:
+        table = transfer_table([Domain("a", None)], [Domain("[red]b", None)])
+        assert [str(cell) for cell in table.columns[1].cells] == ["a", "[red]b"]
+        assert table.row_count == 2
+
+
+class TestLooks:
+    def test_day_changes_nothing_and_others_keep_the_order_of_brightness(self) -> None:
+        frames = np.arange(256, dtype=np.uint8)[None, :, None, None].repeat(3, 3)
+        for look in LOOKS:
+            found = with_look(frames, look)
+            assert np.array_equal(found, frames) == (look == "day")
+            assert (np.diff(found[0, :, 0].astype(int), axis=0) >= 0).all()
+            assert found.dtype == np.uint8
+        assert with_look(frames, "dusk").mean() < 0.6 * frames.mean()
+        assert with_look(frames, "haze").std() < 0.5 * frames.std()
+
+    def test_an_unknown_look(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="look 'night' is not one of day, dusk, haze"):
+            write_corpus(tmp_path, "tiny", look="night")
+        with pytest.raises(ValueError, match="'night'"):
+            with_look(np.zeros((1, 2, 2, 3), np.uint8), "night")
+
+    def test_the_same_scenes_in_another_light(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(SPLITS, "tiny", {"train": 1, "test": 20})
+        dusk = write_corpus(tmp_path, "tiny", look="dusk")
+        assert dusk.folder.name == "embedded-tiny-dusk"
+        assert json.loads((dusk.folder / "corpus.json").read_text())["look"] == "dusk"
+        scenes = read_embedded_scenes(dusk)["test"]
+        assert scenes == draw_split("test", 20, 0)  # as by day
+        video = scenes.videos[0]
+        by_day = frame_features(render(video), load_encoder())
+        with dusk.open_features() as features:
+            cosine = (by_day * features.read(video.id))[:, :256].sum(1)
+        assert 0.2 < cosine.mean() < 0.99
+        with pytest.raises(DataError, match="holds another corpus"):
+            write_corpus(tmp_path, "tiny", 1, look="dusk")

@@ -1,0 +1,375 @@
+"""Readers of the text-to-video benchmarks, on files in their public formats, and the corpora made from them."""
+
+import io
+import json
+import pickle
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from benchmark_files import LSMDC_IDS, WRITERS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prvr.config import load_config
+from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features, pack
+from prvr.data.benchmarks import BENCHMARKS, Annotations, benchmark, benchmark_of, match_videos
+from prvr.data.captions import Caption
+from prvr.video import Identity
+from prvr.video.benchmarks import BenchmarkReport, convert_benchmark, fit_words
+
+EXPECTED = {
+    "msrvtt": {
+        "train": {"video0": ("a car drives", 'the "red" car, again'), "video1": ("a woman sings", "a song")},
+        "test": {"video3": ("a dog, and a cat, play",), "video2": ("a man talks",)},
+    },
+    "msrvtt-7k": {
+        "train": {"video1": ("a woman sings", "a song")},
+        "test": {"video3": ("a dog, and a cat, play",), "video2": ("a man talks",)},
+    },
+    "msvd": {
+        "train": {"-4wsuPCjDBc_5_15": ("a squirrel eats", "an animal eats a nut")},
+        "val": {"mv89psg6zh4_33_46": ("a bird bathes",)},
+        "test": {"R2DvpPTfl-E_20_25": ("two men ride", "men on bikes")},
+    },
+    "lsmdc": {
+        "train": {LSMDC_IDS[0]: ('"SOMEONE smiles, and leaves.', "He shuts the door.")},
+        "val": {LSMDC_IDS[1]: ("She drinks at a café.",)},
+        "test": {LSMDC_IDS[2]: ("A helicopter lands.",)},
+    },
+    "didemo": {
+        "train": {"1@N00_11_aa.avi": ("a dog runs. the dog stops",), "2@N00_22_bb.mov": ("waves",)},
+        "val": {"3@N00_33_cc.m4v": ("a child waves",)},
+        "test": {"4@N00_44_dd.mp4": ("the camera zooms in a hat",)},
+    },
+    "activitynet-paragraphs": {
+        "train": {
+            "v_QOlSCBRmfWY": ("A young woman is seen. The girl dances.",),
+            "v_ehGHCYKzyZ8": ("A man dances.",),
+        },
+        "test": {"v_bXdq2zI1Ms0": ("A man throws a frisbee.",), "v_uqiMw7tQ1Cc": ("A weight lifting tutorial.",)},
+    },
+}
+
+
+def read(name: str, folder: Path) -> Annotations:
+    WRITERS[name](folder)
+    return benchmark(name).read(folder)
+
+
+class Text:
+    """One row a word and one that ends the text, as CLIP has it; at most 12 rows."""
+
+    identity, word_dim, joint_dim = Identity("counting", "w", "p"), 3, 4
+
+    def words(self, text: str) -> np.ndarray:
+        if not any(c.isalnum() for c in text) or len(text.split()) > 11:
+            raise ValueError("too long or wordless")
+        return np.array([[len(word), ord(word[0]), 1] for word in [*text.split(), "."]], np.float32)
+
+    def sentence(self, text: str) -> np.ndarray:
+        return np.array([len(self.words(text)), len(text), 0, 0], np.float32) / 100
+
+
+words = Text().words
+
+
+def features(folder: Path, ids: Iterable[str]) -> FeatureReader:
+    folder.mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / "feature.hdf5", "w") as file:
+        for number, name in enumerate(ids):
+            file[name] = np.full((number + 2, 5), number + 1, np.float32)
+    return open_features(folder)
+
+
+def convert(name: str, tmp_path: Path, ids: Iterable[str] | None = None, **options: object) -> BenchmarkReport:
+    (annotations := tmp_path / "annotations").mkdir(exist_ok=True)
+    WRITERS[name](annotations)
+    every = [video for split in EXPECTED[name].values() for video in split]
+    with features(tmp_path / "features", every if ids is None else ids) as reader:
+        return convert_benchmark(name, annotations, reader, Text(), tmp_path / "data", **options)  # pyright: ignore[reportArgumentType]
+
+
+class TestReaders:
+    @pytest.mark.parametrize("name", BENCHMARKS)
+    def test_splits_videos_and_captions_in_order(self, name: str, tmp_path: Path) -> None:
+        found = read(name, tmp_path).splits
+        assert list(found) == list(EXPECTED[name])
+        for split, videos in found.items():
+            assert [(v.id, v.captions) for v in videos] == list(EXPECTED[name][split].items())
+
+    def test_every_benchmark_has_a_preset(self) -> None:
+        for name in BENCHMARKS:
+            preset = load_config("diffusionret-" + name.removesuffix("-7k").removesuffix("-paragraphs"))
+            assert preset.data.collection == name.removesuffix("-7k")
+            assert preset.model.max_words == benchmark(name).max_words
+
+    def test_every_registered_benchmark_is_tested(self) -> None:
+        assert set(EXPECTED) == set(BENCHMARKS)
+
+    def test_what_is_left_out_is_told(self, tmp_path: Path) -> None:
+        assert read("didemo", tmp_path).uncaptioned == {"train": ("8@N00_88_yy.avi",)}
+        assert read("msvd", tmp_path).wordless == 1  # "..."
+
+    def test_a_paragraph_set_has_one_query_a_video(self, tmp_path: Path) -> None:
+        for name in ("didemo", "activitynet-paragraphs"):
+            (tmp_path / name).mkdir()
+            for videos in read(name, tmp_path / name).splits.values():
+                assert all(len(video.captions) == 1 for video in videos)
+
+    def test_a_mark_at_the_start_of_a_file_is_no_letter(self, tmp_path: Path) -> None:
+        WRITERS["msrvtt"](tmp_path)
+        path = tmp_path / "MSRVTT_train.9k.csv"
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+        assert list(benchmark("msrvtt").read(tmp_path).splits) == ["train", "test"]
+
+    def test_other_names_of_the_same_files(self, tmp_path: Path) -> None:
+        WRITERS["lsmdc"](tmp_path)
+        test = tmp_path / "LSMDC16_challenge_1000_publictect.csv"
+        test.rename(tmp_path / "lsmdc16_challenge_1000_publictest.csv")
+        assert "test" in benchmark("lsmdc").read(tmp_path).splits
+
+    def test_captions_of_msvd_as_json(self, tmp_path: Path) -> None:
+        expected = read("msvd", tmp_path)
+        path = tmp_path / "raw-captions.pkl"
+        path.with_suffix(".json").write_text(json.dumps(pickle.loads(path.read_bytes())))
+        path.unlink()
+        assert benchmark("msvd").read(tmp_path) == expected
+
+    def test_a_list_without_the_files_of_activitynet(self, tmp_path: Path) -> None:
+        WRITERS["activitynet-paragraphs"](tmp_path)
+        (tmp_path / "val_ids.json").unlink()
+        found = benchmark("activitynet-paragraphs").read(tmp_path)
+        assert [video.id for video in found.splits["test"]] == ["v_uqiMw7tQ1Cc", "v_bXdq2zI1Ms0"]
+
+
+class TestBadAnnotations:
+    @pytest.mark.parametrize(
+        ("name", "file", "content", "expected"),
+        [
+            ("msrvtt", "MSRVTT_data.json", '{"videos": []}', "expected 'sentences'"),
+            ("msrvtt", "MSRVTT_data.json", "[]", "expected a JSON object, got list"),
+            ("msrvtt", "MSRVTT_data.json", '{"sentences": [', "not JSON"),
+            ("msrvtt", "MSRVTT_train.9k.csv", "id\nvideo0\n", "no column 'video_id'"),
+            ("msrvtt", "MSRVTT_train.9k.csv", "video_id\nvideo3\n", "'video3'|none of its 1 videos"),
+            ("msrvtt", "MSRVTT_JSFUSION_test.csv", "key,video_id,sentence\nret0,video3\n", "row 2"),
+            ("msvd", "test_list.txt", "unknown_1_2\n", "nothing about 1 videos"),
+            ("msvd", "test_list.txt", "\n", "no id in it"),
+            ("lsmdc", "LSMDC16_annos_val.csv", "a,b,c,d,e,f\n", "1 columns separated by tabs, expected 6"),
+            ("didemo", "val_data.json", '[{"video": "a"}]', "expected entries with video and description"),
+            ("didemo", "val_data.json", "[]", "none of its 1 videos has a caption"),
+            ("activitynet-paragraphs", "val_1.json", '{"v_a": {"sentence": "a"}}', "expected {v_ID"),
+        ],
+    )
+    def test_is_explained(self, name: str, file: str, content: str, expected: str, tmp_path: Path) -> None:
+        WRITERS[name](tmp_path)
+        (tmp_path / file).write_text(content)
+        with pytest.raises(DataError, match=expected):
+            benchmark(name).read(tmp_path)
+
+    @pytest.mark.parametrize("name", BENCHMARKS)
+    def test_a_missing_file_is_named(self, name: str, tmp_path: Path) -> None:
+        WRITERS[name](tmp_path)
+        other = "MSRVTT_train.9k.csv" if name == "msrvtt-7k" else "MSRVTT_train.7k.csv"
+        for path in sorted(path for path in tmp_path.iterdir() if path.name not in (other, "val_ids.json")):
+            content = path.read_bytes()
+            path.unlink()
+            with pytest.raises(DataError, match=re.escape(path.name)):
+                benchmark(name).read(tmp_path)
+            path.write_bytes(content)
+
+    def test_a_video_in_two_splits(self, tmp_path: Path) -> None:
+        WRITERS["msvd"](tmp_path)
+        (tmp_path / "val_list.txt").write_text("-4wsuPCjDBc_5_15\n")
+        with pytest.raises(DataError, match="in train and in val"):
+            benchmark("msvd").read(tmp_path)
+
+    def test_a_pickle_that_would_run_something(self, tmp_path: Path) -> None:
+        WRITERS["msvd"](tmp_path)
+        target = tmp_path / "ran"
+
+        class Runs:
+            def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+                return Path.touch, (target,)
+
+        (tmp_path / "raw-captions.pkl").write_bytes(pickle.dumps({"a": [Runs()]}))
+        with pytest.raises(DataError, match="it asks for"):
+            benchmark("msvd").read(tmp_path)
+        assert not target.exists()
+
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            (pickle.dumps([1]), "got list"),
+            (pickle.dumps({"a": [["b"], 3]}), "a caption is '3'"),
+            (pickle.dumps({"a": ["b"]})[:-4], "not a pickle of plain captions"),
+            (b"captions", "not a pickle of plain captions"),
+        ],
+    )
+    def test_a_pickle_of_something_else(self, content: bytes, expected: str, tmp_path: Path) -> None:
+        WRITERS["msvd"](tmp_path)
+        (tmp_path / "raw-captions.pkl").write_bytes(content)
+        with pytest.raises(DataError, match=expected):
+            benchmark("msvd").read(tmp_path)
+
+    def test_a_pickle_of_references(self, tmp_path: Path) -> None:
+        class Pickler(pickle.Pickler):
+            def persistent_id(self, obj: object) -> str | None:
+                return "elsewhere" if obj == "secret" else None
+
+        WRITERS["msvd"](tmp_path)
+        buffer = io.BytesIO()
+        Pickler(buffer).dump({"a": [["secret"]]})
+        (tmp_path / "raw-captions.pkl").write_bytes(buffer.getvalue())
+        with pytest.raises(DataError, match="outside of it"):
+            benchmark("msvd").read(tmp_path)
+
+    def test_an_unknown_benchmark(self) -> None:
+        with pytest.raises(DataError, match="did you mean msrvtt"):
+            benchmark("msr-vtt")
+
+
+class TestMatching:
+    def test_ids_of_lsmdc_keep_the_dots_of_their_times(self) -> None:
+        stored = [f"films/{name}.avi" for name in LSMDC_IDS]
+        assert match_videos(LSMDC_IDS, stored) == dict(zip(LSMDC_IDS, stored, strict=True))
+
+    @pytest.mark.parametrize("stored", ["video7", "video7.mp4", "all/video7.webm", "video7.MP4"])
+    def test_names_of_files(self, stored: str) -> None:
+        assert match_videos(["video7"], ["video77", stored]) == {"video7": stored}
+
+    def test_didemo_with_and_without_its_suffix(self) -> None:
+        assert match_videos(["1@N_a.mov"], ["1@N_a"]) == {"1@N_a.mov": "1@N_a"}
+        assert match_videos(["1@N_a.mov"], ["1@N_a.mov.mp4"]) == {"1@N_a.mov": "1@N_a.mov.mp4"}
+
+    def test_an_exact_id_comes_first(self) -> None:
+        assert match_videos(["a.mp4"], ["a.mp4", "b/a.mp4"]) == {"a.mp4": "a.mp4"}
+
+    def test_two_that_fit(self) -> None:
+        with pytest.raises(DataError, match="2 entries of the features fit"):
+            match_videos(["a"], ["a.mp4", "b/a.avi"])
+        with pytest.raises(DataError, match="fit two videos"):
+            match_videos(["a.mp4", "a.avi"], ["a"])
+
+
+def opened(found: BenchmarkReport) -> Corpus:
+    return open_corpus(found.folder.parent, found.folder.name)
+
+
+class TestCorpus:
+    @pytest.mark.parametrize("name", BENCHMARKS)
+    def test_holds_every_query_and_video(self, name: str, tmp_path: Path) -> None:
+        found = convert(name, tmp_path)
+        assert found.folder == tmp_path / "data" / name
+        corpus = open_corpus(tmp_path / "data", name)
+        assert benchmark_of(corpus) == benchmark(name)
+        assert (found.missing, found.cut) == ({}, 0)
+        assert set(corpus.splits) == set(EXPECTED[name])
+        for split, videos in EXPECTED[name].items():
+            content = corpus.split(split)
+            assert content.video_ids == tuple(videos)
+            assert [(c.video_id, c.text) for c in content.captions] == [
+                (v, t) for v, some in videos.items() for t in some
+            ]
+            assert [c.id for c in content.captions] == [
+                f"{v}#enc#{k}" for v, s in videos.items() for k in range(len(s))
+            ]
+            assert (found.videos[split], found.captions[split]) == (len(videos), len(content.captions))
+        with corpus.open_queries() as queries, corpus.open_features() as frames:
+            first = corpus.split("test").captions[0]
+            assert np.array_equal(queries.read(first.id), words(first.text))
+            assert frames.read(first.video_id).shape[1] == 5
+
+    def test_can_be_packed(self, tmp_path: Path) -> None:
+        corpus = opened(convert("msvd", tmp_path))
+        with pack(corpus, "test", cache_dir=tmp_path / "cache") as split:
+            assert (len(split), len(split.query_ids)) == (1, 2)
+            assert split.query_to_video.tolist() == [0, 0]
+
+    def test_says_what_it_is(self, tmp_path: Path) -> None:
+        convert("msvd", tmp_path, collection="other", max_words=20)
+        about = json.loads((tmp_path / "data" / "other" / "corpus.json").read_text())
+        assert (about["benchmark"], about["max_words"]) == ("msvd", 20)
+        assert (about["wordless"], about["cut"], about["missing"]) == (1, 0, {})
+        assert about["captions"] == {"train": 2, "val": 1, "test": 2}
+        assert about["videos"] == {"train": 1, "val": 1, "test": 1}
+
+    def test_counts_captions_that_are_cut(self, tmp_path: Path) -> None:
+        found = convert("didemo", tmp_path, max_words=4)
+        assert found.cut == 2  # of 6 and 6 words; "waves" and "a child waves" fit
+        test = opened(found).split("test").captions[0]
+        assert test.text == "the camera zooms in a hat"  # the text stays whole
+        with opened(found).open_queries() as queries:
+            assert np.array_equal(queries.read(test.id), words("the camera zooms"))
+        assert json.loads((found.folder / "corpus.json").read_text())["cut"] == 2
+
+    def test_missing_videos_stop_it(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"no features for 1 of 2 videos of train: video0\. Extract them"):
+            convert("msrvtt", tmp_path, ["video1", "video2", "video3"])
+        assert not (tmp_path / "data").exists() or not list((tmp_path / "data").iterdir())
+
+    def test_missing_videos_may_be_allowed_and_are_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        found = convert("msrvtt", tmp_path, ["video1", "video3"], allow_missing=True)
+        assert found.missing == {"train": ("video0",), "test": ("video2",)}
+        assert opened(found).split("test").video_ids == ("video3",)
+        assert json.loads((found.folder / "corpus.json").read_text())["missing"] == {"train": 1, "test": 1}
+        assert (found.folder / "missing.txt").read_text() == "train video0\ntest video2\n"
+        assert "1 of 2 videos of test: video2" in caplog.text
+
+    def test_the_list_of_missing_videos_is_bound(self, tmp_path: Path) -> None:
+        WRITERS["msrvtt"](tmp_path)
+        names = [f"video{i}" for i in range(100, 150)]
+        (tmp_path / "MSRVTT_JSFUSION_test.csv").write_text(
+            "key,vid_key,video_id,sentence\n" + "".join(f"r,m,{name},a b\n" for name in names)
+        )
+        with features(tmp_path / "f", ["video0", "video1", "video100"]) as reader, pytest.raises(DataError) as caught:
+            convert_benchmark("msrvtt", tmp_path, reader, Text(), tmp_path / "data")
+        assert "49 of 50" in str(caught.value)
+        assert "and 39 more" in str(caught.value)
+
+    def test_a_whole_split_cannot_be_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="features are of other videos"):
+            convert("msrvtt", tmp_path, ["video0", "video1"], allow_missing=True)
+
+    def test_features_under_names_of_files(self, tmp_path: Path) -> None:
+        found = convert("activitynet-paragraphs", tmp_path, [
+            f"{v.removeprefix('v_')}.mp4" for split in EXPECTED["activitynet-paragraphs"].values() for v in split
+        ])  # fmt: skip
+        assert opened(found).split("test").video_ids == ("v_bXdq2zI1Ms0", "v_uqiMw7tQ1Cc")
+        with opened(found).open_features() as frames:
+            assert set(frames.video_ids) == {v for s in EXPECTED["activitynet-paragraphs"].values() for v in s}
+
+    def test_progress_ends_at_the_total(self, tmp_path: Path) -> None:
+        told: list[tuple[int, int]] = []
+        convert("lsmdc", tmp_path, progress=lambda done, total: told.append((done, total)))
+        assert told == [(n, 7) for n in range(1, 8)]  # 4 captions, 3 videos
+
+    def test_an_id_that_the_layout_cannot_hold(self, tmp_path: Path) -> None:
+        WRITERS["msrvtt"](tmp_path)
+        (tmp_path / "MSRVTT_JSFUSION_test.csv").write_text("video_id,sentence\nvideo 3,a b\n")
+        with features(tmp_path / "f", ["video0"]) as reader, pytest.raises(DataError, match="hold '#'"):
+            convert_benchmark("msrvtt", tmp_path, reader, Text(), tmp_path / "data")
+
+    def test_it_is_not_written_over(self, tmp_path: Path) -> None:
+        convert("lsmdc", tmp_path)
+        with pytest.raises(DataError, match="exists already"):
+            convert("lsmdc", tmp_path)
+        assert open_corpus(tmp_path / "data", "lsmdc").split("test").video_ids == (LSMDC_IDS[2],)
+
+
+@given(st.integers(1, 30), st.integers(2, 14))
+def test_cutting_keeps_the_longest_prefix_that_fits(count: int, most: int) -> None:
+    text = " ".join(f"w{n}" for n in range(count))
+    told, rows = fit_words(Text(), Caption("a#enc#0", "a", text), most)
+    kept = min(count, most - 1, 11)  # one row ends the text; the model takes 11 words
+    assert len(rows) == kept + 1
+    assert told == " ".join(text.split()[:kept])
+    assert np.array_equal(rows, words(told))
+
+
+def test_a_word_that_does_not_fit() -> None:
+    with pytest.raises(DataError, match="its first word"):
+        fit_words(Text(), Caption("a#enc#0", "a", "one two"), 1)

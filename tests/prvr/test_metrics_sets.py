@@ -1,0 +1,140 @@
+"""Rsum, and video to text among sets of captions, against ir-measures and plain loops."""
+
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from rich.console import Console
+
+from prvr.metrics import RetrievalMetrics, ranks
+from prvr.report import text_video_table
+from prvr.results import EvaluationReport
+from prvr.streaming import stream_set_counts
+
+
+@st.composite
+def problems(draw):
+    """Scores on a coarse grid, so that ties are common; every video has a query or none."""
+    q, v = draw(st.integers(1, 12)), draw(st.integers(1, 8))
+    levels = st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0])
+    scores = torch.from_numpy(draw(npst.arrays(np.float32, (q, v), elements=levels)))
+    owner = torch.from_numpy(draw(npst.arrays(np.int64, q, elements=st.integers(0, v - 1))))
+    return scores, owner
+
+
+def slices(size, step):
+    return [slice(start, min(start + step, size)) for start in range(0, size, step)]
+
+
+def loop_set_ranks(scores, owner):
+    """For each video with a query, 1 + how many other sets have a query that scores at least as high as its best."""
+    found = []
+    for video in sorted(set(owner.tolist())):
+        sets: dict[int, list[float]] = {}
+        for query, of in enumerate(owner.tolist()):
+            sets.setdefault(of, []).append(scores[query, video].item())
+        found.append(1 + sum(max(some) >= max(sets[video]) for of, some in sets.items() if of != video))
+    return found
+
+
+@given(problems(), st.integers(1, 12), st.integers(1, 8))
+def test_set_ranks_agree_with_a_loop_whatever_the_blocks(problem, queries, videos):
+    scores, owner = problem
+    counts = stream_set_counts(
+        lambda q, v: scores[q, v], owner, slices(len(owner), queries), slices(scores.shape[1], videos)
+    )
+    assert counts.ranks().tolist() == loop_set_ranks(scores, owner)
+
+
+@given(problems())
+def test_one_caption_a_video_makes_sets_and_captions_the_same(problem):
+    scores = problem[0][: problem[0].shape[1]]
+    owner = torch.arange(len(scores))
+    whole = [slice(0, len(scores))], [slice(0, scores.shape[1])]
+    right = torch.eye(len(scores), scores.shape[1], dtype=torch.bool)
+    expected = ranks(scores.T[: len(scores)], right.T[: len(scores)])
+    assert stream_set_counts(lambda q, v: scores[q, v], owner, *whole).ranks().tolist() == expected.tolist()
+
+
+@given(problems())
+def test_r1_among_sets_is_r1_among_captions(problem):
+    scores, owner = problem
+    whole = [slice(0, len(owner))], [slice(0, scores.shape[1])]
+    present = owner.unique()
+    among_sets = stream_set_counts(lambda q, v: scores[q, v], owner, *whole).ranks()
+    among_all = ranks(scores.T[present], owner[None, :] == present[:, None])
+    assert (among_sets == 1).tolist() == (among_all == 1).tolist()
+    assert bool((among_sets <= among_all).all())
+
+
+def test_a_nan_is_refused():
+    scores = torch.tensor([[0.1, 0.2], [float("nan"), 0.3]])
+    with pytest.raises(ValueError, match="NaN"):
+        stream_set_counts(lambda q, v: scores[q, v], torch.tensor([0, 1]), [slice(0, 2)], [slice(0, 2)])
+
+
+@given(problems())
+def test_rsum_agrees_with_ir_measures(problem):
+    scores, owner = problem
+    apart = scores.double() - 1e-6 * torch.arange(scores.shape[1])  # no ties, which ir-measures breaks by name
+    right = torch.nn.functional.one_hot(owner, scores.shape[1]).bool()
+    qrels = [ir_measures.Qrel(str(q), str(v), 1) for q, v in right.nonzero().tolist()]
+    run = [
+        ir_measures.ScoredDoc(str(q), str(v), float(apart[q, v]))
+        for q in range(len(owner))
+        for v in range(len(apart[q]))
+    ]
+    metrics = [ir_measures.Success @ k for k in (1, 5, 10)]
+    expected = 100 * sum(ir_measures.calc_aggregate(metrics, qrels, run).values())
+    assert RetrievalMetrics.from_ranks(ranks(apart, right)).rsum == pytest.approx(expected)
+
+
+def report(query_to_video, video_to_sets=None, ranks_=(1, 2, 11)):
+    metrics = RetrievalMetrics.from_ranks(torch.tensor(ranks_))
+    videos = max(query_to_video) + 1
+    return EvaluationReport(
+        split="msvd test", ties="worst", seed=0, chance=10.0, text_to_video=metrics, video_to_text=metrics,
+        text_to_text=None, intervals={}, groups=(), tags=(),
+        query_ids=tuple(f"q{i}" for i in range(len(query_to_video))), video_ids=tuple(f"v{i}" for i in range(videos)),
+        query_to_video=np.array(query_to_video), ranks=np.array(ranks_), video_ranks=np.ones(videos, np.int64),
+        video_to_sets=video_to_sets,
+    )  # fmt: skip
+
+
+def printed(table):
+    console = Console(width=80)
+    with console.capture() as caught:
+        console.print(table)
+    return [line.split() for line in caught.get().splitlines()]
+
+
+class TestReport:
+    def test_the_table_has_the_columns_of_papers(self) -> None:
+        lines = printed(text_video_table(report([0, 1, 2])))
+        assert ["R@1", "R@5", "R@10", "Rsum", "MdR", "MnR"] in lines
+        assert ["text", "to", "video", "33.3", "66.7", "66.7", "166.7", "2", "4.7"] in lines
+
+    def test_video_to_text_is_among_sets_where_the_report_has_them(self) -> None:
+        sets = RetrievalMetrics.from_ranks(torch.tensor([1, 1]))
+        lines = printed(text_video_table(report([0, 0, 1], sets)))
+        assert ["video", "to", "text", "100.0", "100.0", "100.0", "300.0", "1", "1.0"] in lines
+        assert any("sets" in line for line in lines)
+        without = printed(text_video_table(report([0, 0, 1])))
+        assert ["video", "to", "text", "33.3", "66.7", "66.7", "166.7", "2", "4.7"] in without
+        assert any("best" in line for line in without)
+
+    def test_sets_are_kept_in_json_and_older_files_are_read(self, tmp_path: Path) -> None:
+        sets = RetrievalMetrics.from_ranks(torch.tensor([1, 4]))
+        for name, given_ in (("with", sets), ("without", None)):
+            found = report([0, 0, 1], given_)
+            found.to_json(tmp_path / f"{name}.json")
+            assert EvaluationReport.from_json(tmp_path / f"{name}.json").video_to_sets == given_
+        text = (tmp_path / "without.json").read_text()
+        assert '"video_to_sets": null,' in text
+        (tmp_path / "without.json").write_text(text.replace('"video_to_sets": null,', ""))
+        assert EvaluationReport.from_json(tmp_path / "without.json") == report([0, 0, 1])

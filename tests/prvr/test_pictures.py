@@ -1,0 +1,256 @@
+"""Pictures of the re-ranker and of scores: what the figures show, not their pixels; and `prvr plot`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import explained
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+from retrievers import MeanPooling
+from runs_of_retrievers import write_run
+
+from prvr.cli import main
+from prvr.data import DataError, PackedSplit, open_corpus, pack
+from prvr.evaluation import encode_split
+from prvr.generation import RerankerInputs, SplitScores, fingerprint, reranker_inputs
+from prvr.generation.folder import save_rerankers
+from prvr.plot import (
+    AttentionMap,
+    PairScores,
+    Trajectory,
+    attention_figure,
+    attention_of,
+    pair_scores,
+    save_figure,
+    scores_figure,
+    trajectory_figure,
+    trajectory_of,
+)
+from prvr.plot.figures import RIGHT, WRONG, brief
+from prvr.reranking import CandidateReranker, Direction, RerankerConfig
+
+
+@pytest.fixture(scope="module")
+def split(embedded_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackedSplit]:
+    corpus = open_corpus(embedded_root, "embedded-tiny")
+    with pack(corpus, "test", cache_dir=tmp_path_factory.mktemp("packed")) as packed:
+        yield packed
+
+
+@pytest.fixture(scope="module")
+def scores(split: PackedSplit) -> SplitScores:
+    torch.manual_seed(0)
+    model = MeanPooling(512, 48).eval()
+    return SplitScores(model, encode_split(model, split), split)
+
+
+def make(direction: Direction = "t2v", **options: object) -> CandidateReranker:
+    torch.manual_seed(0)
+    config = RerankerConfig(**{"width": 8, "steps": 10, "candidates": 6, **options})  # pyright: ignore[reportArgumentType]
+    return CandidateReranker(config, direction).eval()
+
+
+def inputs_of(reranker: CandidateReranker, scores: SplitScores) -> RerankerInputs:
+    return reranker_inputs(scores.encoded, reranker.config)
+
+
+class TestTrajectory:
+    @pytest.mark.parametrize("direction", ["t2v", "v2t"])
+    def test_it_ends_where_reranking_does(self, direction: Direction, scores: SplitScores) -> None:
+        reranker = make(direction)
+        inputs, row = inputs_of(reranker, scores), 3
+        found = trajectory_of(reranker, scores, inputs, row, seed=5)
+        assert found.values.shape == (11, 6)
+        assert found.levels == tuple(range(10, -1, -1))
+        with torch.no_grad():
+            before = torch.cat([scores.rows(direction, rows) for rows in scores.blocks(direction, 7)])
+        added = reranker.rerank(before, inputs.text, inputs.frames, inputs.mask, seed=5) - before
+        chosen = before[row].topk(6).indices
+        assert np.allclose(found.values[-1], added[row, chosen].numpy(), atol=1e-5)
+        names = scores.split.video_ids if direction == "t2v" else scores.split.captions
+        assert found.candidates == tuple(names[i] for i in chosen.tolist())
+        right = scores.positives(direction, slice(row, row + 1))[0, chosen]
+        assert found.right.tolist() == right.tolist()
+
+    def test_fewer_steps_have_fewer_levels(self, scores: SplitScores) -> None:
+        reranker = make(steps=50)
+        found = trajectory_of(reranker, scores, inputs_of(reranker, scores), 0, num_steps=5, top_k=4)
+        assert found.levels == (50, 40, 30, 20, 10, 0)
+        assert found.values.shape == (6, 4)
+        assert np.isclose(found.values[-1].sum(), 1, atol=1e-5)  # x_0 is a distribution
+        torch.manual_seed(99)  # the global state does not count
+        again = trajectory_of(reranker, scores, inputs_of(reranker, scores), 0, num_steps=5, top_k=4)
+        assert np.array_equal(found.values, again.values)
+
+    def test_what_it_refuses(self, scores: SplitScores) -> None:
+        control = make(process="one_step")
+        with pytest.raises(ValueError, match="no trajectory"):
+            trajectory_of(control, scores, inputs_of(control, scores), 0)
+        reranker = make()
+        for options, expected in (
+            ({"row": 10_000}, "row 10000"),
+            ({"row": 0, "top_k": 21}, "top_k=21: expected 1 to 20"),
+        ):
+            with pytest.raises(ValueError, match=expected):
+                trajectory_of(reranker, scores, inputs_of(reranker, scores), **options)  # pyright: ignore[reportArgumentType]
+
+    def test_the_figure_has_bars_of_some_levels_and_the_place_at_all(self) -> None:
+        values = np.array([[0.1, 0.5, 0.3], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0, 0, 1.0]])
+        right = np.array([False, False, True])
+        figure = trajectory_figure(Trajectory(values, (30, 20, 10, 0), right, ("a", "b", "c"), "a $dog"), panels=3)
+        *bars, below = figure.axes
+        assert [axes.get_title() for axes in bars] == ["$x_{30}$", "$x_{10}$", "$x_{0}$"]
+        for axes, step in zip(bars, (0, 2, 3), strict=True):
+            heights = [patch.get_height() for patch in axes.patches if isinstance(patch, Rectangle)]
+            assert heights == values[step].tolist()
+            colours = [patch.get_facecolor() for patch in axes.patches]
+            assert colours == [to_rgba(WRONG), to_rgba(WRONG), to_rgba(RIGHT)]
+        line = below.lines[0]
+        assert np.asarray(line.get_xdata()).tolist() == [30, 20, 10, 0]
+        assert np.asarray(line.get_ydata()).tolist() == [2, 1, 1, 1]
+        assert below.get_xlim() == (30, 0)
+
+    def test_no_right_candidate_leaves_the_place_empty(self) -> None:
+        none = Trajectory(np.eye(2), (1, 0), np.zeros(2, bool), ("a", "b"), "q")
+        assert np.isnan(np.asarray(trajectory_figure(none).axes[-1].lines[0].get_ydata())).all()
+        with pytest.raises(ValueError, match="at least 2"):
+            trajectory_figure(none, panels=1)
+        with pytest.raises(ValueError, match="one row for each"):
+            Trajectory(np.eye(2), (2, 1, 0), np.zeros(2, bool), ("a", "b"), "q")
+
+
+class TestScores:
+    def test_all_right_pairs_and_a_sample_of_the_wrong(self, scores: SplitScores) -> None:
+        with torch.no_grad():
+            matrix = torch.cat([scores.rows("t2v", rows) for rows in scores.blocks("t2v", 100)])
+        right = torch.from_numpy(scores.split.relevant_matrix)
+        found = pair_scores(scores, block=9)
+        assert np.allclose(np.sort(found.positive), matrix[right].sort().values.numpy())
+        assert np.allclose(np.sort(found.negative), matrix[~right].sort().values.numpy())
+        some = pair_scores(scores, most=500, block=9)
+        assert len(some.positive) == int(right.sum())
+        assert 300 < len(some.negative) < 700
+        assert np.isin(some.negative, found.negative).all()
+
+    @given(
+        st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8),
+        st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8),
+    )
+    def test_auc_agrees_with_a_loop(self, positive: list[float], negative: list[float]) -> None:
+        wins = [(p > n) + 0.5 * (p == n) for p in positive for n in negative]
+        assert PairScores(np.array(positive), np.array(negative)).auc == pytest.approx(sum(wins) / len(wins))
+
+    def test_overlap_is_a_share(self) -> None:
+        edges = np.array([0.0, 0.5, 1.0])
+        assert PairScores(np.array([0.1, 0.2]), np.array([0.8])).overlap(edges) == 0
+        assert PairScores(np.array([0.1, 0.7]), np.array([0.8])).overlap(edges) == 0.5
+
+    def test_the_figure_has_a_panel_for_each_domain_over_one_range(self) -> None:
+        near = PairScores(np.array([0.2, 0.9]), np.array([-0.5, 0.0, 0.1]))
+        far = PairScores(np.array([1.5]), np.array([-1.0, 0.3]))
+        figure = scores_figure({"a": near, "a -> b": far}, bins=10)
+        assert [axes.get_title().split("\n")[0] for axes in figure.axes] == ["a", "a -> b"]
+        for axes in figure.axes:
+            assert axes.get_xlim() == pytest.approx((-1.0, 1.5))
+            heights = [[patch.get_height() for patch in container] for container in axes.containers]
+            assert [len(bars) for bars in heights] == [10, 10]
+            assert [sum(bars) for bars in heights] == pytest.approx([100, 100])
+        with pytest.raises(ValueError, match="no domain"):
+            scores_figure({})
+
+    def test_what_cannot_be_drawn_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="negative: 0 scores"):
+            PairScores(np.array([1.0]), np.array([]))
+        with pytest.raises(ValueError, match="positive: 1 scores"):
+            PairScores(np.array([np.nan]), np.array([1.0]))
+
+
+class TestAttention:
+    def test_it_is_that_of_the_encoder(self, scores: SplitScores) -> None:
+        reranker = make(attention_temperature=0.5)
+        inputs, video = inputs_of(reranker, scores), 2
+        found = attention_of(reranker, inputs, scores.split, video)
+        asked = scores.split.queries_of(video)
+        frames = inputs.frames[video][inputs.mask[video]]
+        expected = (inputs.text[torch.from_numpy(asked)] @ frames.T / 0.5).softmax(-1)
+        assert np.allclose(found.weights, expected.numpy(), atol=1e-6)
+        assert found.texts == tuple(scores.split.captions[q] for q in asked)
+        assert found.duration == scores.split.durations[video]
+        start, end = scores.split.moments.start[asked[0]], scores.split.moments.end[asked[0]]
+        assert found.moments[0] == (start, end)
+
+    def test_another_videos_text_has_no_moment(self, scores: SplitScores) -> None:
+        reranker = make()
+        other = int(scores.split.queries_of(5)[0])
+        found = attention_of(reranker, inputs_of(reranker, scores), scores.split, 2, [other])
+        assert found.moments == (None,)
+
+    def test_the_figure_shows_the_weights_and_frames_the_moments(self) -> None:
+        weights = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+        figure = attention_figure(AttentionMap(weights, ("x", "y"), "v", 12.0, ((2.0, 5.0), None)))
+        axes = figure.axes[0]
+        assert np.asarray(axes.images[0].get_array()).tolist() == weights.tolist()
+        assert tuple(axes.images[0].get_extent()) == (0, 12.0, 1.5, -0.5)
+        (box,) = axes.patches
+        assert isinstance(box, Rectangle)
+        assert (box.get_x(), box.get_width(), round(box.get_y(), 6)) == (2.0, 3.0, -0.45)
+        assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
+        assert axes.get_xlabel() == "seconds"
+
+    def test_without_times_the_axis_counts_frames(self) -> None:
+        axes = attention_figure(AttentionMap(np.ones((1, 4)) / 4, ("x",), "v")).axes[0]
+        assert axes.get_xlabel() == "frame"
+        assert axes.get_xlim() == (0, 4)
+        with pytest.raises(ValueError, match="one row for each"):
+            AttentionMap(np.ones((2, 4)), ("x",), "v")
+
+
+class TestFiles:
+    def test_a_file_is_written_whole(self, tmp_path: Path) -> None:
+        figure = scores_figure({"a": PairScores(np.array([1.0]), np.array([0.0]))})
+        path = save_figure(figure, tmp_path / "new" / "a.png")
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert [p.name for p in path.parent.iterdir()] == ["a.png"]
+        with pytest.raises(DataError, match=r"ends in \.png"):
+            save_figure(figure, tmp_path / "a.pdf")
+
+    def test_a_text_is_no_formula(self) -> None:
+        assert brief("costs $5 and $6") == r"costs \$5 and \$6"
+        assert len(brief("word " * 50, 30)) <= 30
+
+
+class TestCommand:
+    @pytest.fixture
+    def runs(self, embedded_root: Path, tmp_path: Path) -> tuple[Path, Path]:
+        """A retriever and re-rankers over it, neither of them trained."""
+        run, retriever = write_run(tmp_path / "run", embedded_root, "embedded-tiny")
+        config = RerankerConfig(width=16, steps=5, candidates=8, trained_on=fingerprint(retriever))
+        save_rerankers(tmp_path / "reranker" / "best", {"t2v": CandidateReranker(config, "t2v")})
+        return run, tmp_path / "reranker"
+
+    def test_all_three(self, runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        run, reranker = map(str, runs)
+        for name, more in (("trajectory", [reranker]), ("attention", [reranker]), ("scores", [])):
+            out = tmp_path / f"{name}.png"
+            assert main(["plot", name, run, *more, "--out", str(out), "--device", "cpu"]) == 0
+            assert out.read_bytes().startswith(b"\x89PNG")
+            assert str(out) in capsys.readouterr().out
+
+    def test_mistakes_are_explained(self, runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+        run, reranker = map(str, runs)
+        start = ["plot", "trajectory", run, reranker, "--device", "cpu"]
+        assert "ends in .png" in explained([*start, "--out", "a.jpg"], capsys)
+        assert "--query nobody: expected an id" in explained([*start, "--query", "nobody"], capsys)
+        assert "no re-ranker in it" in explained(["plot", "trajectory", run, run, "--device", "cpu"], capsys)
+
+    def test_a_reranker_of_another_retriever(
+        self, runs: tuple[Path, Path], embedded_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        other, _ = write_run(tmp_path / "other", embedded_root, "embedded-tiny", seed=1)
+        said = explained(["plot", "attention", str(other), str(runs[1]), "--device", "cpu"], capsys)
+        assert "was trained on the embeddings of" in said

@@ -1,0 +1,452 @@
+"""Own captions: what a table may look like, what is refused and where, and that the corpus holds what it should."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+import jaxtyping
+import numpy as np
+import pytest
+from commands import SMALL, explained
+from hypothesis import given
+from hypothesis import strategies as st
+from video_files import MeanColour
+from video_models import tiny_clip, tiny_roberta
+
+from prvr.cli import main
+from prvr.cli.captions import command
+from prvr.data import Corpus, DataError, open_corpus, pack
+from prvr.data.division import divide, plain_ids
+from prvr.data.own import COLUMNS, read_own_captions
+from prvr.data.synthetic import read_embedded_scenes, render
+from prvr.data.synthetic.mp4 import write_mp4
+from prvr.video import Identity, VideoStore, extract, open_encoder, open_featurizer
+from prvr.video.captions import convert_captions
+from prvr.video.joint import corpus_encoders, read_sentences
+from prvr.video.store import StoreHeader, VideoEntry, write_entry, write_header
+
+NAMES = ["day 1/beach.mp4", "day 2/beach.mp4", "été #1.mp4", "talk.mkv", "x.mp4", "copy of x.mp4", "y.mp4", "z.mp4"]
+
+
+def table(path: Path, *lines: str, end: str = "\n", mark: bytes = b"") -> Path:
+    path.write_bytes(mark + "".join(line + end for line in lines).encode())
+    return path
+
+
+def make_store(folder: Path, names: list[str], dim: int = 4, encoder: Any = None, joint: int = 3) -> VideoStore:
+    """A store of noise: a video of 10 s at 2 a second each; "copy of x" has the content of x."""
+    (folder / "videos").mkdir(parents=True)
+    header = StoreHeader(encoder or MeanColour().identity, 2.0, dim, joint)
+    write_header(folder, header)
+    rng = np.random.default_rng(0)
+    for name in names:
+        content = name.removeprefix("copy of ").encode().hex().ljust(64, "0")[:64]
+        entry = VideoEntry(name, f"/films/{name}", 1, 1, content, 10.0, 20, 64, 48, "h264")
+        write_entry(folder, header, entry, rng.standard_normal((20, dim)).astype(np.float32))
+    return VideoStore(folder)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VideoStore:
+    return make_store(tmp_path / "store", NAMES)
+
+
+def said(path: Path) -> list[tuple[Any, ...]]:
+    return [(c.line, c.video, c.text, c.start, c.end) for c in read_own_captions(path)]
+
+
+class TestTables:
+    def test_csv_as_spreadsheets_write_it(self, tmp_path: Path) -> None:
+        path = table(
+            tmp_path / "a.csv",
+            "Video,Caption,start,end,who",
+            'x.mp4,"says ""hi"", twice",1.5,3,me',
+            "",
+            'x.mp4,"two',
+            'lines",,,',
+            "été.mp4,=SUM(A1:A9) +1 @x,0:01.5,1:02:03,",
+            "y.mp4,no times",
+            end="\r\n",
+            mark=b"\xef\xbb\xbf",
+        )
+        assert said(path) == [
+            (2, "x.mp4", 'says "hi", twice', 1.5, 3.0),
+            (4, "x.mp4", "two lines", None, None),
+            (6, "été.mp4", "=SUM(A1:A9) +1 @x", 1.5, 3723.0),
+            (7, "y.mp4", "no times", None, None),
+        ]
+
+    @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+    @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+    def test_separators_and_line_ends(self, delimiter: str, end: str, tmp_path: Path) -> None:
+        rows = [["sentence", "vid"], ["a, b; c", "x.mp4"], ["a dog\u2028runs", "y.mp4"]]
+        lines = (delimiter.join(f'"{cell}"' for cell in row) for row in rows)
+        expected = [(2, "x.mp4", "a, b; c", None, None), (3, "y.mp4", "a dog runs", None, None)]
+        assert said(table(tmp_path / "a.csv", *lines, end=end)) == expected
+
+    def test_json_lines(self, tmp_path: Path) -> None:
+        rows = [
+            {"vid": "x.mp4", "query": "a\ndog", "start": 1, "end": "0:02", "other": []},
+            {"file": "ø.mp4", "text": "-1", "start": None},
+        ]
+        path = table(tmp_path / "a.jsonl", *(json.dumps(row) for row in rows), "", end="\r\n")
+        assert said(path) == [(1, "x.mp4", "a dog", 1.0, 2.0), (2, "ø.mp4", "-1", None, None)]
+
+    @pytest.mark.parametrize(("video", "text"), [(v, t) for v in COLUMNS["video"] for t in COLUMNS["text"][:2]])
+    def test_names_of_columns(self, video: str, text: str, tmp_path: Path) -> None:
+        path = table(tmp_path / "a.csv", f" {text.upper()} ,{video}", "a dog,x")
+        assert said(path) == [(2, "x", "a dog", None, None)]
+
+    def test_what_is_said_twice_counts_once(self, tmp_path: Path) -> None:
+        path = table(tmp_path / "a.csv", "video,text,start,end", "x,a,1,2", "x,a,1,2.0", "x, a ,0:01,2", "x,a,1,3")
+        assert [line for line, *_ in said(path)] == [2, 5]
+
+    @pytest.mark.parametrize(
+        ("cells", "why"),
+        [
+            ("x,,1,2", "no text"),
+            (",a,1,2", "no video"),
+            ("x,a,3,2", "start 3 is not before end 2"),
+            ("x,a,2,2", "start 2 is not before end 2"),
+            ("x,a,1,", "start without end"),
+            ("x,a,,1", "end without start"),
+            ("x,a,-1,2", "start: expected seconds from 0"),
+            ("x,a,one,2", "got 'one'"),
+            ("x,a,nan,inf", "got 'nan'"),
+            ('x,a,"1,5",2', "got '1,5'"),
+            ("x,a\x1b[31m,1,2", "control characters"),
+            ("x", "1 cells"),
+        ],
+    )
+    def test_lines_that_are_refused(self, cells: str, why: str, tmp_path: Path) -> None:
+        path = table(tmp_path / "a.csv", "video,text,start,end", "x,good,1,2", cells)
+        with pytest.raises(DataError, match=r"Line 3: .*") as error:
+            read_own_captions(path)
+        assert why in str(error.value)
+        assert "Line 2" not in str(error.value)
+
+    def test_every_mistake_is_named_up_to_20(self, tmp_path: Path) -> None:
+        path = table(tmp_path / "a.csv", "video,text", *["x,"] * 25)
+        with pytest.raises(DataError, match="25 problems") as error:
+            read_own_captions(path)
+        named = [f"Line {n}:" in str(error.value) for n in range(2, 27)]
+        assert named == [True] * 20 + [False] * 5
+        assert "And 5 more" in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("name", "content", "why"),
+        [
+            ("a.csv", b"x.mp4,a dog\ny.mp4,a cat\n", "no header that names a video and a text"),
+            ("a.csv", b"video,text\n", "holds no caption"),
+            ("a.csv", b"", "no header"),
+            ("a.csv", b"video,file,text\nx,y,z\n", "two columns could be the video"),
+            ("a.csv", b'video,text\nx,"never closed\n', "Line 2: not readable as CSV"),
+            ("a.csv", b"video,text\nx," + b"a" * 200_000, "field larger than field limit"),
+            ("a.csv", b"video,text\nx,a\ny,caf\xe9\n", "line 3: not UTF-8"),
+            ("a.jsonl", b'{"video": "x", "text": "a"}\n{"video": \n', "Line 2: not JSON"),
+            ("a.jsonl", b"[" * 100_000, "Line 1: not JSON"),
+            ("a.jsonl", b'["x", "a"]\n', "Line 1: expected an object"),
+            ("a.jsonl", b'{"video": "x"}\n', "Line 1: no text among"),
+            ("a.jsonl", b'{"video": 7, "text": ["a"]}\n', "video: expected words, got 7"),
+            ("a.jsonl", b'{"video": "x", "text": "a", "start": NaN, "end": 1e999}\n', "got nan"),
+            ("a.jsonl", b'{"video": "x", "text": "a", "start": false, "end": true}\n', "got False"),
+            ("a.jsonl", b'{"video": "x", "text": "\\ud800"}\n', "control characters"),
+        ],
+    )
+    def test_files_that_are_refused(self, name: str, content: bytes, why: str, tmp_path: Path) -> None:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError) as error:
+            read_own_captions(tmp_path / name)
+        assert why in str(error.value)
+
+    def test_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="no such file"):
+            read_own_captions(tmp_path / "none.csv")
+
+    @given(st.binary(max_size=200))
+    def test_any_bytes_are_read_or_refused(self, tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+        folder = tmp_path_factory.mktemp("any")
+        for name in ("a.csv", "a.jsonl"):
+            (folder / name).write_bytes(b"video,text\n" * (name == "a.csv") + content)
+            try:
+                found = read_own_captions(folder / name)
+            except DataError:
+                continue
+            assert all(c.text == " ".join(c.text.split()) != "" and c.video.strip() for c in found)
+
+
+class TestSplits:
+    @given(
+        st.dictionaries(st.text(ascii_lowercase, min_size=1), st.sampled_from("abcdefghijklmnop"), min_size=4),
+        st.integers(0, 3),
+    )
+    def test_every_video_in_one_and_copies_together(self, contents: dict[str, str], seed: int) -> None:
+        different = len(set(contents.values()))
+        if different < 4:
+            with pytest.raises(DataError, match="too few"):
+                divide(contents, seed=seed)
+            return
+        found = divide(contents, seed=seed)
+        assert set(found) == set(contents)
+        sides = {(content, found[video]) for video, content in contents.items()}
+        assert len(sides) == different  # one side for each content
+        sizes = Counter(side for _, side in sides)
+        assert sizes["test"] == max(1, round(0.2 * different))
+        assert sizes["val"] == max(1, round(0.1 * different))
+        assert sizes["train"] >= 2
+        assert divide(dict(reversed(contents.items())), seed=seed) == found  # whatever the order
+        renamed = divide({f"new-{video}": content for video, content in contents.items()}, seed=seed)
+        assert renamed == {f"new-{video}": side for video, side in found.items()}
+
+    def test_seeds_differ_and_shares_count(self) -> None:
+        contents = {str(n): str(n) for n in range(100)}
+        assert divide(contents, seed=1) != divide(contents)
+        assert Counter(divide(contents, 0.5, 0.25).values()) == {"train": 25, "val": 25, "test": 50}
+        for test, val in ((0.0, 0.1), (0.2, 0.0), (0.9, 0.1), (-1.0, 0.5)):
+            with pytest.raises(ValueError, match="expected shares above 0"):
+                divide(contents, test, val)
+
+    @given(st.lists(st.text(min_size=1), unique=True))
+    def test_ids_are_different_and_plain(self, names: list[str]) -> None:
+        found = plain_ids(names)
+        assert list(found) == names
+        assert len(set(found.values())) == len(names)
+        assert not any(set(plain) & set(" /#\t\n\\") for plain in found.values())
+        assert all(plain.strip(".") for plain in found.values())
+
+
+LINES = (
+    "video,text,start,end",
+    "day 1/beach,a wave,1,3",
+    "day 2\\beach.mp4,A wave,,",
+    "été #1,a dog,0,10.4",
+    "talk,somebody talks,,",
+    "x.mp4,a cat,2,4",
+    "x,a cat,2,4",
+    "y,a cat,5,6",
+)
+
+
+def test_what_the_corpus_holds(store: VideoStore, tmp_path: Path) -> None:
+    text = open_featurizer("embedded")
+    ticks: list[tuple[int, int]] = []
+    path = table(tmp_path / "films.csv", *LINES)
+    report = convert_captions(path, store, text, tmp_path, "films", progress=lambda *at: ticks.append(at))
+    assert report.folder == tmp_path / "films"
+    assert (report.videos, sum(report.captions.values())) == ({"train": 4, "val": 1, "test": 1}, 6)
+    assert (report.timed, report.cut, report.repeated, report.zero_shot) == (4, 1, 1, False)
+    assert report.left_out == ("copy of x.mp4", "z.mp4")
+    assert ticks == [(n, 12) for n in range(1, 13)]
+
+    corpus = open_corpus(tmp_path, "films")
+    rows = [json.loads(line) for line in (corpus.folder / "videos.jsonl").read_text().splitlines()]
+    names = {row["id"]: row["video"] for row in rows}
+    assert set(names.values()) == set(NAMES) - set(report.left_out)
+    splits = {name: corpus.split(name) for name in corpus.splits}
+    assert set(splits) == {"train", "val", "test"}
+    captions = {(names[c.video_id], c.text): (s, c) for s in splits.values() for c in s.captions}
+    assert len(captions) == 6
+    with corpus.open_features() as features, corpus.open_queries() as queries:
+        for plain, video in names.items():
+            np.testing.assert_array_equal(features.read(plain), store.read(video))
+        for (_, words), (_, caption) in captions.items():
+            np.testing.assert_array_equal(queries.read(caption.id), text.words(words))
+    moments = {key: split.moments[caption.id] for key, (split, caption) in captions.items()}
+    assert {m.duration for m in moments.values()} == {10.0}
+    assert (moments["été #1.mp4", "a dog"].start, moments["été #1.mp4", "a dog"].end) == (0.0, 10.0)  # cut
+    assert np.isnan(moments["talk.mkv", "somebody talks"].start)
+    about = corpus_encoders(corpus)
+    assert about is not None
+    assert (about.frames, about.text, about.rate) == (store.encoder, text.identity, 2.0)
+    assert (about.dim, about.word_dim, about.joint_dim) == (4, 48, 0)
+
+
+def test_equal_captions_are_right_for_each_other(store: VideoStore, tmp_path: Path) -> None:
+    lines = [f"{name},{caption}" for name in NAMES for caption in ("A  wave", f"only {len(name)}")]
+    convert_captions(table(tmp_path / "f.csv", "video,text", *lines), store, open_featurizer("embedded"), tmp_path, "f")
+    corpus = open_corpus(tmp_path, "f")
+    for name in corpus.splits:
+        split = corpus.split(name)
+        for caption in split.captions:
+            found = split.relevant(caption)
+            if caption.text == "A wave":
+                assert found == set(split.video_ids)
+            else:
+                assert caption.video_id in found
+                assert len(found) <= 3
+    with pack(corpus, "train", cache_dir=tmp_path / "cache") as packed:
+        assert np.isfinite(packed.durations).all()
+        assert np.isnan(packed.moments.start).all()
+
+
+def test_lines_that_do_not_fit_the_store(store: VideoStore, tmp_path: Path) -> None:
+    lines = ["beach,a", "beech,b", "x,c,9,12", "x,d,10,11", "x,e,1,2", "y," + "long " * 65]
+    path = table(tmp_path / "films.csv", "video,text,start,end", *lines)
+    with pytest.raises(DataError) as error:
+        convert_captions(path, store, open_featurizer("embedded"), tmp_path / "root", "films")
+    message = str(error.value)
+    for part in (
+        "4 problems",
+        "Line 2: 2 videos fit 'beach', among them 'day 1/beach.mp4', 'day 2/beach.mp4'",
+        "Line 3: no video fits 'beech'; close: 'beach'",
+        "Line 4: 9 - 12 s lies beyond the end of 'x.mp4', which is 10.00 s long",
+        "Line 5: 10 - 11 s lies beyond",
+    ):
+        assert part in message
+    assert not (tmp_path / "root").exists()
+
+
+def test_texts_that_cannot_be_read_leave_nothing(store: VideoStore, tmp_path: Path) -> None:
+    long = "long " * 65
+    path = table(tmp_path / "f.csv", "video,text", "x,?!", f"y,{long}", "z,a", "talk,b", "day 1/beach,c", "z,...")
+    with pytest.raises(DataError, match=r"3 problems. Line 2: no word in.*Line 3: 65 words.*Line 7: no word"):
+        convert_captions(path, store, open_featurizer("embedded"), tmp_path / "root", "films")
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+def test_too_few_videos_and_taken_names(store: VideoStore, tmp_path: Path) -> None:
+    text = open_featurizer("embedded")
+    few = table(tmp_path / "few.csv", "video,text", "x,a", "copy of x,b", "y,c", "z,d")
+    with pytest.raises(DataError, match=r"3 different videos with captions \(1 more are copies\)"):
+        convert_captions(few, store, text, tmp_path, "few")
+    for name in ("", "a b", "../up", ".hidden", "a/b"):
+        with pytest.raises(DataError, match="expected letters"):
+            convert_captions(few, store, text, tmp_path, name)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(DataError, match="exists already"):
+        convert_captions(few, store, text, tmp_path, "there")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_clip(tmp_path_factory.mktemp("models") / "clip"))
+
+
+def test_sentences_of_a_joint_encoder(clip: str, tmp_path: Path) -> None:
+    encoder, side = open_encoder(clip), open_featurizer(clip)
+    store = make_store(tmp_path / "store", NAMES, encoder.dim, encoder.identity, encoder.joint_dim)
+    path = table(tmp_path / "f.csv", "video,text", *(f"{name},a red circle {n}" for n, name in enumerate(NAMES)))
+    assert convert_captions(path, store, side, tmp_path, "own").zero_shot
+    words = open_featurizer(str(tiny_roberta(tmp_path / "roberta")))
+    assert not convert_captions(path, store, words, tmp_path, "words").zero_shot
+    assert convert_captions(path, store, words, tmp_path, "both", joint=side).zero_shot
+    for name, dim in (("own", 12), ("words", 0), ("both", 12)):
+        corpus = open_corpus(tmp_path, name)
+        about = corpus_encoders(corpus)
+        assert about is not None
+        assert about.joint_dim == dim
+        rows = read_sentences(corpus, "train")
+        assert (rows is None) == (dim == 0)
+        if rows is not None:
+            expected = [side.sentence(caption.text) for caption in corpus.split("train").captions]
+            np.testing.assert_array_equal(rows, np.stack(expected))
+    file = open_corpus(tmp_path, "own").caption_file("train")
+    file.write_text(file.read_text().replace("circle", "square", 1))
+    with pytest.raises(DataError, match="no longer those it was made of"):
+        read_sentences(open_corpus(tmp_path, "own"), "train")
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path) -> tuple[Path, Corpus]:
+    """8 videos of the embedded world as files, extracted, with a table of their captions."""
+    folder = tmp_path_factory.mktemp("films")
+    corpus = open_corpus(embedded_root, "embedded-tiny")
+    split = corpus.split("test")
+    kept = sorted(read_embedded_scenes(corpus)["test"].videos, key=lambda video: video.duration)[:8]
+    (folder / "videos").mkdir()
+    jaxtyping.config.update("jaxtyping_disable", True)  # checked elsewhere; slower here
+    try:
+        for video in kept:
+            write_mp4(folder / "videos" / f"{video.id}.mp4", render(video), scale=2)
+        extract([folder / "videos"], open_encoder("embedded"), folder / "store")
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+    some = {video.id for video in kept}
+    rows = [(c, split.moments[c.id]) for c in split.captions if c.video_id in some]
+    table(
+        folder / "films.csv", "video,text,start,end", *(f'{c.video_id},"{c.text}",{m.start},{m.end}' for c, m in rows)
+    )
+    return folder, corpus
+
+
+def test_the_command_and_training_on_it(
+    films: tuple[Path, Corpus], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = films
+    convert = ["convert", "captions", str(folder / "films.csv"), "--features", str(folder / "store")]
+    assert main([*convert, "--out", str(tmp_path / "data")]) == 0
+    out = capsys.readouterr().out
+    said = (
+        f"prvr train --preset hybrid-embedded --data-root {tmp_path}/data --data.collection films --train.protocol val"
+    )
+    assert said in out
+    assert "40 of 40 captions say when" in out
+
+    small = [
+        f"--{key}={json.dumps(value)}" for key, value in (SMALL | {"train.epochs": 1, "train.batch_size": 8}).items()
+    ]
+    run = ["--output", str(tmp_path / "run"), f"--data.cache_dir={tmp_path}/cache", "--device", "cpu", "-q"]
+    assert main([*said.split()[1:], *small, *run]) == 0
+    out = capsys.readouterr().out
+    found = re.findall(r"^ *(\S.*?)((?: +\d+\.\d){5}) *$", out, flags=re.MULTILINE)
+    rows = {name: [float(number) for number in numbers.split()] for name, numbers in found}
+    assert rows["chance"][0] == pytest.approx(50)
+    assert rows["zero-shot (joint encoder, no training)"][0] >= 30
+    assert "this model" in rows
+    assert "zero-shot" in out[out.index("this model") :]
+    assert main(["evaluate", str(tmp_path / "run"), "-q"]) == 0
+    again = capsys.readouterr().out
+    beside = out[out.index("% of sentences") : out.index("1 epochs")]
+    assert beside.strip() in again
+
+
+def test_what_the_command_refuses(
+    films: tuple[Path, Corpus], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = films
+    good = [
+        "convert",
+        "captions",
+        str(folder / "films.csv"),
+        "--features",
+        str(folder / "store"),
+        "--out",
+        str(tmp_path),
+    ]
+    assert "no such file" in explained([*good[:2], "none.csv", *good[3:]], capsys)
+    assert "no store of video features" in explained([*good[:4], str(tmp_path), *good[5:]], capsys)
+    assert "expected shares above 0" in explained([*good, "--test", "1.5"], capsys)
+    assert "expected letters" in explained([*good, "--name", "a b"], capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_widths_choose_the_preset() -> None:
+    assert "--preset hybrid-clip-l " in command(Path("a b/films"), 768, 768)
+    assert "--data-root 'a b' " in command(Path("a b/films"), 768, 768)
+    assert command(Path("data/films"), 512, 1024).endswith("--model.video_dim 512 --model.query_dim 1024")
+
+
+def test_corpus_json_that_cannot_be_read(store: VideoStore, tmp_path: Path) -> None:
+    path = table(tmp_path / "f.csv", "video,text", *(f"{name},a dog" for name in NAMES))
+    convert_captions(path, store, open_featurizer("embedded"), tmp_path, "f")
+    corpus = open_corpus(tmp_path, "f")
+    for content in ("{", "[]", '{"encoders": {}}', '{"encoders": {"frames": {}, "text": {}}}'):
+        (corpus.folder / "corpus.json").write_text(content)
+        with pytest.raises(DataError, match="cannot be read"):
+            corpus_encoders(corpus)
+    (corpus.folder / "corpus.json").write_text("{}")
+    assert corpus_encoders(corpus) is None
+    (corpus.folder / "corpus.json").unlink()
+    assert corpus_encoders(corpus) is None
+
+
+def test_identity_is_read_back(store: VideoStore, tmp_path: Path) -> None:
+    path = table(tmp_path / "f.csv", "video,text", *(f"{name},a dog" for name in NAMES))
+    convert_captions(path, store, open_featurizer("embedded"), tmp_path, "f")
+    about = corpus_encoders(open_corpus(tmp_path, "f"))
+    assert about is not None
+    assert about.frames != Identity("mean", "1" * 64, "halved")
+    assert about.frames.name == "mean"

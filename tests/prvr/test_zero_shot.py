@@ -1,0 +1,204 @@
+"""Zero-shot: the best frame of any joint encoder, checked by identity; and what is said of a model beside it."""
+
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from video_files import MeanColour
+from video_models import tiny_clip, tiny_roberta, tiny_siglip
+
+from prvr.cli.beside import show_beside
+from prvr.config import load_config
+from prvr.data import Caption, Corpus, DataError, PackedSplit, load_encoder, open_corpus, pack, write_layout
+from prvr.evaluation import report_from_scores
+from prvr.report import beside_table
+from prvr.video import TextFeaturizer, VideoStore, open_encoder, open_featurizer
+from prvr.video.captions import convert_captions
+from prvr.video.store import StoreHeader, VideoEntry, write_entry, write_header
+from prvr.zero_shot import beside_zero_shot, has_zero_shot, zero_shot_scores
+
+TEXTS = ("a red circle", "blue square rises", "red", "a square moves left", "falls", "a blue circle", "right")
+
+
+def make(folder: Path, encoder: MeanColour | str, side: TextFeaturizer, joint: TextFeaturizer | None = None) -> Corpus:
+    """Seven videos of noise, features of lengths that differ much, each with a caption."""
+    coder = open_encoder(encoder) if isinstance(encoder, str) else encoder
+    header = StoreHeader(coder.identity, 1.0, coder.dim, coder.joint_dim)
+    (folder / "store" / "videos").mkdir(parents=True)
+    write_header(folder / "store", header)
+    rng = np.random.default_rng(0)
+    for number in range(len(TEXTS)):
+        rows = rng.standard_normal((5 + number, coder.dim)) * rng.uniform(0.01, 9, (5 + number, 1))
+        entry = VideoEntry(f"{number}.mp4", "", 1, 1, f"{number:064}", 5.0 + number, 5 + number, 8, 8, "h264")
+        write_entry(folder / "store", header, entry, rows.astype(np.float32))
+    (folder / "c.csv").write_text("video,text\n" + "".join(f"{n},{text}\n" for n, text in enumerate(TEXTS)))
+    convert_captions(folder / "c.csv", VideoStore(folder / "store"), side, folder, "own", joint=joint, test=0.4)
+    return open_corpus(folder, "own")
+
+
+@pytest.fixture(scope="module", params=["clip", "siglip"])
+def joint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Corpus]:
+    folder = tmp_path_factory.mktemp(request.param)
+    name = str({"clip": tiny_clip, "siglip": tiny_siglip}[request.param](folder / "model"))
+    return name, make(folder, name, open_featurizer(name))
+
+
+def by_hand(corpus: Corpus, side: TextFeaturizer, texts: list[str]) -> np.ndarray:
+    out = np.full((len(texts), len(corpus.split("test").video_ids)), -np.inf)
+    with corpus.open_features() as features:
+        for v, video in enumerate(corpus.split("test").video_ids):
+            for frame in features.read(video).astype(np.float64)[:, : side.joint_dim]:
+                for q, text in enumerate(texts):
+                    out[q, v] = max(out[q, v], frame @ side.sentence(text) / np.linalg.norm(frame))
+    return out
+
+
+def test_the_best_frame_whatever_its_length(joint: tuple[str, Corpus]) -> None:
+    name, corpus = joint
+    side = open_featurizer(name)
+    assert has_zero_shot(corpus)
+    captions = [caption.text for caption in corpus.split("test").captions]
+    assert len(captions) == 3
+    expected = by_hand(corpus, side, captions)
+    np.testing.assert_allclose(zero_shot_scores(corpus, "test").numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(zero_shot_scores(corpus, "test", text=side).numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        zero_shot_scores(corpus, "test", ["moves", "left"]).numpy(), by_hand(corpus, side, ["moves", "left"]), atol=1e-6
+    )
+
+
+def test_captions_need_no_model(joint: tuple[str, Corpus], tmp_path: Path) -> None:
+    """They were read when the corpus was made: the model may be gone."""
+    _, corpus = joint
+    about = json.loads((corpus.folder / "corpus.json").read_text())
+    about["encoders"]["frames"]["name"] = str(tmp_path / "gone")
+    moved = Corpus(tmp_path / "moved", corpus.name, corpus.feature_folder, corpus.query_file)
+    shutil.copytree(corpus.folder, moved.folder)
+    (moved.folder / "corpus.json").write_text(json.dumps(about))
+    torch.testing.assert_close(zero_shot_scores(moved, "test"), zero_shot_scores(corpus, "test"))
+    with pytest.raises(DataError, match="gone"):
+        zero_shot_scores(moved, "test", ["a red circle"])
+
+
+def test_a_text_side_of_another_model_is_refused(joint: tuple[str, Corpus], tmp_path: Path) -> None:
+    _, corpus = joint
+    other = open_featurizer(str(tiny_clip(tmp_path / "other", nudge=0.5)))
+    for texts in (None, ["a red circle"]):
+        with pytest.raises(DataError, match="two models"):
+            zero_shot_scores(corpus, "test", texts, text=other)
+    with pytest.raises(DataError, match="two models"):
+        zero_shot_scores(corpus, "test", text=open_featurizer("embedded"))
+
+
+def test_words_of_another_model_than_sentences(tmp_path: Path) -> None:
+    """RoBERTa for the model, the text side of CLIP for zero-shot."""
+    name = str(tiny_clip(tmp_path / "clip"))
+    words, side = open_featurizer(str(tiny_roberta(tmp_path / "roberta"))), open_featurizer(name)
+    corpus = make(tmp_path / "both", name, words, side)
+    captions = [caption.text for caption in corpus.split("test").captions]
+    np.testing.assert_allclose(zero_shot_scores(corpus, "test").numpy(), by_hand(corpus, side, captions), atol=1e-6)
+    alone = make(tmp_path / "words", name, words)
+    assert not has_zero_shot(alone)
+    with pytest.raises(DataError, match="no space in common"):
+        zero_shot_scores(alone, "test")
+
+
+def test_corpora_that_name_no_encoder(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    write_layout(
+        tmp_path,
+        "public",
+        captions={"test": [Caption(f"{v}#enc#0", v, "a dog") for v in "ab"]},
+        videos=((v, rng.standard_normal((4, 8)).astype(np.float32)) for v in "ab"),
+        queries=((f"{v}#enc#0", rng.standard_normal((3, 6)).astype(np.float32)) for v in "ab"),
+    )
+    corpus = open_corpus(tmp_path, "public")
+    assert not has_zero_shot(corpus)
+    with pytest.raises(DataError, match="does not say which encoder"):
+        zero_shot_scores(corpus, "test")
+    assert show(tmp_path, "public", None) == ""
+    (corpus.folder / "corpus.json").unlink()
+    assert not has_zero_shot(corpus)
+
+
+def test_features_of_another_width_than_the_corpus_says(joint: tuple[str, Corpus], tmp_path: Path) -> None:
+    _, corpus = joint
+    moved = Corpus(tmp_path / "own", corpus.name, corpus.feature_folder, corpus.query_file)
+    shutil.copytree(corpus.folder, moved.folder)
+    about = json.loads((moved.folder / "corpus.json").read_text())
+    about["encoders"]["dim"] += 1
+    (moved.folder / "corpus.json").write_text(json.dumps(about))
+    with pytest.raises(DataError, match="features of width"):
+        zero_shot_scores(moved, "test")
+
+
+@pytest.fixture(scope="module")
+def packed(embedded_root: Path, embedded_cache: Path) -> tuple[Corpus, PackedSplit]:
+    corpus = open_corpus(embedded_root, "embedded-tiny")
+    return corpus, pack(corpus, "test", cache_dir=embedded_cache / "packed")
+
+
+def show(root: Path, collection: str, report, capsys: pytest.CaptureFixture[str] | None = None) -> str:
+    changes = {"data.root": str(root), "data.collection": collection}
+    console = Console(width=80, file=io.StringIO())
+    show_beside(console, load_config("hybrid-embedded", changes), report)
+    return console.file.getvalue()
+
+
+class TestBeside:
+    def test_wins_losses_and_neither(self, packed: tuple[Corpus, PackedSplit]) -> None:
+        corpus, split = packed
+        alone = zero_shot_scores(corpus, "test")
+        right = torch.from_numpy(split.relevant_matrix).float()
+        noise = torch.rand(alone.shape, generator=torch.Generator().manual_seed(0))
+        for scores, says in (
+            (right, "This model is better than zero-shot: SumR +"),
+            (-right, "Zero-shot is better than this model: SumR -"),
+            (noise, "Zero-shot is better than this model: SumR -"),
+            (alone, "Training made no difference that chance would not: SumR +0.0"),
+        ):
+            found = beside_zero_shot(report_from_scores(scores, split, bootstrap=0), corpus, split)
+            assert found.verdict.startswith(says)
+            assert ("Search with zero-shot." in found.verdict) == says.startswith("Zero-shot")
+            expected = report_from_scores(scores, split, bootstrap=0).text_to_video.sumr
+            assert found.model.sumr == expected
+            assert found.sumr.value == pytest.approx(found.model.sumr - found.zero_shot.sumr)
+
+    def test_table(self, packed: tuple[Corpus, PackedSplit], embedded_root: Path) -> None:
+        corpus, split = packed
+        report = report_from_scores(-torch.from_numpy(split.relevant_matrix).float(), split, bootstrap=0)
+        console = Console(width=80, file=io.StringIO())
+        console.print(beside_table(beside_zero_shot(report, corpus, split), "a note"))
+        out = console.file.getvalue()
+        rows = re.findall(r"^ *(\S.*?)((?: +\d+\.\d){5}) *$", out, flags=re.MULTILINE)
+        values = {name: [float(number) for number in numbers.split()] for name, numbers in rows}
+        assert values["chance"][-1] == pytest.approx(report.chance, abs=0.06)
+        assert values["this model"][0] == 0.0
+        alone = report_from_scores(zero_shot_scores(corpus, "test"), split, bootstrap=0).text_to_video
+        expected = [alone.r1, alone.r5, alone.r10, alone.r100, alone.sumr]
+        assert values["zero-shot (joint encoder, no training)"] == pytest.approx(expected, abs=0.06)
+        assert "Zero-shot is better" in out
+        assert "a note" in out
+        assert max(map(len, out.splitlines())) <= 80
+        assert show(embedded_root, "embedded-tiny", report).split() == out.replace("a note", "").split()
+
+    def test_another_gallery_is_refused(self, packed: tuple[Corpus, PackedSplit]) -> None:
+        corpus, split = packed
+        part = split.subset(range(10))
+        report = report_from_scores(torch.rand(len(part.query_ids), 10), part, bootstrap=0)
+        with pytest.raises(DataError, match="another gallery"):
+            beside_zero_shot(report, corpus, split)
+
+    def test_what_cannot_be_compared_is_said(self, packed: tuple[Corpus, PackedSplit], tmp_path: Path) -> None:
+        corpus, split = packed
+        shutil.copytree(corpus.folder, tmp_path / corpus.name)
+        (tmp_path / corpus.name / "corpus.json").write_text('{"encoder": "of another version"}')
+        report = report_from_scores(torch.rand(len(split.query_ids), len(split)), split, bootstrap=0)
+        assert "no comparison with zero-shot:" in show(tmp_path, corpus.name, report)
+        assert load_encoder().sha256 != "of another version"
