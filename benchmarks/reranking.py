@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from prvr.config import load_config
-from prvr.evaluation import EncodedSplit, encode_split, evaluation_mode
+from prvr.encoding import EncodedSplit, encode_split, evaluation_mode
 from prvr.generation import (
     SplitScores,
     evaluate_reranked,

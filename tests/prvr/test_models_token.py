@@ -12,7 +12,8 @@ import torch.nn.functional as F
 
 import prvr
 from prvr.config import ConfigError, LossConfig, TokenCompat, TokenModelConfig, load_config
-from prvr.evaluation import encode_split, evaluate
+from prvr.encoding import encode_split
+from prvr.evaluation import evaluate
 from prvr.losses import contrastive_loss
 from prvr.models import TokenRetriever, load_pretrained
 from prvr.models.token_parts import last_word

@@ -8,7 +8,8 @@ from retrievers import MeanPooling
 
 from prvr.config import TokenModelConfig
 from prvr.data import pack, write_corpus
-from prvr.evaluation import EncodedSplit, encode_split, evaluate
+from prvr.encoding import EncodedSplit, encode_split
+from prvr.evaluation import evaluate
 from prvr.generation import (
     SplitScores,
     candidate_pool,

@@ -14,7 +14,8 @@ from training_runs import StopInEpoch, half_written, same, state_of
 
 from prvr.config import ConfigError
 from prvr.data import DataError, pack, write_corpus
-from prvr.evaluation import encode_split, evaluate
+from prvr.encoding import encode_split
+from prvr.evaluation import evaluate
 from prvr.generation import (
     evaluate_reranked,
     fingerprint,

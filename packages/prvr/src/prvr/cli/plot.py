@@ -143,7 +143,7 @@ def _run(args: Namespace) -> tuple[Config, Path]:
 @contextmanager
 def _scores(args: Namespace, config: Config, weights: Path, split: str | None = None) -> "Iterator[SplitScores]":
     """The scores of a run on a split, ready to be asked."""
-    from prvr.evaluation import encode_split, evaluation_mode
+    from prvr.encoding import encode_split, evaluation_mode
     from prvr.generation import SplitScores
     from prvr.training import open_split
 

@@ -62,7 +62,8 @@ def show_reranked(args: Namespace, config: Config, weights: Path, split_name: st
 
 def reports_of(args: Namespace, config: Config, weights: Path, split_name: str) -> "dict[str, EvaluationReport]":
     """The reports of the retriever alone, first, and of all that was asked for, by name."""
-    from prvr.evaluation import encode_split, evaluate, evaluation_mode
+    from prvr.encoding import encode_split, evaluation_mode
+    from prvr.evaluation import evaluate
     from prvr.generation import SplitScores, evaluate_reranked, load_rerankers, training_banks
     from prvr.generation.evaluation import expect_fits
     from prvr.training import open_split

@@ -6,16 +6,8 @@ import torch
 from torch import Tensor
 
 from prvr.data.packed import PackedSplit
-from prvr.evaluation import (
-    RATIO_EDGES,
-    EncodedSplit,
-    Progress,
-    TextVideoModel,
-    device_of,
-    encode_split,
-    evaluation_mode,
-    report_from_counts,
-)
+from prvr.encoding import EncodedSplit, TextVideoModel, device_of, encode_split, evaluation_mode
+from prvr.evaluation import RATIO_EDGES, Progress, report_from_counts
 from prvr.generation.features import RerankerInputs, fingerprint, reranker_inputs
 from prvr.generation.rows import SplitScores
 from prvr.metrics import RankCounts, RetrievalMetrics, Ties, count_ranks, text_to_text_ranks

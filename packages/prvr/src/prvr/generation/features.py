@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.evaluation import EncodedSplit
+from prvr.encoding import EncodedSplit
 from prvr.reranking import RerankerConfig
 from prvr.text import sentences
 from prvr.types import VideoEmbedding

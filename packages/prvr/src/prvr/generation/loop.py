@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from prvr.evaluation import TextVideoModel, device_of, encode_split, evaluate
+from prvr.encoding import TextVideoModel, device_of, encode_split
+from prvr.evaluation import evaluate
 from prvr.generation.config import GenerationConfig
 from prvr.generation.evaluation import evaluate_reranked
 from prvr.generation.features import fingerprint
@@ -53,7 +54,7 @@ def train_reranker(
         resume: go on with the run in `output`.
         device: where to compute; default: where the retriever is.
         progress: shows the steps of an epoch.
-        encode: as `prvr.evaluation.encode_split`; one that remembers saves the work where several are trained over one
+        encode: as `prvr.encoding.encode_split`; one that remembers saves the work where several are trained over one
             retriever.
 
     Raises:
