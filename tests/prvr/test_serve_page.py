@@ -210,6 +210,20 @@ def test_mistakes_and_reloads(page: Any, address: str, told: list[str]) -> None:
     page.wait_for_selector("#problem:not([hidden])")
 
 
+def test_what_is_typed_before_the_page_is_ready_stays(page: Any, address: str, told: list[str]) -> None:
+    held: list[Any] = []
+    page.route("**/api/info", lambda route: held.append(route))
+    page.goto(address)
+    page.keyboard.type(told[0])
+    until(page, "document.querySelector('#query').value")
+    assert len(held) == 1
+    held[0].continue_()
+    until(page, "document.querySelector('#about').textContent")
+    assert page.get_by_role("searchbox").input_value() == told[0]
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".card")
+
+
 def test_on_a_phone(browser: Any, address: str, told: list[str]) -> None:
     page = browser.new_page(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
     page.said = []

@@ -123,10 +123,13 @@ function leavePlayer() {
 }
 
 /** The query stands behind the # of the address: Back and reload work, and it is in no log. */
+function asked() {
+  return new URLSearchParams(location.hash.slice(1)).get("q") ?? "";
+}
+
 function fromAddress() {
-  const query = new URLSearchParams(location.hash.slice(1)).get("q") ?? "";
-  input.value = query;
-  if (query) search(query);
+  input.value = asked();
+  if (asked()) search(asked());
 }
 
 element("search").addEventListener("submit", (event) => {
@@ -163,6 +166,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 async function start() {
+  if (asked()) input.value = asked();
   try {
     const info = await get("/api/info");
     setPreviews(info.previews);
@@ -173,7 +177,7 @@ async function start() {
       "Zero-shot: the encoder alone ranks these videos; no model was trained for them.";
     element("note").hidden = !info.zero_shot;
     await openSession();
-    fromAddress();
+    if (asked()) search(asked()); // the field is left alone: somebody may be typing already
   } catch (error) {
     problem.textContent = error.message;
     problem.hidden = false;
