@@ -198,7 +198,7 @@ class Guard:
         if not self._may(scope, headers):
             return _no(401, "a token is needed", {"WWW-Authenticate": "Bearer"})
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self.body_bytes:
+        if not length.isdecimal() or int(length) > self.body_bytes:
             return _no(413, f"at most {self.body_bytes} bytes")
         return None
 
