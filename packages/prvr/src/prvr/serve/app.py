@@ -12,7 +12,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from prvr.search import VideoIndex
-from prvr.serve.library import FileRefused
+from prvr.serve.catalogue import FileRefused
 from prvr.serve.limits import Busy, ServeLimits, TokenBuckets
 from prvr.serve.metrics import Metrics
 from prvr.serve.routes import build_router

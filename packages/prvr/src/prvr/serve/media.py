@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from prvr.data.synthetic.mp4 import import_av
-from prvr.serve.library import FileRefused
+from prvr.serve.catalogue import FileRefused
 from prvr.serve.limits import ServeLimits
 from prvr.video import VideoError, open_video
 from prvr.video.excerpt import excerpt

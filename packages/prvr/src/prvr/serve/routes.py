@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from prvr.data import DataError
-from prvr.serve.library import Listed
+from prvr.serve.catalogue import Listed
 from prvr.serve.media import PREVIEW_TYPES
 from prvr.serve.metrics import Metrics
 from prvr.serve.ranges import file_response
@@ -122,7 +122,7 @@ def _add_search(router: APIRouter, service: Service) -> None:
         offset: Annotated[int, Query(ge=0, le=10**12)] = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100
     ) -> VideosAnswer:
         return VideosAnswer(
-            total=len(service.library), videos=[describe(one) for one in service.library.page(offset, limit)]
+            total=len(service.catalogue), videos=[describe(one) for one in service.catalogue.page(offset, limit)]
         )
 
     router.add_api_route("/api/search", search, summary="Videos and moments for a query", tags=["search"])
@@ -191,7 +191,7 @@ async def _found(service: Service, queries: Sequence[str], k: int, moments: int)
 
 
 def _listed(service: Service, key: str) -> Listed:
-    found = service.library.get(key)
+    found = service.catalogue.get(key)
     if found is None:
         raise HTTPException(404, "no such video")
     return found

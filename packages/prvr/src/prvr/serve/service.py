@@ -8,7 +8,7 @@ from prvr.data import DataError
 from prvr.search import SearchHit, SearchResult, VideoIndex
 from prvr.search.thumbnails import thumbnail
 from prvr.serve.batching import SearchQueue
-from prvr.serve.library import FileRefused, Library, Listed
+from prvr.serve.catalogue import Catalogue, FileRefused, Listed
 from prvr.serve.limits import ServeLimits, Workers
 from prvr.serve.media import ByteCache, encode_preview, preview_kinds
 from prvr.serve.schema import HitAnswer, InfoAnswer, MomentAnswer, SearchAnswer, VideoAnswer
@@ -34,7 +34,7 @@ class Service:
     def __init__(self, index: VideoIndex, limits: ServeLimits) -> None:
         self.limits, self._index = limits, index
         self._model = index.model.identity  # loaded now: what is wrong with it is told at the start
-        self.library = Library(map(index.source.entry, index.video_ids))
+        self.catalogue = Catalogue(map(index.source.entry, index.video_ids))
         self._about, self._looked = index.info(), time.monotonic()
         self._cache = ByteCache(limits.cache_bytes)
         self._workers = Workers("prvr-media", limits.media_threads, limits.media_waiting, limits.media_seconds)
@@ -58,7 +58,7 @@ class Service:
             Busy: too much waits.
             FileRefused: the file is not given out.
         """
-        return await self._workers.run(lambda: self.library.open(listed))
+        return await self._workers.run(lambda: self.catalogue.open(listed))
 
     async def thumbnail(self, listed: Listed, at: float, width: int) -> bytes:
         """A JPEG of what a video shows at a time.
@@ -70,7 +70,7 @@ class Service:
         at = round(at, 2)
 
         def make() -> bytes:
-            path = self.library.path(listed)
+            path = self.catalogue.path(listed)
             try:
                 return self._cache.get(
                     (listed.key, at, width), lambda: thumbnail(path, at, width=width, limits=self.limits.video)
@@ -90,7 +90,7 @@ class Service:
         end = min(end, max(listed.video.duration, start + 0.1))
 
         def make() -> bytes:
-            path = self.library.path(listed)
+            path = self.catalogue.path(listed)
             return self._cache.get(
                 (listed.key, start, end, kind), lambda: encode_preview(path, start, end, kind, self.limits)
             )
@@ -101,7 +101,7 @@ class Service:
         """What is searched."""
         about = self._about
         return InfoAnswer(
-            videos=len(self.library),
+            videos=len(self.catalogue),
             windows=about.windows,
             hours=about.seconds / 3600,
             model=self._model.name,
@@ -116,7 +116,7 @@ class Service:
     def gauges(self) -> dict[str, float]:
         """Numbers for the metrics."""
         return {
-            "prvr_videos": float(len(self.library)),
+            "prvr_videos": float(len(self.catalogue)),
             "prvr_searches_waiting": float(self._searches.pending),
             "prvr_media_pending": float(self._workers.pending),
         }
@@ -130,7 +130,7 @@ class Service:
     def _search(self, queries: Sequence[str], k: int, moments: int) -> Sequence[SearchResult]:
         if time.monotonic() - self._looked > _LOOK:
             if self._index.refresh():
-                self.library.replace(map(self._index.source.entry, self._index.video_ids))
+                self.catalogue.replace(map(self._index.source.entry, self._index.video_ids))
                 self._about = self._index.info()
             self._looked = time.monotonic()
         try:
@@ -151,7 +151,7 @@ class Service:
                 raise QueryRefused(str(error)) from error
 
     def _answer(self, result: SearchResult) -> SearchAnswer:
-        found = [(hit, self.library.of(hit.video_id)) for hit in result.hits]
+        found = [(hit, self.catalogue.of(hit.video_id)) for hit in result.hits]
         hits = [(hit, listed) for hit, listed in found if listed is not None]
         return SearchAnswer(
             query=result.query,

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from prvr.video import VideoEntry
 from prvr.video.gathering import printable
 
-__all__ = ["FileRefused", "Library", "media_type", "open_checked", "root_of", "video_key"]
+__all__ = ["Catalogue", "FileRefused", "media_type", "open_checked", "root_of", "video_key"]
 
 _TYPES = {
     ".mp4": "video/mp4",
@@ -66,7 +66,7 @@ class Listed:
         return self.video.codec in _PLAYED.get(self.type, ())
 
 
-class Library:
+class Catalogue:
     """The videos of an index by key: one state of it, which is replaced as a whole when the index has changed."""
 
     def __init__(self, videos: Iterable[VideoEntry]) -> None:
