@@ -18,7 +18,7 @@ from prvr.video import VideoEntry
 
 __all__ = ["Place", "RowBlock", "Snapshot", "WindowTokens"]
 
-_BLOCK_ROWS = 1 << 15  # vectors that are unpacked at a time: 50 MB at width 384
+_BLOCK_ROWS = 1 << 12  # vectors that are unpacked at a time: 6 MB at width 384, which stay in the cache and in the heap
 _TRIES = 5
 
 
