@@ -20,8 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "prvr"))
 
+from kills_at_writes import at_write
 from search_files import contents
-from search_kills import POINTS, QUERY, Case, adding, at_write, half_written, killed, small_segments, updating
+from search_kills import POINTS, QUERY, Case, adding, half_written, killed, small_segments, updating
 
 from prvr.search import VideoIndex, verify_index
 

@@ -55,43 +55,6 @@ def small_segments() -> None:
     changes.VIDEOS = 3
 
 
-def die() -> None:
-    """As `kill -9`."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def at_write(number: int, point: str) -> Callable[[], None]:
-    """Dies at the n-th write, from 1."""
-
-    def prepare() -> None:
-        left, sync, replace, rename = [number], os.fsync, Path.replace, Path.rename
-
-        def now() -> bool:
-            left[0] -= 1
-            return left[0] == 0
-
-        def fsync(file: int) -> None:
-            sync(file)
-            if point == "half written" and now():
-                os.truncate(file, os.fstat(file).st_size // 2)
-                die()
-            if point == "written" and now():
-                die()
-
-        def moved(real: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
-            def move(path: Path, target: Path) -> Path:
-                found = real(path, target)
-                if point == "renamed" and now():
-                    die()
-                return found
-
-            return move
-
-        atomic.os.fsync, Path.replace, Path.rename = fsync, moved(replace), moved(rename)  # type: ignore[method-assign]
-
-    return prepare
-
-
 def killed(case: Case, index: Path, prepare: Callable[[], None], after: float | None = None) -> bool:
     """Carries a change out in a process of its own, which dies; whether it did before it was done."""
     if (child := os.fork()) == 0:

@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from kills_at_writes import at_write
 from search_files import contents
-from search_kills import POINTS, QUERY, Case, adding, at_write, half_written, killed, small_segments, updating
+from search_kills import POINTS, QUERY, Case, adding, half_written, killed, small_segments, updating
 
 from prvr.search import VideoIndex, changes, verify_index
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kills_at_writes import at_write, die
 from test_video_extract import contents
 from video_files import MeanColour, noise, write_video
 
@@ -67,10 +68,6 @@ def check(videos: Path, store: Path, straight: dict[str, bytes]) -> None:
     VideoStore(store).verify()
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 RNG = random.Random(SEED)
 
 
@@ -98,30 +95,7 @@ def test_killed_inside_a_write(
 ) -> None:
     """The first write is that of the header."""
 
-    def prepare() -> None:
-        left, sync, rename = [number], os.fsync, Path.replace
-
-        def now() -> bool:
-            left[0] -= 1
-            return left[0] == 0
-
-        def fsync(file: int) -> None:
-            sync(file)
-            if point == "half written" and now():
-                os.truncate(file, os.fstat(file).st_size // 2)
-                die()
-            if point == "written" and now():
-                die()
-
-        def replace(path: Path, target: Path) -> Path:
-            found = rename(path, target)
-            if point == "renamed" and now():
-                die()
-            return found
-
-        atomic.os.fsync, Path.replace = fsync, replace  # type: ignore[method-assign, assignment]
-
-    assert killed(videos, tmp_path / "store", prepare)
+    assert killed(videos, tmp_path / "store", at_write(number, point))
     half = list((tmp_path / "store").rglob(f"*{atomic.HALF_WRITTEN}"))
     assert bool(half) == (point != "renamed")
     check(videos, tmp_path / "store", straight)
