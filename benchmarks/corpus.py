@@ -91,7 +91,7 @@ def main() -> None:
             axes.plot(range(1, len(curve) + 1), curve, color=f"C{k}", label=preset if r is mine[0] else None)
     axes.set(xlabel="epoch", ylabel="SumR on val", title=f"{args.collection}, {len(args.seeds)} seeds")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend()
+    axes.legend(loc="lower right")
     picture = Path(args.output) / f"curves-{args.collection}.png"
     figure.savefig(picture, dpi=120)
     print(f"learning curves: {picture}")

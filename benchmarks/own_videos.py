@@ -15,7 +15,7 @@ import io
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ import torch
 
 from prvr import load_config
 from prvr.data import Corpus, open_corpus, write_corpus, write_layout
+from prvr.data.captions import read_relevance
 from prvr.data.synthetic import write_videos
 from prvr.metrics import chance_recall
 from prvr.search import SearchHit, SearchResult, VideoIndex, open_model
@@ -165,13 +166,18 @@ def _moments(name: str, queries: Sequence[Query], spans: Sequence[Span]) -> Scor
     return Scored(name, None, None, float(ious.mean()), iou50, iou70, None, None)
 
 
-def haystacks(queries: Sequence[Query], stores: Sequence[VideoStore], folder: Path) -> tuple[VideoStore, list[Query]]:
-    """One video of 2 h for each query: 5 s of its moment among features of videos that answer none of the queries."""
+def haystacks(
+    queries: Sequence[Query], answers: Mapping[str, frozenset[str]], stores: Sequence[VideoStore], folder: Path
+) -> tuple[VideoStore, list[Query]]:
+    """One video of 2 h for each query: 5 s of its moment among features of videos that answer none of the queries.
+
+    `answers`: for each text all videos of the corpus with a shot that is as it says, captioned or not.
+    """
     rng, header = np.random.default_rng(0), stores[0].header
     kept = [query for query in queries if query.moment[1] - query.moment[0] >= PLANTED]
-    right = frozenset().union(*(query.relevant for query in kept))
+    right = frozenset().union(*(answers[query.text] for query in kept))
     where = {video: store for store in stores for video in store.video_ids}
-    hay = [video for video in where if video not in right]
+    hay = [video for video in where if Path(video).stem not in right]
     rows, size = round(HOURS * 3600 * header.rate), round(PLANTED * header.rate)
     (folder / "videos").mkdir(parents=True)
     write_header(folder, header)
@@ -229,7 +235,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the tiny corpus and two epochs")
     parser.add_argument("--run", type=Path, help="of prvr train or prvr demo, on the same corpus")
     parser.add_argument("--work", type=Path, help="folder for files, features and indexes; default: a temporary one")
-    parser.add_argument("--needles", type=int, default=40, help="films of 2 h")
+    parser.add_argument("--needles", type=int, default=100, help="films of 2 h")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="to train on")
     parser.add_argument("--out", type=Path, help="JSON of the numbers")
     args = parser.parse_args()
@@ -261,7 +267,9 @@ def run(args: argparse.Namespace, work: Path) -> None:
     table(title, rows)
 
     step = max(1, len(queries) // (6 if args.quick else args.needles))
-    films, planted = haystacks(queries[::step], [stores["test"], stores["others"]], work / "store-films")
+    relevance = read_relevance(corpus.relevance_file)
+    answers = {caption.text: relevance[caption.id] for caption in corpus.split("test").captions}
+    films, planted = haystacks(queries[::step], answers, [stores["test"], stores["others"]], work / "store-films")
     print(
         f"\n{PLANTED:g} s in {HOURS:g} h, {len(planted)} films, {PLANTED / HOURS / 36:.2f} % of the time\n\n"
         "|  | film first (%) | moment touches (%) | both (%) | length (s) |\n|---|---|---|---|---|"

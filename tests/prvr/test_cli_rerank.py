@@ -1,6 +1,7 @@
 """prvr train --stage generation and prvr evaluate --rerank --qb-norm, over an untrained retriever of few numbers."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -98,7 +99,9 @@ class TestTrain:
 
 
 class TestEvaluate:
-    def test_without_and_with_everything(self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_without_and_with_everything(
+        self, work: SimpleNamespace, embedded_root: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         command = ["evaluate", str(work.retriever), "--device", "cpu", "-q"]
         options = ["--rerank", str(work.run), "--qb-norm", "--top", "5", "--steps", "2", "--weight", "2.0"]
         assert main([*command, *options]) == 0
@@ -112,6 +115,15 @@ class TestEvaluate:
         assert main([*command, "--qb-norm"]) == 0
         assert "re-ranked" not in capsys.readouterr().out.rpartition("retriever")[2]
         assert (work.retriever / "evaluation_qbnorm.json").is_file()
+        before, other = target.stat(), work.folder / "data" / "other"
+        shutil.copytree(embedded_root / "embedded-tiny", other)
+        for path in [*other.rglob("*embedded-tiny*")]:
+            path.rename(path.with_name(path.name.replace("embedded-tiny", "other")))
+        elsewhere = ["--data-root", str(other.parent), "--collection", "other", "--table", "t2v"]
+        assert main([*command, *options, *elsewhere]) == 0
+        assert capsys.readouterr().out.count("video to sets: ") == 4
+        assert (work.retriever / "evaluation_rerank_qbnorm_other.json").is_file()
+        assert target.stat() == before  # a file for each corpus
         assert not (work.retriever / "evaluation.json").exists()
 
     @pytest.mark.parametrize(

@@ -65,9 +65,10 @@ def make_batch(frames: int = 7, words: int = 7, nonsense: float = 1e3) -> prvr.B
     )
 
 
+@pytest.mark.parametrize("word_depth", [0, 2])
 @pytest.mark.parametrize("sentence", ["weighted", "last"])
-def test_padding_changes_nothing(sentence: str) -> None:
-    retriever = build(sentence=sentence)
+def test_padding_changes_nothing(sentence: str, word_depth: int) -> None:
+    retriever = build(sentence=sentence, word_depth=word_depth)
     plain, padded = make_batch(), make_batch(frames=9, nonsense=math.nan)
     out, again = retriever(plain), retriever(padded)
     torch.testing.assert_close(out.scores.total, again.scores.total, rtol=0, atol=1e-12)
@@ -97,6 +98,19 @@ def test_a_new_one_scores_as_the_features_do() -> None:
     assert torch.equal(video.frames, 2 * frames)
     words = torch.randn(3, 4, 8)
     assert torch.equal(retriever.encode_text(words, torch.ones(3, 4, dtype=torch.bool)).words, words)
+
+
+@pytest.mark.parametrize("word_depth", [0, 1])
+def test_the_order_of_words_counts_where_they_know_of_each_other(word_depth: int) -> None:
+    retriever, batch = build(word_depth=word_depth), make_batch()
+    turned = batch.words.clone()
+    turned[1, :7] = batch.words[1, :7].flip(0)
+    scores = [
+        retriever.score(retriever.encode_text(words, batch.word_mask), retriever(batch).video).total
+        for words in (batch.words, turned)
+    ]
+    assert torch.allclose(scores[0][1], scores[1][1], rtol=0, atol=1e-12) == (word_depth == 0)
+    assert any("read_words" in name for name in retriever.state_dict()) == (word_depth > 0)
 
 
 @pytest.mark.parametrize("alignment", ["masked", "released"])

@@ -137,6 +137,16 @@ class TestScores:
         assert 300 < len(some.negative) < 700
         assert np.isin(some.negative, found.negative).all()
 
+    def test_with_a_reranker_only_candidates_move_and_each_by_its_probability(self, scores: SplitScores) -> None:
+        reranker = make()
+        inputs = reranker_inputs(scores.encoded, reranker.config)
+        alone, moved = pair_scores(scores), pair_scores(scores, reranker, inputs)
+        everything = [np.concatenate([part.positive, part.negative]) for part in (alone, moved)]
+        assert len(everything[0]) == len(everything[1])
+        added = everything[1].sum() - everything[0].sum()  # every row's probabilities have sum 1
+        assert added == pytest.approx(reranker.config.weight * scores.queries, rel=1e-4)
+        assert (np.sort(everything[1]) >= np.sort(everything[0]) - 1e-6).all()
+
     @given(
         st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8),
         st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8),
@@ -235,7 +245,7 @@ class TestCommand:
 
     def test_all_three(self, runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         run, reranker = map(str, runs)
-        for name, more in (("trajectory", [reranker]), ("attention", [reranker]), ("scores", [])):
+        for name, more in (("trajectory", [reranker]), ("attention", [reranker]), ("scores", ["--rerank", reranker])):
             out = tmp_path / f"{name}.png"
             assert main(["plot", name, run, *more, "--out", str(out), "--device", "cpu"]) == 0
             assert out.read_bytes().startswith(b"\x89PNG")

@@ -20,7 +20,7 @@ from prvr.generation import (
 )
 from prvr.generation.candidates import PairSource
 from prvr.generation.evaluation import ranked_counts
-from prvr.metrics import ranks
+from prvr.metrics import RetrievalMetrics, ranks
 from prvr.models import TokenRetriever
 from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig, hard_candidates, qb_norm
 from prvr.types import VideoEmbedding
@@ -110,6 +110,26 @@ def test_a_weight_of_nothing_is_the_retriever_itself(retriever, split, encoded) 
         assert (report.ranks == alone.ranks).all()
         assert (report.video_ranks == alone.video_ranks).all()
         assert report.text_to_text == alone.text_to_text
+
+
+def test_sets_of_captions_are_ranked_after_reranking(scores, retriever, encoded, split) -> None:
+    alone = evaluate(retriever, split, encoded=encoded, bootstrap=0, caption_sets=True).video_to_sets
+    assert evaluate_reranked(retriever, split, {}, encoded=encoded, bootstrap=0).video_to_sets is None
+    given = {"encoded": encoded, "bootstrap": 0, "caption_sets": True, "block": 4}
+    assert evaluate_reranked(retriever, split, {}, **given).video_to_sets == alone
+    reranker = make("v2t", weight=50.0)
+    found = evaluate_reranked(retriever, split, {"v2t": reranker}, seed=3, **given).video_to_sets
+    inputs, owner = reranker_inputs(encoded, reranker.config), torch.from_numpy(split.query_to_video)
+    with torch.inference_mode():
+        matrix = reranker.rerank(
+            whole(retriever, encoded).mT.contiguous(), inputs.text, inputs.frames, inputs.mask, top_k=5, seed=3
+        )
+    expected = []
+    for video in sorted(set(owner.tolist())):
+        best = {other: float(matrix[video][owner == other].max()) for other in set(owner.tolist())}
+        expected.append(sum(value >= best[video] for value in best.values()))
+    assert found == RetrievalMetrics.from_ranks(torch.tensor(expected))
+    assert found != alone
 
 
 def test_a_retriever_that_keeps_its_words(split) -> None:

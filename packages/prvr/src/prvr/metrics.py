@@ -67,6 +67,11 @@ class RankCounts:
         """Copy in host memory."""
         return RankCounts(self.above.cpu(), self.tied.cpu())
 
+    @classmethod
+    def cat(cls, parts: Sequence["RankCounts"]) -> "RankCounts":
+        """The counts of several blocks of rows, one after the other; at least one block."""
+        return cls(torch.cat([part.above for part in parts]), torch.cat([part.tied for part in parts]))
+
     def __getitem__(self, rows: Tensor) -> "RankCounts":
         return RankCounts(self.above[rows], self.tied[rows])
 

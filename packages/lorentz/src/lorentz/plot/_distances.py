@@ -74,5 +74,5 @@ def origin_distances(
     ax.set(xlabel="distance from the origin", ylabel="density", xlim=(0.0, float(edges[-1])))
     ax.spines[["top", "right"]].set_visible(False)
     if any(lengths):
-        ax.legend(frameon=False)
+        ax.legend(frameon=False, loc="upper left")
     return ax

@@ -11,10 +11,10 @@ from jsonargparse import Namespace
 from prvr.cli.beside import show_beside
 from prvr.cli.console import CommandError, device_of, leaf, show_report, stdout
 from prvr.cli.embedded import cached_corpus
-from prvr.cli.folders import load_retriever, model_folder
+from prvr.cli.folders import load_retriever, model_folder, report_file
 from prvr.cli.overrides import chosen_config
-from prvr.cli.reranked import add_rerank_options, reports_of, show_reranked, wants_reranking
-from prvr.cli.transfer import check_features, corpus_of, show_transfer
+from prvr.cli.reranked import add_rerank_options, reports_of, show_reranked, wants_reranking, wants_sets
+from prvr.cli.transfer import check_features, show_transfer
 from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
@@ -66,16 +66,13 @@ def run(args: Namespace) -> None:
     check_features(trained, config)
     split_name = args.split or config.data.eval_split
     if wants_reranking(args):
-        show_reranked(args, config, weights, split_name)
+        show_reranked(args, trained, config, weights, split_name)
         return
     report = _evaluate(args, config, weights, split_name)
     console = stdout()
-    show_report(console, report, text_to_video=_is_benchmark(config) if args.table == "auto" else args.table == "t2v")
+    show_report(console, report, text_to_video=wants_sets(args, config))
     show_beside(console, replace(config, model=load_retriever(weights).config), report, split_name)
-    parts = [config.data.collection] * (config.data.collection != trained.data.collection)
-    parts += [split_name] * (split_name != config.data.eval_split) + [args.ties] * (args.ties != "worst")
-    target = folder / ("_".join(["evaluation", *parts]) + ".json") if args.json is None else Path(args.json)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target = report_file(args, trained, config, split_name)
     report.to_json(target)
     console.print(f"\n{target}: these numbers", markup=False, soft_wrap=True)
 
@@ -93,14 +90,6 @@ def _config(args: Namespace, weights: Path, file: Path | None) -> Config:
 
 def _alone(args: Namespace, config: Config, weights: Path, split_name: str) -> "dict[str, EvaluationReport]":
     return {"retriever": _evaluate(args, config, weights, split_name)}
-
-
-def _is_benchmark(config: Config) -> bool:
-    """Whether the corpus was made from a benchmark of text-to-video retrieval."""
-    from prvr.data.benchmarks import benchmark_of
-
-    corpus = corpus_of(config)
-    return corpus is not None and benchmark_of(corpus) is not None
 
 
 def _evaluate(args: Namespace, config: Config, weights: Path, split_name: str) -> Any:
@@ -122,5 +111,5 @@ def _evaluate(args: Namespace, config: Config, weights: Path, split_name: str) -
             query_batch=config.train.eval_queries,
             ties=args.ties,
             seed=config.train.seed,
-            caption_sets=args.table == "t2v" or _is_benchmark(config),
+            caption_sets=wants_sets(args, config),
         )

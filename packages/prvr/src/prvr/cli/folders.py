@@ -1,18 +1,21 @@
 """Where runs and models lie."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jsonargparse import Namespace
+
 from prvr.cli.console import CommandError
+from prvr.config import Config
 
 if TYPE_CHECKING:
     from prvr.models import AnyRetriever
 
-__all__ = ["fresh_folder", "latest_run", "load_retriever", "model_folder"]
+__all__ = ["fresh_folder", "latest_run", "load_retriever", "model_folder", "report_file"]
 
 
 @contextmanager
@@ -67,6 +70,26 @@ def model_folder(path: Path) -> tuple[Path, Path | None]:
         )
     beside = [weights / "config.yaml"] + ([weights.parent / "config.yaml"] if weights.name == "best" else [])
     return weights, next((p for p in beside if p.is_file()), None)
+
+
+def report_file(args: Namespace, trained: Config, asked: Config, split: str, of: Sequence[str] = ()) -> Path:
+    """Where `prvr evaluate` writes: `--json`, or a file in the run that names whatever is not the usual.
+
+    Args:
+        args: `run`, `json` and `ties`.
+        trained: configuration of the run.
+        asked: the same with the data that were asked for.
+        split: that was ranked.
+        of: what was put on top of the retriever.
+    """
+    if args.json is not None:
+        target = Path(args.json)
+    else:
+        parts = ["evaluation", *of, *[asked.data.collection] * (asked.data.collection != trained.data.collection)]
+        parts += [split] * (split != asked.data.eval_split) + [args.ties] * (args.ties != "worst")
+        target = Path(args.run) / ("_".join(parts) + ".json")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
 
 
 def load_retriever(weights: Path) -> "AnyRetriever":

@@ -183,9 +183,11 @@ def variants_table(reports: Mapping[str, "EvaluationReport"], title: str) -> "Ta
     table.add_column("")
     for name in ("R@1", "R@5", "R@10", "Rsum", "R@100", "MdR", "MnR"):
         table.add_column(name, justify="right", no_wrap=True)
-    for direction in ("text_to_video", "video_to_text"):
+    for direction in ("text_to_video", "video_to_text", "video_to_sets"):
         for name, report in reports.items():
             m = getattr(report, direction)
+            if m is None:  # sets of captions were not ranked
+                continue
             values = (m.r1, m.r5, m.r10, m.r1 + m.r5 + m.r10, m.r100)
             label = f"{direction.replace('_', ' ')}: {name}"
             table.add_row(label, *(f"{value:.1f}" for value in values), f"{m.mdr:g}", f"{m.mnr:.1f}")

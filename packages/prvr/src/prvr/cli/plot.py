@@ -43,7 +43,7 @@ def trajectory(args: Namespace) -> None:
 
     config, weights = _run(args)
     with _scores(args, config, weights) as found:
-        reranker, inputs = _reranker(args, found)
+        reranker, inputs = _reranker(args.reranker, found)
         row = _number(args.query, found.split.query_ids, "query")
         drawn = trajectory_of(reranker, found, inputs, row, top_k=args.candidates, num_steps=args.steps, seed=args.seed)
     lost = "" if drawn.right.any() else f"; no right video is among the {len(drawn.right)} candidates"
@@ -70,6 +70,8 @@ def scores(args: Namespace) -> None:
     for name, other, split in asked:
         with _scores(args, other, weights, split) as found:
             domains[name] = pair_scores(found)
+            if args.rerank is not None:
+                domains[f"{name}, re-ranked"] = pair_scores(found, *_reranker(args.rerank, found))
     path = save_figure(scores_figure(domains, bins=args.bins), args.out)
     lines = [f"  {name}: AUC {pairs.auc:.3f}" for name, pairs in domains.items()]
     stdout().print("\n".join([f"{path}: right and wrong pairs", *lines]), markup=False, soft_wrap=True)
@@ -81,7 +83,7 @@ def attention(args: Namespace) -> None:
 
     config, weights = _run(args)
     with _scores(args, config, weights) as found:
-        reranker, inputs = _reranker(args, found)
+        reranker, inputs = _reranker(args.reranker, found)
         video = _number(args.video, found.split.video_ids, "video")
         drawn = attention_of(reranker, inputs, found.split, video)
     path = save_figure(attention_figure(drawn), args.out)
@@ -102,9 +104,11 @@ def _trajectory_parser() -> ArgumentParser:
 
 def _scores_parser() -> ArgumentParser:
     found = _common(
-        "scores RUN [--transfer ROOT/COLLECTION ...] [--out scores.png]", "Scores of right and wrong pairs."
+        "scores RUN [--transfer ROOT/COLLECTION ...] [--rerank RERANKER] [--out scores.png]",
+        "Scores of right and wrong pairs.",
     )
     found.add_argument("--transfer", nargs="+", metavar="ROOT/COLLECTION", help="corpora that the run has not seen")
+    found.add_argument("--rerank", metavar="RERANKER", help="a run of `prvr train --stage generation`: with it as well")
     found.add_argument("--bins", type=int, default=50, help="of each histogram")
     found.add_argument("--out", metavar="FILE.png", default="scores.png")
     return found
@@ -157,13 +161,13 @@ def _scores(args: Namespace, config: Config, weights: Path, split: str | None = 
             yield SplitScores(retriever, encoded, packed)
 
 
-def _reranker(args: Namespace, found: "SplitScores") -> "tuple[CandidateReranker, RerankerInputs]":
+def _reranker(run: str, found: "SplitScores") -> "tuple[CandidateReranker, RerankerInputs]":
     """The re-ranker of texts to videos, and what it reads."""
     from prvr.generation import fingerprint, load_rerankers, reranker_inputs
 
-    rerankers = load_rerankers(args.reranker)
+    rerankers = load_rerankers(run)
     if "t2v" not in rerankers:
-        raise CommandError(f"{args.reranker}: no re-ranker of direction t2v in it. Train one: --directions '[t2v]'.")
+        raise CommandError(f"{run}: no re-ranker of direction t2v in it. Train one: --directions '[t2v]'.")
     reranker = rerankers["t2v"].to(found.encoded.text.device)
     reranker.expect_trained_on(fingerprint(found.retriever))  # pyright: ignore[reportArgumentType]
     return reranker, reranker_inputs(found.encoded, reranker.config)

@@ -9,14 +9,15 @@ from jsonargparse import ArgumentParser, Namespace
 
 from prvr.cli.console import CommandError, device_of, stdout
 from prvr.cli.embedded import cached_corpus
-from prvr.cli.folders import load_retriever
+from prvr.cli.folders import load_retriever, report_file
 from prvr.cli.generation import variants_table
+from prvr.cli.transfer import corpus_of
 from prvr.config import Config
 
 if TYPE_CHECKING:
     from prvr.results import EvaluationReport
 
-__all__ = ["add_rerank_options", "reports_of", "show_reranked", "wants_reranking"]
+__all__ = ["add_rerank_options", "reports_of", "show_reranked", "wants_reranking", "wants_sets"]
 
 
 def add_rerank_options(parser: ArgumentParser) -> None:
@@ -44,7 +45,17 @@ def wants_reranking(args: Namespace) -> bool:
     return args.rerank is not None or args.qb_norm
 
 
-def show_reranked(args: Namespace, config: Config, weights: Path, split_name: str) -> None:
+def wants_sets(args: Namespace, config: Config) -> bool:
+    """Whether sets of captions are ranked too, as papers on text-to-video retrieval do: asked for, or one of their
+    benchmarks.
+    """
+    from prvr.data.benchmarks import benchmark_of
+
+    corpus = corpus_of(config) if args.table == "auto" else None
+    return args.table == "t2v" or (corpus is not None and benchmark_of(corpus) is not None)
+
+
+def show_reranked(args: Namespace, trained: Config, config: Config, weights: Path, split_name: str) -> None:
     """Evaluates the retriever alone and with all that was asked for, prints both and writes the last."""
     reports = reports_of(args, config, weights, split_name)
     *_, (name, last) = reports.items()
@@ -52,10 +63,8 @@ def show_reranked(args: Namespace, config: Config, weights: Path, split_name: st
     console.print()
     title = f"{last.split}: {len(last.query_ids):,} queries, {len(last.video_ids):,} videos"
     console.print(variants_table(reports, title))
-    suffix = "_".join(["evaluation", *(["rerank"] * (args.rerank is not None)), *(["qbnorm"] * args.qb_norm)])
-    parts = [suffix, *[split_name] * (split_name != config.data.eval_split), *[args.ties] * (args.ties != "worst")]
-    target = Path(args.run) / ("_".join(parts) + ".json") if args.json is None else Path(args.json)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    on_top = ["rerank"] * (args.rerank is not None) + ["qbnorm"] * args.qb_norm
+    target = report_file(args, trained, config, split_name, on_top)
     last.to_json(target)
     console.print(f"\n{target}: {name}", markup=False, soft_wrap=True)
 
@@ -78,6 +87,7 @@ def reports_of(args: Namespace, config: Config, weights: Path, split_name: str) 
         expect_fits(retriever, split, rerankers, args.top, args.steps)
         encoded = encode_split(retriever, split, device=device, **sizes)
         options: dict[str, Any] = {"encoded": encoded, "device": device, "ties": args.ties}
+        options["caption_sets"] = wants_sets(args, config)
         reports = {"retriever": evaluate(retriever, split, **options, **sizes)}
         banks = None
         if args.qb_norm:

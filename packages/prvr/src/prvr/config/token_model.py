@@ -31,6 +31,9 @@ class TokenModelConfig:
     heads: int = Field(default=8, gt=0)
     depth: int = Field(default=4, ge=0)
     """Layers of the temporal transformer."""
+    word_depth: int = Field(default=0, ge=0)
+    """Layers of the same kind over the words, after their projection. CLIP's words know of each other; vectors of
+    single words do not, and a sentence of them is a bag of words without this."""
     max_frames: int = Field(default=12, gt=0)
     max_words: int = Field(default=32, gt=0)
     frame_projection: Literal["none", "linear"] = "none"

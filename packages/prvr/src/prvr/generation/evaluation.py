@@ -1,8 +1,10 @@
 """A split ranked by a retriever and a re-ranker together: blocks of rows, best candidates only, both directions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from prvr.data.packed import PackedSplit
@@ -14,13 +16,14 @@ from prvr.metrics import RankCounts, RetrievalMetrics, Ties, count_ranks, text_t
 from prvr.reranking import CandidateReranker, Direction, QueryBank
 from prvr.reranking.ranking import expect_top_k, placed
 from prvr.results import EvaluationReport
+from prvr.streaming import set_counts
 from prvr.text import sentences
 
-__all__ = ["evaluate_reranked", "expect_fits", "ranked_counts", "training_banks"]
+__all__ = ["evaluate_reranked", "expect_fits", "ranked_counts", "ranked_rows", "training_banks"]
 
 
 @torch.no_grad()
-def ranked_counts(
+def ranked_rows(
     scores: SplitScores,
     direction: Direction,
     reranker: CandidateReranker | None = None,
@@ -32,8 +35,8 @@ def ranked_counts(
     num_steps: int | None = None,
     seed: int = 0,
     block: int = 256,
-) -> list[RankCounts]:
-    """Ranks of every row that has something right, once for each weight of the generated probability.
+) -> Iterator[tuple[slice, list[Float[Tensor, "r n"]]]]:
+    """The score matrix, some rows at a time, after all that is put on top of the retriever.
 
     What is held at a time is `block` rows of scores; the candidates are denoised once, whatever the number of weights.
 
@@ -42,38 +45,63 @@ def ranked_counts(
         direction: who asks.
         reranker: in the same direction; None = the retriever alone.
         inputs: embeddings for the re-ranker.
-        weights: of the probability.
+        weights: of the generated probability.
         bank: takes the scores through QB-Norm first.
         top_k: how many are re-ranked; None = `config.candidates`, or all of a smaller gallery.
         num_steps: of the sampler; None = as configured.
         seed: of the noise, the same for every row.
         block: rows at a time.
 
+    Yields:
+        which rows, and their scores with the whole gallery, once for each weight.
+
     Raises:
         ValueError: `top_k` beyond the gallery, more steps than trained, or a NaN.
     """
-    found: list[list[RankCounts]] = [[] for _ in weights]
     if reranker is not None and top_k is None:
         top_k = min(reranker.config.candidates, scores.gallery(direction))
     for rows in scores.blocks(direction, block):
-        values, right = scores.rows(direction, rows), scores.positives(direction, rows)
+        values = scores.rows(direction, rows)
         if bank is not None:
             values = bank.normalise(values)
-        kept = right.any(1)  # a video without a query asks nothing
         if reranker is None or inputs is None or top_k is None:
-            ranked = [values] * len(weights)
-        else:
-            expect_top_k(top_k, values.shape[1])
-            chosen = values.topk(top_k, dim=1).indices
-            pairs = reranker.view.gather(reranker.pool, inputs.text, inputs.frames, inputs.mask, rows, chosen)
-            likely = reranker.probabilities(pairs, num_steps=num_steps, seed=seed)
-            ranked = [placed(values, chosen, likely, weight, reranker.config.combine) for weight in weights]
-        for counts, matrix in zip(found, ranked, strict=True):
-            counts.append(count_ranks(matrix[kept], right[kept]))
-    return [
-        RankCounts(*(torch.cat(both) for both in zip(*((c.above, c.tied) for c in part), strict=True)))
-        for part in found
-    ]
+            yield rows, [values] * len(weights)
+            continue
+        expect_top_k(top_k, values.shape[1])
+        chosen = values.topk(top_k, dim=1).indices
+        pairs = reranker.view.gather(reranker.pool, inputs.text, inputs.frames, inputs.mask, rows, chosen)
+        likely = reranker.probabilities(pairs, num_steps=num_steps, seed=seed)
+        yield rows, [placed(values, chosen, likely, weight, reranker.config.combine) for weight in weights]
+
+
+def ranked_counts(
+    scores: SplitScores,
+    direction: Direction,
+    reranker: CandidateReranker | None = None,
+    inputs: RerankerInputs | None = None,
+    weights: Sequence[float] = (0.0,),
+    **options: Any,
+) -> list[RankCounts]:
+    """Ranks of every row that has something right, once for each weight of the generated probability.
+
+    Args:
+        scores, direction, reranker, inputs, weights: as in `ranked_rows`.
+        options: the others of `ranked_rows`.
+
+    Raises:
+        ValueError: as there.
+    """
+    found: list[list[RankCounts]] = [[] for _ in weights]
+    for rows, matrices in ranked_rows(scores, direction, reranker, inputs, weights, **options):
+        for counts, matrix in zip(found, matrices, strict=True):
+            counts.append(_counted(scores, direction, rows, matrix))
+    return [RankCounts.cat(part) for part in found]
+
+
+def _counted(scores: SplitScores, direction: Direction, rows: slice, matrix: Tensor) -> RankCounts:
+    right = scores.positives(direction, rows)
+    kept = right.any(1)  # a video without a query asks nothing
+    return count_ranks(matrix[kept], right[kept])
 
 
 @torch.no_grad()
@@ -152,6 +180,7 @@ def evaluate_reranked(
     ties: Ties = "worst",
     bootstrap: int = 1000,
     seed: int = 0,
+    caption_sets: bool = False,
     progress: Progress | None = None,
 ) -> EvaluationReport:
     """What `prvr.evaluation.evaluate` reports, with the best candidates of every row re-ranked.
@@ -168,7 +197,7 @@ def evaluate_reranked(
         top_k, num_steps: as in `CandidateReranker.rerank`.
         device: where to compute; default: where the retriever is.
         block: rows at a time; memory and speed only.
-        ties, bootstrap, seed: as in `prvr.evaluation.evaluate`.
+        ties, bootstrap, seed, caption_sets: as in `prvr.evaluation.evaluate`.
         progress: called with ("t2v" or "v2t", 0 or 1, 1), and by `encode_split`.
 
     Raises:
@@ -183,7 +212,7 @@ def evaluate_reranked(
         query = split.query_ids[int(finite.int().argmin())]
         raise ValueError(f"the embedding of query {query!r} is not finite: a query without a valid word? Leave it out")
     scores = SplitScores(retriever, encoded, split)
-    counts: dict[Direction, RankCounts] = {}
+    owner, counts, sets = torch.from_numpy(split.query_to_video), dict[Direction, RankCounts](), list[RankCounts]()
     directions: tuple[Direction, ...] = ("t2v", "v2t")
     with evaluation_mode(retriever, where, seed):
         for direction in directions:
@@ -194,7 +223,8 @@ def evaluate_reranked(
                 inputs = reranker_inputs(encoded, reranker.config)
                 reranker.to(where)
             chosen = 0.0 if reranker is None else reranker.config.weight if weight is None else weight
-            counts[direction] = ranked_counts(
+            parts = []
+            for rows, (matrix,) in ranked_rows(
                 scores,
                 direction,
                 reranker,
@@ -205,10 +235,13 @@ def evaluate_reranked(
                 num_steps=num_steps,
                 seed=seed,
                 block=block,
-            )[0].cpu()
+            ):
+                parts.append(_counted(scores, direction, rows, matrix))
+                if caption_sets and direction == "v2t":
+                    sets.append(set_counts(matrix, owner, rows))
+            counts[direction] = RankCounts.cat(parts).cpu()
             if progress is not None:
                 progress(direction, 1, 1)
-        owner = torch.from_numpy(split.query_to_video)
         siblings = text_to_text_ranks(sentences(encoded.text), owner.to(where), ties).cpu()
     misses = len(owner) - len(siblings)
     return report_from_counts(
@@ -216,7 +249,7 @@ def evaluate_reranked(
         counts["t2v"],
         counts["v2t"],
         RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None,
-        None,
+        RankCounts.cat(sets).cpu() if sets else None,
         ties=ties,
         bootstrap=bootstrap,
         seed=seed,

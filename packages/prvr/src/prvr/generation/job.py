@@ -182,7 +182,7 @@ class GenerationJob:
                 "epoch": self.epoch,
                 "loss": losses,
                 "lr": self.position.rate,
-                "sumr": total,
+                "rsum": total,
                 "selection": {direction: asdict(best) for direction, best in chosen.items()},
                 "seconds": {"train": self.position.seconds, "evaluate": time.perf_counter() - trained},
             }

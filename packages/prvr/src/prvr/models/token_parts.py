@@ -24,6 +24,7 @@ class TokenParts:
 
     project_words: nn.Module
     project_frames: nn.Module
+    read_words: TemporalTransformer | None
     temporal: TemporalTransformer
     weigh_words: TokenWeights
     weigh_frames: TokenWeights
@@ -36,12 +37,17 @@ def build_token_parts(config: TokenModelConfig) -> TokenParts:
     return TokenParts(
         project_words=_projection(config.word_projection, config.query_dim, config.hidden),
         project_frames=_projection(config.frame_projection, config.video_dim, config.hidden),
-        temporal=TemporalTransformer(config.hidden, config.heads, config.depth, config.max_frames, config.dropout),
+        read_words=_layers(config, config.word_depth, config.max_words) if config.word_depth else None,
+        temporal=_layers(config, config.depth, config.max_frames),
         weigh_words=TokenWeights(config.hidden),
         weigh_frames=TokenWeights(config.hidden),
         pool=weighted_words if config.sentence == "weighted" else last_word,
         align=_alignment(config),
     )
+
+
+def _layers(config: TokenModelConfig, depth: int, length: int) -> TemporalTransformer:
+    return TemporalTransformer(config.hidden, config.heads, depth, length, config.dropout)
 
 
 def _projection(kind: str, width: int, hidden: int) -> nn.Module:

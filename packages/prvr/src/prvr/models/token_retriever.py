@@ -36,6 +36,8 @@ class TokenRetriever(
 ):
     """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
 
+    Words that do not know of each other yet, as CLIP's do, go through layers of their own (`word_depth`).
+
     Example:
         >>> import torch
         >>> retriever = TokenRetriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=6, hidden=8, heads=2,
@@ -52,7 +54,7 @@ class TokenRetriever(
         self.config = config
         parts = build_token_parts(config)
         self.project_words, self.project_frames = parts.project_words, parts.project_frames
-        self.temporal = parts.temporal
+        self.read_words, self.temporal = parts.read_words, parts.temporal
         self.weigh_words, self.weigh_frames = parts.weigh_words, parts.weigh_frames
         self._pool, self._align = parts.pool, parts.align
 
@@ -68,7 +70,10 @@ class TokenRetriever(
         """
         _expect("words", words, self.config.query_dim, "query_dim", self.config.max_words, "max_words")
         rows = words.masked_fill(~word_mask[..., None], 0)
-        return self.embed_words(self.project_words(rows), word_mask)
+        projected = self.project_words(rows)
+        if self.read_words is not None:
+            projected = self.read_words(projected, word_mask)
+        return self.embed_words(projected, word_mask)
 
     def embed_words(self, words: Float[Tensor, "q w d"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
         """The same of words that are in the space of the frames already."""

@@ -8,8 +8,11 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from prvr.generation.evaluation import ranked_rows
+from prvr.generation.features import RerankerInputs
 from prvr.generation.rows import SplitScores
 from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
+from prvr.reranking import CandidateReranker
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,14 +60,24 @@ class PairScores:
 
 
 @torch.no_grad()
-def pair_scores(scores: SplitScores, *, most: int = 200_000, block: int = 256, seed: int = 0) -> PairScores:
+def pair_scores(
+    scores: SplitScores,
+    reranker: CandidateReranker | None = None,
+    inputs: RerankerInputs | None = None,
+    *,
+    most: int = 200_000,
+    block: int = 256,
+    seed: int = 0,
+) -> PairScores:
     """Scores of all right pairs of a split, and of a sample of the wrong ones.
 
     Args:
         scores: of a retriever on a split.
+        reranker: of texts to videos: scores with its probabilities, times its weight, on the best candidates.
+        inputs: what it reads of the split.
         most: wrong pairs kept; each is kept with the same probability.
         block: queries scored at a time.
-        seed: of the sample.
+        seed: of the sample, and of the noise that a re-ranker starts from.
 
     Raises:
         ValueError: a score is not finite, or there is no wrong pair.
@@ -72,8 +85,9 @@ def pair_scores(scores: SplitScores, *, most: int = 200_000, block: int = 256, s
     keep = min(1.0, most / max(1, scores.queries * scores.videos))
     numbers = torch.Generator("cpu").manual_seed(seed)
     positive, negative = [], []
-    for rows in scores.blocks("t2v", block):
-        values, right = scores.rows("t2v", rows).cpu(), scores.positives("t2v", rows).cpu()
+    weights = (0.0 if reranker is None else reranker.config.weight,)
+    for rows, (matrix,) in ranked_rows(scores, "t2v", reranker, inputs, weights, block=block, seed=seed):
+        values, right = matrix.cpu(), scores.positives("t2v", rows).cpu()
         drawn = torch.rand(values.shape, generator=numbers) < keep
         positive.append(values[right])
         negative.append(values[~right & drawn])
@@ -103,5 +117,5 @@ def scores_figure(domains: Mapping[str, PairScores], *, bins: int = 50) -> "Figu
             f"{brief(name, 40)}\nAUC {pairs.auc:.3f}, overlap {100 * pairs.overlap(edges):.0f} %", fontsize="medium"
         )
         axes.set(xlabel="score", ylabel="% of pairs", xlim=(edges[0], edges[-1]))
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", loc="upper left")
     return figure

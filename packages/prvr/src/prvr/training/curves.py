@@ -1,4 +1,4 @@
-"""Loss and SumR over the epochs, as a picture in the run folder."""
+"""Loss and recalls over the epochs, as a picture in the run folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,10 +10,11 @@ __all__ = ["plot_curves"]
 
 
 def plot_curves(history: Sequence[Mapping[str, Any]], path: Path, title: str = "") -> None:
-    """Draws the loss terms (left) and the selection SumR (right) per epoch.
+    """Draws the loss terms (left) and the sum of recalls that selects (right) per epoch.
 
     Args:
-        history: the lines of `metrics.jsonl`: mappings with `epoch`, `loss` (term to mean) and `sumr`.
+        history: the lines of `metrics.jsonl`: mappings with `epoch`, `loss` (term to mean), and `sumr`, or
+            `rsum` where R@100 is left out.
         path: the PNG to write.
         title: above the picture.
 
@@ -45,13 +46,14 @@ def plot_curves(history: Sequence[Mapping[str, Any]], path: Path, title: str = "
         left.set_yscale("log")
     if names:
         left.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-    scores = [line["sumr"] for line in history]
+    measure, name = ("rsum", "Rsum, both directions") if any("rsum" in line for line in history) else ("sumr", "SumR")
+    scores = [line[measure] for line in history]
     right.plot(epochs, scores, color="black", marker=".")
     if scores:
         best = max(range(len(scores)), key=scores.__getitem__)
         right.plot(epochs[best], scores[best], "o", color="tab:red", label=f"best: {scores[best]:.1f}")
-        right.legend(fontsize="small")
-    right.set(xlabel="epoch", ylabel="SumR")
+        right.legend(fontsize="small", loc="lower right")
+    right.set(xlabel="epoch", ylabel=name)
     for axes in (left, right):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)

@@ -14,8 +14,10 @@ export function clock(seconds) {
   return hours ? `${hours}:${two(minutes)}:${two(all % 60)}` : `${minutes}:${two(all % 60)}`;
 }
 
+/** From the second in which a moment starts to that by which it has ended, as `prvr search` prints it. */
 export function span(moment) {
-  return `${clock(moment.start)} – ${clock(moment.end)}`;
+  const end = Math.max(Math.ceil(moment.end - 0.05), Math.floor(moment.start + 0.05) + 1);
+  return `${clock(moment.start)} – ${clock(end)}`;
 }
 
 /** Lowest and highest value of all strips: colours of different results can be compared. */
