@@ -146,6 +146,17 @@ class TestShow:
         assert main([*command, "--output", "new/sheet.png"]) == 0
         assert Path("new/sheet.png").read_bytes() == Path("test0003.png").read_bytes()
 
+    def test_in_another_light(self, embedded_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        shutil.copytree(embedded_root / "embedded-tiny", tmp_path / "embedded-tiny-dusk")
+        command = ["data", "show", "test0003", "--size", "tiny"]
+        assert main([*command, "--data-root", str(embedded_root), "--output", "day.png"]) == 0
+        assert main([*command, "--data-root", str(tmp_path), "--look", "dusk", "--output", "dusk.png"]) == 0
+        day, dusk = (np.asarray(Image.open(f"{name}.png").convert("L"), float) for name in ("day", "dusk"))
+        assert dusk.mean() < day.mean()
+        capsys.readouterr()
+        assert "expected one of day, dusk, haze" in explained([*command, "--look", "night"], capsys)
+        assert "--data-root OUT" in explained([*command, "--look", "dusk"], capsys)
+
     @pytest.mark.skipif(sys.platform != "linux", reason="the default cache is the user's")
     def test_of_the_corpus_in_the_cache(self, embedded_cache: Path) -> None:
         assert main(["data", "show", "train0000", "--size", "tiny", "-q"]) == 0

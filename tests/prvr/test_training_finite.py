@@ -1,7 +1,7 @@
 """Steps whose loss or gradient is not finite: named, fatal or skipped, without a trace of them in what is saved."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,9 @@ from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config
 
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.training import Splits, TrainingError, open_splits, resume, train
+from prvr.training import Splits, TrainingError, resume, train
 from prvr.training.finite import StepNumbers
 from prvr.training.step import Stepper
-
-
-@pytest.fixture(scope="module")
-def cache(embedded_cache: Path) -> str:
-    return str(embedded_cache)
-
-
-@pytest.fixture(scope="module")
-def splits(cache: str) -> Iterator[Splits]:
-    opened = open_splits(make_config(cache))
-    yield opened
-    opened.close()
-
 
 PARAMETER = "query.project.linear.weight"
 

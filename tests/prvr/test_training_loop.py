@@ -4,7 +4,6 @@ import dataclasses
 import json
 import logging
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,6 @@ from prvr.models import Retriever
 from prvr.results import EvaluationReport
 from prvr.training import Splits, TrainingError, open_split, open_splits, resume, train
 from prvr.training.step import _in_float32
-
-
-@pytest.fixture(scope="module")
-def cache(embedded_cache: Path) -> str:
-    return str(embedded_cache)
-
-
-@pytest.fixture(scope="module")
-def splits(cache: str) -> Iterator[Splits]:
-    opened = open_splits(make_config(cache))
-    yield opened
-    opened.close()
 
 
 def test_a_run_leaves_a_folder_that_agrees_with_its_result(tmp_path: Path, cache: str, splits: Splits) -> None:

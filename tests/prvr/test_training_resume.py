@@ -1,7 +1,6 @@
 """Runs that are stopped and resumed: at the end of an epoch or inside one, they end as if nothing had happened."""
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,7 @@ from training_runs import (
 from prvr.data import make_loader
 from prvr.data.dataset import EpochBatches
 from prvr.models import Retriever
-from prvr.training import RunResult, Splits, TrainingError, open_splits, resume, train
-
-
-@pytest.fixture(scope="module")
-def cache(embedded_cache: Path) -> str:
-    return str(embedded_cache)
-
-
-@pytest.fixture(scope="module")
-def splits(cache: str) -> Iterator[Splits]:
-    opened = open_splits(make_config(cache))
-    yield opened
-    opened.close()
-
+from prvr.training import RunResult, Splits, TrainingError, resume, train
 
 ADAMW = {"optim__name": "adamw", "data__captions_per_video": 2}
 

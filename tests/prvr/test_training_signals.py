@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,9 @@ import pytest
 from training_runs import StopInEpoch, half_written, losses, make_config, same_end, state_of
 
 from prvr.config import dump_config
-from prvr.training import RunResult, Splits, Terminated, open_splits, resume, train
+from prvr.training import RunResult, Splits, Terminated, resume, train
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-
-
-@pytest.fixture(scope="module")
-def cache(embedded_cache: Path) -> str:
-    return str(embedded_cache)
-
-
-@pytest.fixture(scope="module")
-def splits(cache: str) -> Iterator[Splits]:
-    opened = open_splits(make_config(cache))
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -13,21 +13,9 @@ import pytest
 from training_runs import StopInEpoch, half_written, losses, make_config, same_end, state_of
 
 from prvr.models import Retriever
-from prvr.training import RunResult, Splits, TrainingError, open_splits, resume, train
+from prvr.training import RunResult, Splits, TrainingError, resume, train
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def cache(embedded_cache: Path) -> str:
-    return str(embedded_cache)
-
-
-@pytest.fixture(scope="module")
-def splits(cache: str) -> Iterator[Splits]:
-    opened = open_splits(make_config(cache))
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")

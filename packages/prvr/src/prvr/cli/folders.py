@@ -1,8 +1,7 @@
 """Where runs and models lie."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from io import StringIO
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,8 +102,7 @@ def load_retriever(weights: Path) -> "AnyRetriever":
     from prvr.models import load_pretrained
 
     try:
-        with redirect_stdout(StringIO()):  # the hub's loader prints
-            return load_pretrained(weights)
+        return load_pretrained(weights)
     except (SafetensorError, RuntimeError, TypeError) as error:
         raise CommandError(
             f"{weights}: not a readable retriever ({error}). config.json and model.safetensors must be of one model."

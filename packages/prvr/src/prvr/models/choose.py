@@ -1,6 +1,8 @@
 """The retriever that a configuration describes, new or from a folder."""
 
 import json
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 from prvr.config import ModelConfig, TokenModelConfig
@@ -44,4 +46,5 @@ def load_pretrained(folder: Path | str) -> AnyRetriever:
     file = Path(folder) / "config.json"
     kind = json.loads(file.read_text(encoding="utf-8")).get("kind") if file.is_file() else None
     chosen = TokenRetriever if kind == "tokens" else Retriever
-    return chosen.from_pretrained(folder)
+    with redirect_stdout(StringIO()):  # the hub's loader prints
+        return chosen.from_pretrained(folder)

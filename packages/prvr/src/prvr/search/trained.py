@@ -4,9 +4,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -193,8 +191,7 @@ def _load(weights: Path) -> Retriever:
     from safetensors import SafetensorError
 
     try:
-        with redirect_stdout(StringIO()):  # the hub's loader prints
-            found = load_pretrained(weights)
+        found = load_pretrained(weights)
     except (SafetensorError, RuntimeError, TypeError, ValueError, OSError) as error:
         raise DataError(
             f"{weights}: not a readable retriever ({error}). config.json and {_WEIGHTS} must be of one model."

@@ -22,12 +22,13 @@ HELP = "draw the contact sheet of a video"
 def parser() -> ArgumentParser:
     """What it takes."""
     found = leaf(
-        "prvr data show VIDEO [--data-root OUT] [--size demo] [--output VIDEO.png]",
+        "prvr data show VIDEO [--data-root OUT] [--size demo] [--look day] [--output VIDEO.png]",
         "Draw the contact sheet of one video: its frames in order of time, its moments and its sentences.",
     )
     found.add_argument("video", metavar="VIDEO", help="for example test0000")
     found.add_argument("--data-root", metavar="OUT", help="of `prvr data make`; without it, the corpus in the cache")
     found.add_argument("--size", default="demo", help="of the corpus: tiny, demo or bench")
+    found.add_argument("--look", default="day", help="day, dusk or haze; with --data-root")
     found.add_argument("--output", metavar="FILE.png", help="without it, VIDEO.png in the working folder")
     return found
 
@@ -43,7 +44,7 @@ def run(args: Namespace) -> None:
     target = Path(f"{video.id}.png" if args.output is None else args.output)
     stood = target.exists()
     target.parent.mkdir(parents=True, exist_ok=True)
-    contact_sheet(video, sentences, target)
+    contact_sheet(video, sentences, target, args.look)
     lines = [f"{target}: {corpus.name} {video.id}, {video.duration:.0f} s, {len(video.shots)} shots"]
     lines[0] += "; replaces the file that stood there" * stood
     lines += [f"  {sentence.start:5.1f} - {sentence.end:5.1f} s  {sentence.text}" for sentence in sentences]
@@ -51,12 +52,21 @@ def run(args: Namespace) -> None:
 
 
 def _corpus(args: Namespace) -> "Corpus":
-    collection = collection_of(args.size)
-    if args.data_root is None:
-        return cached_corpus(load_config("hybrid-embedded", {"data.collection": collection}), args.quiet)
     from prvr.data import open_corpus
+    from prvr.data.synthetic.corpus import embedded_folder
+    from prvr.data.synthetic.looks import DAY, LOOKS
 
-    return open_corpus(args.data_root, collection)
+    collection = collection_of(args.size)
+    if args.look not in LOOKS:
+        raise CommandError(f"--look {args.look}: expected one of {', '.join(LOOKS)}.")
+    if args.data_root is None:
+        if args.look != DAY:
+            raise CommandError(
+                f"--look {args.look}: the cache holds daylight only. Make one with `prvr data make OUT "
+                f"--size {args.size} --look {args.look}`, and name it with --data-root OUT."
+            )
+        return cached_corpus(load_config("hybrid-embedded", {"data.collection": collection}), args.quiet)
+    return open_corpus(args.data_root, embedded_folder(args.data_root, args.size, args.look).name)
 
 
 def _find(corpus: "Corpus", name: str) -> "tuple[Video, list[Sentence]]":

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from prvr.data.synthetic.annotate import Sentence
+from prvr.data.synthetic.looks import DAY, with_look
 from prvr.data.synthetic.page import FAINT, INK, PICTURE, QUIET, WIDTH, Page, Pixels, write_png
 from prvr.data.synthetic.render import render_frames
 from prvr.data.synthetic.world import FPS, Shot, Video
@@ -72,7 +73,7 @@ def moment_frames(video: Video, start: float, end: float, count: int = COLUMNS) 
     return inside[np.floor(spread + 0.5).astype(np.int64)].tolist()
 
 
-def contact_sheet(video: Video, sentences: Sequence[Sentence], path: Path | str) -> None:
+def contact_sheet(video: Video, sentences: Sequence[Sentence], path: Path | str, look: str = DAY) -> None:
     """Draws one video as a PNG of 1200 pixels width: frames with their times, a time line, the sentences.
 
     Of each captioned moment at least 4 frames are shown, its first and last among them, and 8 where a thing turns; 40
@@ -82,12 +83,13 @@ def contact_sheet(video: Video, sentences: Sequence[Sentence], path: Path | str)
         video: to be drawn.
         sentences: about this video; each speaks of one of its captioned moments.
         path: the file to write.
+        look: one of `prvr.data.synthetic.looks.LOOKS`.
 
     Raises:
-        ValueError: a sentence is about another video, or no captioned moment has its times.
+        ValueError: a sentence is about another video, there is no such look, or no captioned moment has its times.
         OSError: the file cannot be written.
     """
-    write_png(_draw_sheet(video, sentences), path)
+    write_png(_draw_sheet(video, sentences, look), path)
 
 
 def moments_figure(rows: Sequence[MomentRow], path: Path | str) -> None:
@@ -125,7 +127,7 @@ def choose_frames(video: Video) -> list[int]:
 # The sheet of a video
 
 
-def _draw_sheet(video: Video, sentences: Sequence[Sentence]) -> Figure:
+def _draw_sheet(video: Video, sentences: Sequence[Sentence], look: str) -> Figure:
     moments = video.moments()
     told: list[list[Sentence]] = [[] for _ in moments]
     spans = [(shot.start, shot.end) for shot in moments]
@@ -145,17 +147,17 @@ def _draw_sheet(video: Video, sentences: Sequence[Sentence]) -> Figure:
     end = page.text(MARGIN, 48, video.id, 22, weight="bold")
     facts = [f"{video.duration:g} s", f"{video.background} background", *["a post in front"] * video.occluder]
     page.text(end + 16, 48, "  ·  ".join(facts), 16, color=QUIET)
-    y = _grid(page, video, colours, letters, 72)
+    y = _grid(page, video, look, colours, letters, 72)
     y = _time_line(page, video, colours, letters, y + 14)
     for shot, own in zip(moments, told, strict=True):
         y = _sentences(page, video, shot, own, colours[shot], letters[shot], y)
     return page.finish(y + 16)
 
 
-def _grid(page: Page, video: Video, colours: dict[Shot, str], letters: dict[Shot, str], y: Pixels) -> Pixels:
+def _grid(page: Page, video: Video, look: str, colours: dict[Shot, str], letters: dict[Shot, str], y: Pixels) -> Pixels:
     """The frames; a line under each tells its shot apart, and runs on as long as the shot does."""
     numbers = choose_frames(video)
-    frames = render_frames(video, numbers)
+    frames = with_look(render_frames(video, numbers), look)
     shots = [_shot_at(video, number) for number in numbers]
     for i, (number, shot) in enumerate(zip(numbers, shots, strict=True)):
         x, top = MARGIN + (PICTURE + GAP) * (i % COLUMNS), y + (PICTURE + 36) * (i // COLUMNS)
