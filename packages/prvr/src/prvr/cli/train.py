@@ -124,7 +124,7 @@ def show_folder(console: "Console", result: "RunResult") -> None:
     stopped = ", stopped early" if result.stopped_early else ""
     console.print(
         f"\n{result.epochs} epochs{stopped}; the best is epoch {result.best_epoch} (counted from 0).\n"
-        f"{result.output / 'best'}: the model, for Retriever.from_pretrained\n"
+        f"{result.output / 'best'}: the model, for prvr.models.load_pretrained\n"
         f"{result.output / 'curves.png'}: loss and SumR by epoch\n"
         f"{result.output / 'evaluation.json'}: these numbers; metrics.jsonl and config.yaml lie beside it",
         markup=False,
