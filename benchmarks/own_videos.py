@@ -33,6 +33,11 @@ from prvr.video import VideoStore, extract, open_encoder
 from prvr.video.store import VideoEntry, write_entry, write_header
 
 HOURS, PLANTED = 2.0, 5.0
+WINDOWS: dict[str, dict[str, float | None]] = {
+    "windows of 120 s": {},
+    "windows of 30 s": {"window": 30.0, "stride": 15.0},
+    "no windows": {"window": None, "stride": None},
+}
 Span = tuple[float, float]
 
 
@@ -276,7 +281,7 @@ def run(args: argparse.Namespace, work: Path) -> None:
     )
     needles = {}
     for who, source in (("this model", str(model)), ("zero-shot", "zero-shot")):
-        for how, options in (("windows of 120 s", {}), ("no windows", {"window": None, "stride": None})):
+        for how, options in WINDOWS.items():
             found = searched(work / f"films-{who}-{how}", source, films, [one.text for one in planted], **options)
             needles[f"{who}, {how}"] = hit_rate(planted, found)
             print(f"| {who}, {how} | {needles[f'{who}, {how}']} |", flush=True)
