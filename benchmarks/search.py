@@ -59,7 +59,7 @@ def measure(folder: Path, backend: str, probes: list[int], queries: np.ndarray) 
         elif backend == "faiss":
             nprobe = min(found.lists, probes_for(found.lists))
         elif backend != "exact":
-            nprobe = found.probes
+            nprobe = found.nprobe
         index.search("0")
         times, hits = [], []
         for number in range(len(queries)):

@@ -38,16 +38,16 @@ def lists_for(vectors: int) -> int:
 
 
 def probes_for(lists: int) -> int:
-    """How many lists a query looks into: eight times the root of their number, all of them up to 64.
+    """How many lists a query looks into: sixteen times the root of their number, all of them up to 256.
 
     Chosen by measurement (`benchmarks/search.py`, `docs/scaling.md`): reading lists costs little beside scoring the
-    candidates, so recall sets the number. Half of 256 lists, a quarter of 1024, an eighth of 4096.
+    candidates, so recall sets the number. All of 256 lists, half of 1024, a quarter of 4096.
 
     Example:
         >>> probes_for(1), probes_for(1024), probes_for(4096)
-        (1, 256, 512)
+        (1, 512, 1024)
     """
-    return min(lists, round(8 * math.sqrt(lists)))
+    return min(lists, round(16 * math.sqrt(lists)))
 
 
 class FaissBackend:

@@ -18,19 +18,6 @@ TOKEN = "PRVR_MILVUS_TOKEN"
 """The environment variable that holds `user:password` or an API key of a server."""
 
 _AT_ONCE = 2**16  # hits of a request
-_MANY = 2**18  # vectors: that many, and any more, are well divided by the lists of one part
-
-
-def probes_for(lists: int, vectors: int) -> int:
-    """How many lists a query looks into: a quarter, or more where there are fewer than 2^18 vectors; all below 2^16.
-
-    Chosen by measurement (`benchmarks/search.py`, `docs/scaling.md`).
-
-    Example:
-        >>> probes_for(1024, 32_000), probes_for(1024, 2**17), probes_for(1024, 10**6)
-        (1024, 512, 256)
-    """
-    return max(1, round(lists * min(1.0, max(1 / 4, _MANY / 4 / max(vectors, 1)))))
 
 
 class MilvusBackend:
@@ -45,8 +32,7 @@ class MilvusBackend:
             one process; None = such a file below `INDEX/backends/milvus`.
         token: None = the environment variable `PRVR_MILVUS_TOKEN`, if it is set.
         nprobe: lists that a query looks into, of every part that the server cuts a collection into; more, if these
-            hold fewer vectors than were asked for. None = a quarter of them, and up to all where there are few vectors:
-            lists of few vectors are rough, and reading them costs little.
+            hold fewer vectors than were asked for.
         lists: inverted lists of such a part.
         storage: index type, `IVF_SQ8` or `IVF_FLAT`. The score of a candidate is computed from the index in any case.
             A collection that exists keeps its `lists` and `storage`: `drop` it to change them.
@@ -68,12 +54,12 @@ class MilvusBackend:
         address: str | None = None,
         *,
         token: str | None = None,
-        nprobe: int | None = None,
+        nprobe: int = 256,
         lists: int = 1024,
         storage: str = "IVF_SQ8",
         timeout: float = 120.0,
     ) -> None:
-        if nprobe is not None and not 1 <= nprobe <= lists:
+        if not 1 <= nprobe <= lists:
             raise ValueError(f"nprobe is {nprobe}, expected 1 to {lists} (lists)")
         if storage not in ("IVF_SQ8", "IVF_FLAT"):
             raise ValueError(f"storage is {storage!r}, expected IVF_SQ8 or IVF_FLAT")
@@ -124,13 +110,8 @@ class MilvusBackend:
         """Rows on the server, those of removed windows included; 0 before the first sync."""
         return self._rows.total if self._rows is not None else 0
 
-    @property
-    def probes(self) -> int:
-        """Lists that a query looks into now."""
-        return self.nprobe or probes_for(self.lists, self.rows)
-
     def pending(self) -> int:
-        """Rows that the server has no index for yet, and compares one by one."""
+        """Rows that the server does not search by the collection's index yet; what it does meanwhile finds less."""
         return self._rows.pending() if self._rows is not None else 0
 
     def close(self) -> None:
@@ -158,7 +139,7 @@ class MilvusBackend:
     def _hits(self, text: np.ndarray, limit: int, seen: np.ndarray | None = None) -> list[np.ndarray]:
         """The keys of the nearest clips; looks into more lists where they hold fewer than the limit."""
         assert self._rows is not None
-        probes = self.probes if limit < self._rows.total else self.lists
+        probes = self.nprobe if limit < self._rows.total else self.lists
         found = self._rows.search(text, limit, probes, seen)
         while probes < self.lists and (short := [i for i, keys in enumerate(found) if len(keys) < limit]):
             probes = min(4 * probes, self.lists)

@@ -22,6 +22,7 @@ MOST = 16_384
 
 _CLIPS = 4096  # of a window, at most: the id of a row is the key of its window times this, plus the clip's number
 _BYTES = 2**23  # of the vectors of a request; servers take 64 MB
+_NOT_INDEXED = 1024  # rows of a part below which a server builds no index
 _UNFINISHED = -1  # rows of a segment that is being written or deleted
 _NOTE = [0.0, 1.0]  # Milvus has no collection without a vector
 
@@ -112,9 +113,18 @@ class MilvusRows:
         return [np.array([hit["id"] for hit in hits], np.int64) // _CLIPS for hits in found]
 
     def pending(self) -> int:
-        """Rows that no index covers yet: the server compares them one by one meanwhile."""
+        """Rows that are not searched by the index of the collection yet.
+
+        A server searches new rows by a rougher index of its own: of the best videos 0.73 were found right after their
+        insertion, and 0.99 ten seconds later (`docs/scaling.md`).
+        """
         with self._explained():
-            return int(self._client.describe_index(self._rows, "vector").get("pending_index_rows", 0))
+            unbuilt = int(self._client.describe_index(self._rows, "vector").get("pending_index_rows", 0))
+            if "://" not in self._address:  # milvus-lite tells nothing of its parts
+                return unbuilt
+            parts = self._client.list_loaded_segments(self._rows, timeout=self._timeout)
+        ready = sum(part.num_rows for part in parts if part.index_name or part.num_rows < _NOT_INDEXED)
+        return max(unbuilt, self.total - ready, 0)
 
     def drop(self) -> None:
         """Deletes both collections."""
