@@ -127,7 +127,7 @@ def choose_frames(video: Video) -> list[int]:
 # The sheet of a video
 
 
-def _draw_sheet(video: Video, sentences: Sequence[Sentence], look: str) -> Figure:
+def _draw_sheet(video: Video, sentences: Sequence[Sentence], look: str = DAY) -> Figure:
     moments = video.moments()
     told: list[list[Sentence]] = [[] for _ in moments]
     spans = [(shot.start, shot.end) for shot in moments]
