@@ -28,9 +28,11 @@ def main() -> None:
             print(f"== {example.name} {shlex.join(command[2:])}", flush=True)
             # Small work is slower on several threads, much slower where the cores are shared.
             environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"MPLBACKEND": "Agg"}
-            done = subprocess.run(command, cwd=folder, env=environment)
-            if done.returncode:
-                raise SystemExit(f"{example.name} failed ({done.returncode})")
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+            print(done.stdout, flush=True)
+            print(done.stderr, file=sys.stderr, flush=True)
+            if done.returncode or not done.stdout.strip() or "Traceback" in done.stderr:
+                raise SystemExit(f"{example.name} failed ({done.returncode}), said nothing, or showed a traceback")
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from prvr.metrics import RankCounts, count_ranks, reject_lonely, reject_nan
 
-__all__ = ["set_counts", "stream_counts", "stream_set_counts"]
+__all__ = ["stream_counts", "stream_set_counts"]
 
 
 def stream_counts(
@@ -127,39 +127,15 @@ def stream_set_counts(
                 best = scores.new_full((len(present), scores.shape[1]), -torch.inf)
             index = group[q].to(scores.device)[:, None].expand_as(scores)
             best = best.scatter_reduce(0, index, scores, "amax")  # a maximum keeps NaN
-        if best is not None:
-            found.append(_own_set(best.T, present, v))
+        if best is None:
+            continue
+        inside = present[(present >= v.start) & (present < v.stop)] - v.start
+        own = torch.searchsorted(present, inside + v.start)
+        here = best.T[inside.to(best.device)]
+        right = torch.zeros(here.shape, dtype=torch.bool, device=here.device)
+        right[torch.arange(len(own), device=here.device), own.to(here.device)] = True
+        found.append(count_ranks(here, right))
     return RankCounts.cat(found)
-
-
-def set_counts(scores: Float[Tensor, "v q"], owner: Int[Tensor, " q"], videos: slice) -> RankCounts:
-    """What `stream_set_counts` counts, for some videos whose scores with all queries are at hand.
-
-    Args:
-        scores: of these videos with every query.
-        owner: `(q,)` the video that each query was written for.
-        videos: which these are.
-
-    Returns:
-        Counts of each of these videos that has a query, in order of its index.
-
-    Raises:
-        ValueError: a score is NaN.
-    """
-    present, group = owner.unique(return_inverse=True)
-    best = scores.new_full((len(scores), len(present)), -torch.inf)
-    best = best.scatter_reduce(1, group.to(scores.device).expand_as(scores), scores, "amax")
-    return _own_set(best, present, videos)
-
-
-def _own_set(best: Tensor, present: Tensor, videos: slice) -> RankCounts:
-    """`(v, s)` the best scores of the sets, those of `present` videos: ranks of the videos' own."""
-    inside = present[(present >= videos.start) & (present < videos.stop)] - videos.start
-    own = torch.searchsorted(present, inside + videos.start)
-    here = best[inside.to(best.device)]
-    right = torch.zeros(here.shape, dtype=torch.bool, device=here.device)
-    right[torch.arange(len(own), device=here.device), own.to(here.device)] = True
-    return count_ranks(here, right)
 
 
 class _Counter:

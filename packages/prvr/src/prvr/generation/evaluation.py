@@ -16,7 +16,7 @@ from prvr.metrics import RankCounts, RetrievalMetrics, Ties, count_ranks, text_t
 from prvr.reranking import CandidateReranker, Direction, QueryBank
 from prvr.reranking.ranking import expect_top_k, placed
 from prvr.results import EvaluationReport
-from prvr.streaming import set_counts
+from prvr.streaming import stream_set_counts
 from prvr.text import sentences
 
 __all__ = ["evaluate_reranked", "expect_fits", "ranked_counts", "ranked_rows", "training_banks"]
@@ -214,6 +214,7 @@ def evaluate_reranked(
     scores = SplitScores(retriever, encoded, split)
     owner, counts, sets = torch.from_numpy(split.query_to_video), dict[Direction, RankCounts](), list[RankCounts]()
     directions: tuple[Direction, ...] = ("t2v", "v2t")
+    queries = [slice(0, len(owner))]
     with evaluation_mode(retriever, where, seed):
         for direction in directions:
             reranker, inputs = rerankers.get(direction), None
@@ -238,7 +239,7 @@ def evaluate_reranked(
             ):
                 parts.append(_counted(scores, direction, rows, matrix))
                 if caption_sets and direction == "v2t":
-                    sets.append(set_counts(matrix, owner, rows))
+                    sets.append(stream_set_counts(lambda q, _, of=matrix: of.mT[q], owner, queries, [rows]))
             counts[direction] = RankCounts.cat(parts).cpu()
             if progress is not None:
                 progress(direction, 1, 1)
