@@ -10,6 +10,7 @@ from commands import explained
 
 import prvr
 from prvr.cli import console, folders, main
+from prvr.errors import InputError
 
 
 class TestPresets:
@@ -97,9 +98,46 @@ def test_twice_verbose_shows_the_traceback(tmp_path: Path) -> None:
         main(["evaluate", str(tmp_path / "nowhere"), "-vv"])
 
 
-def test_a_fault_of_ours_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert console.complain(TypeError("an int\nis needed")) == 1
-    assert "TypeError: an int is needed This should not happen: add -vv" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "fault",
+    [TypeError("an int is needed"), ValueError("operands could not be broadcast"), OSError("no file is named")],
+)
+def test_a_fault_of_ours_shows_its_traceback_and_asks_for_a_report(
+    fault: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise fault
+
+    monkeypatch.setattr("prvr.cli.presets.preset_names", fail)
+    assert main(["presets"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("Traceback") == 1
+    assert f"{type(fault).__name__}: {fault}" in said
+    assert "in fail" in said
+    assert "report it" in said
+
+
+@pytest.mark.parametrize(
+    ("mistake", "named"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "a.txt"), "a.txt: No such file"),
+        (OSError(28, "No space left on device"), "disk is full"),
+        (MemoryError(), "Out of memory"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"), "Out of memory"),
+        (InputError("k=0: expected a positive number"), "k=0"),
+    ],
+)
+def test_what_a_user_can_mend_takes_one_sentence(
+    mistake: Exception, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise mistake
+
+    monkeypatch.setattr("prvr.cli.presets.preset_names", fail)
+    assert main(["presets"]) == 2
+    said = capsys.readouterr().err
+    assert named in said
+    assert "Traceback" not in said
 
 
 def test_cuda_without_a_device_is_explained() -> None:

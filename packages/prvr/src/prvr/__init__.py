@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from prvr.config import Config, ConfigError, load_config, preset_names
+from prvr.errors import InputError, MissingExtraError, PrvrError
 
 if TYPE_CHECKING:
     from prvr.models import Retriever, TokenRetriever
@@ -20,7 +21,10 @@ __all__ = [
     "CandidateReranker",
     "Config",
     "ConfigError",
+    "InputError",
+    "MissingExtraError",
     "Objective",
+    "PrvrError",
     "Retriever",
     "RetrieverOutput",
     "Scores",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from prvr.data.packed import Moments, PackedSplit
 from prvr.encoding import EncodedSplit, Progress, TextVideoModel, device_of, encode_split, evaluation_mode
+from prvr.errors import InputError
 from prvr.metrics import RECALLS, RankCounts, RetrievalMetrics, Ties, chance_recall, text_to_text_ranks
 from prvr.results import EvaluationReport, GroupMetrics, TagMetrics
 from prvr.statistics import bootstrap_intervals
@@ -156,7 +157,7 @@ def report_from_scores(
     """
     expected = (len(split.query_ids), len(split.video_ids))
     if tuple(scores.shape) != expected:
-        raise ValueError(f"scores {tuple(scores.shape)}: expected (queries, videos) of {split.name}, {expected}")
+        raise InputError(f"scores {tuple(scores.shape)}: expected (queries, videos) of {split.name}, {expected}")
     to_video, to_text = stream_counts(
         lambda q, v: scores[q, v],
         _relevant_pairs(split),
@@ -201,7 +202,7 @@ def moment_groups(
         ValueError: fewer than two edges, or edges that do not ascend.
     """
     if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
-        raise ValueError(f"ratio_edges={tuple(edges)}: expected at least two ascending numbers, e.g. {RATIO_EDGES}")
+        raise InputError(f"ratio_edges={tuple(edges)}: expected at least two ascending numbers, e.g. {RATIO_EDGES}")
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = torch.from_numpy(np.minimum((moments.end - moments.start) / moments.duration, 1.0))
     groups = []

@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
+from prvr.errors import InputError
+
 __all__ = [
     "RECALLS",
     "RankCounts",
@@ -56,7 +58,7 @@ class RankCounts:
             return 1 + self.above
         if ties == "mean":
             return 1 + self.above + self.tied / 2
-        raise ValueError(f"ties={ties!r}: expected 'worst', 'mean' or 'best'")
+        raise InputError(f"ties={ties!r}: expected 'worst', 'mean' or 'best'")
 
     @property
     def tied_share(self) -> float:
@@ -138,7 +140,7 @@ def tied_share(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"]) -> f
 def reject_lonely(queries: Bool[Tensor, " q"], query_ids: Sequence[str] = ()) -> None:
     """Raises ValueError if any query is marked as having no relevant video."""
     if bool(queries.any()):
-        raise ValueError(
+        raise InputError(
             f"{int(queries.sum())} of {len(queries)} queries have no relevant video, the first is "
             f"{_named(queries, query_ids)}: a rank needs at least one relevant video per query"
         )
@@ -152,7 +154,7 @@ def reject_nan(
 ) -> None:
     """Raises ValueError if any query or video is marked as having a NaN among its scores."""
     if bool(queries.any()):
-        raise ValueError(
+        raise InputError(
             f"scores are NaN for {int(queries.sum())} of {len(queries)} queries (first: {_named(queries, query_ids)}) "
             f"and {int(videos.sum())} of {len(videos)} videos (first: {_named(videos, video_ids)}): "
             "look for NaN in their features or in the model's weights"
@@ -187,7 +189,7 @@ def text_to_text_ranks(
         [1, 1]
     """
     if not bool(text.isfinite().all()):
-        raise ValueError(
+        raise InputError(
             f"text embedding {int((~text.isfinite()).any(1).nonzero()[0])} is not finite: check its features"
         )
     unit, found = F.normalize(text, dim=-1), []
@@ -209,7 +211,7 @@ def recall_at_k(ranks: Real[Tensor, " q"], k: int) -> float:
         75.0
     """
     if len(ranks) == 0:
-        raise ValueError("no ranks: a recall needs at least one query")
+        raise InputError("no ranks: a recall needs at least one query")
     return 100 * int((ranks <= k).sum()) / len(ranks)
 
 
@@ -304,7 +306,7 @@ class RetrievalMetrics:
             225.0
         """
         if len(ranks) == 0:
-            raise ValueError("no ranks: metrics need at least one query")
+            raise InputError("no ranks: metrics need at least one query")
         share = len(ranks) / (len(ranks) + misses)
         r1, r5, r10, r100 = (share * recall_at_k(ranks, k) for k in RECALLS)
         total = r1 + r5 + r10 + r100

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from prvr.data.packed import PackedSplit
 from prvr.encoding import EncodedSplit, TextVideoModel, device_of, encode_split, evaluation_mode
+from prvr.errors import InputError
 from prvr.scoring import best_moment, clip_scores
 from prvr.text import sentences
 
@@ -70,7 +71,7 @@ def find_moments(
     """
     total = len(split.query_ids)
     if k < 1 or any(not 0 <= query < total for query in queries):
-        raise ValueError(f"k={k}, queries={list(queries)}: expected k >= 1 and numbers in [0, {total})")
+        raise InputError(f"k={k}, queries={list(queries)}: expected k >= 1 and numbers in [0, {total})")
     if not queries:
         return ()
     where = device_of(retriever, device)

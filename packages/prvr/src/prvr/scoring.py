@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from prvr.errors import InputError
 from prvr.types import VideoEmbedding
 
 __all__ = [
@@ -81,7 +82,7 @@ def max_scores(
         [[[1.0]], [[2.0]]]
     """
     if unit and dots:
-        raise ValueError("max_scores: unit=True with dots=True: dot products need the rows as they were encoded")
+        raise InputError("max_scores: unit=True with dots=True: dot products need the rows as they were encoded")
     # Never below float32, autocast or not: InfoNCE takes the exponential of these dot products.
     with torch.autocast(text.device.type, enabled=False):
         text, tokens = at_least_float32(text), at_least_float32(tokens)
@@ -207,7 +208,7 @@ def token_alignment(
         0.75
     """
     if words.shape[-1] != frames.shape[-1]:
-        raise ValueError(f"words have width {words.shape[-1]}, frames {frames.shape[-1]}: must be equal")
+        raise InputError(f"words have width {words.shape[-1]}, frames {frames.shape[-1]}: must be equal")
     _expect_tokens("word", word_mask)
     _expect_tokens("frame", frame_mask)
     with torch.autocast(words.device.type, enabled=False):
@@ -243,7 +244,7 @@ def _unit(x: Tensor, mask: Tensor) -> Tensor:
 
 def _expect_tokens(what: str, mask: Tensor) -> None:
     if mask.dtype != torch.bool:
-        raise ValueError(f"{what}_mask is {mask.dtype}, expected torch.bool (True = valid): use {what}_mask > 0")
+        raise InputError(f"{what}_mask is {mask.dtype}, expected torch.bool (True = valid): use {what}_mask > 0")
     if mask.device.type == "cpu" and not bool(mask.any(1).all()):
         row = int(mask.any(1).int().argmin())
-        raise ValueError(f"{what}_mask: row {row} has no valid {what}: leave it out")
+        raise InputError(f"{what}_mask: row {row} has no valid {what}: leave it out")

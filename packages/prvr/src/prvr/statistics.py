@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Real
 
+from prvr.errors import InputError
 from prvr.metrics import RECALLS
 
 __all__ = ["METRICS", "Difference", "Interval", "bootstrap_intervals", "paired_test"]
@@ -126,11 +127,11 @@ def paired_test(
 
 def _check(ranks: np.ndarray, query_to_video: np.ndarray, samples: int, level: float) -> None:
     if len(ranks) != len(query_to_video) or not len(ranks):
-        raise ValueError(
+        raise InputError(
             f"{len(ranks)} ranks for {len(query_to_video)} queries: expected one rank per query, at least one query"
         )
     if samples < 1 or not 0 < level < 1:
-        raise ValueError(f"samples={samples}, level={level}: expected samples >= 1 and level in (0, 1), e.g. 0.95")
+        raise InputError(f"samples={samples}, level={level}: expected samples >= 1 and level in (0, 1), e.g. 0.95")
 
 
 def _hits(ranks: np.ndarray) -> Float[np.ndarray, "q m"]:

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from prvr.errors import InputError
+
 __all__ = ["TextEmbedding", "Texts", "cat_texts", "sentences"]
 
 
@@ -83,7 +85,7 @@ def cat_texts(parts: Sequence[Texts]) -> Texts:
     plain = [part for part in parts if isinstance(part, Tensor)]
     kept = [part for part in parts if isinstance(part, TextEmbedding)]
     if plain and kept:
-        raise ValueError(f"{len(plain)} of {len(parts)} texts are `(q, d)`, the others keep their words: use one kind")
+        raise InputError(f"{len(plain)} of {len(parts)} texts are `(q, d)`, the others keep their words: use one kind")
     if not kept:
         return torch.cat(plain)
     longest = max(part.words.shape[1] for part in kept)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from prvr.errors import InputError
 from regdiff import Registers
 
 __all__ = ["Batch", "Counts", "Labels", "RetrieverOutput", "Scores", "VideoEmbedding"]
@@ -156,37 +157,37 @@ class Batch:
         }
         for name, (tensor, ndim, rows) in wanted.items():
             if tensor.ndim != ndim or tensor.shape[0] != rows:
-                raise ValueError(
+                raise InputError(
                     f"Batch.{name} has shape {tuple(tensor.shape)}, expected {ndim} axes with {rows} rows "
                     f"({videos} videos by clips, {queries} queries by words)"
                 )
         for name in ("frame_mask", "word_mask"):
             mask = getattr(self, name)
             if mask.dtype != torch.bool:
-                raise ValueError(f"Batch.{name} is {mask.dtype}, expected torch.bool (True = valid): use {name} > 0")
+                raise InputError(f"Batch.{name} is {mask.dtype}, expected torch.bool (True = valid): use {name} > 0")
             data = self.frames if name == "frame_mask" else self.words
             if mask.shape != data.shape[:2]:
-                raise ValueError(f"Batch.{name} has shape {tuple(mask.shape)}, its features {tuple(data.shape[:2])}")
+                raise InputError(f"Batch.{name} has shape {tuple(mask.shape)}, its features {tuple(data.shape[:2])}")
         if self.clips.shape[2] != self.frames.shape[2]:
-            raise ValueError(f"clips have {self.clips.shape[2]} features, frames {self.frames.shape[2]}: must be equal")
+            raise InputError(f"clips have {self.clips.shape[2]} features, frames {self.frames.shape[2]}: must be equal")
         if videos == 0 or queries == 0:
-            raise ValueError(f"an empty batch: {videos} videos, {queries} queries; at least one of each is needed")
+            raise InputError(f"an empty batch: {videos} videos, {queries} queries; at least one of each is needed")
         owner = self.query_to_video
         if owner.is_floating_point() or owner.dtype == torch.bool:
-            raise ValueError(f"Batch.query_to_video is {owner.dtype}, expected an integer index")
+            raise InputError(f"Batch.query_to_video is {owner.dtype}, expected an integer index")
         # Values are checked on the host only: on a GPU this would stall every step, and batches are made on the host.
         if owner.device.type == "cpu" and bool((owner < 0).any() | (owner >= videos).any()):
-            raise ValueError(f"Batch.query_to_video must lie in [0, {videos}), got {owner.min()}..{owner.max()}")
+            raise InputError(f"Batch.query_to_video must lie in [0, {videos}), got {owner.min()}..{owner.max()}")
         for name, ids, what in (("frame_mask", self.video_ids, "video"), ("word_mask", self.query_ids, "query")):
             mask = getattr(self, name)
             if mask.device.type == "cpu" and not bool(mask.any(1).all()):
                 row = int(mask.any(1).int().argmin())
                 named = f" ({ids[row]!r})" if len(ids) > row else ""
-                raise ValueError(f"Batch.{name} has no valid entry for {what} {row}{named}: leave it out of the batch")
+                raise InputError(f"Batch.{name} has no valid entry for {what} {row}{named}: leave it out of the batch")
         if self.relevant is not None and (
             self.relevant.dtype != torch.bool or self.relevant.shape != (queries, videos)
         ):
-            raise ValueError(
+            raise InputError(
                 f"Batch.relevant is {self.relevant.dtype} {tuple(self.relevant.shape)}, "
                 f"expected torch.bool {(queries, videos)}"
             )
@@ -257,7 +258,7 @@ class Batch:
         """
         known = self.counts or Counts.of(*(t.cpu() for t in (self.frame_mask, self.word_mask, self.query_to_video)))
         if size < 1 or known.queries is None:
-            raise ValueError(
+            raise InputError(
                 f"Batch.split({size}): expected a size of at least 1, and queries in order of their videos"
             )
         videos, ends, parts = self.clips.shape[0], [0, *accumulate(known.queries)], []

@@ -38,6 +38,7 @@ from prvr.data.captions import read_relevance
 from prvr.data.synthetic import Scenes, read_embedded_scenes
 from prvr.data.synthetic.audit import AuditRow, file_rows, oracle_scores, world_rows
 from prvr.data.synthetic.world import PUSHES
+from prvr.errors import InputError, MissingExtraError
 from prvr.evaluation import EvaluationReport, report_from_scores
 from prvr.metrics import chance_recall
 from prvr.training import EpochProgress, no_progress, open_split
@@ -87,7 +88,7 @@ def audit(
         prvr.training.TrainingError: a run fails.
     """
     if not seeds:
-        raise ValueError("audit: seeds is empty; give at least one, for example (0, 1, 2)")
+        raise InputError("audit: seeds is empty; give at least one, for example (0, 1, 2)")
     folder = Path(folder)
     scenes = read_embedded_scenes(corpus)
     folder.mkdir(parents=True, exist_ok=True)
@@ -227,7 +228,7 @@ class _Audit:
             transform = decoded(self.scenes[TEST].videos)
             with self._variant((TEST,), transform) as config, open_split(config, TEST) as split:
                 after = measure(run.retriever, run.config, split, self.device).text_to_video.sumr
-        except ImportError as error:
+        except MissingExtraError as error:
             return AuditRow("mp4", name, f"skipped: {error}", band, None, None)
         found, value = f"{before:.1f} -> {after:.1f}", {"sumr": before, "sumr_mp4": after}
         return AuditRow("mp4", name, found, band, abs(after - before) <= MP4_SUMR, value)

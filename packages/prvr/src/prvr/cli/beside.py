@@ -4,6 +4,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from prvr.config import Config
+from prvr.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +38,7 @@ def show_beside(
             return
         with closing(open_split(config, split or config.data.eval_split)) as packed:
             table = beside_table(beside_zero_shot(report, corpus, packed), note)
-    except (DataError, ImportError) as error:  # what was trained stands whole beside it
+    except (DataError, MissingExtraError) as error:  # what was trained stands whole beside it
         console.print(f"\nno comparison with zero-shot: {error}", markup=False, soft_wrap=True)
         return
     console.print()

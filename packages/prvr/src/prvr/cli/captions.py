@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from prvr.cli.console import CommandError, device_of, leaf, stdout
+from prvr.cli.console import device_of, leaf, stdout
 from prvr.cli.embedded import counting_bar
 
 if TYPE_CHECKING:
@@ -53,23 +53,20 @@ def run(args: Namespace) -> None:
     file = Path(args.file)
     store = VideoStore(args.features)
     device = device_of(args.device)
-    try:
-        text = open_featurizer(args.text or store.encoder.name, device)
-        with counting_bar("encoding and writing", args.quiet, "captions and videos") as progress:
-            report = convert_captions(
-                file,
-                store,
-                text,
-                args.out,
-                file.stem if args.name is None else args.name,
-                joint=_joint_side(store, text, device),
-                test=args.test,
-                val=args.val,
-                seed=args.seed,
-                progress=progress,
-            )
-    except ImportError as error:
-        raise CommandError(str(error)) from error
+    text = open_featurizer(args.text or store.encoder.name, device)
+    with counting_bar("encoding and writing", args.quiet, "captions and videos") as progress:
+        report = convert_captions(
+            file,
+            store,
+            text,
+            args.out,
+            file.stem if args.name is None else args.name,
+            joint=_joint_side(store, text, device),
+            test=args.test,
+            val=args.val,
+            seed=args.seed,
+            progress=progress,
+        )
     _show(report, store, text)
 
 

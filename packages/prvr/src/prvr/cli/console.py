@@ -3,12 +3,16 @@
 import logging
 import re
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser
+
+from prvr import __version__
+from prvr.errors import DISK_FULL, PrvrError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +34,7 @@ __all__ = [
 _LOGGERS = ("prvr", "regdiff", "lorentz")
 
 
-class CommandError(Exception):
+class CommandError(PrvrError):
     """A command that cannot be carried out; the message says what was found and what to do."""
 
 
@@ -83,16 +87,39 @@ def show_report(console: "Console", report: "EvaluationReport", *, text_to_video
 
 
 def complain(error: Exception) -> int:
-    """One paragraph on standard error for a failed command; gives its exit code."""
-    message = " ".join(str(error).split()) or type(error).__name__
-    # What our own classes, the file system and checks at the boundary raise is written for users to act upon.
-    if isinstance(error, ValueError | OSError) or type(error).__module__.split(".")[0] in _LOGGERS:
-        sys.stderr.write(f"prvr: error: {message}\n")
+    """Explains a failed command on standard error; gives its exit code.
+
+    What the user can mend takes one paragraph; a fault of the program is shown with its traceback.
+    """
+    sentence = _mendable(error)
+    if sentence is not None:
+        sys.stderr.write(f"prvr: error: {' '.join(sentence.split())}\n")
         return 2
+    traceback.print_exception(error)
     sys.stderr.write(
-        f"prvr: {type(error).__name__}: {message} This should not happen: add -vv for the traceback and report it.\n"
+        f"prvr: this is a fault of prvr {__version__}, not yours. Please report it, with the lines above and the "
+        "command.\n"
     )
     return 1
+
+
+def _mendable(error: Exception) -> str | None:
+    """What to tell the user; None for a fault of the program."""
+    if isinstance(error, PrvrError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:  # it names a file
+        return f"{error.filename}: {error.strerror}."
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        return "The disk is full. Free space, then run the command again."
+    out_of_memory = isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and re.search(r"out of memory|can't allocate memory", str(error))
+    )
+    if out_of_memory:
+        return (
+            f"Out of memory ({str(error).splitlines()[0] if str(error) else 'no more is to be had'}). Use smaller "
+            "batches or a smaller model, or close other programs."
+        )
+    return None
 
 
 def explain_usage(message: str, words: Sequence[str], commands: Iterable[tuple[str, ...]]) -> int:

@@ -13,6 +13,7 @@ from prvr.cli.embedded import cached_corpus, counting_bar
 from prvr.cli.folders import fresh_folder, load_retriever
 from prvr.cli.train import show_folder, train
 from prvr.config import Config, load_config
+from prvr.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from prvr.data import Corpus, PackedSplit
@@ -86,7 +87,7 @@ def run(args: Namespace) -> None:
     try:
         index = _index(corpus, name, examples, output, args.quiet)
         search = f'prvr search {index} "{_SENTENCE}"\nprvr serve {index}'
-    except ImportError as error:
+    except MissingExtraError as error:
         search = f"An index of video files, to search and serve, was left out: {error}"
     console.print(
         f"{picture}: frames of the moments found for these sentences, and of the true ones\n\n"
@@ -139,7 +140,7 @@ def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", out
     """Writes some videos as MP4 files, those of the examples first, extracts them, and makes an index of the model.
 
     Raises:
-        ImportError: PyAV is not installed.
+        prvr.MissingExtraError: PyAV is not installed.
     """
     from prvr.data.synthetic import read_embedded_scenes, render
     from prvr.data.synthetic.mp4 import import_av, write_mp4

@@ -48,21 +48,18 @@ def run(args: Namespace) -> None:
     from prvr.video import Limits, extract, open_encoder
 
     limits = Limits(pixels=ceil(args.max_megapixels * 1e6), seconds=args.max_hours * 3600)
-    try:
-        encoder = open_encoder(args.encoder, device_of(args.device))
-        with _bar(args.quiet) as progress:
-            report = extract(
-                args.videos,
-                encoder,
-                args.out,
-                rate=args.rate,
-                batch_size=args.batch_size,
-                limits=limits,
-                thorough=args.thorough,
-                progress=progress,
-            )
-    except ImportError as error:
-        raise CommandError(str(error)) from error
+    encoder = open_encoder(args.encoder, device_of(args.device))
+    with _bar(args.quiet) as progress:
+        report = extract(
+            args.videos,
+            encoder,
+            args.out,
+            rate=args.rate,
+            batch_size=args.batch_size,
+            limits=limits,
+            thorough=args.thorough,
+            progress=progress,
+        )
     console = stdout()
     _show(console, report)
     if not report.outcomes:

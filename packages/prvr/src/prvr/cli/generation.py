@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from prvr.cli.console import CommandError, device_of, stdout, threads
 from prvr.cli.embedded import cached_corpus
 from prvr.cli.folders import fresh_folder, latest_run, load_retriever, model_folder
 from prvr.cli.overrides import chosen_config, overrides
-from prvr.config import Config
+from prvr.config import Config, yaml_value
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -154,7 +153,7 @@ def _stage_config(args: Namespace, folder: Path, retriever: "AnyRetriever") -> "
         key, equals, value = pair.partition("=")
         if not equals:
             raise CommandError(f"--generation {pair}: expected KEY=VALUE, e.g. course.epochs=5.")
-        _put(values, key, yaml.safe_load(value))
+        _put(values, key, yaml_value(value, f"override {key!r}"))
     values["retriever"] = str(folder)
     return generation_config(values, width=retriever.config.hidden, source=source)
 

@@ -101,20 +101,17 @@ def run_add(args: Namespace) -> None:
 
     folder, store = Path(args.index).expanduser(), VideoStore(args.store)
     given = [name for name in ("model", "text", "dtype", "window", "stride") if args[name] is not None]
-    try:
-        if (folder / "index.json").exists():
-            if given:
-                raise CommandError(
-                    f"{folder}: is there already; --{', --'.join(given)} can only be chosen for a new index. Leave "
-                    "them out, or name another folder."
-                )
-            index = VideoIndex.open(folder, device=device_of(args.device))
-        else:
-            index = _made(folder, store, args)
-        with index, _bar(args.quiet) as progress:
-            report = index.add(store, progress)
-    except ImportError as error:
-        raise CommandError(str(error)) from error
+    if (folder / "index.json").exists():
+        if given:
+            raise CommandError(
+                f"{folder}: is there already; --{', --'.join(given)} can only be chosen for a new index. Leave "
+                "them out, or name another folder."
+            )
+        index = VideoIndex.open(folder, device=device_of(args.device))
+    else:
+        index = _made(folder, store, args)
+    with index, _bar(args.quiet) as progress:
+        report = index.add(store, progress)
     _show(index, report)
 
 
@@ -124,11 +121,8 @@ def run_update(args: Namespace) -> None:
     from prvr.video import VideoStore
 
     store = VideoStore(args.store)
-    try:
-        with VideoIndex.open(args.index, device=device_of(args.device)) as index, _bar(args.quiet) as progress:
-            report = index.update(store, progress)
-    except ImportError as error:
-        raise CommandError(str(error)) from error
+    with VideoIndex.open(args.index, device=device_of(args.device)) as index, _bar(args.quiet) as progress:
+        report = index.update(store, progress)
     _show(index, report)
 
 

@@ -48,12 +48,9 @@ def run(args: Namespace) -> None:
     from prvr.video import open_featurizer
 
     device = device_of(args.device)
-    try:
-        text = None if args.text is None else open_featurizer(args.text, device)
-        with VideoIndex.open(args.index, device=device, text=text, backend=args.backend) as index:
-            results = index.search_many(queries, args.top, moments=args.moments)
-    except ImportError as error:
-        raise CommandError(str(error)) from error
+    text = None if args.text is None else open_featurizer(args.text, device)
+    with VideoIndex.open(args.index, device=device, text=text, backend=args.backend) as index:
+        results = index.search_many(queries, args.top, moments=args.moments)
     console = stdout()
     _show(console, results)
     _write(console, args, results)

@@ -5,7 +5,8 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from prvr.cli.console import CommandError, device_of, leaf, stdout
+from prvr.cli.console import device_of, leaf, stdout
+from prvr.errors import require
 
 NAME = "serve"
 
@@ -37,10 +38,10 @@ def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], No
 
 def run(args: Namespace) -> None:
     """Carries it out."""
-    try:
-        from prvr.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
-    except ImportError as error:
-        raise CommandError(f'{error}. The server is an extra: pip install "prvr[serve]"') from error
+    for module in ("fastapi", "uvicorn"):
+        require(module, "serve", "prvr serve")
+    from prvr.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
+
     token = read_token(args.token_file)
     check_bind(args.host, token, args.without_token)
     settings = ServeSettings(tuple(args.allow_host), token, limits=ServeLimits(rate=args.rate))

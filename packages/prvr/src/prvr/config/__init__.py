@@ -10,9 +10,11 @@ from prvr.config.load import dump_config as dump_config
 from prvr.config.load import load_config as load_config
 from prvr.config.load import model_config_from_dict as model_config_from_dict
 from prvr.config.load import preset_names as preset_names
+from prvr.config.load import read_yaml as read_yaml
 from prvr.config.load import records_of as records_of
 from prvr.config.load import token_model_config_from_dict as token_model_config_from_dict
 from prvr.config.load import validated as validated
+from prvr.config.load import yaml_value as yaml_value
 from prvr.config.losses import LossConfig as LossConfig
 from prvr.config.model import BlockConfig as BlockConfig
 from prvr.config.model import Compat as Compat
@@ -44,7 +46,9 @@ __all__ = [
     "load_config",
     "model_config_from_dict",
     "preset_names",
+    "read_yaml",
     "records_of",
     "token_model_config_from_dict",
     "validated",
+    "yaml_value",
 ]

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from prvr.config.model import ModelConfig
 from prvr.config.token_model import TokenModelConfig
 from prvr.config.whole import Config
+from prvr.errors import PrvrError
 
 __all__ = [
     "ConfigError",
@@ -23,15 +24,18 @@ __all__ = [
     "load_config",
     "model_config_from_dict",
     "preset_names",
+    "read_yaml",
     "records_of",
     "token_model_config_from_dict",
     "validated",
+    "yaml_value",
 ]
 
 _T = TypeVar("_T")
+_LARGEST = 1 << 20  # bytes of a configuration file
 
 
-class ConfigError(ValueError):
+class ConfigError(PrvrError, ValueError):
     """A configuration that cannot be used; the message names the key, the value and what is allowed."""
 
 
@@ -51,7 +55,7 @@ def _read(name_or_path: str | Path) -> tuple[str, dict[str, Any]]:
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise ConfigError(f"configuration file {path} does not exist")
-        source, text = str(path), path.read_text(encoding="utf-8")
+        source, text = str(path), _text(path)
     else:
         name = str(name_or_path)
         names = preset_names()
@@ -59,13 +63,60 @@ def _read(name_or_path: str | Path) -> tuple[str, dict[str, Any]]:
             close = get_close_matches(name, names, n=3) or names
             raise ConfigError(f"unknown preset {name!r}; did you mean {', '.join(close)}? All: {', '.join(names)}")
         source, text = name, (resources.files("prvr") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+    return source, read_yaml(text, source)
+
+
+def _text(path: Path) -> str:
+    if path.stat().st_size > _LARGEST:
+        raise ConfigError(f"{path}: {path.stat().st_size} bytes, expected at most {_LARGEST}: not a configuration")
     try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {error}") from error
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Refuses aliases: a few nested ones stand for more values than memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"{self.get_event().anchor!r}: aliases are not supported, write the value out")
+        return super().compose_node(parent, index)
+
+
+def yaml_value(text: str, source: str) -> Any:
+    """The value of a YAML text without aliases.
+
+    Raises:
+        ConfigError: it is not YAML, holds an alias, or is nested too deeply.
+
+    Example:
+        >>> yaml_value("[1, 2.5, on]", "example")
+        [1, 2.5, True]
+        >>> yaml_value("[&a 1, *a]", "example")
+        Traceback (most recent call last):
+        ...
+        prvr.config.load.ConfigError: example is not valid YAML: 'a': aliases are not supported, write the value out
+    """
+    try:
+        return yaml.load(text, _PlainLoader)  # a SafeLoader
+    except RecursionError as error:
+        raise ConfigError(f"{source} is not valid YAML: nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         raise ConfigError(f"{source} is not valid YAML: {error}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{source}: expected a mapping of keys, got {type(values).__name__}")
-    return source, values
+
+
+def read_yaml(text: str, source: str) -> dict[str, Any]:
+    """The keys and values of a YAML text.
+
+    Raises:
+        ConfigError: as `yaml_value`, or it holds something else.
+    """
+    values = yaml_value(text, source)
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        found = "keys that are no words" if isinstance(values, dict) else type(values).__name__
+        raise ConfigError(f"{source}: expected a mapping of keys, got {found}")
+    return values
 
 
 def _override(values: dict[str, Any], key: str, value: Any) -> None:
@@ -76,7 +127,7 @@ def _override(values: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(child, dict):
             raise ConfigError(f"override {key!r}: {parent!r} is a value, not a group of keys")
         node = child
-    node[last] = yaml.safe_load(value) if isinstance(value, str) else value
+    node[last] = yaml_value(value, f"override {key!r}") if isinstance(value, str) else value
 
 
 def records_of(kind: Any) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.strict import STRICT
+from prvr.errors import InputError
 
 __all__ = ["BlockConfig", "Compat", "ModelConfig", "RegisterConfig"]
 
@@ -92,32 +93,32 @@ class ModelConfig:
     @model_validator(mode="after")
     def _consistent(self) -> "ModelConfig":
         if self.hidden % self.heads:
-            raise ValueError(f"hidden={self.hidden} must be a multiple of heads={self.heads}")
+            raise InputError(f"hidden={self.hidden} must be a multiple of heads={self.heads}")
         if not self.blocks:
-            raise ValueError("blocks is empty: list at least one, for example [{space: euclidean}]")
+            raise InputError("blocks is empty: list at least one, for example [{space: euclidean}]")
         spaces = {block.space for block in self.blocks}
         if "lorentz" in spaces:
             if (self.lorentz_dim + 1) % self.heads:
-                raise ValueError(
+                raise InputError(
                     f"lorentz_dim={self.lorentz_dim}: lorentz_dim + 1 must be a multiple of heads={self.heads}"
                 )
             if self.layer != "transformer":
-                raise ValueError("Lorentz blocks need layer='transformer'")
+                raise InputError("Lorentz blocks need layer='transformer'")
             if self.compat.lorentz == "released" and self.window != "multiply":
-                raise ValueError("compat.lorentz='released' needs window='multiply'")
+                raise InputError("compat.lorentz='released' needs window='multiply'")
         if self.registers.kind != "none" and self.layer != "transformer":
-            raise ValueError("registers need layer='transformer'")
+            raise InputError("registers need layer='transformer'")
         if self.registers.kind != "none" and self.branches == "frames":
-            raise ValueError("registers are generated from the clips: branches must be 'both' or 'clips'")
+            raise InputError("registers are generated from the clips: branches must be 'both' or 'clips'")
         if self.depth > 1 and self.registers.kind != "none":
-            raise ValueError("registers need depth=1")
+            raise InputError("registers need depth=1")
         if self.depth > 1 and self.fusion != "mean":
-            raise ValueError(f"depth={self.depth} is only defined for fusion='mean', got {self.fusion!r}")
+            raise InputError(f"depth={self.depth} is only defined for fusion='mean', got {self.fusion!r}")
         if self.padded_rows == "drop" and self.compat.padding == "to_batch":
-            raise ValueError(
+            raise InputError(
                 "padded_rows='drop' does not go with compat.padding='to_batch', whose windows follow the padding: "
                 "keep padded_rows='compute', or set compat.padding='masked'"
             )
         if self.frame_pooling == "attention" and self.branches == "clips":
-            raise ValueError("frame_pooling='attention' needs the frame branch: branches='both' or 'frames'")
+            raise InputError("frame_pooling='attention' needs the frame branch: branches='both' or 'frames'")
         return self

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.strict import STRICT
+from prvr.errors import InputError
 
 __all__ = ["TokenCompat", "TokenModelConfig"]
 
@@ -60,11 +61,11 @@ class TokenModelConfig:
     @model_validator(mode="after")
     def _consistent(self) -> "TokenModelConfig":
         if self.hidden % self.heads:
-            raise ValueError(f"hidden={self.hidden} must be a multiple of heads={self.heads}")
+            raise InputError(f"hidden={self.hidden} must be a multiple of heads={self.heads}")
         for key, width in (("frame", self.video_dim), ("word", self.query_dim)):
             if getattr(self, f"{key}_projection") == "none" and width != self.hidden:
                 name = "video_dim" if key == "frame" else "query_dim"
-                raise ValueError(
+                raise InputError(
                     f"{key}_projection='none' needs {name}={self.hidden}, as wide as hidden, got {width}: set "
                     f"{key}_projection='linear'"
                 )

@@ -10,6 +10,7 @@ from prvr.config.model import ModelConfig
 from prvr.config.strict import STRICT
 from prvr.config.token_model import TokenModelConfig
 from prvr.config.training import DataConfig, OptimConfig, TrainConfig
+from prvr.errors import InputError
 
 __all__ = ["Config"]
 
@@ -40,11 +41,11 @@ class Config:
             return self
         registers = self.model.registers.kind
         if self.loss.diffusion > 0 and registers != "diffusion":
-            raise ValueError(
+            raise InputError(
                 f"loss.diffusion={self.loss.diffusion} needs model.registers.kind='diffusion', not {registers!r}"
             )
         if self.loss.prior_kl > 0 and registers != "diffusion":
-            raise ValueError(
+            raise InputError(
                 f"loss.prior_kl={self.loss.prior_kl} needs model.registers.kind='diffusion', not {registers!r}"
             )
         loss, branches = self.loss, self.model.branches
@@ -52,15 +53,15 @@ class Config:
         weights += [loss.contrastive]
         weights += [loss.info_nce_clips] * (branches != "frames") + [loss.info_nce_frames] * (branches != "clips")
         if not any(weights):
-            raise ValueError("every loss weight is 0: turn at least one term on, for example loss.triplet=1")
+            raise InputError("every loss weight is 0: turn at least one term on, for example loss.triplet=1")
         return self
 
     @model_validator(mode="after")
     def _decay_has_its_optimiser(self) -> "Config":
         if self.optim.decay == "released" and self.optim.name != "bert_adam":
-            raise ValueError("optim.decay='released' needs optim.name='bert_adam'")
+            raise InputError("optim.decay='released' needs optim.name='bert_adam'")
         if self.optim.decay == "released" and isinstance(self.model, TokenModelConfig):
-            raise ValueError("optim.decay='released' goes by names that model.kind='tokens' does not have: 'matrices'")
+            raise InputError("optim.decay='released' goes by names that model.kind='tokens' does not have: 'matrices'")
         return self
 
 
@@ -68,9 +69,9 @@ def _expect_token_losses(loss: LossConfig) -> None:
     """Refuse terms that compare one vector per query with clips, frames or registers."""
     for name in ("triplet", "info_nce_clips", "info_nce_frames", "entailment", "prior_kl", "diffusion"):
         if getattr(loss, name) > 0:
-            raise ValueError(
+            raise InputError(
                 f"loss.{name}={getattr(loss, name)} needs a model with one vector per query, which model.kind='tokens' "
                 "is not: set it to 0 and loss.contrastive to 1"
             )
     if not loss.contrastive > 0:
-        raise ValueError("model.kind='tokens' needs loss.contrastive above 0: no other term compares it with videos")
+        raise InputError("model.kind='tokens' needs loss.contrastive above 0: no other term compares it with videos")

@@ -1,6 +1,5 @@
 """Files and folders that appear whole or not at all."""
 
-import errno
 import logging
 import os
 import secrets
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from prvr.data.errors import DataError
+from prvr.errors import DISK_FULL
 
 logger = logging.getLogger(__name__)
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC, errno.EFBIG)
 HALF_WRITTEN = ".prvr-tmp"  # ends the name of a file that is being written
 ABANDONED_AFTER = 24 * 3600.0  # seconds until what a killed process left behind is cleared away
 

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from prvr.data.packed import PackedSplit
 from prvr.data.ragged import pad
+from prvr.errors import InputError
 from prvr.types import Batch, Labels
 
 Sort = Literal["length"] | None
@@ -47,7 +48,7 @@ class VideoDataset(Dataset[VideoItem]):
 
     def __init__(self, packed: PackedSplit, captions_per_video: int | None = None, seed: int = 0) -> None:
         if captions_per_video is not None and captions_per_video < 1:
-            raise ValueError(f"captions_per_video must be at least 1 or None, got {captions_per_video}")
+            raise InputError(f"captions_per_video must be at least 1 or None, got {captions_per_video}")
         self.packed = packed
         self.captions_per_video = captions_per_video
         self.seed = seed

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from prvr.data.errors import DataError
+from prvr.errors import InputError
 
 __all__ = ["SPLITS", "divide", "plain_ids"]
 
@@ -36,7 +37,7 @@ def divide(contents: Mapping[str, str], test: float = 0.2, val: float = 0.1, see
         [7, 1, 2]
     """
     if not 0 < test < 1 or not 0 < val < 1 or not test + val < 1:
-        raise ValueError(f"test={test:g}, val={val:g}: expected shares above 0 that leave something to train on")
+        raise InputError(f"test={test:g}, val={val:g}: expected shares above 0 that leave something to train on")
     order = sorted(set(contents.values()), key=lambda content: hashlib.sha256(f"{seed}:{content}".encode()).digest())
     tests, vals = (max(1, round(share * len(order))) for share in (test, val))
     if len(order) - tests - vals < 2:

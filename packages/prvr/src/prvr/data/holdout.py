@@ -6,6 +6,7 @@ import numpy as np
 
 from prvr.data.errors import DataError
 from prvr.data.packed import PackedSplit
+from prvr.errors import InputError
 
 
 def holdout(packed: PackedSplit, fraction: float = 0.1) -> tuple[PackedSplit, PackedSplit]:
@@ -26,7 +27,7 @@ def holdout(packed: PackedSplit, fraction: float = 0.1) -> tuple[PackedSplit, Pa
         ValueError: ``fraction`` out of range.
     """
     if not 0 < fraction < 1:
-        raise ValueError(f"holdout: fraction must lie in (0, 1), got {fraction}")
+        raise InputError(f"holdout: fraction must lie in (0, 1), got {fraction}")
     if len(packed) < 2:
         raise DataError(f"{packed.name}: a hold-out needs at least two videos, got {len(packed)}.")
     place = np.array([_place(video_id) for video_id in packed.video_ids])

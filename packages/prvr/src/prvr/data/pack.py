@@ -17,6 +17,7 @@ from prvr.data.features import FeatureReader, QueryFeatures, feature_files
 from prvr.data.packed import PackedSplit
 from prvr.data.segment import normalise_rows, sample_video
 from prvr.data.store import FORMAT, Store, StoreWriter
+from prvr.errors import InputError
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +44,9 @@ class PackSettings:
 
     def __post_init__(self) -> None:
         if min(self.clips, self.frames, self.words) < 1:
-            raise ValueError(f"PackSettings: clips, frames and words must be at least 1, got {self}")
+            raise InputError(f"PackSettings: clips, frames and words must be at least 1, got {self}")
         if self.dtype not in ("float32", "float16"):
-            raise ValueError(f"PackSettings.dtype: {self.dtype!r} is not one of float32, float16")
+            raise InputError(f"PackSettings.dtype: {self.dtype!r} is not one of float32, float16")
 
 
 def pack(

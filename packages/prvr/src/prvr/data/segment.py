@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from prvr.errors import InputError
+
 EPSILON = 1e-5  # the public readers divide by (norm + 1e-5), not by max(norm, eps)
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -31,7 +33,7 @@ def segment_edges(length: int, bins: int, keep_last: bool = True) -> Int[np.ndar
         ([0, 2, 3, 4, 6], [0, 2, 3, 4, 5])
     """
     if length < 1 or bins < 1:
-        raise ValueError(f"segment_edges needs length >= 1 and bins >= 1, got length={length}, bins={bins}")
+        raise InputError(f"segment_edges needs length >= 1 and bins >= 1, got length={length}, bins={bins}")
     edges = np.rint(np.arange(bins + 1) * length / bins).astype(np.int64)
     if not keep_last:
         edges = np.minimum(edges, length - 1)

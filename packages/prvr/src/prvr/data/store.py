@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from prvr.data.errors import DataError
+from prvr.errors import InputError
 
 FORMAT = 2
 MATRICES = ("clips", "frames", "words")
@@ -118,7 +119,7 @@ class Store:
     def matrix(self, name: str) -> np.ndarray:
         """One of the mapped matrices. Copy what you keep: no view may outlive ``close``."""
         if self._maps is None:
-            raise ValueError(f"{self.folder}: the packed store was closed; open it again")
+            raise InputError(f"{self.folder}: the packed store was closed; open it again")
         return self._maps[name]
 
     def close(self) -> None:

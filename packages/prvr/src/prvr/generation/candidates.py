@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from prvr.errors import InputError
 from prvr.generation.features import RerankerInputs
 from prvr.generation.rows import SplitScores
 from prvr.reranking import CandidateReranker, Direction
@@ -65,12 +66,12 @@ def candidate_pool(scores: SplitScores, direction: Direction, size: int, block: 
         if bool(values.isnan().any()):
             row = rows.start + int(values.isnan().any(1).int().argmax())
             what = "query" if direction == "t2v" else "video"
-            raise ValueError(
+            raise InputError(
                 f"scores are NaN for {what} {row} of {scores.split.name}: a {what} without valid features?"
             )
         wrong = int((~positives).sum(1).min())
         if wrong < 1:
-            raise ValueError(
+            raise InputError(
                 f"{scores.split.name}: a row of direction {direction!r} has no wrong candidate to learn from: more "
                 "videos are needed"
             )

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config import OptimConfig, validated
+from prvr.errors import InputError
 from prvr.reranking import Direction, RerankerConfig
 
 __all__ = ["CandidatesConfig", "CourseConfig", "GenerationConfig", "generation_config"]
@@ -73,11 +74,11 @@ class GenerationConfig:
     @model_validator(mode="after")
     def _consistent(self) -> "GenerationConfig":
         if len(set(self.directions)) != len(self.directions):
-            raise ValueError(f"directions={self.directions}: each once")
+            raise InputError(f"directions={self.directions}: each once")
         if any(not 0 <= weight < float("inf") for weight in self.course.weights):
-            raise ValueError(f"course.weights={self.course.weights}: expected finite numbers of at least 0")
+            raise InputError(f"course.weights={self.course.weights}: expected finite numbers of at least 0")
         if self.optim.decay == "released":
-            raise ValueError("optim.decay='released' goes by names of released retrievers: use 'matrices'")
+            raise InputError("optim.decay='released' goes by names of released retrievers: use 'matrices'")
         return self
 
     @property

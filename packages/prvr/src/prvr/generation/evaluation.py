@@ -9,6 +9,7 @@ from torch import Tensor
 
 from prvr.data.packed import PackedSplit
 from prvr.encoding import EncodedSplit, TextVideoModel, device_of, encode_split, evaluation_mode
+from prvr.errors import InputError
 from prvr.evaluation import RATIO_EDGES, Progress, report_from_counts
 from prvr.generation.features import RerankerInputs, fingerprint, reranker_inputs
 from prvr.generation.rows import SplitScores
@@ -153,13 +154,13 @@ def expect_fits(
     name = fingerprint(retriever) if rerankers and isinstance(retriever, torch.nn.Module) else None
     for direction, reranker in rerankers.items():
         if reranker.direction != direction:
-            raise ValueError(f"rerankers[{direction!r}] is of direction {reranker.direction!r}")
+            raise InputError(f"rerankers[{direction!r}] is of direction {reranker.direction!r}")
         if name is not None:
             reranker.expect_trained_on(name)
         if top_k is not None:
             expect_top_k(top_k, len(split) if direction == "t2v" else len(split.query_ids))
         if num_steps is not None and not 1 <= num_steps <= reranker.config.steps:
-            raise ValueError(
+            raise InputError(
                 f"num_steps: got {num_steps}, expected 1 to {reranker.config.steps}, the steps that this re-ranker was "
                 "trained for: a step that was never trained has no meaning"
             )
@@ -210,7 +211,7 @@ def evaluate_reranked(
     finite = sentences(encoded.text).isfinite().all(1)
     if not bool(finite.all()):
         query = split.query_ids[int(finite.int().argmin())]
-        raise ValueError(f"the embedding of query {query!r} is not finite: a query without a valid word? Leave it out")
+        raise InputError(f"the embedding of query {query!r} is not finite: a query without a valid word? Leave it out")
     scores = SplitScores(retriever, encoded, split)
     owner, counts, sets = torch.from_numpy(split.query_to_video), dict[Direction, RankCounts](), list[RankCounts]()
     directions: tuple[Direction, ...] = ("t2v", "v2t")

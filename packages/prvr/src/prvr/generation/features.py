@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.encoding import EncodedSplit
+from prvr.errors import InputError
 from prvr.reranking import RerankerConfig
 from prvr.text import sentences
 from prvr.types import VideoEmbedding
@@ -43,7 +44,7 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
     for name in wanted:
         rows: Tensor | None = getattr(video, name)
         if rows is None:
-            raise ValueError(
+            raise InputError(
                 f"reranker.tokens={config.tokens!r}: this retriever has no {name} of videos; use "
                 f"{'clips' if name == 'frames' else 'frames'}"
             )
@@ -54,7 +55,7 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
     text, frames, mask = text.clone(), torch.cat(parts, 1), torch.cat(masks, 1)
     for name, x in (("queries", text), ("videos", frames)):
         if x.shape[-1] != config.width:
-            raise ValueError(
+            raise InputError(
                 f"embeddings of {name} have width {x.shape[-1]}, this re-ranker was built for {config.width}: use the "
                 "retriever it was trained on, or train one for this"
             )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from prvr.errors import InputError
 from prvr.models.token_retriever import TokenRetriever
 
 __all__ = ["start_from_clip"]
@@ -53,7 +54,7 @@ def start_from_clip(retriever: TokenRetriever, clip: Mapping[str, Tensor]) -> No
     own = dict(retriever.named_parameters())
     for name, tensor in found.items():
         if own[name].shape != tensor.shape:
-            raise ValueError(
+            raise InputError(
                 f"the CLIP gives {name} the shape {tuple(tensor.shape)}, this retriever expects "
                 f"{tuple(own[name].shape)}: choose one whose text encoder has the width {retriever.config.hidden} and "
                 f"at least {retriever.config.max_frames} positions"
@@ -64,7 +65,7 @@ def start_from_clip(retriever: TokenRetriever, clip: Mapping[str, Tensor]) -> No
 
 def _tensor(clip: Mapping[str, Tensor], name: str) -> Tensor:
     if name not in clip:
-        raise ValueError(
+        raise InputError(
             f"the CLIP has no tensor {name!r}: expected a CLIPModel of transformers with at least as many text layers "
             "as the temporal transformer (model.depth)"
         )

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from prvr.config import TokenModelConfig
+from prvr.errors import InputError
 from prvr.models.clip import start_from_clip
 from prvr.models.token_retriever import TokenRetriever
 from prvr.text import TextEmbedding
@@ -41,7 +42,7 @@ class PixelBatch:
         found = (len(self.pixels), len(self.tokens))
         wanted = (self.labels.videos, len(self.labels.query_to_video))
         if found != wanted or (len(self.frame_mask), len(self.token_mask)) != wanted:
-            raise ValueError(
+            raise InputError(
                 f"PixelBatch: {found[0]} videos with {len(self.frame_mask)} masks and {found[1]} queries with "
                 f"{len(self.token_mask)}; the labels are of {wanted[0]} videos and {wanted[1]} queries"
             )
@@ -68,7 +69,7 @@ class ClipRetriever(nn.Module):
         width = int(clip.config.projection_dim)
         kinds = {config.frame_projection, config.word_projection}
         if (config.hidden, config.video_dim, config.query_dim) != (width,) * 3 or kinds != {"none"}:
-            raise ValueError(
+            raise InputError(
                 f"this CLIP projects frames and words to {width}: expected hidden, video_dim and query_dim of {width} "
                 f"and projections 'none', got {config.hidden}, {config.video_dim}, {config.query_dim} and "
                 f"{config.frame_projection!r}, {config.word_projection!r}"
@@ -90,7 +91,7 @@ class ClipRetriever(nn.Module):
             ValueError: too many tokens.
         """
         if tokens.shape[1] > self.config.max_words:
-            raise ValueError(
+            raise InputError(
                 f"got {tokens.shape[1]} tokens, this model takes at most {self.config.max_words} (model.max_words): "
                 "cut them before"
             )

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from prvr.errors import InputError
 from prvr.models.dropout import Dropout
 
 __all__ = ["AttentionPooling", "InputProjection", "Positions", "StackedLayerNorm", "StackedLinear", "masked_mean"]
@@ -100,7 +101,7 @@ class Positions(nn.Module):
         """Sequences of `length` (default: all of x), or, given the position `at` of each row, rows out of them."""
         length = x.shape[1] if length is None else length
         if length > len(self.table):
-            raise ValueError(
+            raise InputError(
                 f"a sequence of {length} exceeds the {len(self.table)} positions of this model: "
                 "pool or cut it before (prvr.data does)"
             )

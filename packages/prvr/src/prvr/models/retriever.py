@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig, config_to_dict, model_config_from_dict
+from prvr.errors import InputError
 from prvr.models.build import build_parts
 from prvr.models.padding import FramePadding
 from prvr.models.rows import Rows
@@ -103,9 +104,9 @@ class Retriever(
         _check_width("clips", clips, self.config.video_dim, "video_dim")
         _check_width("frames", frames, self.config.video_dim, "video_dim")
         if clips.shape[1] != self.config.num_clips:
-            raise ValueError(f"got {clips.shape[1]} clips per video, this model was built for {self.config.num_clips}")
+            raise InputError(f"got {clips.shape[1]} clips per video, this model was built for {self.config.num_clips}")
         if frames.shape[1] > self.config.max_frames:
-            raise ValueError(
+            raise InputError(
                 f"got {frames.shape[1]} frames, this model takes at most {self.config.max_frames}: "
                 "pool them with prvr.data.segment_mean"
             )
@@ -144,7 +145,7 @@ class Retriever(
         else:
             total = self.config.clip_weight * clips + self.config.frame_weight * frames
         if total is None:
-            raise ValueError("the video embedding has neither clips nor frames: encode it with encode_video")
+            raise InputError("the video embedding has neither clips nor frames: encode it with encode_video")
         return Scores(total, clips, frames, clips_dot, frames_dot)
 
     def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
@@ -180,7 +181,7 @@ class Retriever(
 
 def _check_width(name: str, x: Tensor, width: int, key: str) -> None:
     if x.shape[-1] != width:
-        raise ValueError(
+        raise InputError(
             f"{name} have {x.shape[-1]} features, this model was built for {width}: use the features it was trained "
             f"on, or set model.{key}={x.shape[-1]} and train anew"
         )

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from prvr.errors import InputError
+
 __all__ = ["TemporalTransformer", "quick_gelu"]
 
 
@@ -49,7 +51,7 @@ class TemporalTransformer(nn.Module):
         """
         length = frames.shape[1]
         if length > len(self.positions):
-            raise ValueError(
+            raise InputError(
                 f"got {length} frames, this model takes at most {len(self.positions)}: pool them with "
                 "prvr.data.segment_mean"
             )

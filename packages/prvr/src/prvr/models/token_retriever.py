@@ -6,6 +6,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import TokenModelConfig, config_to_dict, token_model_config_from_dict
+from prvr.errors import InputError
 from prvr.models.token_parts import build_token_parts
 from prvr.scoring import at_least_float32
 from prvr.text import TextEmbedding
@@ -110,7 +111,7 @@ class TokenRetriever(
             ValueError: the videos have no frames, or (on the CPU) a query no valid word or a video no valid frame.
         """
         if video.frames is None:
-            raise ValueError("the video embedding has no frames: encode it with encode_video")
+            raise InputError("the video embedding has no frames: encode it with encode_video")
         mask = video.frame_mask
         if mask is None:
             mask = torch.ones(video.frames.shape[:2], dtype=torch.bool, device=video.frames.device)
@@ -140,12 +141,12 @@ class TokenRetriever(
 
 def _expect(name: str, x: Tensor, width: int, key: str, most: int, limit: str) -> None:
     if x.shape[-1] != width:
-        raise ValueError(
+        raise InputError(
             f"{name} have {x.shape[-1]} features, this model was built for {width}: use the features it was trained "
             f"on, or set model.{key}={x.shape[-1]} and train anew"
         )
     if x.shape[1] > most:
-        raise ValueError(
+        raise InputError(
             f"got {x.shape[1]} {name}, this model takes at most {most} (model.{limit}): pool or cut them before "
             "(prvr.data does)"
         )

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from prvr.errors import InputError
 from prvr.generation.features import RerankerInputs
 from prvr.plot.figures import RIGHT, brief, new_figure
 from prvr.reranking import CandidateReranker
@@ -41,7 +42,7 @@ class AttentionMap:
     def __post_init__(self) -> None:
         rows = len(self.weights)
         if len(self.texts) != rows or len(self.moments) not in (0, rows):
-            raise ValueError(
+            raise InputError(
                 f"weights {self.weights.shape}: expected one row for each of {len(self.texts)} texts, and no moment or "
                 f"one for each ({len(self.moments)} given)"
             )

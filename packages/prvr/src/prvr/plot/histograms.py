@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from prvr.errors import InputError
 from prvr.generation.evaluation import ranked_rows
 from prvr.generation.features import RerankerInputs
 from prvr.generation.rows import SplitScores
@@ -35,7 +36,7 @@ class PairScores:
     def __post_init__(self) -> None:
         for name, values in (("positive", self.positive), ("negative", self.negative)):
             if not len(values) or not np.isfinite(values).all():
-                raise ValueError(f"{name}: {len(values)} scores, expected at least one, and all of them finite")
+                raise InputError(f"{name}: {len(values)} scores, expected at least one, and all of them finite")
 
     @property
     def auc(self) -> float:
@@ -105,7 +106,7 @@ def scores_figure(domains: Mapping[str, PairScores], *, bins: int = 50) -> "Figu
         ValueError: no domain.
     """
     if not domains:
-        raise ValueError("no domain: give the scores of at least one corpus")
+        raise InputError("no domain: give the scores of at least one corpus")
     every = [values for pairs in domains.values() for values in (pairs.positive, pairs.negative)]
     edges = np.linspace(min(x.min() for x in every), max(x.max() for x in every) + 1e-9, bins + 1)
     figure = new_figure(3.4 * len(domains), 3.2)

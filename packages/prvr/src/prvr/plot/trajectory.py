@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
+from prvr.errors import InputError
 from prvr.generation.features import RerankerInputs
 from prvr.generation.rows import SplitScores
 from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
@@ -40,7 +41,7 @@ class Trajectory:
     def __post_init__(self) -> None:
         rows, columns = self.values.shape
         if len(self.levels) != rows or len(self.right) != columns or len(self.candidates) != columns or rows < 2:
-            raise ValueError(
+            raise InputError(
                 f"values {self.values.shape}: expected one row for each of {len(self.levels)} levels, at least 2, and "
                 f"one column for each of {len(self.candidates)} candidates ({len(self.right)} marks)"
             )
@@ -73,13 +74,13 @@ def trajectory_of(
     """
     config, direction = reranker.config, reranker.direction
     if config.process != "diffusion":
-        raise ValueError(f"process={config.process!r}: the control takes one step without noise, it has no trajectory")
+        raise InputError(f"process={config.process!r}: the control takes one step without noise, it has no trajectory")
     asking, gallery = scores.asking(direction), scores.gallery(direction)
     if not 0 <= row < asking:
-        raise ValueError(f"row {row}: expected 0 to {asking - 1}, the rows of direction {direction!r}")
+        raise InputError(f"row {row}: expected 0 to {asking - 1}, the rows of direction {direction!r}")
     top_k = min(config.candidates, gallery) if top_k is None else top_k
     if not 1 <= top_k <= gallery:
-        raise ValueError(f"top_k={top_k}: expected 1 to {gallery}, the size of the gallery")
+        raise InputError(f"top_k={top_k}: expected 1 to {gallery}, the size of the gallery")
     rows = slice(row, row + 1)
     chosen = scores.rows(direction, rows).topk(top_k, dim=1).indices
     numbers = torch.Generator("cpu").manual_seed(seed)
@@ -112,7 +113,7 @@ def trajectory_figure(trajectory: Trajectory, *, panels: int = 6) -> "Figure":
         ValueError: fewer than two panels.
     """
     if panels < 2:
-        raise ValueError(f"panels={panels}: expected at least 2, the first and the last level")
+        raise InputError(f"panels={panels}: expected at least 2, the first and the last level")
     steps = _some(len(trajectory.levels), panels)
     figure = new_figure(2.1 * len(steps), 4.2)
     grid = figure.add_gridspec(2, len(steps), height_ratios=(3, 2))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
+from prvr.errors import PrvrError
 from prvr.models.retriever import Retriever
 from prvr.objective import Objective
 from prvr.released.names import names
@@ -16,7 +17,7 @@ __all__ = ["CheckpointError", "load_released", "released_config", "system_of"]
 SYSTEMS = ("HLFormer_Net", "DreamPRVR_Net", "GMMFormer_Net")
 
 
-class CheckpointError(ValueError):
+class CheckpointError(PrvrError, ValueError):
     """A checkpoint that does not fit the configuration."""
 
 

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from prvr.errors import InputError
 from prvr.models.windows import ExactTable
 
 __all__ = ["BatchWindows", "CroppedWindows", "ReleasedWindows", "released_window"]
@@ -34,7 +35,7 @@ class ReleasedWindows(nn.Module):
     def forward(self, length: int) -> Float[Tensor, "k l l"]:
         table = self.table()
         if length != table.shape[-1]:
-            raise ValueError(f"the released window has length {table.shape[-1]}, the input {length}: pad it first")
+            raise InputError(f"the released window has length {table.shape[-1]}, the input {length}: pad it first")
         return table
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from prvr.errors import InputError
 from prvr.reranking.attention import TextFrameAttention
 from prvr.reranking.config import Direction, RerankerConfig
 from prvr.reranking.denoiser import CandidateDenoiser
@@ -36,7 +37,7 @@ def build_reranker(config: RerankerConfig, direction: Direction) -> RerankerPart
     """
     views = {"t2v": TextToVideo, "v2t": VideoToText}
     if direction not in views:
-        raise ValueError(f"direction: got {direction!r}, expected 't2v' (a text, candidate videos) or 'v2t'")
+        raise InputError(f"direction: got {direction!r}, expected 't2v' (a text, candidate videos) or 'v2t'")
     denoiser, output = _denoiser(config), _output(config)
     process = DiffusionProcess if config.process == "diffusion" else OneStepProcess
     return RerankerParts(views[direction](), _pool(config), denoiser, output, process(denoiser, output, config))

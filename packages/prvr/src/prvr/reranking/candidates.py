@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from prvr.errors import InputError
+
 __all__ = ["hard_candidates"]
 
 
@@ -36,10 +38,10 @@ def hard_candidates(
     """
     wrong = int((~positives).sum(1).min())
     if not 1 <= num <= wrong + 1:
-        raise ValueError(f"num: got {num}, expected 1 to {wrong + 1}: a row has no more than {wrong} wrong candidates")
+        raise InputError(f"num: got {num}, expected 1 to {wrong + 1}: a row has no more than {wrong} wrong candidates")
     found = positives.any(1)
     if not bool(found.all()):
-        raise ValueError(f"positives: row {int(found.int().argmin())} has no right candidate: leave it out")
+        raise InputError(f"positives: row {int(found.int().argmin())} has no right candidate: leave it out")
     draw = torch.rand(scores.shape, device=scores.device, generator=generator).masked_fill(~positives, -1.0)
     hardest = scores.masked_fill(positives, -torch.inf).topk(num - 1, dim=1).indices
     columns = torch.cat([draw.argmax(1, keepdim=True), hardest], 1)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from prvr.errors import InputError
 from prvr.reranking.directions import TextToVideo, VideoToText
 
 __all__ = ["expect_gallery", "expect_pairs", "expect_shape", "expect_target", "expect_timestep"]
@@ -12,7 +13,7 @@ _View = TextToVideo | VideoToText
 
 def _expect_width(name: str, x: Tensor, width: int) -> None:
     if x.shape[-1] != width:
-        raise ValueError(
+        raise InputError(
             f"{name}: have width {x.shape[-1]}, this re-ranker was built for {width}: use the embeddings of the "
             "retriever it was trained on, or train one for these"
         )
@@ -20,9 +21,9 @@ def _expect_width(name: str, x: Tensor, width: int) -> None:
 
 def _expect_mask(frames: Tensor, frame_mask: Tensor) -> None:
     if frame_mask.dtype != torch.bool:
-        raise ValueError(f"frame_mask is {frame_mask.dtype}, expected torch.bool (True = valid): use frame_mask > 0")
+        raise InputError(f"frame_mask is {frame_mask.dtype}, expected torch.bool (True = valid): use frame_mask > 0")
     if frame_mask.shape != frames.shape[:-1]:
-        raise ValueError(f"frame_mask: got shape {tuple(frame_mask.shape)}, expected {tuple(frames.shape[:-1])}")
+        raise InputError(f"frame_mask: got shape {tuple(frame_mask.shape)}, expected {tuple(frames.shape[:-1])}")
 
 
 def expect_pairs(view: _View, width: int, text: Tensor, frames: Tensor, frame_mask: Tensor) -> None:
@@ -36,11 +37,11 @@ def expect_pairs(view: _View, width: int, text: Tensor, frames: Tensor, frame_ma
         ("frames", frames, view.frames_rank, view.frames_shape),
     ):
         if x.ndim not in ranks:
-            raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected {shape} in direction {view.name!r}")
+            raise InputError(f"{name}: got shape {tuple(x.shape)}, expected {shape} in direction {view.name!r}")
         _expect_width(name, x, width)
     _expect_mask(frames, frame_mask)
     if text.ndim == view.text_rank[0] and frames.ndim == view.frames_rank[0] and len(text) != len(frames):
-        raise ValueError(f"text has {len(text)} rows, frames {len(frames)}: must be equal")
+        raise InputError(f"text has {len(text)} rows, frames {len(frames)}: must be equal")
 
 
 def expect_gallery(view: _View, width: int, scores: Tensor, text: Tensor, frames: Tensor, frame_mask: Tensor) -> None:
@@ -55,19 +56,19 @@ def expect_gallery(view: _View, width: int, scores: Tensor, text: Tensor, frames
     expected = (len(text), len(frames)) if view.name == "t2v" else (len(frames), len(text))
     if scores.shape != expected:
         order = "(texts, videos)" if view.name == "t2v" else "(videos, texts)"
-        raise ValueError(
+        raise InputError(
             f"scores: got shape {tuple(scores.shape)}, expected {expected}, {order} in direction {view.name!r}"
         )
     if bool(scores.isnan().any()):
-        raise ValueError(f"scores are NaN in row {int(scores.isnan().any(1).int().argmax())}: look at its embedding")
+        raise InputError(f"scores are NaN in row {int(scores.isnan().any(1).int().argmax())}: look at its embedding")
     finite = text.isfinite().all(1)
     if not bool(finite.all()):
-        raise ValueError(
+        raise InputError(
             f"text: row {int(finite.int().argmin())} is not finite: a query without a valid word? Leave it out"
         )
     seen = frame_mask.any(1)
     if not bool(seen.all()):
-        raise ValueError(f"frame_mask: video {int(seen.int().argmin())} has no valid frame: leave it out")
+        raise InputError(f"frame_mask: video {int(seen.int().argmin())} has no valid frame: leave it out")
 
 
 def expect_shape(name: str, x: Tensor, like: Tensor) -> None:
@@ -77,7 +78,7 @@ def expect_shape(name: str, x: Tensor, like: Tensor) -> None:
         ValueError: it has not.
     """
     if x.shape != like.shape:
-        raise ValueError(
+        raise InputError(
             f"{name}: got shape {tuple(x.shape)}, expected {tuple(like.shape)}, one for each candidate of each row"
         )
 
@@ -92,7 +93,7 @@ def expect_target(target: Tensor) -> None:
         return
     right = (target > 0).any(1)
     if not bool(right.all()):
-        raise ValueError(
+        raise InputError(
             f"target: no candidate of row {int(right.int().argmin())} is right: put one in, or leave the row out"
         )
 
@@ -104,6 +105,6 @@ def expect_timestep(timestep: Tensor, steps: int) -> None:
         ValueError: there is one.
     """
     if timestep.device.type == "cpu" and bool(((timestep < 0) | (timestep >= steps)).any()):
-        raise ValueError(
+        raise InputError(
             f"timestep: got {timestep.min()} to {timestep.max()}, expected 0 to {steps - 1}: no other was trained"
         )

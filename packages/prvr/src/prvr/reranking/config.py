@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config import validated
+from prvr.errors import InputError
 
 __all__ = ["Direction", "RerankerCompat", "RerankerConfig", "reranker_config_from_dict"]
 
@@ -80,14 +81,14 @@ class RerankerConfig:
     @model_validator(mode="after")
     def _consistent(self) -> "RerankerConfig":
         if self.sampling_steps is not None and self.sampling_steps > self.steps:
-            raise ValueError(
+            raise InputError(
                 f"sampling_steps={self.sampling_steps} is beyond steps={self.steps}, the trained ones: a step that was "
                 "never trained has no meaning; take fewer, or train with more"
             )
         if self.negative and self.compat.output != "released":
-            raise ValueError(f"negative={self.negative} needs compat.output='released', or set negative=0")
+            raise InputError(f"negative={self.negative} needs compat.output='released', or set negative=0")
         if self.process == "one_step" and self.sampling_steps not in (None, 1):
-            raise ValueError(f"sampling_steps={self.sampling_steps} needs process='diffusion', not 'one_step'")
+            raise InputError(f"sampling_steps={self.sampling_steps} needs process='diffusion', not 'one_step'")
         return self
 
 

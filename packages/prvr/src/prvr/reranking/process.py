@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from prvr.errors import InputError
 from prvr.reranking.config import RerankerConfig
 from prvr.reranking.output import KLLoss, Output, SquaredLoss
 from regdiff import ConditionalDiffusion
@@ -206,4 +207,4 @@ class OneStepProcess:
 def _refuse(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
-            raise ValueError(f"{name}: the control process='one_step' has neither noise nor steps; leave it out")
+            raise InputError(f"{name}: the control process='one_step' has neither noise nor steps; leave it out")

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from prvr.errors import InputError
+
 __all__ = ["QueryBank", "qb_norm"]
 
 
@@ -38,20 +40,20 @@ class QueryBank:
             ValueError: no query, NaN, a `top_k` out of range or a beta that is not positive.
         """
         if len(bank) == 0:
-            raise ValueError("bank: got no query, expected at least one (training texts)")
+            raise InputError("bank: got no query, expected at least one (training texts)")
         if not 1 <= top_k <= bank.shape[1]:
-            raise ValueError(f"top_k: got {top_k}, expected 1 to {bank.shape[1]}, the size of the gallery")
+            raise InputError(f"top_k: got {top_k}, expected 1 to {bank.shape[1]}, the size of the gallery")
         if not 0 < beta < float("inf"):
-            raise ValueError(f"beta: got {beta}, expected a positive number")
+            raise InputError(f"beta: got {beta}, expected a positive number")
         if bool(bank.isnan().any()):
-            raise ValueError(f"bank: scores are NaN in row {int(bank.isnan().any(1).int().argmax())}; leave it out")
+            raise InputError(f"bank: scores are NaN in row {int(bank.isnan().any(1).int().argmax())}; leave it out")
         active = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device)
         active[bank.topk(top_k, dim=1).indices.flatten()] = True
         return cls((beta * bank).logsumexp(0), active, beta)
 
     def __add__(self, other: "QueryBank") -> "QueryBank":
         if self.beta != other.beta or len(self.active) != len(other.active):
-            raise ValueError(
+            raise InputError(
                 f"banks of {len(self.active)} and {len(other.active)} videos with beta {self.beta} and {other.beta}: "
                 "both must be equal"
             )
@@ -64,7 +66,7 @@ class QueryBank:
             ValueError: a gallery of another size.
         """
         if scores.shape[1] != len(self.active):
-            raise ValueError(f"scores have {scores.shape[1]} columns, the bank {len(self.active)}: must be one gallery")
+            raise InputError(f"scores have {scores.shape[1]} columns, the bank {len(self.active)}: must be one gallery")
         hub = self.active[scores.argmax(1)]
         return torch.where(hub[:, None], scores - self.log_mass.to(scores) / self.beta, scores)
 

@@ -6,6 +6,8 @@ from typing import Literal
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from prvr.errors import InputError
+
 __all__ = ["add_top_k", "expect_top_k", "placed"]
 
 
@@ -45,7 +47,7 @@ def expect_top_k(top_k: int, gallery: int) -> None:
         ValueError: out of range.
     """
     if not 1 <= top_k <= gallery:
-        raise ValueError(f"top_k: got {top_k}, expected 1 to {gallery}, the size of the gallery")
+        raise InputError(f"top_k: got {top_k}, expected 1 to {gallery}, the size of the gallery")
 
 
 def add_top_k(
@@ -80,11 +82,11 @@ def add_top_k(
     queries, gallery = scores.shape
     expect_top_k(top_k, gallery)
     if batch_size < 1:
-        raise ValueError(f"batch_size: got {batch_size}, expected at least 1")
+        raise InputError(f"batch_size: got {batch_size}, expected at least 1")
     if not 0 <= weight < float("inf"):
-        raise ValueError(f"weight: got {weight}, expected a finite number of at least 0")
+        raise InputError(f"weight: got {weight}, expected a finite number of at least 0")
     if initial is not None and initial.shape != (queries, top_k):
-        raise ValueError(
+        raise InputError(
             f"initial: got shape {tuple(initial.shape)}, expected {(queries, top_k)}, one number for each candidate"
         )
     combined = scores.clone()

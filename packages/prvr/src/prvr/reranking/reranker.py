@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from prvr.config import config_to_dict
+from prvr.errors import InputError
 from prvr.reranking.build import build_reranker
 from prvr.reranking.checks import expect_gallery, expect_pairs, expect_shape, expect_target, expect_timestep
 from prvr.reranking.config import Direction, RerankerConfig, reranker_config_from_dict
@@ -287,7 +288,7 @@ class CandidateReranker(
         """
         known = self.config.trained_on
         if known is not None and known != name:
-            raise ValueError(
+            raise InputError(
                 f"this re-ranker was trained on the embeddings of {known!r}, not of {name!r}: their numbers mean "
                 f"something else, whatever their width; train one on {name!r}"
             )

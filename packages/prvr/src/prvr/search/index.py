@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from prvr.data.errors import DataError
+from prvr.errors import InputError
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
 from prvr.search.candidates import find_candidates
 from prvr.search.changes import bring_in
@@ -184,7 +185,7 @@ class VideoIndex:
             DataError: the model cannot be loaded, or queries would be read by another model than that of the index.
         """
         if k < 1 or moments < 1:
-            raise ValueError(f"k={k}, moments={moments}: expected positive numbers")
+            raise InputError(f"k={k}, moments={moments}: expected positive numbers")
         if not queries:
             return ()
         with self._lock:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from prvr.data.atomic import publish, temporary_folder
 from prvr.data.errors import DataError
+from prvr.errors import InputError
 from prvr.search.hits import IndexInfo
 from prvr.search.manifest import MODEL, SEGMENTS, FileStamp, Manifest
 from prvr.search.model import SearchModel
@@ -23,7 +24,7 @@ def make_index(
     """An empty index with a copy of its model, whole or not at all; see `prvr.search.VideoIndex.create`."""
     check_windows(window, stride)
     if dtype not in ("float16", "float32", "int8"):
-        raise ValueError(f"dtype={dtype!r}: expected float16, float32 or int8")
+        raise InputError(f"dtype={dtype!r}: expected float16, float32 or int8")
     if model.identity.frames != encoder.encoder:
         raise DataError(f"the model reads features of {model.identity.frames}, the store holds {encoder.encoder}.")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

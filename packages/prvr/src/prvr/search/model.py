@@ -110,7 +110,7 @@ def open_model(
 
     Raises:
         DataError: there is no such model, or it does not read these features or these texts.
-        ImportError: transformers is needed and not installed.
+        prvr.MissingExtraError: transformers is needed and not installed.
 
     Example:
         >>> model = open_model("runs/hybrid-1", VideoStore("store").header)  # doctest: +SKIP

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
+from prvr.errors import InputError
 from prvr.scoring import clip_scores, packed_max_scores
 from prvr.search.snapshot import RowBlock, Snapshot
 from prvr.search.timeline import WindowCosines
@@ -107,7 +108,7 @@ def window_cosines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " d
 def _best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:
     """Numbers of the k best videos, and of those that are as good but for rounding."""
     if np.isnan(scores).any():
-        raise ValueError("a score is not a number: the model gives NaN for this query or for a video of the index")
+        raise InputError("a score is not a number: the model gives NaN for this query or for a video of the index")
     known = np.flatnonzero(scores > -np.inf)
     if len(known) > k:
         level = np.partition(scores[known], len(known) - k)[len(known) - k]

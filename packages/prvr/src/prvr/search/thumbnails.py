@@ -4,6 +4,7 @@ import io
 import math
 from pathlib import Path
 
+from prvr.errors import InputError
 from prvr.video import Frame, Limits, VideoError, open_video
 from prvr.video.excerpt import excerpt
 
@@ -32,14 +33,14 @@ def thumbnail(path: Path | str, seconds: float, *, width: int = 320, limits: Lim
     Raises:
         VideoError: the file is missing, no video, beyond the limits, or none of its frames can be decoded.
         ValueError: `seconds` is no time from 0, or `width` is out of range.
-        ImportError: PyAV is not installed.
+        prvr.MissingExtraError: PyAV is not installed.
 
     Example:
         >>> thumbnail("beach.mp4", 12.5)[:3]  # doctest: +SKIP
         b'\\xff\\xd8\\xff'
     """
     if not 0 <= seconds < math.inf or not 16 <= width <= _WIDEST:
-        raise ValueError(f"thumbnail: seconds={seconds}, width={width}; expected a time from 0 and 16 to {_WIDEST}")
+        raise InputError(f"thumbnail: seconds={seconds}, width={width}; expected a time from 0 and 16 to {_WIDEST}")
     from PIL import Image  # of matplotlib
 
     try:

@@ -5,6 +5,8 @@ from typing import NamedTuple
 from jaxtyping import Float32
 from numpy import ndarray
 
+from prvr.errors import InputError
+
 __all__ = ["Window", "cut"]
 
 
@@ -58,6 +60,6 @@ def check_windows(window: float | None, stride: float | None) -> None:
     if window is None and stride is None:
         return
     if window is None or stride is None or not 0 < stride <= window < float("inf"):
-        raise ValueError(
+        raise InputError(
             f"window={window}, stride={stride} seconds: expected 0 < stride <= window, or None for both (whole videos)"
         )

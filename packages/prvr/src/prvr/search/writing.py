@@ -7,8 +7,11 @@ from dataclasses import replace
 from math import log
 from pathlib import Path
 
-from prvr.data.atomic import DISK_FULL, HALF_WRITTEN
+from filelock import FileLock, Timeout
+
+from prvr.data.atomic import HALF_WRITTEN
 from prvr.data.errors import DataError
+from prvr.errors import DISK_FULL
 from prvr.search.manifest import SEGMENTS, Manifest
 from prvr.search.segments import Segment, VideoVectors, write_segment
 from prvr.search.snapshot import Snapshot
@@ -111,12 +114,7 @@ def opened_for_writing(folder: Path) -> Iterator[IndexWriter]:
 
     Raises:
         DataError: there is no index, another process is writing it, or it cannot be written.
-        ImportError: filelock is not installed.
     """
-    try:
-        from filelock import FileLock, Timeout
-    except ImportError as error:
-        raise ImportError('writing an index needs filelock: pip install "prvr[search]"') from error
     Manifest.read(folder)  # or else the lock would be made in any folder
     lock = FileLock(folder / _LOCK)  # the system lets go of it when a process dies, in whatever way
     try:

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from prvr.errors import InputError
 from prvr.video import Limits
 
 __all__ = ["Busy", "ServeLimits", "TokenBuckets", "Workers"]
@@ -58,7 +59,7 @@ class ServeLimits:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if name != "video" and (value < 0 or (value == 0 and name not in ("rate", "cache_bytes"))):
-                raise ValueError(f"ServeLimits: {name}={value}; expected a positive number")
+                raise InputError(f"ServeLimits: {name}={value}; expected a positive number")
 
 
 class Busy(Exception):

@@ -6,6 +6,8 @@ from typing import BinaryIO
 
 from starlette.responses import Response, StreamingResponse
 
+from prvr.errors import InputError
+
 __all__ = ["file_response", "parse_range"]
 
 _CHUNK = 256 * 1024
@@ -35,7 +37,7 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
         if last and int(last) < int(first):
             return None
     if start >= stop:
-        raise ValueError(f"bytes {start} and on of {size}")
+        raise InputError(f"bytes {start} and on of {size}")
     return start, stop
 
 

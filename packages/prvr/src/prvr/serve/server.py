@@ -62,7 +62,7 @@ def serve(
         ConfigError: a network would be served without a token.
         prvr.data.DataError: the index cannot be read.
         OSError: the address is taken.
-        ImportError: uvicorn is not installed.
+        prvr.MissingExtraError: uvicorn is not installed.
 
     Example:
         >>> serve("index", port=8000)  # doctest: +SKIP

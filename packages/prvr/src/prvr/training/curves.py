@@ -19,17 +19,11 @@ def plot_curves(history: Sequence[Mapping[str, Any]], path: Path, title: str = "
         title: above the picture.
 
     Raises:
-        ImportError: matplotlib is not installed.
         TrainingError: the file cannot be written.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
-    except ImportError as error:
-        raise ImportError(
-            "curves.png needs matplotlib: pip install matplotlib. The numbers are in metrics.jsonl."
-        ) from error
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     # Figure and canvas by hand: pyplot keeps global state and may look for a display.
     figure = Figure(figsize=(11, 4), layout="constrained")

@@ -1,9 +1,11 @@
 """How a run ends other than by being done."""
 
+from prvr.errors import PrvrError
+
 __all__ = ["Terminated", "TrainingError"]
 
 
-class TrainingError(RuntimeError):
+class TrainingError(PrvrError, RuntimeError):
     """A run that cannot start, go on or be saved; the message says what was found and what to do."""
 
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from prvr.errors import InputError
 from prvr.losses import Negatives
 from prvr.models import PixelBatch
 from prvr.objective import Objective
@@ -139,7 +140,7 @@ def backward_in_parts(
     """
     if not chunks or (len(chunks) > 1 and seeds is None) or (seeds is not None and len(seeds) != len(chunks)):
         given = "none" if seeds is None else len(seeds)
-        raise ValueError(f"chunks, seeds: got {len(chunks)} and {given}, expected at least one chunk, a seed for each")
+        raise InputError(f"chunks, seeds: got {len(chunks)} and {given}, expected at least one chunk, a seed for each")
     for module in (retriever, objective):
         module.zero_grad(set_to_none=True)
 

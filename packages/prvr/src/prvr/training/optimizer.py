@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from prvr.config import Config, OptimConfig
+from prvr.errors import InputError
 
 __all__ = ["BertAdam", "build_optimizer", "parameter_groups", "warmup_linear"]
 
@@ -85,15 +86,15 @@ class BertAdam(torch.optim.Optimizer):
         total_steps: int | None = None,
     ) -> None:
         if lr <= 0 or not math.isfinite(lr):
-            raise ValueError(f"lr={lr}: must be positive and finite")
+            raise InputError(f"lr={lr}: must be positive and finite")
         if not (0 <= betas[0] < 1 and 0 <= betas[1] < 1):
-            raise ValueError(f"betas={betas}: both must lie in [0, 1)")
+            raise InputError(f"betas={betas}: both must lie in [0, 1)")
         if eps < 0 or weight_decay < 0:
-            raise ValueError(f"eps={eps}, weight_decay={weight_decay}: neither may be negative")
+            raise InputError(f"eps={eps}, weight_decay={weight_decay}: neither may be negative")
         if not 0 <= warmup < 1:
-            raise ValueError(f"warmup={warmup}: must lie in [0, 1), a share of all steps")
+            raise InputError(f"warmup={warmup}: must lie in [0, 1), a share of all steps")
         if total_steps is not None and total_steps < 1:
-            raise ValueError(f"total_steps={total_steps}: must be at least 1, or None for a constant learning rate")
+            raise InputError(f"total_steps={total_steps}: must be at least 1, or None for a constant learning rate")
         super().__init__(
             params,
             {
@@ -110,7 +111,7 @@ class BertAdam(torch.optim.Optimizer):
         for group in self.param_groups:
             for p in group["params"]:
                 if p.ndim < group["stacked"]:
-                    raise ValueError(
+                    raise InputError(
                         f"a tensor of shape {tuple(p.shape)} is in a group with stacked={group['stacked']}: "
                         "it has fewer axes than that"
                     )
@@ -231,7 +232,7 @@ def _released_decay(roots: list[nn.Module]) -> dict[int, bool]:
                 continue  # a buffer or a constant
             decay = not any(part in entry.authors for part in _NOT_DECAYED)
             if decays.setdefault(id(ours[entry.ours]), decay) != decay:
-                raise ValueError(
+                raise InputError(
                     f"parameter {entry.ours} stacks tensors that the released optimiser decays and tensors that it "
                     f"does not (at {entry.authors}): set optim.decay='matrices'"
                 )

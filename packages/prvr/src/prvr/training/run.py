@@ -133,11 +133,7 @@ class RunFolder:
         """Writes metrics and curves, and last the state: what is older than the state is written anew on resume."""
         lines = "".join(json.dumps(line, allow_nan=False) + "\n" for line in history)
         self._write_text("metrics.jsonl", lines)
-        try:
-            plot_curves(history, self.path / "curves.png", title)
-        except ImportError as error:
-            if len(history) == 1:
-                logger.warning("%s", error)
+        plot_curves(history, self.path / "curves.png", title)
         self.save_state(state)
 
     def save_state(self, state: Mapping[str, Any]) -> None:

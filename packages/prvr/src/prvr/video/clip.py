@@ -43,7 +43,7 @@ def load_clip(name: str, device: Any = "cpu") -> Clip:
 
     Raises:
         DataError: there is no such model, it is of another family, or its preprocessing is one that is not done here.
-        ImportError: transformers is not installed.
+        prvr.MissingExtraError: transformers is not installed.
     """
     config = read_config(name)
     family = config["model_type"]

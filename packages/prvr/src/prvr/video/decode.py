@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from prvr.data.synthetic.mp4 import import_av
+from prvr.errors import InputError
 from prvr.video.errors import VideoError
 from prvr.video.picture import Matrix, display_matrix, to_rgb
 from prvr.video.sampling import hold
@@ -36,7 +37,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not self.pixels >= 1 or not 0 < self.seconds < math.inf:
-            raise ValueError(f"Limits: pixels={self.pixels}, seconds={self.seconds}; expected positive numbers")
+            raise InputError(f"Limits: pixels={self.pixels}, seconds={self.seconds}; expected positive numbers")
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class VideoFile:
             ValueError: the rate is not positive.
         """
         if not 0 < rate < math.inf:
-            raise ValueError(f"rate={rate}: expected a positive number of frames per second")
+            raise InputError(f"rate={rate}: expected a positive number of frames per second")
         shape = self._stream.sample_aspect_ratio
         last: Any = None
         picture = np.empty((0, 0, 3), np.uint8)
@@ -187,7 +188,7 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
 
     Raises:
         VideoError: missing, empty, no video, without a picture, or beyond the limits.
-        ImportError: PyAV is not installed.
+        prvr.MissingExtraError: PyAV is not installed.
 
     Example:
         >>> with open_video("film.mp4") as video:  # doctest: +SKIP

@@ -110,7 +110,7 @@ def open_encoder(name: str, device: Any = "cpu") -> FrameEncoder:
 
     Raises:
         DataError: no such model, or not a CLIP or SigLIP.
-        ImportError: transformers is not installed.
+        prvr.MissingExtraError: transformers is not installed.
     """
     if name == EMBEDDED:
         from prvr.video.embedded import EmbeddedEncoder
@@ -131,7 +131,7 @@ def open_featurizer(name: str, device: Any = "cpu") -> TextFeaturizer:
 
     Raises:
         DataError: no such model, or one without a text side.
-        ImportError: transformers is not installed.
+        prvr.MissingExtraError: transformers is not installed.
     """
     if name == EMBEDDED:
         from prvr.video.embedded import EmbeddedText

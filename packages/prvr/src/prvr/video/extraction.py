@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from prvr.data.errors import DataError
+from prvr.errors import InputError
 from prvr.video.decode import Limits, VideoFile, open_video
 from prvr.video.encoders import FrameEncoder
 from prvr.video.errors import VideoError
@@ -102,7 +103,7 @@ def extract(
         DataError: the store is of another encoder or rate, is being written by another process, or cannot be written;
             two files would have the same id.
         ValueError: the rate or the batch size is not positive.
-        ImportError: PyAV is not installed.
+        prvr.MissingExtraError: PyAV is not installed.
 
     Example:
         >>> from prvr.video import VideoStore, extract, open_encoder
@@ -111,7 +112,7 @@ def extract(
         (41, 512)
     """
     if not 0 < rate < float("inf") or batch_size < 1:
-        raise ValueError(f"extract: rate={rate}, batch_size={batch_size}; expected positive numbers")
+        raise InputError(f"extract: rate={rate}, batch_size={batch_size}; expected positive numbers")
     header = StoreHeader(encoder.identity, rate, encoder.dim, encoder.joint_dim)
     named = gather(videos)
     with opened_for_writing(Path(out).expanduser(), header) as folder:

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import UInt8
 
+from prvr.errors import InputError
+
 _MODES = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}  # numbers of PIL
 _OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -83,7 +85,7 @@ def preprocessing_from(found: Mapping[str, Any], model_type: str, image_size: in
     mode = _MODES.get(found.get("resample", 3))
     rescale = found.get("rescale_factor", 1 / 255)
     if mode is None or not found.get("do_resize", True) or abs(rescale * 255 - 1) > 1e-6:
-        raise ValueError(
+        raise InputError(
             f"resample={found.get('resample')}, do_resize={found.get('do_resize')}, rescale_factor={rescale}; "
             f"expected resample in {sorted(_MODES)}, resizing, and a factor of 1/255"
         )

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from prvr.data.errors import DataError
+from prvr.errors import require
 
 _NOT_OF_THE_MODEL = ("transformers_version", "_name_or_path", "_commit_hash", "dtype", "torch_dtype", "architectures")
 
@@ -20,13 +21,9 @@ def import_transformers() -> ModuleType:
     """The library.
 
     Raises:
-        ImportError: it is not installed; the message says how to.
+        prvr.MissingExtraError: it is not installed; the message says how to.
     """
-    try:
-        import transformers
-    except ImportError as error:
-        raise ImportError('CLIP, SigLIP and RoBERTa need transformers: pip install "prvr[video]"') from error
-    return transformers
+    return require("transformers", "video", "CLIP, SigLIP or RoBERTa")
 
 
 def read_config(name: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from prvr.errors import InputError
+
 
 def token_ids(tokenizer: Any, text: str, most: int) -> list[int]:
     """The tokens of a text with those that begin and end it.
@@ -15,10 +17,10 @@ def token_ids(tokenizer: Any, text: str, most: int) -> list[int]:
         ValueError: the text is empty, or too long.
     """
     if not text.strip():
-        raise ValueError(f"no word in {text[:40]!r}. Describe what is to be seen, for example 'a dog catches a ball'.")
+        raise InputError(f"no word in {text[:40]!r}. Describe what is to be seen, for example 'a dog catches a ball'.")
     ids = list(tokenizer(text, truncation=False, verbose=False)["input_ids"])
     if len(ids) > most:
-        raise ValueError(
+        raise InputError(
             f"{len(ids)} tokens in {text[:40]!r}..., the model reads at most {most}. Describe one moment briefly."
         )
     return ids

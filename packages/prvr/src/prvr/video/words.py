@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 
+from prvr.errors import InputError
 from prvr.video.encoders import Identity
 from prvr.video.pretrained import hash_model, hash_tokenizer, load_model, load_tokenizer, read_config
 from prvr.video.tokens import token_ids
@@ -23,7 +24,7 @@ class WordModel:
 
     Raises:
         DataError: there is no such model.
-        ImportError: transformers is not installed.
+        prvr.MissingExtraError: transformers is not installed.
     """
 
     def __init__(self, name: str, device: Any = "cpu") -> None:
@@ -51,7 +52,7 @@ class WordModel:
         Raises:
             ValueError: always.
         """
-        raise ValueError(
+        raise InputError(
             f"{self.identity.name} has no space in common with frames: no vector of a text can be compared with one. "
             "Zero-shot search needs the text side of the encoder of the frames (CLIP, SigLIP, embedded)."
         )

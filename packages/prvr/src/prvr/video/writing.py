@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from prvr.data.atomic import HALF_WRITTEN
 from prvr.data.errors import DataError
 from prvr.video.store import FOLDER, HEADER, StoreHeader, read_header, write_header
@@ -18,12 +20,7 @@ def opened_for_writing(folder: Path, header: StoreHeader) -> Iterator[Path]:
     Raises:
         DataError: the store is of another encoder or rate, another process is writing it, it holds something else, or
             it cannot be written.
-        ImportError: filelock is not installed.
     """
-    try:
-        from filelock import FileLock, Timeout
-    except ImportError as error:
-        raise ImportError('writing a store needs filelock: pip install "prvr[video]"') from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / _LOCK)  # the system lets go of it when a process dies, in whatever way

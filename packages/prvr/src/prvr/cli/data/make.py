@@ -7,6 +7,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from prvr.cli.console import CommandError, leaf, stdout
 from prvr.cli.embedded import collection_of, counting_bar
+from prvr.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from prvr.data import Corpus
@@ -70,10 +71,7 @@ def _write_mp4(args: Namespace, corpus: "Corpus") -> None:
     if not args.mp4:
         return
     with counting_bar("writing MP4 files", args.quiet) as progress:
-        try:
-            folder = write_videos(corpus, progress=progress)
-        except ImportError as error:
-            raise CommandError(f"--mp4: {error}") from error
+        folder = write_videos(corpus, progress=progress)
     stdout().print(f"{folder}: one MP4 file per video", markup=False, soft_wrap=True)
 
 
@@ -82,5 +80,5 @@ def _require_av() -> None:
 
     try:
         import_av()
-    except ImportError as error:
+    except MissingExtraError as error:
         raise CommandError(f"--mp4: {error}. Nothing was made.") from error

@@ -15,6 +15,7 @@ from prvr.data.synthetic.drawing import draw_videos
 from prvr.data.synthetic.gallery import near_misses, plant_near_misses
 from prvr.data.synthetic.grammar import Claim, describe
 from prvr.data.synthetic.world import Video, in_training
+from prvr.errors import InputError
 
 SPLITS = {
     "tiny": {"train": 60, "val": 20, "test": 20},
@@ -75,7 +76,7 @@ def draw_split(split: str, count: int, seed: int) -> Scenes:
         misses = near_misses(list(scenes.claims.values()), scenes.videos)
         if split == "train" or not misses.missing()[:, :2].any():
             return scenes
-    raise ValueError(
+    raise InputError(
         f"draw_split: {count} videos have no room for the near misses of their sentences; ask for 20 or more"
     )
 

@@ -22,6 +22,7 @@ from prvr.data.synthetic.gallery import relevance
 from prvr.data.synthetic.looks import DAY, LOOKS, with_look
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.world import FPS, Video
+from prvr.errors import InputError
 
 GENERATOR, VERSION = "prvr.data.synthetic", 3
 COLLECTIONS = {f"embedded-{size}": size for size in SPLITS}
@@ -73,11 +74,11 @@ def write_corpus(
         ValueError: unknown size or look, or a seed that is no number from 0.
     """
     if size not in SPLITS:
-        raise ValueError(f"size {size!r} is not one of {', '.join(SPLITS)}")
+        raise InputError(f"size {size!r} is not one of {', '.join(SPLITS)}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed {seed!r} is not a whole number from 0")
+        raise InputError(f"seed {seed!r} is not a whole number from 0")
     if look not in LOOKS:
-        raise ValueError(f"look {look!r} is not one of {', '.join(LOOKS)}")
+        raise InputError(f"look {look!r} is not one of {', '.join(LOOKS)}")
     encoder = load_encoder()
     about = {"generator": GENERATOR, "version": VERSION, "size": size, "seed": seed, "encoder": encoder.sha256}
     about |= {} if look == DAY else {"look": look}
@@ -132,7 +133,7 @@ def write_videos(corpus: Corpus, *, progress: Progress | None = None) -> Path:
 
     Raises:
         DataError: the corpus has no scene graphs, or the disk is full.
-        ImportError: PyAV is not installed.
+        prvr.MissingExtraError: PyAV is not installed.
     """
     from prvr.data.synthetic.mp4 import write_mp4
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from prvr.data.errors import DataError
 from prvr.data.synthetic.world import FRAME
+from prvr.errors import InputError
 
 DIM, WORD_DIM = 256, 48
 """Width of the joint space, and of what a retriever reads of a word."""
@@ -95,7 +96,7 @@ class JointEncoder(nn.Module):
             ValueError: another shape or type.
         """
         if frames.dtype != np.uint8 or frames.shape[1:] != (FRAME, FRAME, 3):
-            raise ValueError(
+            raise InputError(
                 f"encode_frames: expected (n, {FRAME}, {FRAME}, 3) uint8, got {frames.shape} {frames.dtype}. "
                 "Scale frames first, and give red, green, blue from 0 to 255."
             )
@@ -143,9 +144,9 @@ def split_words(text: str) -> list[str]:
     """
     words = re.findall(r"\w+", text.lower())
     if not words:
-        raise ValueError(f"no word in {text[:40]!r}. Describe what is to be seen, for example 'a red circle rises'.")
+        raise InputError(f"no word in {text[:40]!r}. Describe what is to be seen, for example 'a red circle rises'.")
     if len(words) > MAX_WORDS:
-        raise ValueError(
+        raise InputError(
             f"{len(words)} words in {text[:40]!r}..., at most {MAX_WORDS} are allowed. Describe one moment briefly."
         )
     return words

@@ -6,6 +6,7 @@ from typing import TypeVar
 import numpy as np
 
 from prvr.data.synthetic.world import HELD_OUT_ACTIONS, HELD_OUT_COLOURS, OPPOSITE, Shot
+from prvr.errors import InputError
 
 T = TypeVar("T")
 SHAPE_WORDS = {
@@ -119,7 +120,7 @@ def describe(
         the sentence (4-20 words), its claim, and its tags: "seen", or "unseen" and what of it is.
     """
     if shot.actor is None or shot.action is None:
-        raise ValueError(f"describe: nothing happens in {shot}")
+        raise InputError(f"describe: nothing happens in {shot}")
     while True:
         text, claim, template = _draw(shot, background, rng)
         words = text.replace(",", "").split()

@@ -3,6 +3,8 @@
 import numpy as np
 from jaxtyping import UInt8
 
+from prvr.errors import InputError
+
 __all__ = ["DAY", "LOOKS", "with_look"]
 
 DAY = "day"
@@ -31,7 +33,7 @@ def with_look(frames: UInt8[np.ndarray, "n h w 3"], look: str) -> UInt8[np.ndarr
         [78, 88, 138]
     """
     if look not in LOOKS:
-        raise ValueError(f"look {look!r} is not one of {', '.join(LOOKS)}")
+        raise InputError(f"look {look!r} is not one of {', '.join(LOOKS)}")
     if look == DAY:
         return frames
     kept, added = (np.array(values, np.float32) for values in _LIGHT[look])

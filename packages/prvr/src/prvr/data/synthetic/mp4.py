@@ -12,6 +12,7 @@ from jaxtyping import Float32, UInt8
 from prvr.data.atomic import replace_file
 from prvr.data.errors import DataError
 from prvr.data.synthetic.world import FPS, FRAME
+from prvr.errors import InputError, MissingExtraError, require
 
 ENCODER = "libx264"
 _OPTIONS = {"crf": "16", "preset": "veryfast", "g": "20"}  # a key frame every 10 s at least, to seek to
@@ -44,7 +45,7 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
 
     Raises:
         ValueError: no frame, an odd scale, or a rate that is not positive.
-        ImportError: PyAV is not installed, or has no H.264 encoder.
+        prvr.MissingExtraError: PyAV is not installed, or has no H.264 encoder.
         OSError: the file cannot be written.
 
     Example:
@@ -52,13 +53,13 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
         >>> write_mp4("v0.mp4", render(video))  # doctest: +SKIP
     """
     if not frames.size or scale < 2 or scale % 2 or not fps > 0:
-        raise ValueError(
+        raise InputError(
             f"write_mp4: frames {frames.shape}, scale={scale}, fps={fps}; expected at least one frame, an even scale "
             "(chroma has half the resolution) and a positive rate"
         )
     av = import_av()
     if ENCODER not in av.codecs_available:
-        raise ImportError(
+        raise MissingExtraError(
             f"write_mp4: this PyAV {av.__version__} was built without the encoder {ENCODER}; the wheels on PyPI have "
             'it: pip install --force-reinstall --only-binary av "prvr[video]"'
         )
@@ -93,7 +94,7 @@ def read_mp4(path: Path | str, *, scale: int = 4) -> UInt8[np.ndarray, "n 64 64 
 
     Raises:
         DataError: the file is missing, damaged, or not one of ours.
-        ImportError: PyAV is not installed.
+        prvr.MissingExtraError: PyAV is not installed.
     """
     av = import_av()
     path = Path(path)
@@ -154,10 +155,6 @@ def import_av() -> ModuleType:
     """PyAV.
 
     Raises:
-        ImportError: it is not installed; the message says how to.
+        prvr.MissingExtraError: it is not installed; the message says how to.
     """
-    try:
-        import av
-    except ImportError as error:
-        raise ImportError('MP4 files need PyAV: pip install "prvr[video]"') from error
-    return av
+    return require("av", "video", "Reading and writing video files")

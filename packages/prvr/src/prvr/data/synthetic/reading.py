@@ -18,6 +18,7 @@ from prvr.data.synthetic.grammar import (
     Claim,
 )
 from prvr.data.synthetic.world import Shot, Thing, Video
+from prvr.errors import InputError
 
 ARTICLES = ("a", "an", "the")
 _KEYS = ("shape", "colour", "size", "action", "other_shape", "other_colour", "background")
@@ -62,16 +63,16 @@ def read_sentence(text: str) -> Reading:
                 background, words = value, words[: -len(ending)]
     found = max(_actions(words), key=lambda action: action[2] - action[1], default=None)
     if found is None:
-        raise ValueError(f"no action in {text!r}")
+        raise InputError(f"no action in {text!r}")
     action, start, end, slot, other = found
     actors = [(at, *thing) for at in range(start) if (thing := _noun_phrase(words, at)) is not None]
     if len(actors) != 1 or actors[0][1] > start:
-        raise ValueError(f"{len(actors)} who might act in {text!r}")
+        raise InputError(f"{len(actors)} who might act in {text!r}")
     at, stop, (size, colour, shape) = actors[0]
     who = "{the}" if words[at] == "the" else "{a}"
     pattern = " ".join([*words[:at], who, *words[stop:start], slot, *words[end:]])
     if pattern not in _templates():
-        raise ValueError(f"no template {pattern!r}, in {text!r}")
+        raise InputError(f"no template {pattern!r}, in {text!r}")
     _, other_colour, other_shape = other or (None, None, None)
     claim = Claim(shape, colour, size, action, other_shape, other_colour, background)
     return Reading(claim, _templates()[pattern])

@@ -14,6 +14,7 @@ from prvr.data.synthetic.looks import DAY, with_look
 from prvr.data.synthetic.page import FAINT, INK, PICTURE, QUIET, WIDTH, Page, Pixels, write_png
 from prvr.data.synthetic.render import render_frames
 from prvr.data.synthetic.world import FPS, Shot, Video
+from prvr.errors import InputError
 
 MARGIN, GAP = 39, 14  # pixels, of a sheet: eight pictures in a row
 COLUMNS, SHOWN = 8, 40  # frames
@@ -104,7 +105,7 @@ def moments_figure(rows: Sequence[MomentRow], path: Path | str) -> None:
         OSError: the file cannot be written.
     """
     if not rows:
-        raise ValueError("moments_figure: no rows; expected at least one query")
+        raise InputError("moments_figure: no rows; expected at least one query")
     write_png(_draw_moments(rows), path)
 
 
@@ -134,7 +135,7 @@ def _draw_sheet(video: Video, sentences: Sequence[Sentence], look: str = DAY) ->
     for sentence in sentences:
         span = (sentence.start, sentence.end)
         if sentence.video_id != video.id or span not in spans:
-            raise ValueError(
+            raise InputError(
                 f"contact_sheet: sentence {sentence.id!r} is about {sentence.start}-{sentence.end} s of "
                 f"{sentence.video_id!r}; {video.id!r} has captioned moments {spans}. Give each video its own sentences."
             )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
+from prvr.errors import InputError
 from prvr.search.backends.exact import ExactBackend as ExactBackend
 from prvr.search.backends.protocol import CandidateBackend as CandidateBackend
 from prvr.search.backends.protocol import ClipBlock as ClipBlock
@@ -43,7 +44,7 @@ def open_backend(name: str, **options: Any) -> CandidateBackend:
 
     Raises:
         ValueError: no such backend.
-        ImportError: its library is not installed.
+        prvr.MissingExtraError: its library is not installed.
 
     Example:
         >>> open_backend("exact").name
@@ -51,7 +52,7 @@ def open_backend(name: str, **options: Any) -> CandidateBackend:
     """
     kind, _, address = name.partition(":")
     if kind not in BACKENDS:
-        raise ValueError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}; milvus:ADDRESS names a server")
+        raise InputError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}; milvus:ADDRESS names a server")
     return BACKENDS[kind](address, **options)
 
 

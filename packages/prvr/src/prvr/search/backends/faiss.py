@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from prvr.errors import InputError
 from prvr.search.backends.faiss_files import FaissFiles, FaissState, import_faiss
 from prvr.search.backends.grouping import each_once
 from prvr.search.backends.locking import locked
@@ -64,7 +65,7 @@ class FaissBackend:
             candidate is computed from the index itself in any case. A single list is always `Flat`.
 
     Raises:
-        ImportError: faiss is not installed.
+        prvr.MissingExtraError: faiss is not installed.
         ValueError: another `nprobe` or `storage` than there is.
 
     Example:
@@ -76,9 +77,9 @@ class FaissBackend:
 
     def __init__(self, *, nprobe: int | None = None, storage: str = "SQ8") -> None:
         if nprobe is not None and nprobe < 1:
-            raise ValueError(f"nprobe is {nprobe}, expected at least 1")
+            raise InputError(f"nprobe is {nprobe}, expected at least 1")
         if storage not in _STORAGES:
-            raise ValueError(f"storage is {storage!r}, expected one of {', '.join(_STORAGES)}")
+            raise InputError(f"storage is {storage!r}, expected one of {', '.join(_STORAGES)}")
         import_faiss()
         self.nprobe, self.storage = nprobe, storage
         self._index: Any = None

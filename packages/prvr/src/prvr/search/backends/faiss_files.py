@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from prvr.data.atomic import HALF_WRITTEN, replace_file
 from prvr.data.errors import DataError
+from prvr.errors import require
 
 __all__ = ["FaissFiles", "FaissState", "StoredIndex", "import_faiss"]
 
@@ -24,13 +25,9 @@ def import_faiss() -> Any:
     """The library.
 
     Raises:
-        ImportError: it is not installed; the message says how to.
+        prvr.MissingExtraError: it is not installed; the message says how to.
     """
-    try:
-        import faiss
-    except ImportError as error:
-        raise ImportError('the backend faiss needs the library: pip install "prvr[search]"') from error
-    return faiss
+    return require("faiss", "search", "The faiss backend")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock
+
 __all__ = ["locked"]
 
 logger = logging.getLogger(__name__)
@@ -12,15 +14,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One process at a time; waits for the others. A folder that cannot be written is read without: nothing changes.
-
-    Raises:
-        ImportError: filelock is not installed.
-    """
-    try:
-        from filelock import FileLock
-    except ImportError as error:
-        raise ImportError('files of a search backend need filelock: pip install "prvr[video]"') from error
+    """One process at a time; waits for the others. A folder that cannot be written is read without a lock."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")

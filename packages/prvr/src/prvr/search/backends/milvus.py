@@ -6,6 +6,7 @@ import os
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from prvr.errors import InputError, MissingExtraError, require
 from prvr.search.backends.grouping import each_once
 from prvr.search.backends.locking import locked
 from prvr.search.backends.milvus_rows import MOST, MilvusRows
@@ -39,7 +40,7 @@ class MilvusBackend:
         timeout: of a request, in seconds.
 
     Raises:
-        ImportError: pymilvus, or milvus-lite for a file, is not installed.
+        prvr.MissingExtraError: pymilvus, or milvus-lite for a file, is not installed.
         ValueError: another `nprobe` or `storage` than there is.
 
     Example:
@@ -60,9 +61,9 @@ class MilvusBackend:
         timeout: float = 120.0,
     ) -> None:
         if not 1 <= nprobe <= lists:
-            raise ValueError(f"nprobe is {nprobe}, expected 1 to {lists} (lists)")
+            raise InputError(f"nprobe is {nprobe}, expected 1 to {lists} (lists)")
         if storage not in ("IVF_SQ8", "IVF_FLAT"):
-            raise ValueError(f"storage is {storage!r}, expected IVF_SQ8 or IVF_FLAT")
+            raise InputError(f"storage is {storage!r}, expected IVF_SQ8 or IVF_FLAT")
         _expect_library(lite=address is None or "://" not in address)
         self.address, self.nprobe, self.lists, self.storage = address, nprobe, lists, storage
         self._token, self._timeout = token or os.environ.get(TOKEN, ""), timeout
@@ -161,12 +162,9 @@ class MilvusBackend:
 
 
 def _expect_library(*, lite: bool) -> None:
-    try:
-        import pymilvus  # noqa: F401
-    except ImportError as error:
-        raise ImportError('the backend milvus needs pymilvus: pip install "prvr[milvus]"') from error
+    require("pymilvus", "milvus", "The milvus backend")
     if lite and importlib.util.find_spec("milvus_lite") is None:
-        raise ImportError(
+        raise MissingExtraError(
             "the backend milvus without an address needs milvus-lite: pip install milvus-lite, or name a server: "
             "milvus:http://host:19530"
         )

@@ -46,7 +46,7 @@ def write_html(path: Path | str, results: Sequence[SearchResult], picture: Pictu
 
     Raises:
         prvr.data.DataError: it cannot be written.
-        ImportError: PyAV is not installed.
+        prvr.MissingExtraError: PyAV is not installed.
     """
     alone = len(results) == 1
     title = printable(results[0].query) if alone else f"{len(results)} searches"

@@ -1,0 +1,170 @@
+"""Reading of files that anybody may have written: only regular files, only so large, and only what they should hold."""
+
+import json
+import os
+import stat
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from prvr.data.errors import DataError
+
+__all__ = ["parse_json", "parse_record", "read_array", "read_bytes", "read_json", "read_text"]
+
+_T = TypeVar("_T")
+
+SMALL = 64 * 2**20
+"""Bytes: a file that is read as a whole and larger than this is not what it is taken for."""
+
+
+def read_bytes(path: Path, most: int = SMALL) -> bytes:
+    """The content of a regular file.
+
+    Args:
+        path: the file. Links are followed.
+        most: how many bytes it may have.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataError: it is a folder, a pipe or a device, it is too large, or it cannot be read.
+    """
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(descriptor, "rb") as file:
+            about = os.fstat(descriptor)
+            if not stat.S_ISREG(about.st_mode):
+                raise DataError(f"{path}: expected a regular file, found a folder, a pipe or a device. Remove it.")
+            content = file.read(most + 1)
+    except FileNotFoundError:
+        raise
+    except IsADirectoryError as error:
+        raise DataError(f"{path}: expected a regular file, found a folder. Remove it.") from error
+    except (OSError, ValueError) as error:  # ValueError: a path that no system takes
+        raise DataError(f"{path}: cannot be read ({error}). Check the path and its permissions.") from error
+    if len(content) > most:
+        raise DataError(f"{path}: {max(about.st_size, len(content))} bytes, expected at most {most}: not such a file.")
+    return content
+
+
+def read_text(path: Path, most: int = SMALL) -> str:
+    """The content of a UTF-8 file, without a byte order mark.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataError: as `read_bytes`, or it is not UTF-8.
+    """
+    try:
+        return read_bytes(path, most).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 ({error}). Save it as UTF-8.") from error
+
+
+def read_json(path: Path, most: int = SMALL) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataError: as `read_text`, or it is not JSON.
+    """
+    return parse_json(read_text(path, most), str(path))
+
+
+def parse_json(text: str, source: str) -> Any:
+    """The value of a JSON text. NaN and Infinity, which JSON does not have, are refused.
+
+    Args:
+        text: what to parse.
+        source: where it stands, for the message.
+
+    Raises:
+        DataError: it is not JSON, or nested too deeply.
+
+    Example:
+        >>> parse_json('{"a": [1]}', "example")
+        {'a': [1]}
+        >>> parse_json("[NaN]", "example")
+        Traceback (most recent call last):
+        ...
+        prvr.data.errors.DataError: example: not valid JSON (NaN is no number of JSON).
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise DataError(f"{source}: not valid JSON (nested too deeply).") from error
+    except ValueError as error:
+        raise DataError(f"{source}: not valid JSON ({error}).") from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def parse_record(kind: type[_T], values: Any, source: str) -> _T:
+    """A dataclass from the value of a JSON file. Keys that it does not know are ignored, types are strict.
+
+    Args:
+        kind: the dataclass; its fields may be dataclasses, tuples and mappings of those.
+        values: what `read_json` gave.
+        source: where it stands, for the message.
+
+    Raises:
+        DataError: a field is missing, or of another type.
+
+    Example:
+        >>> from prvr.data.captions import Caption
+        >>> parse_record(Caption, {"id": "v#0", "video_id": 1, "text": "x"}, "example")
+        Traceback (most recent call last):
+        ...
+        prvr.data.errors.DataError: example: video_id: Input should be a valid string.
+    """
+    try:
+        return _adapter(kind).validate_json(json.dumps(values), strict=True)
+    except (ValidationError, RecursionError, ValueError) as error:
+        if not isinstance(error, ValidationError):
+            raise DataError(f"{source}: {error}.") from error
+        first = error.errors(include_input=False, include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"]) or "its content"
+        raise DataError(f"{source}: {key}: {first['msg']}.") from error
+
+
+@lru_cache
+def _adapter(kind: Any) -> Any:
+    return TypeAdapter(kind)
+
+
+def read_array(path: Path, dtype: Any, dimensions: int, *, mapped: bool = False) -> np.ndarray:
+    """The array in a `.npy` file, whose header must say what is expected and fit the size of the file.
+
+    Args:
+        path: the file.
+        dtype: expected; byte order included.
+        dimensions: how many axes.
+        mapped: map the file instead of reading it; what is written to the array stays in memory.
+
+    Raises:
+        DataError: the file is missing, of another type, truncated or damaged.
+    """
+    try:
+        if not path.is_file():
+            raise DataError(f"{path}: no such file.")
+        with path.open("rb") as file:
+            version = np.lib.format.read_magic(file)
+            if version != (1, 0):
+                raise DataError(f"{path}: .npy of version {version}, expected (1, 0).")
+            shape, fortran, found = np.lib.format.read_array_header_1_0(file)
+            start = file.tell()
+        expected = start + int(np.dtype(found).itemsize) * int(np.prod(np.array(shape, object), initial=1))
+        if found != np.dtype(dtype) or len(shape) != dimensions or fortran or min(shape, default=0) < 0:
+            raise DataError(f"{path}: {found} {shape}, expected {np.dtype(dtype)} with {dimensions} axes.")
+        if path.stat().st_size != expected:
+            raise DataError(f"{path}: {path.stat().st_size} bytes, expected {expected}.")
+        # "c": torch takes no array that cannot be written. A plain view costs less to cut than a memmap.
+        return np.load(path, mmap_mode="c", allow_pickle=False).view(np.ndarray) if mapped else np.load(path)
+    except (OSError, ValueError, EOFError, SyntaxError, TypeError, OverflowError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: cannot be read ({error}).") from error

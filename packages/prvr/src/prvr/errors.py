@@ -1,0 +1,49 @@
+"""The errors that a user can mend. Whatever else is raised is a fault of the program, and shows its traceback."""
+
+import errno
+import importlib
+from types import ModuleType
+
+__all__ = ["DISK_FULL", "InputError", "MissingExtraError", "PrvrError", "require"]
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC, errno.EFBIG)
+"""Codes of `OSError` that say that the disk, or what one may use of it, is full."""
+
+
+class PrvrError(Exception):
+    """Something that the user can mend: the message says what was found, what was expected and what to do.
+
+    All other error classes of `prvr` derive from it. The command line prints its message and exits with 2.
+    """
+
+
+class InputError(PrvrError, ValueError):
+    """An argument or an option that cannot be used."""
+
+
+class MissingExtraError(PrvrError, ImportError):
+    """An optional library that is not installed; the message holds the line that installs it."""
+
+
+def require(module: str, extra: str, purpose: str) -> ModuleType:
+    """Imports an optional library.
+
+    Args:
+        module: its name, such as `faiss` or `matplotlib.figure`.
+        extra: the extra of `prvr` that installs it.
+        purpose: what needs it, the subject of a sentence.
+
+    Raises:
+        MissingExtraError: it is not installed.
+
+    Example:
+        >>> require("no_such_module", "search", "The faiss backend")
+        Traceback (most recent call last):
+        ...
+        prvr.errors.MissingExtraError: The faiss backend needs no_such_module. Install it: pip install "prvr[search]"
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = module.split(".")[0]
+        raise MissingExtraError(f'{purpose} needs {name}. Install it: pip install "prvr[{extra}]"') from error
