@@ -1,0 +1,79 @@
+"""What version 0.1 wrote: its stores, indexes and runs open, give what they gave, and can be gone on with."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from search_files import forget, write_store
+
+from prvr.config import load_config
+from prvr.generation import load_rerankers, train_reranker
+from prvr.generation.folder import read_config
+from prvr.models import load_pretrained
+from prvr.results import EvaluationReport
+from prvr.search import VideoIndex
+from prvr.training import open_splits, train
+from prvr.video import VideoStore
+
+ARCHIVE = Path(__file__).parents[1] / "fixtures" / "written_by_0.1.tar.xz"
+"""store: four videos; index-zero-shot: float16, two segments, one video removed; index-trained: int8, windows of 3 s;
+run: stopped after two of its four epochs; run-generation: a finished stage 2 over it; data: their corpus; hits.json:
+what both indexes answered."""
+
+
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    monkeypatch.chdir(tmp_path)  # the runs name their corpus relative to it
+    return tmp_path
+
+
+def test_a_store_is_read(old: Path) -> None:
+    store = VideoStore(old / "store")
+    assert store.video_ids == tuple(f"film{i}.mp4" for i in range(4))
+    assert store.read("film2.mp4").shape == (10, 512)
+    assert not store.verify()
+
+
+@pytest.mark.parametrize("name", ["index-zero-shot", "index-trained"])
+def test_an_index_answers_as_it_did_and_can_be_changed(old: Path, name: str) -> None:
+    hits = json.loads((old / "hits.json").read_text())[name]
+    with VideoIndex.open(old / name) as index:
+        assert index.verify() == ()
+        for query, expected in hits.items():
+            found = [[hit.video_id, hit.score, hit.start, hit.end] for hit in index.search(query, 5).hits]
+            assert found == [[video, pytest.approx(score, abs=1e-4), *times] for video, score, *times in expected]
+        videos = set(index.video_ids)
+        store = VideoStore(old / "store")
+        write_store(old / "store", {"new.mp4": store.read("film0.mp4")})
+        report = index.update(forget(store, "film3.mp4"))
+        assert (set(report.added) - {"film1.mp4"}, report.removed) == ({"new.mp4"}, ("film3.mp4",))
+        assert set(index.video_ids) == (videos | {"new.mp4", "film1.mp4"}) - {"film3.mp4"}
+        assert index.verify() == ()
+        assert index.search(query, 5).hits
+
+
+def test_a_run_goes_on(old: Path) -> None:
+    result = train(load_config("run/config.yaml"), output="run", resume=True)
+    assert [line["epoch"] for line in result.history] == [0, 1, 2, 3]
+    assert result.history[-1]["loss"]["total"] == pytest.approx(0.5143093, rel=1e-3)  # as without a stop
+
+
+def test_a_run_of_stage_2_is_read_and_goes_on(old: Path) -> None:
+    report = EvaluationReport.from_json("run-generation/evaluation.json")
+    assert report.ranks.shape == (6,)
+    assert set(load_rerankers(Path("run-generation"))) == {"t2v", "v2t"}
+    config = load_config("run/config.yaml")
+    splits = open_splits(config)
+    again = train_reranker(
+        read_config(Path("run-generation/config.yaml")),
+        load_pretrained("run/best"),
+        splits,
+        output="run-generation",
+        resume=True,
+    )
+    splits.close()
+    assert again.epochs == 2
+    assert (again.reranked.ranks == report.ranks).all()
