@@ -1,7 +1,6 @@
 """The picture of a run."""
 
 import io
-import logging
 import re
 import sys
 import time
@@ -9,13 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from prvr.config import config_from_dict
 from prvr.training.curves import plot_curves
 from prvr.training.progress import terminal_bar
-from prvr.training.run import RunFolder
 
 HISTORY = [
     {"epoch": 0, "loss": {"total": 2.0, "triplet": 1.5}, "sumr": 50.0},
@@ -50,24 +46,6 @@ def test_short_and_negative_histories_are_drawn(tmp_path: Path, history: list) -
     plot_curves(history, tmp_path / "curves.png")
     assert Image.open(tmp_path / "curves.png").format == "PNG"
     assert [p.name for p in tmp_path.iterdir()] == ["curves.png"]
-
-
-def test_without_matplotlib_the_run_goes_on_and_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match="pip install matplotlib"):
-        plot_curves(HISTORY, tmp_path / "curves.png")
-    run = RunFolder(tmp_path)
-    config = config_from_dict({"name": "x", "model": {"video_dim": 4, "query_dim": 4}})
-    run.write_config(config)
-    with caplog.at_level(logging.WARNING):
-        for epochs in (1, 2):
-            run.save_epoch({"weights": torch.zeros(1)}, HISTORY[:epochs], "x")
-    assert sum("matplotlib" in record.getMessage() for record in caplog.records) == 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.yaml", "last", "metrics.jsonl"]
 
 
 class Screen(io.StringIO):
