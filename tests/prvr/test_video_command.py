@@ -143,7 +143,7 @@ def test_the_bar_shows_the_time_left_on_a_terminal(
 def test_without_the_extra_it_says_what_to_install(
     video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for missing, encoder in (("av", "embedded"), ("filelock", "embedded"), ("transformers", str(tmp_path))):
+    for missing, encoder in (("av", "embedded"), ("transformers", str(tmp_path))):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, missing, None)
             command = ["extract", str(video), "--encoder", encoder, "--out", str(tmp_path / missing)]
