@@ -89,7 +89,7 @@ def run(name: str, case: Case, rng: random.Random, kills: int, inside: int, fold
             flush=True,
         )
         shutil.rmtree(index)
-        for path in folder.glob(".tmp-*"):
+        for path in folder.glob(".prvr-tmp-*"):
             shutil.rmtree(path)
     print(f"{name}: killed {done} times, {landed} inside a write; {'all is well' if good else 'SOMETHING WAS LOST'}\n")
     return good and done >= kills and landed >= inside

@@ -76,4 +76,4 @@ def half_written(index: Path) -> list[Path]:
     """What a kill has left that is no part of the index: temporary files and folders, segments that nothing names."""
     named = set(VideoIndex.open(index).source.segments) if (index / "index.json").exists() else set()
     segments = [path for path in (index / "segments").glob("*") if path.name not in named]
-    return [*index.parent.glob(".tmp-*"), *segments, *index.glob(f"*{atomic.HALF_WRITTEN}")]
+    return [*index.parent.glob(f"{atomic.HALF_WRITTEN}-*"), *segments, *index.glob(f"*{atomic.HALF_WRITTEN}")]

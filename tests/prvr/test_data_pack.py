@@ -4,7 +4,6 @@ import errno
 import json
 import logging
 import multiprocessing
-import os
 import pickle
 import sys
 from pathlib import Path
@@ -367,20 +366,11 @@ def test_a_folder_that_another_process_published_first_is_kept_if_sound(tmp_path
     assert (target / "name").read_text() == "a"
     (target / "mark").write_text("bad")
     with temporary_folder(target) as folder:
+        (folder / "mark").write_text("good")
         (folder / "name").write_text("c")
         assert publish(folder, target, is_good)
     assert (target / "name").read_text() == "c"
     assert list(tmp_path.iterdir()) == [target]
-
-
-def test_what_a_killed_process_left_is_cleared_after_a_day(tmp_path: Path) -> None:
-    old, young = tmp_path / ".tmp-x-1", tmp_path / ".tmp-x-2"
-    old.mkdir()
-    young.mkdir()
-    os.utime(old, (0, 0))
-    with temporary_folder(tmp_path / "target"):
-        assert not old.exists()
-        assert young.exists()
 
 
 def test_a_header_that_was_edited_or_is_of_another_format(packed: PackedSplit) -> None:

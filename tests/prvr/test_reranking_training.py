@@ -14,6 +14,7 @@ from training_runs import StopInEpoch, half_written, same, state_of
 
 from prvr.config import ConfigError
 from prvr.data import DataError, pack, write_corpus
+from prvr.data.atomic import make_marked
 from prvr.encoding import encode_split
 from prvr.evaluation import evaluate
 from prvr.generation import (
@@ -80,7 +81,7 @@ def same_end(left: Path, right: Path) -> bool:
 def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, splits) -> None:
     run = straight.output
     assert {p.name for p in run.iterdir()} == {
-        *("config.yaml", "metrics.jsonl", "curves.png", "best", "last"),
+        *(".lock", "config.yaml", "metrics.jsonl", "curves.png", "best", "last"),
         *("evaluation.json", "evaluation_ranks.npz", "evaluation_retriever.json", "evaluation_retriever_ranks.npz"),
     }
     assert is_generation_run(run)
@@ -152,10 +153,25 @@ def test_a_killed_run_goes_on_from_the_last_epoch(straight, retriever, splits, t
     with pytest.raises(Killed):
         train_reranker(make_config(), retriever, splits, output=run, progress=StopInEpoch(2, kill, step=1))
     assert state_of(run)["epoch"] == 1
-    (run / "best.prvr-tmp").mkdir()  # what a kill in the middle of writing leaves
+    make_marked(run / "best")  # what a kill in the middle of writing leaves
+    assert half_written(run) != []
     train_reranker(make_config(), retriever, splits, output=run, resume=True)
     assert same_end(run, straight.output)
     assert half_written(run) == []
+
+
+def test_one_process_owns_a_run(straight, retriever, splits, tmp_path) -> None:
+    refused = []
+
+    def again() -> None:
+        for resume in (False, True):
+            with pytest.raises(TrainingError, match="another process is training") as caught:
+                train_reranker(make_config(), retriever, splits, output=tmp_path / "run", resume=resume)
+            refused.append(caught.value)
+
+    train_reranker(make_config(), retriever, splits, output=tmp_path / "run", progress=StopInEpoch(1, again, step=0))
+    assert len(refused) == 2
+    assert same_end(tmp_path / "run", straight.output)
 
 
 def test_terminated_it_saves_and_says_so(retriever, splits, tmp_path) -> None:

@@ -1,5 +1,6 @@
 """Checkpoints: whole or not at all, even on a full disk."""
 
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -8,13 +9,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from kills_at_writes import at_write
 from safetensors.torch import load_file
 from torch import nn
 
 from prvr.config import ModelConfig
 from prvr.models import Retriever
 from prvr.training import TrainingError
-from prvr.training.checkpoint import load_best, load_state, load_weights, recover, save_best, save_state
+from prvr.training.checkpoint import (
+    load_best,
+    load_state,
+    load_weights,
+    recover,
+    replace_folder,
+    save_best,
+    save_state,
+)
 
 
 @contextmanager
@@ -138,20 +148,28 @@ def test_best_of_another_model_is_refused(tmp_path: Path) -> None:
     assert load_file(tmp_path / "best" / "objective.safetensors").keys() == {"weight", "bias"}
 
 
-def test_best_survives_a_kill_between_its_two_renames(tmp_path: Path) -> None:
-    retriever = tiny_retriever()
-    save_best(tmp_path / "best", retriever, nn.Linear(2, 2), "# card\n")
-    before = snapshot(tmp_path)
-    (tmp_path / "best").rename(tmp_path / "best.replaced")
-    (tmp_path / "best.prvr-tmp").mkdir()
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+@pytest.mark.parametrize(("rename", "survives"), [(1, "old"), (2, "new")])
+def test_best_survives_a_kill_at_its_two_renames(tmp_path: Path, rename: int, survives: str) -> None:
+    best = tmp_path / "best"
+    replace_folder(best, lambda folder: (folder / "card").write_text("old"))
+    if (child := os.fork()) == 0:
+        at_write(rename, "renamed")()
+        replace_folder(best, lambda folder: (folder / "card").write_text("new"))
+        os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     (tmp_path / "last").mkdir()
-    (tmp_path / "last" / "state.pt.prvr-tmp").write_bytes(b"half")
+    (tmp_path / "last" / "state.pt.0123456789abcdef.prvr-tmp").write_bytes(b"half")
     recover(tmp_path)
-    assert snapshot(tmp_path) == before
-    (tmp_path / "best.replaced").mkdir()  # killed after the second rename: the new one stays
+    assert snapshot(tmp_path) == {"best/card": survives.encode()}
+    assert [path.name for path in tmp_path.iterdir() if path.name != "last"] == ["best"]
+
+
+def test_the_best_that_an_older_version_was_replacing_is_put_back(tmp_path: Path) -> None:
+    (tmp_path / "best.replaced").mkdir()
+    (tmp_path / "best.replaced" / "card").write_text("old")
     recover(tmp_path)
-    assert snapshot(tmp_path) == before
-    assert not (tmp_path / "best.replaced").exists()
+    assert snapshot(tmp_path) == {"best/card": b"old"}
 
 
 def test_an_objective_without_parameters_is_saved_too(tmp_path: Path) -> None:

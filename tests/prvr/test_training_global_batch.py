@@ -16,8 +16,9 @@ from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config
 from prvr.config import Config, load_config
 from prvr.models import AnyRetriever, build_retriever
 from prvr.objective import Objective
-from prvr.training import resume, train
+from prvr.training import TrainingError, resume, train
 from prvr.training.global_batch import backward_in_parts
+from prvr.training.run import RunFolder
 from prvr.types import Batch
 
 PRESETS = ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr", "hybrid-tvr", "diffusionret-embedded"]
@@ -183,6 +184,8 @@ def _train_in_two(rank: int, folder: str, cache: str) -> None:
     torch.set_num_threads(1)
     try:
         config = in_parts(cache)
+        with pytest.raises(TrainingError, match="another process is training"):
+            train(config, output=Path(folder) / "owned", device="cpu")
         result = train(config, output=Path(folder) / "two", device="cpu")
         torch.save(losses(result.history), Path(folder) / f"{rank}.pt")
     finally:
@@ -196,7 +199,9 @@ def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, embedded_cach
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         (tmp_path / "port").write_text(str(free.getsockname()[1]))
-    mp.spawn(_train_in_two, (str(tmp_path), cache), nprocs=2)
+    with RunFolder(tmp_path / "owned").owned(resume=False):  # neither may wait for the other in vain
+        mp.spawn(_train_in_two, (str(tmp_path), cache), nprocs=2)
+    assert not (tmp_path / "owned").exists()
     one = train(
         in_parts(cache),
         output=tmp_path / "one",

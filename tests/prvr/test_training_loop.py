@@ -26,6 +26,7 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(tmp_path: Path, cache
     result = train(config, output=tmp_path / "run", splits=splits, device="cpu")
     found = sorted(p.relative_to(tmp_path / "run").as_posix() for p in (tmp_path / "run").rglob("*") if p.is_file())
     assert found == [
+        ".lock",
         "best/README.md",
         "best/config.json",
         "best/model.safetensors",

@@ -1,9 +1,11 @@
-"""What a run survives: a full disk, a folder that cannot be written, `kill -9`."""
+"""What a run survives: a full disk, a folder that cannot be written, `kill -9`, a second process."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from training_runs import StopInEpoch, half_written, losses, make_config, same_end, state_of
 
+from prvr.data import DataError
 from prvr.models import Retriever
 from prvr.training import RunResult, Splits, TrainingError, resume, train
 
@@ -118,3 +121,57 @@ def test_kill_9_at_drawn_moments_loses_nothing(cache: str) -> None:
     result = subprocess.run([*command, "--cache-dir", cache], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "equal bit by bit" in result.stdout
+
+
+def _train_until_killed(run: str, cache: str) -> None:
+    """Trains one epoch, and waits in the second for the end."""
+    forever = StopInEpoch(2, lambda: time.sleep(300), 0)
+    train(make_config(cache), output=run, device="cpu", progress=forever)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_one_process_owns_a_run_folder_until_it_dies(
+    tmp_path: Path, cache: str, splits: Splits, straight: RunResult
+) -> None:
+    run = tmp_path / "run"
+    other = multiprocessing.get_context("spawn").Process(target=_train_until_killed, args=(str(run), cache))
+    other.start()
+    try:
+        while not (run / "last" / "state.pt").exists():
+            assert other.is_alive()
+            time.sleep(0.05)
+        before = files(run)
+        with pytest.raises(TrainingError, match="run: another process is training"):
+            resume(run, splits=splits, device="cpu")
+        with pytest.raises(TrainingError, match="run: already holds"):
+            train(make_config(cache), output=run, splits=splits, device="cpu")
+        assert files(run) == before
+    finally:
+        other.kill()
+        other.join()
+    assert losses(resume(run, splits=splits, device="cpu").history) == losses(straight.history)
+    assert same_end(straight.output, run)
+
+
+def test_two_new_runs_in_one_folder(tmp_path: Path, cache: str, splits: Splits, straight: RunResult) -> None:
+    """The second one starts while nothing is saved yet."""
+    refused = []
+
+    def again() -> None:
+        with pytest.raises(TrainingError, match="another process is training") as caught:
+            train(make_config(cache), output=tmp_path, splits=splits, device="cpu")
+        refused.append(caught.value)
+
+    hook = StopInEpoch(1, again, 0)
+    train(make_config(cache), output=tmp_path, splits=splits, device="cpu", progress=hook)
+    assert len(refused) == 1
+    assert same_end(straight.output, tmp_path)
+
+
+def test_a_run_that_cannot_start_leaves_no_folder(tmp_path: Path, cache: str) -> None:
+    with pytest.raises(DataError):
+        train(make_config(cache, data__collection="none", data__root=str(tmp_path)), output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -1,6 +1,7 @@
 """What the tests of training share: a tiny configuration, hooks that act inside an epoch, comparisons."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,4 +98,4 @@ def same_end(left: Path, right: Path) -> bool:
 
 def half_written(run: Path) -> list[Path]:
     """Files that a write has left unfinished."""
-    return [path for path in run.rglob("*") if "tmp" in path.name or "replaced" in path.name]
+    return [path for path in run.rglob("*") if re.search("tmp|replaced|unfinished", path.name)]

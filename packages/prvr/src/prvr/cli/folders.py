@@ -10,6 +10,7 @@ from jsonargparse import Namespace
 
 from prvr.cli.console import CommandError
 from prvr.config import Config
+from prvr.data.owning import LOCK
 
 if TYPE_CHECKING:
     from prvr.models import AnyRetriever
@@ -37,7 +38,8 @@ def fresh_folder(stem: Path, first: Path | None = None) -> Iterator[Path]:
     try:
         yield path
     finally:
-        if not any(path.iterdir()):
+        if {one.name for one in path.iterdir()} <= {LOCK}:
+            (path / LOCK).unlink(missing_ok=True)
             path.rmdir()
 
 

@@ -1,11 +1,18 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all, and how what a killed process left of them is cleared away.
+
+Nothing is deleted that was not provably made here. A file that is being written has a name of its own kind; a folder
+holds a mark, a file named `.prvr-unfinished`, from before anything is put into it until it counts. Links are never
+followed when something is deleted.
+"""
 
 import logging
 import os
+import re
 import secrets
 import shutil
+import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -15,8 +22,13 @@ from prvr.errors import DISK_FULL
 
 logger = logging.getLogger(__name__)
 
-HALF_WRITTEN = ".prvr-tmp"  # ends the name of a file that is being written
+HALF_WRITTEN = ".prvr-tmp"
+"""Ends the name of a file that is being written, and starts that of a folder."""
+MARK = ".prvr-unfinished"
+"""Lies in a folder that does not count, not yet or not any more. Who finds it there may delete the folder."""
 ABANDONED_AFTER = 24 * 3600.0  # seconds until what a killed process left behind is cleared away
+
+_FILE = re.compile(r".+\.[0-9a-f]{16}" + re.escape(HALF_WRITTEN), re.DOTALL)
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -24,15 +36,24 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
     Errors of ``write`` and of the file system pass through; nothing half-written is left.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{HALF_WRITTEN}")
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}{HALF_WRITTEN}")
+    opened = temporary.open("xb")  # never a file, or a link, that stands there
     try:
-        with temporary.open("wb") as file:
+        with opened as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def clear_half_written(folder: Path, *inside: str) -> None:
+    """Deletes the files that `replace_file` left in a folder, and in folders inside it, when it was killed."""
+    for place in (folder, *(folder / name for name in inside if is_real_folder(folder / name))):
+        for path in place.iterdir():
+            if _FILE.fullmatch(path.name) and stat.S_ISREG(path.lstat().st_mode):
+                path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -44,9 +65,8 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _clear_abandoned(target.parent)
-        folder = _beside(target)
-        folder.mkdir()
+        clear_abandoned(target, older_than=ABANDONED_AFTER)
+        folder = make_marked(target)
     except OSError as error:
         raise DataError(f"{target.parent}: cannot write there ({error}). Choose another folder.") from error
     try:
@@ -59,56 +79,145 @@ def temporary_folder(target: Path) -> Iterator[Path]:
             ) from error
         raise
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_marked(folder)
 
 
-def publish(folder: Path, target: Path, is_good: Callable[[Path], bool]) -> bool:
+def publish(folder: Path, target: Path, is_good: Callable[[Path], bool], *, marked: bool = False) -> bool:
     """Renames a finished folder to ``target``; where a good one stands already, that one stays.
 
     Args:
         folder: what [temporary_folder][prvr.data.atomic.temporary_folder] gave.
         target: its final name.
-        is_good: judges a folder that stands there; a bad one is moved out of the way.
+        is_good: judges a folder that stands there. A bad one is replaced if it holds nothing but files that `folder`
+            has as well.
+        marked: leave the mark in it: it does not count yet.
 
     Returns:
         whether ours was published (False: another process was faster).
+
+    Raises:
+        DataError: what stands there is bad, and may be somebody else's.
     """
     for _ in range(3):
         try:
             folder.rename(target)
-            return True
         except OSError:
             if not target.exists():
                 raise
+        else:
+            if not marked:
+                unmark(target)  # only now: at every moment either the name or the mark says that it may be deleted
+            return True
         if is_good(target):
             return False
-        discard(target)
+        discard(target, [path.name for path in folder.iterdir()])
     raise DataError(f"{target}: cannot be replaced, another process keeps it in use. Delete this folder and run again.")
 
 
-def discard(target: Path) -> None:
-    """Takes a folder out of the way in one step, then deletes it."""
-    aside = _beside(target)
+def discard(target: Path, files: Collection[str]) -> None:
+    """Takes a damaged folder out of the way in one step, then deletes it.
+
+    Args:
+        target: the folder.
+        files: names of the files that it may hold.
+
+    Raises:
+        DataError: it holds anything else, or cannot be removed.
+    """
     try:
+        if not is_real_folder(target):
+            what = "a symbolic link" if target.is_symlink() else "no folder"
+            raise DataError(f"{target}: is {what}, expected a folder of prvr. Remove it, or name another place.")
+        known = {*files, MARK}
+        for path in sorted(target.iterdir()):
+            if path.name not in known or not stat.S_ISREG(path.lstat().st_mode):
+                raise DataError(
+                    f"{target}: holds {path.name}, which prvr has not put there; nothing was deleted. Move this "
+                    "folder away, or name another place."
+                )
+        mark(target)
+        aside = _beside(target)
         target.rename(aside)
     except FileNotFoundError:
         logger.debug("%s was taken away by another process", target)
     except OSError as error:
         raise DataError(f"{target}: cannot be removed ({error}). Close what uses it, delete it, run again.") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        remove_marked(aside)
+
+
+def is_real_folder(path: Path) -> bool:
+    """Whether there is a folder, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def make_marked(target: Path) -> Path:
+    """A new folder beside ``target`` that holds the mark and nothing else."""
+    folder = _beside(target)
+    folder.mkdir()
+    mark(folder)
+    return folder
+
+
+def mark(folder: Path) -> None:
+    """Says that a folder does not count any more. Links, and what is not there, are left alone."""
+    if is_real_folder(folder) and not os.path.lexists(folder / MARK):
+        text = "prvr has not finished this folder, or does not need it any more, and will delete it.\n"
+        (folder / MARK).write_text(text, encoding="utf-8", newline="\n")
+
+
+def unmark(folder: Path) -> None:
+    """Says that a folder counts."""
+    if is_marked(folder):
+        (folder / MARK).unlink(missing_ok=True)
+
+
+def is_marked(folder: Path) -> bool:
+    """Whether it is a folder with the mark, neither of them a link."""
+    try:
+        return is_real_folder(folder) and stat.S_ISREG((folder / MARK).lstat().st_mode)
+    except OSError:
+        return False
+
+
+def remove_marked(folder: Path) -> None:
+    """Deletes a folder with the mark, the mark last; leaves any other alone.
+
+    What cannot be deleted, because somebody has it open, stays marked.
+    """
+    if not is_marked(folder):
+        return
+    try:
+        for path in folder.iterdir():
+            if is_real_folder(path):
+                shutil.rmtree(path)
+            elif path.name != MARK:
+                path.unlink()
+        (folder / MARK).unlink()
+        folder.rmdir()
+    except OSError as error:
+        logger.debug("%s: not deleted yet (%s)", folder, error)
+
+
+def clear_abandoned(target: Path, *, older_than: float = 0.0) -> None:
+    """Deletes what killed processes left beside ``target`` of folders that should have become it.
+
+    Args:
+        target: what they were to be.
+        older_than: seconds in which nothing in them has changed.
+    """
+    name = re.compile(re.escape(f"{HALF_WRITTEN}-{target.name}-") + "[0-9a-f]{8}")
+    for path in target.parent.glob(f"{HALF_WRITTEN}-*"):
+        if not name.fullmatch(path.name) or not is_marked(path):
+            continue
+        try:
+            changed = max(one.lstat().st_mtime for one in [path, *path.rglob("*")])
+        except OSError:
+            continue  # another process is at it
+        if time.time() - changed >= older_than:
+            logger.info("removing %s, left behind by a process that was killed", path)
+            remove_marked(path)
 
 
 def _beside(target: Path) -> Path:
-    return target.with_name(f".tmp-{target.name}-{secrets.token_hex(4)}")
-
-
-def _clear_abandoned(folder: Path) -> None:
-    for path in folder.glob(".tmp-*"):
-        try:
-            old = time.time() - path.stat().st_mtime > ABANDONED_AFTER
-        except FileNotFoundError:
-            continue
-        if old:
-            logger.info("removing %s, left behind by a process that was killed", path)
-            shutil.rmtree(path, ignore_errors=True)
+    return target.with_name(f"{HALF_WRITTEN}-{target.name}-{secrets.token_hex(4)}")

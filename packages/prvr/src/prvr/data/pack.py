@@ -16,7 +16,7 @@ from prvr.data.errors import DataError
 from prvr.data.features import FeatureReader, QueryFeatures, feature_files
 from prvr.data.packed import PackedSplit
 from prvr.data.segment import normalise_rows, sample_video
-from prvr.data.store import FORMAT, Store, StoreWriter
+from prvr.data.store import FILES, FORMAT, Store, StoreWriter
 from prvr.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,8 @@ def pack(
         progress: called with (items done, items in all).
 
     Raises:
-        DataError: bad source data, another width than expected, or a full disk.
+        DataError: bad source data, another width than expected, or a full disk; or a folder that is no store stands
+            where it should be.
     """
     settings = settings or PackSettings()
     source = _identity(corpus, split)
@@ -91,7 +92,7 @@ def pack(
             if _is_good(target):  # the store is sound: the model expects another width
                 raise
             logger.warning("%s Building it again now.", error)
-            discard(target)
+            discard(target, FILES)
     corpus.check_dims(feature_dim=feature_dim, query_dim=query_dim)
     content = corpus.split(split)
     about = {"collection": corpus.name, "split": split, "settings": asdict(settings), "source": source}

@@ -15,6 +15,7 @@ from prvr.errors import InputError
 FORMAT = 2
 MATRICES = ("clips", "frames", "words")
 HEADER = "meta.json"
+FILES = (*(f"{name}.bin" for name in MATRICES), "index.npz", "text.json", HEADER)
 VERIFY_LIMIT = 512 * 2**20  # bytes whose checksums are read when a store is opened; above, call verify()
 
 

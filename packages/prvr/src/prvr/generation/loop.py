@@ -58,15 +58,15 @@ def train_reranker(
             retriever.
 
     Raises:
-        prvr.training.TrainingError: `output` is not empty, cannot be resumed or not be written, or a loss is not
-            finite.
+        prvr.training.TrainingError: `output` is not empty, cannot be resumed or not be written, another process trains
+            there, or a loss is not finite.
         prvr.training.Terminated: SIGTERM arrived, and the run is saved.
         ValueError: the retriever's embeddings do not fit `config.reranker`, or there are too few videos.
     """
     run, where = RunFolder(Path(output)), device_of(retriever, device)
     known = fingerprint(retriever) if isinstance(retriever, torch.nn.Module) else None
     config = replace(config, reranker=replace(config.reranker, trained_on=known))
-    with listening() as stop:
+    with run.owned(resume), listening() as stop:
         state = run.open(config, resume)
         write_config(run.path, config)
         torch.manual_seed(derived_seed(config.course.seed, "weights"))

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from prvr.data.atomic import replace_file
+from prvr.data.atomic import is_real_folder, replace_file
 from prvr.data.errors import DataError
 from prvr.data.store import digest
 from prvr.search.model import ModelIdentity
@@ -110,7 +110,7 @@ class Manifest:
         """That of an index.
 
         Raises:
-            DataError: there is none, it is damaged, or of another format.
+            DataError: there is none, it is damaged, or of another format; or its segments are no folder in it.
         """
         path = folder / MANIFEST
         try:
@@ -119,13 +119,17 @@ class Manifest:
                 raise DataError(f"{path}: format {body['format']}, this version reads {FORMAT}. {_MEND}")
             if body["sha256"] != digest(body):
                 raise DataError(f"{path}: does not match its own hash: it was edited or damaged. {_MEND}")
-            return _parsed(body["index"])
+            found = _parsed(body["index"])
         except FileNotFoundError:
             raise DataError(f"{folder}: no index, it has no {MANIFEST}. Make one: prvr index add.") from None
         except DataError:
             raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: cannot be read ({error!r}). {_MEND}") from error
+        if not is_real_folder(segments := folder / SEGMENTS):
+            what = "a symbolic link" if segments.is_symlink() else "none"
+            raise DataError(f"{segments}: expected a folder of the index, found {what}. Put the folder itself there.")
+        return found
 
 
 def _parsed(about: dict[str, Any]) -> Manifest:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from prvr.data.atomic import publish, temporary_folder
+from prvr.data.atomic import MARK, publish, temporary_folder
 from prvr.data.errors import DataError
 from prvr.search.manifest import SEGMENTS, FileStamp, SegmentRecord
 from prvr.search.vectors import PackedRows
@@ -134,7 +134,7 @@ class Segment:
 
 
 def write_segment(index: Path, videos: Sequence[VideoVectors]) -> SegmentRecord:
-    """Writes a segment; where it stands already, written before a kill, that one stays.
+    """Writes a segment, marked as unfinished until a manifest names it; where it stands already, that one stays.
 
     Args:
         index: folder of the index.
@@ -155,9 +155,10 @@ def write_segment(index: Path, videos: Sequence[VideoVectors]) -> SegmentRecord:
             _write_rows(folder / name, [getattr(one, field) for one in videos])
         text = json.dumps([asdict(one.entry) for one in videos])
         _synced(folder / _VIDEOS, [text.encode()])
-        files = {path.name: FileStamp(path.stat().st_size, hash_file(path)) for path in sorted(folder.iterdir())}
+        written = [path for path in sorted(folder.iterdir()) if path.name != MARK]
+        files = {path.name: FileStamp(path.stat().st_size, hash_file(path)) for path in written}
         name = hashlib.sha256("".join(f"{k}:{f.sha256}\n" for k, f in files.items()).encode()).hexdigest()[:32]
-        publish(folder, index / SEGMENTS / name, lambda there: not check_files(there, files))
+        publish(folder, index / SEGMENTS / name, lambda there: not check_files(there, files), marked=True)
     frames = sum(len(one.frames.values) for one in videos)
     return SegmentRecord(name, files, len(videos), len(owners), frames)
 

@@ -1,16 +1,15 @@
 """Changes of an index, one writer at a time: new segments first, then the manifest that names them."""
 
-import shutil
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import log
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from prvr.data.atomic import HALF_WRITTEN
+from prvr.data.atomic import HALF_WRITTEN, clear_half_written, mark, remove_marked, unmark
 from prvr.data.errors import DataError
+from prvr.data.owning import owned
 from prvr.errors import DISK_FULL
 from prvr.search.manifest import SEGMENTS, Manifest
 from prvr.search.segments import Segment, VideoVectors, write_segment
@@ -18,7 +17,7 @@ from prvr.search.snapshot import Snapshot
 
 __all__ = ["IndexWriter", "opened_for_writing"]
 
-_LOCK = ".lock"
+_NAME = re.compile(rf"[0-9a-f]{{32}}|{re.escape(HALF_WRITTEN)}-new-[0-9a-f]{{8}}")  # of a segment, whole or not
 _TIER = 8  # so many segments of about one size become one
 
 
@@ -63,21 +62,26 @@ class IndexWriter:
         return found
 
     def _commit(self, manifest: Manifest) -> None:
+        kept = {one.name for one in manifest.segments}
+        for name in {one.name for one in self.manifest.segments} - kept:
+            if _NAME.fullmatch(name):
+                mark(self._folder / SEGMENTS / name)
         manifest.write(self._folder)
         self.manifest = manifest
         self._clear()
 
     def _clear(self) -> None:
-        """Deletes what no manifest names. Readers that have it open keep it; where that is forbidden, it is for later.
+        """Deletes what the manifest does not name, if it is marked: not yet part of the index, or not any more.
 
-        What a killed process left half-written goes too.
+        A segment without the mark is left alone, for the manifest may have come from another index. Readers that have
+        one open keep it; where that is forbidden, it is deleted later. What a killed process left half-written goes
+        too.
         """
         named = {one.name for one in self.manifest.segments}
         for path in (self._folder / SEGMENTS).iterdir():
-            if path.name not in named:
-                shutil.rmtree(path, ignore_errors=True)
-        for path in self._folder.glob(f"*{HALF_WRITTEN}"):
-            path.unlink(missing_ok=True)
+            if _NAME.fullmatch(path.name):
+                (unmark if path.name in named else remove_marked)(path)
+        clear_half_written(self._folder)
 
     def _settle(self) -> None:
         """Writes segments anew, together, until there are few and most of what they hold counts."""
@@ -116,20 +120,12 @@ def opened_for_writing(folder: Path) -> Iterator[IndexWriter]:
         DataError: there is no index, another process is writing it, or it cannot be written.
     """
     Manifest.read(folder)  # or else the lock would be made in any folder
-    lock = FileLock(folder / _LOCK)  # the system lets go of it when a process dies, in whatever way
     try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise DataError(f"{folder}: another process is writing this index. Wait for it; searching goes on.") from None
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error}). Copy it to where it can.") from error
-    try:
-        yield IndexWriter(folder, Snapshot.open(folder))
+        with owned(folder, f"{folder}: another process is writing this index. Wait for it; searching goes on."):
+            yield IndexWriter(folder, Snapshot.open(folder))
     except OSError as error:
         why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
         raise DataError(
             f"{folder}: {why} ({error}). The index is as it was after the last videos that were finished: free space "
             "or mend the folder, then run again."
         ) from error
-    finally:
-        lock.release()

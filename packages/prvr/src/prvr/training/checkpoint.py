@@ -2,6 +2,8 @@
 
 import logging
 import pickle
+import re
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +13,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from prvr.data.atomic import HALF_WRITTEN, replace_file
+from prvr.data.atomic import (
+    clear_abandoned,
+    clear_half_written,
+    is_real_folder,
+    make_marked,
+    mark,
+    remove_marked,
+    replace_file,
+    unmark,
+)
 from prvr.training.errors import TrainingError
 
 __all__ = [
@@ -124,27 +135,29 @@ def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
     A crash leaves the old folder or the new one; `recover` puts back what was caught between the two renames.
 
     Raises:
-        TrainingError: it cannot be written; the old folder is intact.
+        TrainingError: it cannot be written; the old folder is intact. Or it is a link.
     """
-    temporary = folder.with_name(folder.name + HALF_WRITTEN)
-    replaced = folder.with_name(folder.name + _REPLACED)
+    if folder.is_symlink():
+        raise TrainingError(f"{folder}: is a symbolic link, expected a folder of the run. Put the folder itself there.")
+    replaced = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{_REPLACED}")
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = make_marked(folder)
         write(temporary)
         readable = [file for file in temporary.rglob("*") if file.is_file() and file.suffix != ".safetensors"]
         for file in temporary.rglob("*.safetensors"):
             shutil.copymode(readable[0], file)  # safetensors makes them private to the user
-        shutil.rmtree(replaced, ignore_errors=True)
         if folder.exists():
+            mark(folder)
             folder.rename(replaced)
         temporary.rename(folder)
+        unmark(folder)
     except Exception as error:
-        recover(folder.parent)
+        _recover(folder)
         if isinstance(error, OSError) or "SafetensorError" in type(error).__name__:
             raise _unwritable(folder, error) from error
         raise
-    shutil.rmtree(replaced, ignore_errors=True)
+    remove_marked(replaced)
 
 
 def load_best(folder: Path, retriever: nn.Module) -> None:
@@ -161,15 +174,17 @@ def load_best(folder: Path, retriever: nn.Module) -> None:
 
 def recover(run: Path) -> None:
     """Clears away what a killed process left half-written in a run folder, and puts back a replaced `best/`."""
-    for replaced in run.glob(f"*{_REPLACED}"):
-        target = replaced.with_name(replaced.name.removesuffix(_REPLACED))
-        if target.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
+    _recover(run / "best")
+    clear_half_written(run, "last")
+
+
+def _recover(folder: Path) -> None:
+    name = re.compile(re.escape(folder.name) + r"(\.[0-9a-f]{8})?" + re.escape(_REPLACED))
+    for replaced in [path for path in folder.parent.iterdir() if name.fullmatch(path.name) and is_real_folder(path)]:
+        if folder.exists():
+            remove_marked(replaced)
         else:
-            logger.warning("%s: putting back the checkpoint that a killed process was replacing", target)
-            replaced.rename(target)
-    for left in [*run.glob(f"*{HALF_WRITTEN}"), *run.glob(f"*/*{HALF_WRITTEN}")]:
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
+            logger.warning("%s: putting back the checkpoint that a killed process was replacing", folder)
+            replaced.rename(folder)
+    unmark(folder)
+    clear_abandoned(folder)

@@ -15,6 +15,7 @@ from prvr.models import AnyRetriever, build_retriever
 from prvr.objective import Objective
 from prvr.training.errors import Terminated, TrainingError
 from prvr.training.job import Job
+from prvr.training.processes import in_main
 from prvr.training.progress import EpochProgress, no_progress
 from prvr.training.result import RunResult
 from prvr.training.run import RunFolder
@@ -59,7 +60,8 @@ def train(
         trackers: accelerate trackers, for example ["tensorboard"].
 
     Raises:
-        TrainingError: `output` is not empty, cannot be resumed or not be written, or a loss or gradient is not finite.
+        TrainingError: `output` is not empty, cannot be resumed or not be written, another process trains there, or a
+            loss or gradient is not finite.
         Terminated: SIGTERM arrived, and the run is saved; a SystemExit with code 143.
         KeyboardInterrupt: Ctrl-C; after the first one the run is saved.
         prvr.data.DataError: bad data.
@@ -67,6 +69,7 @@ def train(
     run = RunFolder(Path(output))
     with ExitStack() as stack:
         accelerator = stack.enter_context(_accelerator(config, run, device, trackers))
+        in_main(accelerator, lambda: stack.enter_context(run.owned(resume)))
         state = run.open(config, resume)
         if splits is None:
             splits = stack.enter_context(closing(open_splits(config)))

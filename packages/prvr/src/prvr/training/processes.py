@@ -8,9 +8,10 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
+from prvr.training.errors import TrainingError
 from prvr.training.signals import StopRequest
 
-__all__ = ["agree_to_stop", "from_main"]
+__all__ = ["agree_to_stop", "from_main", "in_main"]
 
 T = TypeVar("T")
 
@@ -22,6 +23,23 @@ def from_main(accelerator: Accelerator, make: Callable[[], T]) -> T:
     held: list[T | None] = [make() if accelerator.is_main_process else None]
     value: T = broadcast_object_list(held)[0]  # pyright: ignore[reportAssignmentType]
     return value
+
+
+def in_main(accelerator: Accelerator, act: Callable[[], object]) -> None:
+    """Lets the main process act, alone; what it cannot do, none of them can.
+
+    Raises:
+        TrainingError: in all of them, where the main process could not.
+    """
+    error = None
+    if accelerator.is_main_process:
+        try:
+            act()
+        except TrainingError as caught:
+            error = caught
+    said: str | None = from_main(accelerator, lambda: None if error is None else str(error))
+    if said is not None:
+        raise error or TrainingError(said)
 
 
 def agree_to_stop(accelerator: Accelerator, stop: StopRequest) -> None:

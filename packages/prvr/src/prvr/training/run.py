@@ -5,18 +5,21 @@ metrics.jsonl      one line per epoch: loss terms, learning rate, selection metr
 curves.png         loss and SumR
 best/              the retriever of the best epoch (`from_pretrained` reads it), objective.safetensors, README.md
 last/state.pt      everything `--resume` needs, of the last complete epoch or of a step inside the next
+.lock              held by the process that trains
 evaluation.json    the best epoch on the reported split; evaluation_ranks.npz: the rank of each query
 """
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from prvr.config import Config, ConfigError, config_to_dict, dump_config, validated
 from prvr.data import DataError
+from prvr.data.owning import LOCK, owned
 from prvr.results import EvaluationReport
 from prvr.training.checkpoint import load_state, recover, save_state, write_file
 from prvr.training.curves import plot_curves
@@ -83,6 +86,28 @@ class RunFolder:
     def evaluation(self) -> Path:
         return self.path / "evaluation.json"
 
+    @contextmanager
+    def owned(self, resume: bool) -> Iterator[None]:
+        """Owns the folder, which is made if need be; clears away what a killed process left half-written there.
+
+        Raises:
+            TrainingError: another process trains there, it cannot be written, or as `open`.
+        """
+        self._check(resume)
+        made = not self.path.exists()
+        with ExitStack() as stack:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                busy = f"{self.path}: another process is training there. Wait for it, or choose another folder."
+                stack.enter_context(owned(self.path, busy, TrainingError))
+                if resume:
+                    recover(self.path)
+            except OSError as error:
+                raise TrainingError(f"{self.path}: cannot be written ({error}). Choose another folder.") from error
+            if made:
+                stack.callback(self._remove_if_not_begun)
+            yield
+
     def open(self, config: Any, resume: bool) -> dict[str, Any] | None:
         """The state to go on from; None for a new run, or where the old one was stopped before its first was saved.
 
@@ -93,17 +118,9 @@ class RunFolder:
         Raises:
             TrainingError: a new run in a folder that holds something, or a resumed one that was configured otherwise.
         """
+        self._check(resume)
         if not resume:
-            found = sorted(p.name for p in self.path.iterdir()) if self.path.is_dir() else []
-            if set(found) - {"config.yaml"} or self.path.is_file():  # config.yaml alone: failed before its first epoch
-                raise TrainingError(
-                    f"{self.path}: already holds {', '.join(found[:4]) or 'a file'}. Resume that run (--resume), or "
-                    "choose another folder."
-                )
             return None
-        if not self.path.is_dir():
-            raise TrainingError(f"{self.path}: no such run folder, there is nothing to resume. Start without --resume.")
-        recover(self.path)
         state = load_state(self.state) if self.state.exists() else None
         if state is not None:
             differences = config_differences(_completed(state["config"], type(config)), config_to_dict(config))
@@ -117,6 +134,24 @@ class RunFolder:
         else:
             logger.info("%s: stopped before anything of its training was saved, starting over", self.path)
         return state
+
+    def _check(self, resume: bool) -> None:
+        """Whether the folder is there, or free; whoever only looks changes nothing."""
+        if resume and not self.path.is_dir():
+            raise TrainingError(f"{self.path}: no such run folder, there is nothing to resume. Start without --resume.")
+        if not resume:
+            found = sorted(p.name for p in self.path.iterdir() if p.name != LOCK) if self.path.is_dir() else []
+            if set(found) - {"config.yaml"} or self.path.is_file():  # config.yaml alone: failed before its first epoch
+                raise TrainingError(
+                    f"{self.path}: already holds {', '.join(found[:4]) or 'a file'}. Resume that run (--resume), or "
+                    "choose another folder."
+                )
+
+    def _remove_if_not_begun(self) -> None:
+        with suppress(OSError):
+            if [path.name for path in self.path.iterdir()] == [LOCK]:
+                (self.path / LOCK).unlink()
+                self.path.rmdir()
 
     @property
     def _has_saved_an_epoch(self) -> bool:

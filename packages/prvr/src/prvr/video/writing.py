@@ -4,13 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from prvr.data.atomic import HALF_WRITTEN
+from prvr.data.atomic import clear_half_written
 from prvr.data.errors import DataError
+from prvr.data.owning import LOCK, owned
 from prvr.video.store import FOLDER, HEADER, StoreHeader, read_header, write_header
-
-_LOCK = ".lock"
 
 
 @contextmanager
@@ -21,33 +18,23 @@ def opened_for_writing(folder: Path, header: StoreHeader) -> Iterator[Path]:
         DataError: the store is of another encoder or rate, another process is writing it, it holds something else, or
             it cannot be written.
     """
+    busy = f"{folder}: another process is writing this store. Wait for it, or name another."
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / _LOCK)  # the system lets go of it when a process dies, in whatever way
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise DataError(f"{folder}: another process is writing this store. Wait for it, or name another.") from None
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error}). Name another folder.") from error
-    try:
-        _check(folder, header)
-        yield folder
-    except DataError:
-        raise
+        with owned(folder, busy):
+            _check(folder, header)
+            yield folder
     except OSError as error:
         raise DataError(
             f"{folder}: cannot be written ({error}). The videos that were finished are intact: free space or mend the "
-            "folder, then run again."
+            "folder or name another, then run again."
         ) from error
-    finally:
-        lock.release()
 
 
 def _check(folder: Path, header: StoreHeader) -> None:
-    for path in [*folder.glob(f"*{HALF_WRITTEN}"), *(folder / FOLDER).glob(f"*{HALF_WRITTEN}")]:
-        path.unlink(missing_ok=True)
+    clear_half_written(folder, FOLDER)
     if not (folder / HEADER).exists():
-        others = [path.name for path in folder.iterdir() if path.name not in (_LOCK, FOLDER)]
+        others = [path.name for path in folder.iterdir() if path.name not in (LOCK, FOLDER)]
         if others or ((folder / FOLDER).exists() and any((folder / FOLDER).iterdir())):
             raise DataError(f"{folder}: holds something else ({(others or [FOLDER])[0]}). Name a new or empty folder.")
         (folder / FOLDER).mkdir(exist_ok=True)

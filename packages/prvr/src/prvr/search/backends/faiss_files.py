@@ -3,13 +3,14 @@
 import hashlib
 import json
 import logging
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from prvr.data.atomic import HALF_WRITTEN, replace_file
+from prvr.data.atomic import clear_half_written, is_real_folder, replace_file
 from prvr.data.errors import DataError
 from prvr.errors import require
 
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 _FORMAT = 1
 _STATE = "state.json"
+_NAME = re.compile(r"[0-9a-f]{16}\.faiss")
 
 
 def import_faiss() -> Any:
@@ -98,8 +100,11 @@ class FaissFiles:
         body = json.dumps({"format": _FORMAT, **asdict(state)}, indent=1).encode()
         self._replace(_STATE, lambda file: file.write(body))
         named = {state.centroids.file, *(entry.file for entry in state.segments.values())}
-        for path in [*self.folder.glob("*.faiss"), *self.folder.glob(f"*{HALF_WRITTEN}")]:
-            if path.name not in named:
+        if not is_real_folder(self.folder) or not is_real_folder(self.folder.parent):
+            return  # a link, and who knows what else is written there
+        clear_half_written(self.folder)
+        for path in self.folder.iterdir():
+            if path.name not in named and _NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink():
                 path.unlink(missing_ok=True)
 
     def store(self, index: Any) -> StoredIndex:

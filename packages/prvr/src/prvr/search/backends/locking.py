@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from filelock import FileLock
+from prvr.data.owning import owned
 
 __all__ = ["locked"]
 
@@ -15,15 +15,10 @@ logger = logging.getLogger(__name__)
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One process at a time; waits for the others. A folder that cannot be written is read without a lock."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / ".lock")
-        lock.acquire()
-    except OSError as error:
-        logger.info("%s: read without a lock (%s)", folder, error)
-        lock = None
-    try:
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(owned(folder, "", wait=True))
+        except OSError as error:
+            logger.info("%s: read without a lock (%s)", folder, error)
         yield
-    finally:
-        if lock is not None:
-            lock.release()

@@ -1,0 +1,257 @@
+"""What others put beside our files stays: nothing is deleted that this program has not provably made."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from search_files import make_index, some_videos, walk, write_store
+
+from prvr.data import DataError, open_corpus, pack
+from prvr.data.atomic import publish, replace_file, temporary_folder
+from prvr.search import VideoIndex, writing
+from prvr.training import TrainingError
+from prvr.training.checkpoint import recover, replace_folder
+from prvr.video import VideoStore
+from prvr.video import writing as video_writing
+
+LONG_AGO = (0, 0)
+
+
+def thesis(folder: Path) -> Path:
+    """Somebody's folder, untouched for years."""
+    folder.mkdir(parents=True)
+    (folder / "thesis.tex").write_text("mine")
+    os.utime(folder / "thesis.tex", LONG_AGO)
+    os.utime(folder, LONG_AGO)
+    return folder
+
+
+def intact(folder: Path) -> bool:
+    return (folder / "thesis.tex").read_text() == "mine"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VideoStore:
+    return write_store(tmp_path / "features" / "store", some_videos([7, 24]))
+
+
+@pytest.fixture
+def index(store: VideoStore, tmp_path: Path) -> VideoIndex:
+    found = make_index(tmp_path / "home" / "index")
+    found.add(store)
+    return found
+
+
+def killed_while_writing(target: Path) -> Path:
+    """The folder that a process leaves which is killed while it fills one."""
+    if (child := os.fork()) == 0:
+        with temporary_folder(target) as folder:
+            (folder / "deep").mkdir()
+            (folder / "deep" / "half").write_text("half")
+            os._exit(0)
+    os.waitpid(child, 0)
+    (left,) = (path for path in target.parent.iterdir() if path.is_dir())
+    for path in [*left.rglob("*"), left]:
+        os.utime(path, LONG_AGO)
+    return left
+
+
+@pytest.mark.parametrize("name", [".tmp-thesis", ".tmp-index-0a1b2c3d", ".prvr-tmp-index-0a1b2c3d", "index.prvr-tmp"])
+def test_a_new_folder_leaves_old_folders_beside_it_alone(tmp_path: Path, name: str) -> None:
+    kept = thesis(tmp_path / name)
+    make_index(tmp_path / "index")
+    assert intact(kept)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+def test_what_a_killed_process_left_goes_after_a_day_and_only_that_of_the_same_target(tmp_path: Path) -> None:
+    left = killed_while_writing(tmp_path / "index")
+    other = shutil.copytree(left, tmp_path / left.name.replace("index", "thesis"))
+    linked = tmp_path / left.name.replace("index", "index-")
+    thesis(tmp_path / "elsewhere")
+    linked.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    recent = shutil.copytree(left, left.with_name(left.name[:-8] + "0a1b2c3d"))
+    os.utime(recent)
+    with temporary_folder(tmp_path / "index"):
+        assert not left.exists()
+        assert recent.exists()
+        assert other.exists()
+    assert intact(linked)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+def test_a_link_in_the_place_of_a_left_over_folder_or_of_its_mark_protects_what_is_there(tmp_path: Path) -> None:
+    left = killed_while_writing(tmp_path / "index")
+    (mark,) = (path for path in left.iterdir() if path.is_file())
+    away = left.rename(tmp_path / "away")
+    left.symlink_to(away, target_is_directory=True)
+    with temporary_folder(tmp_path / "index"):
+        assert (away / mark.name).exists()
+    left.unlink()
+    away.rename(left)
+    mark.rename(tmp_path / "mark")
+    mark.symlink_to(tmp_path / "mark")
+    os.utime(left, LONG_AGO)
+    with temporary_folder(tmp_path / "index"):
+        assert (left / "deep" / "half").exists()
+
+
+def test_a_folder_that_holds_anything_else_is_not_replaced(tmp_path: Path) -> None:
+    target = thesis(tmp_path / "target")
+    with temporary_folder(target) as folder:
+        (folder / "meta.json").write_text("ours")
+        with pytest.raises(DataError, match=r"target: holds thesis\.tex.*another"):
+            publish(folder, target, lambda _: False)
+    assert intact(target)
+    link = tmp_path / "link"
+    link.symlink_to(target, target_is_directory=True)
+    with temporary_folder(link) as folder:
+        (folder / "thesis.tex").write_text("ours")
+        with pytest.raises(DataError, match="link: is a symbolic link"):
+            publish(folder, link, lambda _: False)
+    assert intact(target)
+
+
+def test_packing_does_not_replace_a_folder_that_is_no_store(tmp_path: Path, embedded_root: Path) -> None:
+    corpus = open_corpus(embedded_root, "embedded-tiny")
+    target = pack(corpus, "val", cache_dir=tmp_path).store.folder
+    shutil.rmtree(target)
+    thesis(target)
+    with pytest.raises(DataError, match=r"holds thesis\.tex"):
+        pack(corpus, "val", cache_dir=tmp_path)
+    assert intact(target)
+
+
+def test_a_link_in_the_place_of_a_half_written_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / f"out.json.{os.getpid()}.prvr-tmp").symlink_to(tmp_path / "mine")
+    replace_file(tmp_path / "out.json", lambda file: file.write(b"{}"))
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "out.json").read_text() == "{}"
+
+
+# Run folders.
+
+
+def test_cleaning_a_run_folder_leaves_what_others_put_there(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    kept = [thesis(run / name) for name in ("best", "notes", "notes.replaced", "best.replaced", "x.prvr-tmp")]
+    thesis(tmp_path / "home" / "a.prvr-tmp")
+    (tmp_path / "home" / "b.prvr-tmp").write_text("mine")
+    (run / "linked").symlink_to(tmp_path / "home", target_is_directory=True)
+    (run / "last").symlink_to(tmp_path / "home", target_is_directory=True)
+    recover(run)
+    assert all(map(intact, kept))
+    assert intact(tmp_path / "home" / "a.prvr-tmp")
+    assert (tmp_path / "home" / "b.prvr-tmp").exists()
+
+
+def test_a_link_in_the_place_of_best_is_neither_replaced_nor_filled(tmp_path: Path) -> None:
+    thesis(tmp_path / "home")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "best").symlink_to(tmp_path / "home", target_is_directory=True)
+    with pytest.raises(TrainingError, match="best: is a symbolic link"):
+        replace_folder(tmp_path / "run" / "best", lambda folder: (folder / "new").write_text("new"))
+    assert intact(tmp_path / "run" / "best")
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["thesis.tex"]
+
+
+# Indices and stores.
+
+
+def drop(index: VideoIndex, store: VideoStore) -> None:
+    index.remove(["v000.mp4"])
+
+
+def update(index: VideoIndex, store: VideoStore) -> None:
+    index.update(write_store(store.folder, {"v000.mp4": walk(9, 5), "new.mp4": walk(8, 6)}))
+
+
+@pytest.mark.parametrize("act", [drop, update])
+def test_changing_an_index_leaves_the_folders_of_others_alone(
+    index: VideoIndex, store: VideoStore, act: Callable[[VideoIndex, VideoStore], None]
+) -> None:
+    segments = index.folder / "segments"
+    kept = [thesis(segments / name) for name in ("mine", "0123456789abcdef" * 2, ".tmp-mine", ".prvr-tmp-new-00000000")]
+    (index.folder / "mine.prvr-tmp").write_text("mine")
+    act(index, store)
+    assert all(map(intact, kept))
+    assert (index.folder / "mine.prvr-tmp").exists()
+    assert len([path for path in segments.iterdir() if path not in kept]) == len(index.source.segments)
+
+
+def test_a_manifest_of_another_index_costs_no_segment(index: VideoIndex, store: VideoStore, tmp_path: Path) -> None:
+    whole = (index.folder / "index.json").read_bytes()
+    before = sorted((index.folder / "segments").rglob("*"))
+    with make_index(tmp_path / "other") as other:
+        shutil.copy(other.folder / "index.json", index.folder / "index.json")
+    VideoIndex.open(index.folder).add(write_store(tmp_path / "more", {"more.mp4": walk(9, 3)}))
+    assert set(before) <= set((index.folder / "segments").rglob("*"))
+    (index.folder / "index.json").write_bytes(whole)
+    assert index.verify() == ()
+
+
+def test_an_index_whose_segments_are_a_link_is_refused(index: VideoIndex, store: VideoStore, tmp_path: Path) -> None:
+    segments = index.folder / "segments"
+    segments.rename(tmp_path / "elsewhere")
+    thesis(tmp_path / "elsewhere" / "mine")
+    segments.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    before = sorted(tmp_path.rglob("*"))
+    for act in (lambda: VideoIndex.open(index.folder), lambda: index.add(store), lambda: index.remove(["v000.mp4"])):
+        with pytest.raises(DataError, match=r"segments: expected a folder of the index, found a symbolic link"):
+            act()
+    assert "symbolic link" in index.verify()[0]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_faiss_clears_away_only_its_own_files(index: VideoIndex, store: VideoStore) -> None:
+    pytest.importorskip("faiss")
+    folder = index.folder / "backends" / "faiss"
+    folder.mkdir(parents=True)
+    (folder / "mine.faiss").write_text("mine")
+    with VideoIndex.open(index.folder, backend="faiss") as opened:
+        opened.search("a red square", 1)
+        opened.remove(["v000.mp4"])
+        opened.search("a red square", 1)
+    assert (folder / "mine.faiss").read_text() == "mine"
+    named = json.loads((folder / "state.json").read_text())
+    assert len(list(folder.glob("*.faiss"))) == 2 + len(named["segments"])
+
+
+def test_a_lock_that_is_a_link_into_somebodys_file_is_refused(index: VideoIndex, store: VideoStore) -> None:
+    mine = index.folder.parent / "mine"
+    mine.write_text("mine")
+    (index.folder / ".lock").unlink()
+    (index.folder / ".lock").symlink_to(mine)
+    with pytest.raises(DataError, match=r"\.lock: is a symbolic link"):
+        index.remove(["v000.mp4"])
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+@pytest.mark.parametrize("kind", ["store", "index"])
+def test_one_process_writes_until_it_dies(index: VideoIndex, store: VideoStore, kind: str) -> None:
+    def opened() -> AbstractContextManager[object]:
+        if kind == "index":
+            return writing.opened_for_writing(index.folder)
+        return video_writing.opened_for_writing(store.folder, store.header)
+
+    said, saying = os.pipe()
+    if (child := os.fork()) == 0:
+        with opened():
+            os.write(saying, b".")
+            time.sleep(300)
+        os._exit(0)
+    os.read(said, 1)
+    with pytest.raises(DataError, match=f"another process is writing this {kind}"), opened():
+        pass
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with opened():
+        pass
