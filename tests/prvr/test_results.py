@@ -1,6 +1,7 @@
 """Reports on disk: whole, the same when read again, and told apart from damaged ones."""
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
@@ -66,8 +67,8 @@ def other_format(folder):
         (lambda folder: (folder / "evaluation.json").unlink(), "no such file. Evaluate first"),
         (lambda folder: (folder / "evaluation_ranks.npz").unlink(), "evaluation_ranks.npz: no such file"),
         (lambda folder: (folder / "evaluation_ranks.npz").write_bytes(b"PK"), "does not belong to evaluation.json"),
-        (damage_json, "evaluation.json: not an evaluation"),
-        (damage_key, "not an evaluation .*text_to_video"),
+        (damage_json, "evaluation.json: not valid JSON"),
+        (damage_key, "does not match its own hash"),
         (other_format, "format 99"),
     ],
 )
@@ -85,6 +86,39 @@ def test_a_failed_write_says_so_and_leaves_nothing_half_written(model, split, tm
     with pytest.raises(DataError, match=rf"{blocked}: cannot be written"):
         report.to_json(tmp_path / "evaluation.json")
     assert not list(tmp_path.glob(".*"))
+
+
+def test_what_is_read_of_a_damaged_evaluation_is_what_was_written(model, split, tmp_path):
+    report, path, rng = evaluate(model, split, bootstrap=10), tmp_path / "evaluation.json", random.Random(20261122)
+    report.to_json(path)
+    whole, refused = path.read_bytes(), 0
+    for _ in range(300):
+        damaged = bytearray(whole)
+        damaged[rng.randrange(len(whole))] ^= rng.randrange(1, 256)
+        path.write_bytes(damaged)
+        try:
+            assert EvaluationReport.from_json(path) == report
+        except DataError:
+            refused += 1
+    assert refused > 100  # the others hit blanks
+
+
+def test_an_evaluation_of_an_older_version_is_read(model, split, tmp_path):
+    report, path = evaluate(model, split, bootstrap=10), tmp_path / "evaluation.json"
+    report.to_json(path)
+    values = json.loads(path.read_text()) | {"format": 2}
+    del values["sha256"], values["video_to_sets"]
+    path.write_text(json.dumps(values))
+    assert EvaluationReport.from_json(path) == report
+
+
+@pytest.mark.parametrize(
+    "content", ["null", "[]", "3", "[" * 100_000, '{"format": 3}', '{"format": {}}', '{"format": 2}']
+)
+def test_json_that_is_no_evaluation(tmp_path, content):
+    (tmp_path / "evaluation.json").write_text(content)
+    with pytest.raises(DataError, match=r"evaluation\.json"):
+        EvaluationReport.from_json(tmp_path / "evaluation.json")
 
 
 def test_ranks_of_another_evaluation_are_noticed(model, split, tmp_path):

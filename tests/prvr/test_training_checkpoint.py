@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +13,12 @@ import torch
 from kills_at_writes import at_write
 from safetensors.torch import load_file
 from torch import nn
+from training_runs import same
 
-from prvr.config import ModelConfig
-from prvr.models import Retriever
+from prvr.config import ConfigError, ModelConfig
+from prvr.data import DataError
+from prvr.data.hashes import check_hashes
+from prvr.models import Retriever, load_pretrained
 from prvr.training import TrainingError
 from prvr.training.checkpoint import (
     load_best,
@@ -101,6 +105,66 @@ def test_damaged_and_foreign_states_are_refused(tmp_path: Path) -> None:
         load_state(tmp_path / "other.pt")
 
 
+def mutations(content: bytes, count: int) -> Iterator[bytes]:
+    """The content with one byte changed, anywhere."""
+    rng = random.Random(20261122)
+    for _ in range(count):
+        damaged = bytearray(content)
+        damaged[rng.randrange(len(damaged))] ^= rng.randrange(1, 256)
+        yield bytes(damaged)
+
+
+def test_what_is_loaded_of_a_damaged_state_is_what_was_saved(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    weights = {f"w{i}": torch.randn(20) for i in range(5)}
+    state = {"epoch": 3, "config": {"name": "tiny", "lr": 1e-3}, "history": [{"loss": 2.0}], "weights": weights}
+    save_state(path, state)
+    saved, refused = load_state(path), 0
+    for damaged in mutations(path.read_bytes(), 400):
+        path.write_bytes(damaged)
+        try:
+            assert same(load_state(path), saved)
+        except TrainingError:
+            refused += 1
+    assert refused > 200  # the others hit what nobody reads
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "objective.safetensors", "config.json"])
+def test_a_damaged_best_is_refused_by_all_that_load_it(tmp_path: Path, file: str) -> None:
+    save_best(tmp_path, tiny_retriever(), nn.Linear(2, 2), "")
+    whole = (tmp_path / file).read_bytes()
+    for damaged in mutations(whole, 20):
+        (tmp_path / file).write_bytes(damaged)
+        with pytest.raises(DataError, match=rf"{file}: is damaged or was changed"):
+            load_best(tmp_path, tiny_retriever())
+        with pytest.raises(DataError, match=rf"{file}: is damaged or was changed"):
+            load_pretrained(tmp_path)
+    (tmp_path / file).write_bytes(whole)
+    load_best(tmp_path, tiny_retriever())
+    (tmp_path / file).unlink()
+    with pytest.raises(DataError, match=rf"{file}: is missing"):
+        load_pretrained(tmp_path)
+
+
+def test_damaged_hashes_of_best_are_refused(tmp_path: Path) -> None:
+    save_best(tmp_path, tiny_retriever(), nn.Linear(2, 2), "")
+    hashes = tmp_path / "sha256.txt"
+    for damaged in mutations(hashes.read_bytes(), 40):
+        hashes.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"sha256\.txt"):
+            load_pretrained(tmp_path)
+    hashes.unlink()  # a folder of save_pretrained, or of an older version
+    load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["null", "[]", "[" * 100_000, '"tokens"', "{", '{"kind": []}'])
+def test_a_configuration_that_is_none_is_refused_in_a_sentence(tmp_path: Path, content: str) -> None:
+    tiny_retriever().save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises((DataError, ConfigError), match=r"config\.json|ModelConfig"):
+        load_pretrained(tmp_path)
+
+
 class Evil:
     """Would create a file if it were unpickled."""
 
@@ -161,7 +225,8 @@ def test_best_survives_a_kill_at_its_two_renames(tmp_path: Path, rename: int, su
     (tmp_path / "last").mkdir()
     (tmp_path / "last" / "state.pt.0123456789abcdef.prvr-tmp").write_bytes(b"half")
     recover(tmp_path)
-    assert snapshot(tmp_path) == {"best/card": survives.encode()}
+    check_hashes(tmp_path / "best")
+    assert snapshot(tmp_path).pop("best/card") == survives.encode()
     assert [path.name for path in tmp_path.iterdir() if path.name != "last"] == ["best"]
 
 

@@ -31,6 +31,7 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(tmp_path: Path, cache
         "best/config.json",
         "best/model.safetensors",
         "best/objective.safetensors",
+        "best/sha256.txt",
         "config.yaml",
         "curves.png",
         "evaluation.json",

@@ -19,8 +19,10 @@ from training_runs import (
 
 from prvr.data import make_loader
 from prvr.data.dataset import EpochBatches
+from prvr.errors import PrvrError
 from prvr.models import Retriever
 from prvr.training import RunResult, Splits, TrainingError, resume, train
+from prvr.training.checkpoint import save_state
 
 ADAMW = {"optim__name": "adamw", "data__captions_per_video": 2}
 
@@ -147,6 +149,35 @@ def test_a_state_of_another_model_is_refused_by_name(tmp_path: Path, cache: str,
     other = Retriever(dataclasses.replace(config.model, branches="clips"))
     with pytest.raises(TrainingError, match=r"another model: frames\.[\w.]+ is unknown here.* and \d+ more"):
         train(config, output=tmp_path, resume=True, splits=splits, device="cpu", retriever=other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"config": 3},
+        {"epoch": "1"},
+        {"history": None},
+        {"best_score": "x"},
+        {"retriever": [1]},
+        {"optimizer": {}},
+        {"optimizer": {"param_groups": 3, "state": 1}},
+        {"scheduler": 5},
+        {"position": {"step": 5}, "random": 5},
+        {"position": {"step": "5"}, "random": {}},
+    ],
+)
+def test_a_state_that_lacks_something_is_refused_in_a_sentence(
+    tmp_path: Path, cache: str, splits: Splits, change: dict[str, Any]
+) -> None:
+    config = make_config(cache, train__epochs=1)
+    if not change:
+        save_state(tmp_path / "last" / "state.pt", {})
+    else:
+        train(config, output=tmp_path, splits=splits, device="cpu")
+        save_state(tmp_path / "last" / "state.pt", state_of(tmp_path) | change)
+    with pytest.raises(PrvrError, match=r"state\.pt: "):
+        train(config, output=tmp_path, resume=True, splits=splits, device="cpu")
 
 
 def test_the_batches_that_are_done_are_not_read_again(

@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 import zipfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ from jaxtyping import Int, Real
 
 from prvr.data.atomic import replace_file
 from prvr.data.errors import DataError
+from prvr.data.reading import parse_record, read_json
+from prvr.data.store import digest
 from prvr.metrics import RetrievalMetrics, Ties
 from prvr.statistics import Interval
 
 __all__ = ["EvaluationReport", "GroupMetrics", "TagMetrics"]
 
-FORMAT = 2
+FORMAT = 3
+"""3: the file holds its own hash. Files of format 2 have none, and are read as well."""
 _ARRAYS = ("ranks", "query_ids", "query_to_video", "video_ranks", "video_ids")
 
 
@@ -101,7 +104,8 @@ class EvaluationReport:
     def to_json(self, path: Path | str) -> None:
         """Writes `path` and, beside it, `<stem>_ranks.npz`; each appears whole or not at all.
 
-        The JSON names the hash of the ranks it belongs to, so that a pair torn by a crash is noticed when it is read.
+        The JSON names the hash of the ranks it belongs to, so that a pair torn by a crash is noticed when it is read,
+        and its own: numbers that were damaged or edited are not believed.
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,6 +117,7 @@ class EvaluationReport:
         _write_bytes(ranks_file, buffer.getvalue())
         values = self.to_dict()
         values["ranks"] = {"file": ranks_file.name, "sha256": hashlib.sha256(buffer.getvalue()).hexdigest()}
+        values["sha256"] = digest(values)
         _write_bytes(path, (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
 
     @classmethod
@@ -124,41 +129,55 @@ class EvaluationReport:
         """
         path = Path(path)
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            if values["format"] != FORMAT:
-                raise DataError(
-                    f"{path}: evaluation of format {values['format']!r}, this version reads {FORMAT}. Evaluate again."
-                )
-            arrays = _read_ranks(path, values["ranks"]["sha256"])
-            text_to_text = values["text_to_text"]
-            to_sets = values.get("video_to_sets")  # older files have none
-            return cls(
-                split=values["split"],
-                ties=values["ties"],
-                seed=values["seed"],
-                chance=values["chance_sumr"],
-                text_to_video=RetrievalMetrics(**values["text_to_video"]),
-                video_to_text=RetrievalMetrics(**values["video_to_text"]),
-                text_to_text=None if text_to_text is None else RetrievalMetrics(**text_to_text),
-                intervals={name: Interval(**interval) for name, interval in values["intervals"].items()},
-                groups=tuple(
-                    GroupMetrics(group["low"], group["high"], RetrievalMetrics(**group["metrics"]))
-                    for group in values["groups"]
-                ),
-                tags=tuple(TagMetrics(tag["tag"], RetrievalMetrics(**tag["metrics"])) for tag in values["tags"]),
-                query_ids=tuple(arrays["query_ids"].tolist()),
-                video_ids=tuple(arrays["video_ids"].tolist()),
-                query_to_video=arrays["query_to_video"],
-                ranks=arrays["ranks"],
-                video_ranks=arrays["video_ranks"],
-                video_to_sets=None if to_sets is None else RetrievalMetrics(**to_sets),
-            )
+            values = read_json(path)
         except FileNotFoundError as error:
             raise DataError(f"{path}: no such file. Evaluate first: it writes this file and its ranks.") from error
-        except DataError:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{path}: not an evaluation ({error!r}). Evaluate again to write it anew.") from error
+        if not isinstance(values, dict):
+            raise DataError(f"{path}: not an evaluation: expected an object of JSON. {_AGAIN}")
+        if (found := values.get("format")) not in (2, FORMAT):
+            raise DataError(f"{path}: evaluation of format {found!r}, this version reads {FORMAT}. {_AGAIN}")
+        if (found == FORMAT or "sha256" in values) and values.get("sha256") != digest(values):
+            raise DataError(f"{path}: does not match its own hash: it was damaged or edited. {_AGAIN}")
+        stored = parse_record(_Stored, values, str(path))
+        arrays = _read_ranks(path, stored.ranks.sha256)
+        shared = {
+            one.name: getattr(stored, one.name) for one in fields(_Stored) if one.name not in ("ranks", "chance_sumr")
+        }
+        return cls(
+            **shared,
+            chance=stored.chance_sumr,
+            query_ids=tuple(arrays["query_ids"].tolist()),
+            video_ids=tuple(arrays["video_ids"].tolist()),
+            query_to_video=arrays["query_to_video"],
+            ranks=arrays["ranks"],
+            video_ranks=arrays["video_ranks"],
+        )
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What the JSON of an evaluation holds."""
+
+    split: str
+    ties: Ties
+    seed: int
+    chance_sumr: float
+    text_to_video: RetrievalMetrics
+    video_to_text: RetrievalMetrics
+    text_to_text: RetrievalMetrics | None
+    intervals: dict[str, Interval]
+    groups: tuple[GroupMetrics, ...]
+    tags: tuple[TagMetrics, ...]
+    ranks: _Ranks
+    video_to_sets: RetrievalMetrics | None = None  # older files have none
+
+
+_AGAIN = "Evaluate again to write it anew."
 
 
 def _ranks_file(path: Path) -> Path:

@@ -11,6 +11,7 @@ from torch import nn
 
 from prvr.config import config_to_dict
 from prvr.data import DataError
+from prvr.data.hashes import check_hashes
 from prvr.generation.config import GenerationConfig, generation_config
 from prvr.reranking import CandidateReranker, Direction
 from prvr.training.checkpoint import replace_folder, write_file
@@ -96,6 +97,7 @@ def load_rerankers(folder: Path | str) -> dict[Direction, CandidateReranker]:
         raise DataError(
             f"{base}: no re-ranker in it. Name a run of `prvr train --stage generation` that has finished an epoch."
         )
+    check_hashes(places[0])
     found: dict[Direction, CandidateReranker] = {}
     for direction in directions:
         path = places[0] / direction

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from prvr.config import config_to_dict
+from prvr.data.reading import parse_record
 from prvr.generation.config import GenerationConfig
 from prvr.generation.evaluation import ranked_counts
 from prvr.generation.folder import save_rerankers
@@ -19,7 +20,7 @@ from prvr.generation.result import BestEpoch
 from prvr.metrics import RetrievalMetrics
 from prvr.reranking import CandidateReranker, Direction
 from prvr.training import EpochProgress, TrainingError, build_optimizer
-from prvr.training.checkpoint import load_weights
+from prvr.training.checkpoint import check_state, load_weights, restore_optimizer
 from prvr.training.errors import Terminated
 from prvr.training.optimizer import BertAdam
 from prvr.training.position import Position
@@ -75,13 +76,15 @@ class GenerationJob:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `_save` wrote."""
+        kinds = {"networks": dict, "position": dict, "best": dict, "best_weights": dict}
+        check_state(state, kinds, self.run.state)
+        check_state(state["best"], dict.fromkeys(self.rerankers, dict), self.run.state)
         load_weights(self.networks, state["networks"], self.run.state)
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
+        restore_optimizer(self.optimizer, self.scheduler, state, self.run.state)
         self.epoch, self.history = state["epoch"], state["history"]
-        self.position = Position(**state["position"])
-        self.best = {direction: BestEpoch(**state["best"][direction]) for direction in self.rerankers}
+        self.position = parse_record(Position, state["position"], f"{self.run.state}: position")
+        best = state["best"]
+        self.best = {one: parse_record(BestEpoch, best[one], f"{self.run.state}: best") for one in self.rerankers}
         self.best_weights = state["best_weights"]
         logger.info("%s: going on at step %d of epoch %d", self.run.path, self.position.step, self.epoch)
 

@@ -1,11 +1,14 @@
 """The retriever that a configuration describes, new or from a folder."""
 
-import json
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from prvr.config import ModelConfig, TokenModelConfig
+from prvr.config import ModelConfig, TokenModelConfig, validated
+from prvr.data.errors import DataError
+from prvr.data.hashes import check_hashes
+from prvr.data.reading import read_json
 from prvr.models.clip import start_from_clip
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
@@ -42,9 +45,19 @@ def load_pretrained(folder: Path | str) -> AnyRetriever:
 
     Raises:
         prvr.ConfigError: its configuration cannot be used.
+        prvr.data.DataError: its configuration cannot be read, or it is the `best/` of a run and its files are not what
+            was saved.
     """
+    check_hashes(Path(folder))
     file = Path(folder) / "config.json"
-    kind = json.loads(file.read_text(encoding="utf-8")).get("kind") if file.is_file() else None
-    chosen = TokenRetriever if kind == "tokens" else Retriever
+    chosen = Retriever
+    if file.is_file():
+        values = read_json(file)
+        if not isinstance(values, Mapping):
+            raise DataError(f"{file}: expected the configuration of a retriever, found {type(values).__name__}.")
+        chosen, kind = (
+            (TokenRetriever, TokenModelConfig) if values.get("kind") == "tokens" else (Retriever, ModelConfig)
+        )
+        validated(kind, values, str(file))
     with redirect_stdout(StringIO()):  # the hub's loader prints
         return chosen.from_pretrained(folder)

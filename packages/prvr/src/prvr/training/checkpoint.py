@@ -5,11 +5,15 @@ import pickle
 import re
 import secrets
 import shutil
+import struct
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -23,14 +27,17 @@ from prvr.data.atomic import (
     replace_file,
     unmark,
 )
+from prvr.data.hashes import check_hashes, write_hashes
 from prvr.training.errors import TrainingError
 
 __all__ = [
+    "check_state",
     "load_best",
     "load_state",
     "load_weights",
     "recover",
     "replace_folder",
+    "restore_optimizer",
     "save_best",
     "save_state",
     "write_file",
@@ -41,6 +48,11 @@ logger = logging.getLogger(__name__)
 FORMAT = 2
 """2: a state may stand inside an epoch. States of format 1 never do, and are read as well."""
 _REPLACED = ".replaced"
+_UNREADABLE = (
+    *(OSError, RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError),
+    *(MemoryError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, struct.error),
+)
+"""What the readers of ZIP archives and of torch raise where a byte of the file is not as it was written."""
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -71,14 +83,19 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
 def load_state(path: Path) -> dict[str, Any]:
     """Reads what `save_state` wrote, on the CPU and without running any code of the file.
 
+    The file is a ZIP archive, which holds a checksum of each of its parts. Torch does not look at them; this does.
+
     Raises:
         TrainingError: the file is missing, damaged, or of another format.
     """
     if not path.is_file():
         raise TrainingError(f"{path}: no such file, there is nothing to resume from. Start without --resume.")
     try:
+        with zipfile.ZipFile(path) as parts:
+            if (damaged := parts.testzip()) is not None:
+                raise zipfile.BadZipFile(f"the checksum of its part {damaged} does not match")
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except _UNREADABLE as error:
         raise TrainingError(
             f"{path}: not a readable training state ({error}). Use best/ of the same folder, or start a new run."
         ) from error
@@ -88,6 +105,38 @@ def load_state(path: Path) -> dict[str, Any]:
             f"{path}: training state of format {found!r}, this version reads {FORMAT}. Start a new run."
         )
     return state
+
+
+def check_state(state: Mapping[str, Any], kinds: Mapping[str, Any], source: Path) -> None:
+    """Whether a state has what a run needs.
+
+    Args:
+        state: what `load_state` gave.
+        kinds: by key, the type of its value.
+        source: where it was read.
+
+    Raises:
+        TrainingError: something is missing or of another type: the state of something else.
+    """
+    for key, kind in kinds.items():
+        if key not in state or not isinstance(state[key], kind):
+            found = f"{key} is a {type(state[key]).__name__}" if key in state else f"{key} is missing"
+            raise TrainingError(f"{source}: not the state of such a run: {found}. Name its own run folder.")
+
+
+def restore_optimizer(optimizer: Any, scheduler: Any, state: Mapping[str, Any], source: Path) -> None:
+    """Takes over `optimizer` and, where there is one, `scheduler` of a state.
+
+    Raises:
+        TrainingError: they are of other parameters, or of something else.
+    """
+    check_state(state, {"optimizer": dict, "scheduler": dict | None if scheduler is None else dict}, source)
+    try:
+        optimizer.load_state_dict(state["optimizer"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # it does not look at what it is given
+        raise TrainingError(f"{source}: the optimiser's state does not fit these parameters ({error!r})") from error
+    if scheduler is not None:
+        scheduler.load_state_dict(state["scheduler"])
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path | str) -> None:
@@ -130,7 +179,7 @@ def save_best(folder: Path, retriever: Any, objective: nn.Module, card: str) -> 
 
 
 def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
-    """Replaces `folder` by a new one that `write` fills.
+    """Replaces `folder` by a new one that `write` fills, and lists the hashes of its files.
 
     A crash leaves the old folder or the new one; `recover` puts back what was caught between the two renames.
 
@@ -147,6 +196,7 @@ def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
         readable = [file for file in temporary.rglob("*") if file.is_file() and file.suffix != ".safetensors"]
         for file in temporary.rglob("*.safetensors"):
             shutil.copymode(readable[0], file)  # safetensors makes them private to the user
+        write_hashes(temporary)
         if folder.exists():
             mark(folder)
             folder.rename(replaced)
@@ -154,7 +204,7 @@ def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
         unmark(folder)
     except Exception as error:
         _recover(folder)
-        if isinstance(error, OSError) or "SafetensorError" in type(error).__name__:
+        if isinstance(error, OSError | SafetensorError):
             raise _unwritable(folder, error) from error
         raise
     remove_marked(replaced)
@@ -164,12 +214,18 @@ def load_best(folder: Path, retriever: nn.Module) -> None:
     """Loads the weights of `best/` into a retriever of the same configuration.
 
     Raises:
-        TrainingError: they are missing or those of another model.
+        TrainingError: they are missing, unreadable, or those of another model.
+        DataError: they are not what was saved.
     """
     path = folder / "model.safetensors"
+    check_hashes(folder)
     if not path.is_file():
         raise TrainingError(f"{path}: no such file: the run has no best checkpoint. Train at least one epoch.")
-    load_weights(retriever, load_file(path), path)
+    try:
+        weights = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise TrainingError(f"{path}: cannot be read ({error}). Put back a copy of it, or train again.") from error
+    load_weights(retriever, weights, path)
 
 
 def recover(run: Path) -> None:

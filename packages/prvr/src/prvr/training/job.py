@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from prvr.config import Config, config_to_dict
 from prvr.data import PackedSplit, make_loader
 from prvr.data.dataset import Share
+from prvr.data.reading import parse_record
 from prvr.evaluation import evaluate
 from prvr.losses import Negatives
 from prvr.metrics import RetrievalMetrics
@@ -23,7 +24,7 @@ from prvr.objective import Objective
 from prvr.results import EvaluationReport
 from prvr.training.batches import training_batches
 from prvr.training.card import model_card
-from prvr.training.checkpoint import load_best, load_weights, save_best
+from prvr.training.checkpoint import check_state, load_best, load_weights, restore_optimizer, save_best
 from prvr.training.compiling import compile_blocks
 from prvr.training.errors import Terminated, TrainingError
 from prvr.training.finite import StepNumbers, Tolerance
@@ -94,21 +95,18 @@ class Job:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `_save` wrote."""
+        kinds = {"retriever": dict, "objective": dict, "best_epoch": int, "best_score": float | int}
+        inside = state.get("position") is not None
+        check_state(state, kinds | ({"position": dict, "random": dict} if inside else {}), self.run.state)
         load_weights(self.retriever, state["retriever"], self.run.state)
         load_weights(self.objective, state["objective"], self.run.state)
-        try:
-            self.optimizer.load_state_dict(state["optimizer"])
-        except ValueError as error:
-            raise TrainingError(
-                f"{self.run.state}: the optimiser's state does not fit these parameters ({error})"
-            ) from error
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
+        restore_optimizer(self.optimizer, self.scheduler, state, self.run.state)
         self.epoch, self.history = state["epoch"], state["history"]
         self.best_epoch, self.best_score = state["best_epoch"], state["best_score"]
         self.tolerance.in_row = state.get("skipped_in_row", 0)
-        if state.get("position") is not None:
-            self.position, self.random = Position(**state["position"]), state["random"]
+        if inside:
+            self.position = parse_record(Position, state["position"], f"{self.run.state}: position")
+            self.random = state["random"]
         for module in (self.retriever, self.objective):
             module.project_bounds()
         self.saved = self._where

@@ -21,7 +21,7 @@ from prvr.config import Config, ConfigError, config_to_dict, dump_config, valida
 from prvr.data import DataError
 from prvr.data.owning import LOCK, owned
 from prvr.results import EvaluationReport
-from prvr.training.checkpoint import load_state, recover, save_state, write_file
+from prvr.training.checkpoint import check_state, load_state, recover, save_state, write_file
 from prvr.training.curves import plot_curves
 from prvr.training.errors import TrainingError
 
@@ -123,6 +123,7 @@ class RunFolder:
             return None
         state = load_state(self.state) if self.state.exists() else None
         if state is not None:
+            check_state(state, {"config": Mapping, "epoch": int, "history": list}, self.state)
             differences = config_differences(_completed(state["config"], type(config)), config_to_dict(config))
             if differences:
                 raise TrainingError(
