@@ -12,7 +12,9 @@ stamp=.venv/.stamp
 if [[ -f $stamp && "$(cat "$stamp")" == "$key" ]]; then exit 0; fi
 
 supported() { "$1" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1; }
-if ! supported "$bin/python"; then
+# A kill may leave a Python without pip, or with half of one; .made says that venv came to its end.
+whole() { [[ -f .venv/.made || -f $stamp ]] && "$1" -c 'import pip._internal.commands.install' >/dev/null 2>&1; }
+if ! supported "$bin/python" || ! whole "$bin/python"; then
   chosen=""
   for candidate in ${PYTHON:-python3 python3.11 python3.12 python3.13 python}; do
     if supported "$candidate"; then chosen=$candidate; break; fi
@@ -24,6 +26,7 @@ if ! supported "$bin/python"; then
   fi
   echo "creating .venv with $("$chosen" --version)"
   "$chosen" -m venv --clear .venv
+  touch .venv/.made
 fi
 
 pip=("$bin/python" -m pip --disable-pip-version-check)

@@ -2,10 +2,13 @@
 
 import dataclasses
 import importlib
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import venv
 from importlib import metadata, resources
 from pathlib import Path
 
@@ -131,3 +134,33 @@ def test_python_in_the_documentation_runs(page: Path, tmp_path: Path, monkeypatc
     namespace: dict = {"__name__": "__main__"}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
         exec(compile(block, str(page), "exec"), namespace)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands in for Python")
+@pytest.mark.parametrize("state", ["without pip", "half made"])
+def test_an_environment_that_a_kill_left_unfinished_is_made_anew(tmp_path: Path, state: str) -> None:
+    for name in (
+        "scripts/venv.sh",
+        "constraints.txt",
+        "pyproject.toml",
+        *(f"packages/{p}/pyproject.toml" for p in PACKAGES),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    venv.create(tmp_path / ".venv", with_pip=False)
+    if state == "without pip":
+        (tmp_path / ".venv" / ".made").touch()
+    else:  # what a kill leaves of pip can be imported, and no more
+        (site,) = (tmp_path / ".venv").glob("lib/python*/site-packages")
+        (site / "pip").mkdir()
+        (site / "pip" / "__init__.py").touch()
+        (site / "pip" / "__main__.py").touch()
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nif [ "$2" = venv ]; then touch anew; exit 9; fi\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    command = ["bash", str(tmp_path / "scripts" / "venv.sh")]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHON": str(python)}, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (tmp_path / "anew").exists(), done.stdout + done.stderr
+    assert done.returncode == 9
