@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.world import FPS
 from prvr.search import VideoIndex, open_model
 from prvr.serve import ServeLimits, ServeSettings, create_app
+from prvr.serve.server import Server
 from prvr.video import VideoStore, extract, open_encoder
 
 HOST = "http://127.0.0.1"
@@ -102,13 +104,8 @@ def app_of(served: Served, **settings: object):
 @contextmanager
 def listening(served: Served, settings: ServeSettings | None = None) -> Iterator[str]:
     """A server at a free port, in a thread; gives its address."""
-    import socket
-
-    import uvicorn
-
-    app = create_app(VideoIndex.open(served.index), settings or ServeSettings(limits=FREE))
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, server_header=False))
+        server = Server(VideoIndex.open(served.index), settings or ServeSettings(limits=FREE))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         wait_for(lambda: server.started or not thread.is_alive())

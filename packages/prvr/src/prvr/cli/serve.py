@@ -1,5 +1,7 @@
 """`prvr serve`: a page and an API to search an index."""
 
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +31,9 @@ def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], No
     parser.add_argument("--without-token", action="store_true", help="listen to other machines without a token")
     parser.add_argument("--rate", type=float, default=40.0, help="requests per second of one client; 0: no limit")
     parser.add_argument(
+        "--client-connections", type=int, default=64, help="open connections of one client; 0: no limit of its own"
+    )
+    parser.add_argument(
         "--backend", default="auto", metavar="NAME", help="looks for candidates: auto, exact, faiss or milvus[:ADDRESS]"
     )
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"], help="of the model")
@@ -44,9 +49,10 @@ def run(args: Namespace) -> None:
 
     token = read_token(args.token_file)
     check_bind(args.host, token, args.without_token)
-    settings = ServeSettings(tuple(args.allow_host), token, limits=ServeLimits(rate=args.rate))
+    limits = ServeLimits(rate=args.rate, client_connections=args.client_connections)
+    settings = ServeSettings(tuple(args.allow_host), token, limits=limits)
     note = "with a token" if token else "without a token: whoever reaches it can search and watch"
-    serve(
+    ended = serve(
         args.index,
         args.host,
         args.port,
@@ -58,3 +64,7 @@ def run(args: Namespace) -> None:
             f"{address}  ({note}; Ctrl-C ends it)", markup=False, soft_wrap=True, highlight=False
         ),
     )
+    if not ended:  # a thread computes what nobody waits for: Python would wait for it, or break off in the middle of it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -1,6 +1,5 @@
 """Searches of several clients as one: what waits while a search runs is searched together next."""
 
-import asyncio
 import logging
 import queue
 import threading
@@ -8,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from prvr.serve.limits import Busy
+from prvr.serve.limits import FOREVER, Answers, Busy, joined, settle
 
 __all__ = ["SearchQueue"]
 
@@ -36,7 +35,7 @@ class SearchQueue:
     """
 
     def __init__(self, search: Search, waiting: int, batch: int, seconds: float) -> None:
-        self._search, self._batch, self._seconds = search, batch, seconds
+        self._search, self._batch, self._answers = search, batch, Answers(seconds)
         self._wishes: queue.Queue[_Wish | None] = queue.Queue(waiting)
         self._held: _Wish | None = None
         self._thread = threading.Thread(target=self._work, name="prvr-search", daemon=True)
@@ -51,28 +50,38 @@ class SearchQueue:
         """The results of queries, in order.
 
         Raises:
-            Busy: too many wait, or it took too long.
+            Busy: too many wait, it took too long, or the server ends.
             Exception: what the search raised.
+        """
+        return await self._answers.wait(self.submit(queries, k, moments))
+
+    def submit(self, queries: Sequence[str], k: int, moments: int) -> "Future[Sequence[object]]":
+        """The results of queries, in order, once they are there.
+
+        Raises:
+            Busy: too many wait.
         """
         wish = _Wish(tuple(queries), k, moments)
         try:
             self._wishes.put_nowait(wish)
         except queue.Full:
             raise Busy("the server is busy: too many searches are waiting") from None
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(wish.answer), self._seconds)
-        except TimeoutError as error:
-            raise Busy(f"the search took longer than {self._seconds:g} s", 10) from error
+        return wish.answer
 
-    def close(self) -> None:
-        """Ends the thread after the search that runs."""
+    def end(self) -> None:
+        """See `Answers.end`."""
+        self._answers.end()
+
+    def close(self, seconds: float = FOREVER) -> bool:
+        """Ends the thread after the search that runs; whether it ended in this time."""
+        self.end()
         while True:
             try:
                 self._wishes.get_nowait()
             except queue.Empty:
                 break
         self._wishes.put(None)
-        self._thread.join()
+        return joined([self._thread], seconds)
 
     def _work(self) -> None:
         while (first := self._held or self._wishes.get()) is not None:
@@ -94,24 +103,20 @@ class SearchQueue:
             self._answer(wishes)
 
     def _answer(self, wishes: Sequence[_Wish]) -> None:
-        wishes = [wish for wish in wishes if wish.answer.set_running_or_notify_cancel()]
-        if not wishes:
+        wishes = [wish for wish in wishes if not wish.answer.done()]
+        if len(wishes) < 2:
+            for wish in wishes:
+                settle(wish.answer, lambda wish=wish: self._found(wish.queries, wish))
             return
-        k, moments = wishes[0].k, wishes[0].moments
         try:
-            found = list(self._search([query for wish in wishes for query in wish.queries], k, moments))
-        except Exception as error:
-            if len(wishes) == 1:
-                wishes[0].answer.set_exception(error)
-                return
-            for wish in wishes:  # one of them cannot be searched: not the fault of the others
-                self._alone(wish)
+            found = list(self._found([query for wish in wishes for query in wish.queries], wishes[0]))
+        except Exception:  # one of them cannot be searched: not the fault of the others
+            for wish in wishes:
+                self._answer([wish])
             return
         for wish in wishes:
-            wish.answer.set_result([found.pop(0) for _ in wish.queries])
+            own = [found.pop(0) for _ in wish.queries]
+            settle(wish.answer, lambda own=own: own)
 
-    def _alone(self, wish: _Wish) -> None:
-        try:
-            wish.answer.set_result(list(self._search(wish.queries, wish.k, wish.moments)))
-        except Exception as error:
-            wish.answer.set_exception(error)
+    def _found(self, queries: Sequence[str], wish: _Wish) -> Sequence[object]:
+        return list(self._search(queries, wish.k, wish.moments))

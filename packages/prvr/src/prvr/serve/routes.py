@@ -10,8 +10,8 @@ from fastapi.responses import PlainTextResponse
 
 from prvr.data import DataError
 from prvr.serve.catalogue import Listed
+from prvr.serve.limits import Busy
 from prvr.serve.media import PREVIEW_TYPES
-from prvr.serve.metrics import Metrics
 from prvr.serve.ranges import file_response
 from prvr.serve.schema import (
     BatchAnswer,
@@ -19,6 +19,7 @@ from prvr.serve.schema import (
     Failure,
     Health,
     InfoAnswer,
+    Readiness,
     SearchAnswer,
     SessionAnswer,
     VideosAnswer,
@@ -57,21 +58,26 @@ Key = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`video.key` of 
 Seconds = Annotated[float, Query(ge=0, le=_LONGEST, allow_inf_nan=False, description="seconds from the start")]
 
 
-def build_router(service: Service, sessions: Sessions, metrics: Metrics, version: str) -> APIRouter:
+def build_router(service: Service, sessions: Sessions, version: str) -> APIRouter:
     """All addresses but the page."""
     router = APIRouter(responses=_GUARDED)  # pyright: ignore[reportArgumentType]
-    _add_about(router, service, sessions, metrics, version)
+    _add_about(router, service, sessions, version)
     _add_search(router, service)
     _add_media(router, service)
     return router
 
 
-def _add_about(router: APIRouter, service: Service, sessions: Sessions, metrics: Metrics, version: str) -> None:
+def _add_about(router: APIRouter, service: Service, sessions: Sessions, version: str) -> None:
     async def health() -> Health:
         return Health()
 
+    async def ready() -> Readiness:
+        if not service.ready:
+            raise Busy("the index is being prepared, or cannot be read; the log of the server says more")
+        return Readiness()
+
     async def measured() -> PlainTextResponse:
-        return PlainTextResponse(metrics.text(service.gauges()), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(service.measured(), media_type="text/plain; version=0.0.4")
 
     async def info() -> InfoAnswer:
         return service.info(version)
@@ -88,6 +94,7 @@ def _add_about(router: APIRouter, service: Service, sessions: Sessions, metrics:
         return SessionAnswer(seconds=sessions.seconds)
 
     router.add_api_route("/health", health, summary="Whether the server answers", tags=["about"])
+    router.add_api_route("/ready", ready, summary="Whether a search would be answered now", tags=["about"])
     router.add_api_route(
         "/metrics", measured, summary="Counters for Prometheus", tags=["about"], response_class=PlainTextResponse
     )
@@ -99,24 +106,26 @@ def _add_about(router: APIRouter, service: Service, sessions: Sessions, metrics:
 
 def _add_search(router: APIRouter, service: Service) -> None:
     limits = service.limits
+    usual_k, usual_moments = min(10, limits.results), min(3, limits.moments)
 
     async def search(
         q: Annotated[str, Query(min_length=1, max_length=limits.query_characters, description="what is to be seen")],
-        k: Annotated[int, Query(ge=1, le=limits.results, description="videos")] = 10,
-        moments: Annotated[int, Query(ge=1, le=limits.moments, description="of a video, at most")] = 3,
+        k: Annotated[int, Query(ge=1, le=limits.results, description="videos")] = usual_k,
+        moments: Annotated[int, Query(ge=1, le=limits.moments, description="of a video, at most")] = usual_moments,
     ) -> SearchAnswer:
         return (await _found(service, [q], k, moments))[0]
 
     async def search_many(question: BatchQuestion) -> BatchAnswer:
+        k, moments = question.k or usual_k, question.moments or usual_moments
         for name, value, most in (
             ("queries", len(question.queries), limits.batch),
             ("characters of a query", max(map(len, question.queries)), limits.query_characters),
-            ("k", question.k, limits.results),
-            ("moments", question.moments, limits.moments),
+            ("k", k, limits.results),
+            ("moments", moments, limits.moments),
         ):
             if value > most:
                 raise HTTPException(400, f"{name}: {value}, at most {most}")
-        return BatchAnswer(results=await _found(service, question.queries, question.k, question.moments))
+        return BatchAnswer(results=await _found(service, question.queries, k, moments))
 
     async def videos(
         offset: Annotated[int, Query(ge=0, le=10**12)] = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100

@@ -12,6 +12,7 @@ __all__ = [
     "HitAnswer",
     "InfoAnswer",
     "MomentAnswer",
+    "Readiness",
     "SearchAnswer",
     "SessionAnswer",
     "VideoAnswer",
@@ -78,8 +79,8 @@ class BatchQuestion(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     queries: list[Annotated[str, StringConstraints(min_length=1)]] = Field(min_length=1)
-    k: int = Field(default=10, ge=1, description="videos per query")
-    moments: int = Field(default=3, ge=1, description="of a video, at most")
+    k: int | None = Field(default=None, ge=1, description="videos per query; 10, or the most of this server if less")
+    moments: int | None = Field(default=None, ge=1, description="of a video, at most; 3, or the most of this server")
 
 
 class VideosAnswer(BaseModel):
@@ -101,6 +102,7 @@ class InfoAnswer(BaseModel):
     previews: list[Literal["mp4", "webm"]] = Field(description="what this server can make")
     query_characters: int = Field(description="the most in a query")
     results: int = Field(description="the most in an answer")
+    preview_seconds: float = Field(description="the longest preview")
     version: str
 
 
@@ -114,3 +116,9 @@ class Health(BaseModel):
     """The server answers."""
 
     status: Literal["ok"] = "ok"
+
+
+class Readiness(BaseModel):
+    """A search would be answered now."""
+
+    status: Literal["ready"] = "ready"

@@ -3,8 +3,10 @@
 import hashlib
 import hmac
 import ipaddress
+import logging
 import math
 import os
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -20,14 +22,28 @@ from prvr.config import ConfigError
 from prvr.serve.limits import TokenBuckets
 from prvr.serve.metrics import Metrics
 
-__all__ = ["COOKIE", "Guard", "Sessions", "host_name", "is_loopback", "read_token"]
+__all__ = [
+    "COOKIE",
+    "REFUSED",
+    "SECURITY_HEADERS",
+    "Guard",
+    "Sessions",
+    "host_name",
+    "is_loopback",
+    "read_host",
+    "read_token",
+]
+
+logger = logging.getLogger(__name__)
 
 COOKIE = "prvr_session"
+REFUSED = "prvr_refused"
+"""In the state of a request: its connection is one too many."""
 _SHORTEST = 16  # characters of a token
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_OPEN = ("/", "/health", "/openapi.json")  # neither says anything of the videos
+_OPEN = ("/", "/health", "/ready", "/openapi.json")  # neither says anything of the videos
 _STATIC = "/static/"
-_HEADERS = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self' blob:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -39,6 +55,10 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+
+
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?)(?::(?P<port>[0-9]{0,5}))?")
+_LAST_PORT = 65535
 
 
 def is_loopback(host: str) -> bool:
@@ -54,19 +74,42 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def host_name(header: str) -> str:
-    """The name in a Host header, without the port.
+def host_name(header: str) -> str | None:
+    """The name in a Host header: in lower case, without the port and the dot that may end it; None if it is no name.
 
     Example:
-        >>> host_name("films.lan:8000"), host_name("[::1]:8000"), host_name("::1"), host_name("LOCALHOST")
-        ('films.lan', '::1', '::1', 'localhost')
+        >>> host_name("films.lan:8000"), host_name("[::1]:8000"), host_name("LOCALHOST."), host_name("127.0.0.1:99999")
+        ('films.lan', '::1', 'localhost', None)
     """
-    name = header.strip().lower()
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
-    if name.count(":") > 1:
-        return name
-    return name.partition(":")[0].rstrip(".")
+    found = _HOST.fullmatch(header.lower())
+    if found is None or int(found["port"] or 0) > _LAST_PORT:
+        return None
+    return _address(found["six"]) if found["six"] else found["name"]
+
+
+def read_host(name: str) -> str:
+    """A name by which a server may be called, as `host_name` gives it: of a Host header, or a bare IPv6 address.
+
+    Raises:
+        ConfigError: it is no such name.
+
+    Example:
+        >>> read_host("Films.lan:8000"), read_host("fd00:0::7")
+        ('films.lan', 'fd00::7')
+    """
+    known = (_address(name.partition("%")[0]) if name.count(":") > 1 else None) or host_name(name)
+    if known is None:
+        raise ConfigError(f"{name!r}: no name of a server. Expected a name such as films.lan, or an address.")
+    return known
+
+
+def _address(text: str) -> str | None:
+    """An IPv6 address in its one form; that of an IPv4 address, where it only wraps one."""
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        return None
+    return None if address.scope_id else str(address.ipv4_mapped or address)
 
 
 def read_token(file: Path | str | None, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -155,7 +198,7 @@ class Guard:
     ) -> None:
         self.app, self.sessions, self.buckets = app, sessions, buckets
         self.body_bytes, self.metrics = body_bytes, metrics
-        self.hosts = frozenset(map(host_name, (*_LOOPBACK, *hosts)))
+        self.hosts = frozenset(map(read_host, (*_LOOPBACK, *hosts)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuses, or passes on."""
@@ -170,7 +213,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 answered = message["status"]
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
+                for name, value in SECURITY_HEADERS.items():
                     headers[name] = value
                 headers.setdefault("Cache-Control", "no-cache" if scope["path"].startswith(_STATIC) else "no-store")
                 self.metrics.count(_route(scope), answered, time.perf_counter() - began)
@@ -178,22 +221,26 @@ class Guard:
 
         self.metrics.active += 1
         try:
-            refusal = self._refuse(scope)
-            if refusal is not None:
-                return await refusal(scope, receive, answer)
-            return await self.app(scope, self._bounded(receive), answer)
+            app = self._refuse(scope) or self.app
+            await app(scope, self._bounded(receive), answer)
+        except Exception:  # a fault of the program: here, so that this answer too has its headers and is counted
+            logger.exception("%s %s", scope["method"], _route(scope))
+            if not answered:
+                await _no(500, "internal error; the log of the server says more")(scope, receive, answer)
         finally:
             self.metrics.active -= 1
 
     def _refuse(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
+        if scope.get("state", {}).get(REFUSED):
+            return _no(503, "too many connections are open", {"Retry-After": "2", "Connection": "close"})
         if len(headers.getlist("host")) != 1 or host_name(headers["host"]) not in self.hosts:
             # a page elsewhere may let its own name point here (DNS rebinding): then this is its name
             return _no(400, "this server is not called by this name; start it with --allow-host NAME")
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and scope["path"] != "/":
             return _no(403, "pages of other servers may not ask this one")
         client = (scope.get("client") or ("?",))[0]
-        if (wait := self.buckets.wait(client)) > 0:
+        if not _of_page(scope["path"]) and (wait := self.buckets.wait(client)) > 0:
             return _no(429, "too many requests", {"Retry-After": str(math.ceil(wait))})
         if not self._may(scope, headers):
             return _no(401, "a token is needed", {"WWW-Authenticate": "Bearer"})
@@ -233,6 +280,10 @@ def _cookie(headers: Headers) -> str | None:
         if name == COOKIE:
             return value
     return None
+
+
+def _of_page(path: str) -> bool:
+    return path == "/" or path.startswith(_STATIC)
 
 
 def _route(scope: Scope) -> str:

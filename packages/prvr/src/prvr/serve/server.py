@@ -1,25 +1,30 @@
 """A process that serves an index."""
 
+import asyncio
+import math
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+import uvicorn
 
 from prvr.config import ConfigError
 from prvr.search import VideoIndex
-from prvr.serve.app import ServeSettings, create_app
+from prvr.serve.app import CLOSING, ServeSettings, build_app
+from prvr.serve.connections import Connection, Connections
 from prvr.serve.security import is_loopback
+from prvr.serve.service import Service
 
-__all__ = ["check_bind", "serve"]
+__all__ = ["Server", "check_bind", "serve"]
 
 _HEADER_BYTES = 16 * 1024
-_CONNECTIONS = 256
-_GRACE = 15  # seconds that requests have to end
+_ANSWERED, _CUT, _GIVEN_UP = 0.5, 0.65, 0.8  # parts of the time for the end: answers, connections, requests
 
 
 def check_bind(host: str, token: str | None, without_token: bool) -> None:
@@ -35,8 +40,48 @@ def check_bind(host: str, token: str | None, without_token: bool) -> None:
         )
 
 
+class Server(uvicorn.Server):
+    """A server that ends in time, whatever its clients do.
+
+    Once it was told to end, it takes no more connections and answers what is asked. After a part of the time for the
+    end, what still waits for a search or a picture gets 503; a little later, every connection is cut.
+
+    Args:
+        index: open.
+        settings: names, token, limits.
+    """
+
+    def __init__(self, index: VideoIndex, settings: ServeSettings) -> None:
+        self.service, self.limits = Service(index, settings.limits), settings.limits
+        self._connections = Connections(self.limits, self.service.metrics)
+        super().__init__(
+            uvicorn.Config(
+                build_app(self.service, settings),
+                http=partial(Connection, self._connections),  # pyright: ignore[reportArgumentType]
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,  # queries are nobody's business
+                server_header=False,
+                proxy_headers=False,
+                h11_max_incomplete_event_size=_HEADER_BYTES,
+                timeout_keep_alive=math.ceil(self.limits.head_seconds),
+                timeout_graceful_shutdown=max(1, int(_GIVEN_UP * self.limits.grace_seconds)),
+            )
+        )
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self.service.failure is not None
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        loop, grace = asyncio.get_running_loop(), self.limits.grace_seconds
+        loop.call_later(_ANSWERED * grace, self.service.end)
+        loop.call_later(_CUT * grace, self._connections.cut)
+        await super().shutdown(sockets)
+
+
 def serve(
-    index_folder: Path | str,
+    index: Path | str | VideoIndex,
     host: str = "127.0.0.1",
     port: int = 8000,
     *,
@@ -45,24 +90,29 @@ def serve(
     device: Any = "cpu",
     backend: str = "auto",
     started: Callable[[str], object] | None = None,
-) -> None:
+) -> bool:
     """Serves an index until SIGINT or SIGTERM; requests that run are answered first, then the index is closed.
 
+    All of that takes `ServeLimits.grace_seconds` at most.
+
     Args:
-        index_folder: of `prvr index`.
+        index: folder of `prvr index`, or an open one.
         host: address to listen at.
         port: 0: any that is free.
         settings: names, token, limits.
         without_token: serve a network though no token is set.
         device: of torch.
         backend: of the index.
-        started: called with the address once the server listens.
+        started: called with the address once the server listens. It is ready once `GET /ready` says so.
+
+    Returns:
+        whether no thread is left. One may still work on a search or a preview that nobody waits for any more; then the
+        process should end without waiting for it.
 
     Raises:
-        ConfigError: a network would be served without a token.
+        ConfigError: a network would be served without a token, or the address is taken or none of this machine.
         prvr.data.DataError: the index cannot be read.
-        OSError: the address is taken.
-        prvr.MissingExtraError: uvicorn is not installed.
+        prvr.PrvrError: the first search, made by the server itself, says why none is possible.
 
     Example:
         >>> serve("index", port=8000)  # doctest: +SKIP
@@ -70,40 +120,35 @@ def serve(
     settings = settings or ServeSettings()
     check_bind(host, settings.token, without_token)
     own = () if host in ("0.0.0.0", "::", "") else (host,)
-    settings = ServeSettings((*settings.hosts, *own), settings.token, settings.session_seconds, settings.limits)
+    settings = replace(settings, hosts=(*settings.hosts, *own))
     address = host.strip("[]")
-    with socket.create_server((address, port), family=_family(address)) as listening:
-        app = create_app(VideoIndex.open(index_folder, device=device, backend=backend), settings)
+    with _listen(address, port) as listening:
+        if not isinstance(index, VideoIndex):
+            index = VideoIndex.open(index, device=device, backend=backend)
+        server = Server(index, settings)
         if started is not None:
             name = f"[{address}]" if ":" in address else address
             started(f"http://{name}:{listening.getsockname()[1]}")
-        _run(app, listening)
+        try:
+            with _ended_quietly(server.handle_exit):
+                server.run(sockets=[listening])
+        finally:
+            ended = server.service.close(settings.limits.grace_seconds * CLOSING)
+        if server.service.failure is not None:
+            raise server.service.failure
+        return ended
 
 
-def _run(app: FastAPI, listening: socket.socket) -> None:
-    import uvicorn
-
-    config = uvicorn.Config(
-        app,
-        http="h11",
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,  # queries are nobody's business
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=_CONNECTIONS,
-        h11_max_incomplete_event_size=_HEADER_BYTES,
-        timeout_keep_alive=10,
-        timeout_graceful_shutdown=_GRACE,
-    )
-    server = uvicorn.Server(config)
-    with _ended_quietly(server.handle_exit):
-        server.run(sockets=[listening])
-
-
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
+def _listen(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return socket.create_server((address, port), family=family)
+    except (OSError, OverflowError) as error:  # taken, not allowed, unknown; no number of a port
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"cannot listen at {address or 'all addresses'}, port {port} ({reason}). Name an address of this machine "
+            "with --host, and a free port with --port; 0 takes any that is free."
+        ) from error
 
 
 @contextmanager

@@ -1,0 +1,208 @@
+"""Slow, silent and many clients, and the end of the server while they are there: real sockets, a real server."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("av")
+
+import httpx2
+from serving import Served, keys_of, listening, make_index
+from video_files import plain, write_video
+
+from prvr.serve import ServeLimits, ServeSettings
+
+LARGE = 24 * 1024 * 1024
+"""Bytes: more than the buffers of a connection on loopback hold."""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    folder = tmp_path_factory.mktemp("connections")
+    (folder / "films").mkdir()
+    for name in ("a.mp4", "large.mp4"):
+        write_video(folder / "films" / name, plain(range(40, 200, 8)))
+    with (folder / "films" / "large.mp4").open("ab") as file:
+        file.write(LARGE.to_bytes(4, "big") + b"free" + bytes(LARGE - 8))  # a box that players skip
+    return make_index(folder, folder / "films")
+
+
+def limited(**limits: float) -> ServeSettings:
+    return ServeSettings(limits=ServeLimits(**({"rate": 0.0} | limits)))  # type: ignore[arg-type]
+
+
+def connect(address: str) -> socket.socket:
+    place = urlsplit(address)
+    return socket.create_connection((place.hostname or "", place.port or 0), timeout=30)
+
+
+def said(connection: socket.socket) -> bytes:
+    """All until the server closes the connection; what it throws away with it counts as nothing."""
+    found = b""
+    try:
+        while piece := connection.recv(65536):
+            found += piece
+    except ConnectionResetError:
+        pass
+    return found
+
+
+@contextmanager
+def silent(address: str, count: int, begin: bytes = b"") -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        found = [stack.enter_context(connect(address)) for _ in range(count)]
+        for one in found:
+            if begin:
+                one.sendall(begin)
+        yield found
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET /health HTTP/1.1\r\nHost: 127"])
+@pytest.mark.parametrize("limits", [{"client_connections": 0}, {"connections": 100000, "client_connections": 50}])
+def test_silent_connections_stop_nobody(served: Served, begin: bytes, limits: dict[str, int]) -> None:
+    with listening(served, limited(head_seconds=60.0, **limits)) as address, silent(address, 300, begin):
+        for _ in range(3):
+            answer = httpx2.get(f"{address}/api/search", params={"q": "a red square"}, timeout=30)
+            assert answer.status_code == 200
+
+
+def test_connections_that_are_used_are_not_closed_for_others(served: Served) -> None:
+    """Where nobody can be closed, the newest is answered with 503."""
+    with listening(served, limited(connections=3, stalled_seconds=60.0)) as address, ExitStack() as stack:
+        key = keys_of(stack.enter_context(httpx2.Client(base_url=address)))["large.mp4"]
+    with listening(served, limited(connections=3, stalled_seconds=60.0)) as address:
+        asked = f"GET /api/videos/{key}/file HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        with silent(address, 3, asked) as busy:
+            for one in busy:
+                assert one.recv(4) == b"HTTP"
+            refused = httpx2.get(f"{address}/api/info")
+            assert refused.status_code == 503
+            assert int(refused.headers["retry-after"]) > 0
+            assert "default-src" in refused.headers["content-security-policy"]
+            assert "connections" in refused.json()["detail"]
+        with connect(address) as after:
+            after.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            assert b'prvr_requests_total{route="other",status="503"} 1' in said(after)
+
+
+def test_a_head_that_comes_slowly_is_cut(served: Served) -> None:
+    with listening(served, limited(head_seconds=0.5)) as address, connect(address) as slow:
+        began = time.monotonic()
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):  # noqa: PT012
+            for letter in b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 200:
+                slow.sendall(bytes([letter]))
+                time.sleep(0.1)
+        assert time.monotonic() - began < 10
+        with connect(address) as idle:
+            assert said(idle) == b""  # nor is one that says nothing kept
+        with connect(address) as used:
+            used.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert said(used).startswith(b"HTTP/1.1 200")  # nor is one that was used
+
+
+@pytest.mark.parametrize("length", ["Content-Length: 100", "Transfer-Encoding: chunked"])
+def test_a_body_that_comes_slowly_is_cut(served: Served, length: str) -> None:
+    with listening(served, limited(body_seconds=0.5)) as address, connect(address) as slow:
+        head = f"POST /api/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
+        slow.sendall(head.encode())
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):  # noqa: PT012
+            for _ in range(100):
+                slow.sendall(b"1\r\n \r\n")
+                time.sleep(0.1)
+        assert httpx2.get(f"{address}/health").status_code == 200
+
+
+def test_a_slow_download_is_not_cut_and_a_stalled_one_is(served: Served) -> None:
+    """The slow one takes several times the time after which a stalled one is cut."""
+    with listening(served, limited(head_seconds=1.0, body_seconds=1.0, stalled_seconds=1.0)) as address:
+        with httpx2.Client(base_url=address) as client:
+            key = keys_of(client)["large.mp4"]
+        ask = f"GET /api/videos/{key}/file HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
+        slow, stalled = connect(address), connect(address)
+        with slow, stalled:
+            for one in (slow, stalled):
+                one.sendall(ask)
+            got = 0
+            while piece := slow.recv(256 * 1024):
+                got += len(piece)
+                time.sleep(0.03)
+            assert got > LARGE
+            assert len(said(stalled)) < LARGE
+
+
+# The end
+
+SLOW = """
+import sys, time
+from prvr.search import VideoIndex
+from prvr.serve import ServeLimits, ServeSettings, serve
+from prvr.video import open_featurizer
+
+class Slow:
+    def __init__(self):
+        self._text = open_featurizer("embedded", "cpu")
+        self.identity, self.word_dim, self.joint_dim = self._text.identity, self._text.word_dim, self._text.joint_dim
+
+    def words(self, text):
+        return self._text.words(text)
+
+    def sentence(self, text):
+        time.sleep({"a long red one": 60.0, "a short red one": 1.0}.get(text, 0.0))
+        return self._text.sentence(text)
+
+index = VideoIndex.open(sys.argv[1], text=Slow())
+limits = ServeLimits(rate=0.0, grace_seconds=3.0)
+serve(index, port=0, settings=ServeSettings(limits=limits), started=lambda address: print(address, flush=True))
+"""
+"""A server whose encoder of texts takes a minute for one sentence."""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_the_end_comes_in_time_whatever_clients_do(served: Served) -> None:
+    """What can be answered is answered; what takes longer gets 503; nobody can hold the process."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", SLOW, str(served.index)], stdout=pipe, stderr=pipe, text=True)
+    found: dict[str, httpx2.Response] = {}
+
+    def search(query: str) -> None:
+        found[query] = httpx2.get(f"{address}/api/search", params={"q": query}, timeout=60)
+
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        with httpx2.Client(base_url=address) as client, ExitStack() as stack:  # a connection that is kept open
+            key = keys_of(client)["large.mp4"]
+            stalled = stack.enter_context(connect(address))
+            stalled.sendall(f"GET /api/videos/{key}/file HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            body = stack.enter_context(connect(address))
+            body.sendall(b"POST /api/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{")
+            stack.enter_context(connect(address))
+            threads = [threading.Thread(target=search, args=[f"a {one} red one"]) for one in ("short", "long")]
+            for thread in threads:
+                thread.start()
+                time.sleep(0.4)  # the short one runs already when the long one comes
+            process.send_signal(signal.SIGTERM)
+            began = time.monotonic()
+            for thread in threads:
+                thread.join(60)
+            out, err = process.communicate(timeout=60)
+            assert time.monotonic() - began < 15
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, err
+    assert found["a short red one"].status_code == 200
+    late = found["a long red one"]
+    assert (late.status_code, late.json()["detail"]) == (503, "the server is ending")
+    assert "content-security-policy" in late.headers
+    assert "Traceback" not in out + err
+    assert "Exception" not in err
