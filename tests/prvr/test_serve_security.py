@@ -9,22 +9,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import explained
+from jaxtyping import TypeCheckError
 
 pytest.importorskip("fastapi")
 pytest.importorskip("av")
 
-from serving import EVIL, HOST, TOKEN, Served, app_of, keys_of, make_index, wait_for
+from serving import EVIL, FREE, HOST, TOKEN, Served, app_of, keys_of, make_index, wait_for
 from starlette.testclient import TestClient
 from video_files import noise, plain, write_video
 
 from prvr.config import ConfigError
-from prvr.serve import ServeLimits, check_bind, read_token
+from prvr.errors import InputError
+from prvr.search import VideoIndex
+from prvr.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
 from prvr.serve.security import COOKIE, Sessions
-from prvr.video import Limits
+from prvr.video import Limits, open_featurizer
 
 
 def small_index(folder: Path) -> Served:
@@ -69,20 +74,74 @@ MEDIA = ("file", "thumbnail", "preview?end=1")
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "127.0.0.1@x", "[::2]"]
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "",
+        "127.0.0.1@x",
+        "user@127.0.0.1",
+        "[::2]",
+        "[::1].evil.example",
+        "[::1]evil.example",
+        "[::1",
+        "::1",
+        "[::1%25lo]",
+        "[localhost]",
+        "[127.0.0.1]",
+        "[::ffff:192.168.1.4]",
+        "127.0.0.1:99999",
+        "127.0.0.1:80:80",
+        "127.0.0.1:-1",
+        "127.0.0.1:8a",
+        "127.0.0.1/x",
+        "127.1",
+        "2130706433",
+        "localhost..",
+        "localhost evil.example",
+        "localhost,evil.example",
+        "local\xa0host",
+    ],
 )
 def test_another_name_is_refused(client: TestClient, host: str) -> None:
     """DNS rebinding: a page's own name made to point here."""
     for path in ("/", "/api/info", "/static/app.js", "/health"):
-        assert client.get(path, headers={"Host": host}).status_code == 400
+        assert client.get(path, headers={"Host": host.encode("latin-1")}).status_code == 400
+
+
+def test_a_request_has_one_name(client: TestClient) -> None:
+    two = [("Host", "127.0.0.1"), ("Host", "127.0.0.1")]
+    assert client.get("/health", headers=two).status_code == 400
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000", "films.lan:8000", "[fd00::7]:80"]
+    "host",
+    [
+        "127.0.0.1:8000",
+        "localhost",
+        "LOCALHOST:1",
+        "localhost.",
+        "localhost:",
+        "[::1]:8000",
+        "[0:0::1]",
+        "[::ffff:127.0.0.1]:65535",
+        "films.lan:8000",
+        "[FD00::7]:80",
+    ],
 )
 def test_own_names_and_those_allowed_are_not(served: Served, host: str) -> None:
     with TestClient(app_of(served, hosts=("films.lan:80", "fd00::7")), base_url=HOST) as client:
         assert client.get("/api/info", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["", "films lan", "http://films.lan", "films.lan:99999", "*", "a/b", "é.lan", "[::1"])
+def test_names_that_are_none_are_refused_at_the_start(
+    served: Served, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError, match="name of a server"):
+        ServeSettings(hosts=(name,))
+    assert "name of a server" in explained(["serve", str(served.index), "--allow-host", name], capsys)
 
 
 def test_other_sites_may_not_ask(client: TestClient) -> None:
@@ -227,6 +286,54 @@ def test_too_much_is_refused(served: Served) -> None:
         assert client.post("/api/search", content=pieces()).status_code == 413
 
 
+def test_errors_are_told_in_few_words(client: TestClient) -> None:
+    """What was sent does not come back, nor does its size."""
+    many = {"queries": ["a"]} | {f"unknown{number}": 1 for number in range(6000)}
+    long = {"queries": ["a"], "x" * 100_000: 1}
+    ill = {"queries": ["a"], "\ud800\x1b[31m\x00": 1}
+    deep = '{"queries": ' + "[" * 50_000 + "]" * 50_000 + "}"
+    number = '{"queries": ["a"], "k": ' + "9" * 100_000 + "}"
+    values = [{"queries": ["x" * 100_000]}, {"queries": [["x" * 100_000]]}, {"queries": ["a"], "k": "9" * 100_000}]
+    for body in (*map(json.dumps, (many, long, ill, *values)), deep, number):
+        answer = client.post("/api/search", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code in (400, 422)
+        assert len(answer.content) < 2000
+        answer.json()
+    assert "more problems" in client.post("/api/search", json=many).text
+    for q in ("x" * 10_000, "\x00" * 600):
+        answer = client.get("/api/search", params={"q": q})
+        assert answer.status_code == 422
+        assert len(answer.content) < 2000
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(ServeLimits) if field.name != "video"])
+def test_limits_that_are_none_are_refused_at_the_start(field: str) -> None:
+    for wrong in (-1, float("nan"), float("inf"), 10**30, "many", None, True):
+        with pytest.raises((InputError, TypeCheckError), match=field):
+            ServeLimits(**{field: wrong})  # type: ignore[arg-type]
+
+
+def test_a_limit_that_is_none_is_explained(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--rate", "--client-connections"):
+        assert "expected" in explained(["serve", str(served.index), option, "-1"], capsys)
+    with pytest.raises(InputError, match="session_seconds"):
+        ServeSettings(session_seconds=0)
+
+
+def test_the_least_that_may_be_set_is_kept_by_what_is_not_asked_for(served: Served) -> None:
+    limits = ServeLimits(rate=0.0, results=1, moments=1, batch=1, preview_seconds=0.1, preview_pixels=16, cache_bytes=0)
+    with TestClient(app_of(served, limits=limits), base_url=HOST) as client:
+        assert len(client.get("/api/search", params={"q": "a red square"}).json()["hits"]) == 1
+        many = client.post("/api/search", json={"queries": ["a red square"]})
+        assert [len(one["hits"]) for one in many.json()["results"]] == [1]
+        about = client.get("/api/info").json()
+        assert (about["results"], about["preview_seconds"]) == (1, 0.1)
+        key = keys_of(client)["a.mp4"]
+        for kind in ("mp4", "webm"):
+            made = client.get(f"/api/videos/{key}/preview", params={"end": 0.1, "kind": kind})
+            assert made.status_code == 200
+
+
 def test_a_client_that_asks_too_often_waits(served: Served) -> None:
     limits = ServeLimits(rate=0.01, burst=3)
     with TestClient(app_of(served, limits=limits), base_url=HOST) as client:
@@ -275,6 +382,38 @@ def test_faults_are_not_shown_and_the_server_lives_on(spoilt: Served, caplog: py
         assert "Traceback" not in answer.text
         assert str(spoilt.index) in caplog.text  # the log says more
         assert client.get("/health").status_code == 200
+
+
+class Faulty:
+    """Reads texts like the embedded encoder, and fails at one, as no text should make it."""
+
+    def __init__(self) -> None:
+        self._text = open_featurizer("embedded", "cpu")
+        self.identity, self.word_dim, self.joint_dim = self._text.identity, self._text.word_dim, self._text.joint_dim
+
+    def words(self, text: str) -> np.ndarray:
+        return self._text.words(text)
+
+    def sentence(self, text: str) -> np.ndarray:
+        if text == "a fault":
+            raise RuntimeError("secret")
+        return self._text.sentence(text)
+
+
+def test_an_answer_to_a_fault_has_its_headers_and_is_counted(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    index = VideoIndex.open(served.index, text=Faulty())
+    with TestClient(create_app(index, ServeSettings(limits=FREE)), base_url=HOST) as client:
+        with caplog.at_level(logging.ERROR):
+            answer = client.get("/api/search", params={"q": "a fault"})
+        assert answer.status_code == 500
+        assert answer.headers["content-type"] == "application/json"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["cache-control"] == "no-store"
+        assert list(answer.json()) == ["detail"]
+        assert "secret" not in answer.text
+        assert "secret" in caplog.text  # the traceback is for the log
+        assert 'prvr_requests_total{route="/api/search",status="500"} 1' in client.get("/metrics").text
+        assert client.get("/api/search", params={"q": "a red square"}).status_code == 200
 
 
 # Which files
