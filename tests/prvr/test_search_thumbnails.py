@@ -1,7 +1,11 @@
 """Thumbnails: the picture that a player shows at a time, small, and nothing of a file that asks for too much."""
 
+import errno
 import io
+import random
+from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -9,6 +13,9 @@ from PIL import Image
 from video_files import cut, noise, plain, write_sound, write_video
 
 from prvr.search.thumbnails import thumbnail
+from prvr.serve import ServeLimits
+from prvr.serve.catalogue import FileRefused
+from prvr.serve.media import encode_preview
 from prvr.video import Limits, VideoError
 
 
@@ -82,3 +89,54 @@ def test_what_is_refused(stairs: Path, tmp_path: Path) -> None:
     for seconds, width in ((-1.0, 320), (float("nan"), 320), (float("inf"), 320), (1.0, 8), (1.0, 100_000)):
         with pytest.raises(ValueError, match="expected a time from 0"):
             thumbnail(stairs, seconds, width=width)
+
+
+class FailingDisk(io.FileIO):
+    """A file that can be read a few times only."""
+
+    left = 0
+
+    def read(self, size: int = -1) -> bytes:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read(size)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("a.mp4", "mp4"), ("a.mkv", "matroska"), ("a.ts", "mpegts")])
+def test_a_disk_that_fails_gives_a_picture_or_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    video = write_video(tmp_path / name, noise(100, height=120, width=160), kind=kind)
+
+    monkeypatch.setattr(Path, "open", lambda _, mode: FailingDisk(str(video), mode))  # no disk here fails when told to
+    for reads in range(8):
+        monkeypatch.setattr(FailingDisk, "left", reads)
+        for seconds in (0.0, 2.0, 9.0):
+            with suppress(VideoError):  # nothing else may be raised
+                opened(thumbnail(video, seconds, width=64))
+
+
+@pytest.mark.parametrize("kind", ["mp4", "webm"])
+def test_damaged_files_give_a_picture_or_a_reason(tmp_path: Path, kind: Literal["mp4", "webm"]) -> None:
+    """Pictures and previews alike; which bytes are damaged is drawn by lot, the same ones every time."""
+    frames = plain(range(40, 200, 8)) + noise(10)
+    whole = [
+        write_video(tmp_path / "a.mp4", frames).read_bytes(),
+        write_video(tmp_path / "a.mkv", frames, kind="matroska").read_bytes(),
+        write_video(tmp_path / "a.ts", frames, kind="mpegts").read_bytes(),
+        write_video(tmp_path / "a.avi", frames, codec="mpeg4").read_bytes(),
+    ]
+    rng = random.Random(kind)
+    damaged, given = tmp_path / "damaged", 0
+    for _ in range(20):
+        content = bytearray(rng.choice(whole))
+        for _ in range(rng.choice([1, 3, 30])):
+            content[rng.randrange(rng.choice([1000, len(content)]))] = rng.randrange(256)
+        damaged.write_bytes(content[: rng.choice([len(content), rng.randrange(1, len(content))])])
+        for seconds in (0.0, 1.5):
+            with suppress(VideoError, FileRefused):  # nothing else may be raised
+                opened(thumbnail(damaged, seconds, width=64))
+                encode_preview(damaged, seconds, seconds + 1, kind, ServeLimits())
+                given += 1
+    assert given

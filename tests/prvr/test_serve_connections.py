@@ -1,13 +1,16 @@
 """Slow, silent and many clients, and the end of the server while they are there: real sockets, a real server."""
 
+import random
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -137,6 +140,138 @@ def test_a_slow_download_is_not_cut_and_a_stalled_one_is(served: Served) -> None
                 time.sleep(0.03)
             assert got > LARGE
             assert len(said(stalled)) < LARGE
+
+
+# Anything at all
+
+
+def hostile(rng: random.Random, key: str) -> bytes:
+    """A request, or what looks like one; parts of it are what nobody should send."""
+    media = [f"/api/videos/{key}/{name}" for name in ("file", "thumbnail", "preview", "nothing")]
+    paths = ["/", "/health", "/ready", "/metrics", "/api/info", "/api/search", "/api/videos", "/api/session", *media]
+    paths += [
+        "/static/app.js",
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/../../etc/passwd",
+        "/%00",
+        "/%ff",
+        "//",
+        "*",
+    ]
+    paths += [
+        "http://evil.example/",
+        f"http://127.0.0.1/api/videos/{key}/file",
+        "/" + "x" * 5000,
+        "",
+        "evil.example:80",
+    ]
+    values = [
+        "a",
+        "1",
+        "-1",
+        "1e400",
+        "nan",
+        "%ff",
+        "%00",
+        "%ed%a0%80",
+        "%F0%9F%98%80" * 300,
+        "x" * 9000,
+        "",
+        "9" * 400,
+    ]
+    names = ["q", "k", "moments", "t", "width", "start", "end", "kind", "offset", "limit", "%ff"]
+    ranges = [
+        "0-0",
+        "-",
+        "-0",
+        "5-2",
+        "0-1,3-4",
+        "99999999999999999999-",
+        "-99999999999",
+        "a-b",
+        " 1 - 2",
+        "\xff",
+        "0-" * 99,
+    ]
+    bodies = [
+        b"",
+        b"{}",
+        b'{"queries": ["a"]}',
+        b'{"queries": [' + b"[" * 20_000,
+        b'{"queries": ["\\ud800"]}',
+        b'{"queries": ["a"], "k": 1e999}',
+        b'{"queries": ["a"], "k": ' + b"9" * 9000 + b"}",
+        b'{"queries": ["a"], "k": NaN}',
+        b'{"queries": null}',
+        b"\xff\xfe\x00",
+        rng.randbytes(rng.randrange(2000)),
+    ]
+    kinds = [
+        "application/json",
+        "text/plain",
+        "multipart/form-data; boundary=x",
+        "application/json; charset=utf-16",
+        "\xff",
+        "",
+    ]
+    methods = [
+        "GET",
+        "GET",
+        "GET",
+        "POST",
+        "POST",
+        "HEAD",
+        "PUT",
+        "DELETE",
+        "OPTIONS",
+        "TRACE",
+        "CONNECT",
+        "PATCH",
+        "get",
+        "\x00",
+    ]
+    odd = [
+        "Host: evil.example", "Cookie: prvr_session=.", "Authorization: Bearer \xff", "Content-Length: -1", "Expect: 100-continue",
+        "Transfer-Encoding: chunked", "Transfer-Encoding: gzip", "Upgrade: websocket\r\nConnection: Upgrade", "Connection: close",
+        "X: " + "x" * 20_000, "Content-Length: 99999999999999999999", "Sec-Fetch-Site: \xff", "If-Range: \xff", " folded", "no colon",
+    ]  # fmt: skip
+    path = rng.choice(paths)
+    if rng.random() < 0.6:
+        path += "?" + "&".join(f"{rng.choice(names)}={rng.choice(values)}" for _ in range(rng.randrange(1, 5)))
+    body = rng.choice(bodies)
+    lines = [
+        f"{rng.choice(methods)} {path} HTTP/{rng.choice(['1.1', '1.1', '1.1', '1.0', '2.0', '9'])}",
+        "Host: 127.0.0.1",
+    ]
+    lines += [f"Content-Length: {len(body)}"] * (rng.random() < 0.9) + [f"Content-Type: {rng.choice(kinds)}"]
+    lines += [f"Range: bytes={rng.choice(ranges)}"] * (rng.random() < 0.3)
+    lines += rng.sample(odd, rng.choice([0, 0, 0, 1, 2]))
+    request = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+    if rng.random() < 0.1:
+        place = rng.randrange(len(request))
+        request = request[:place] + rng.randbytes(3) + request[place + 3 :]
+    return request
+
+
+def test_no_request_makes_the_server_fail(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """Drawn by lot, the same ones every time; several in one piece, some of them cut off."""
+    rng = random.Random(16)
+    with listening(served, limited(head_seconds=0.5, body_seconds=0.5)) as address:
+        with httpx2.Client(base_url=address) as client:
+            key = keys_of(client)["a.mp4"]
+        codes = Counter[bytes]()
+        for _ in range(300):
+            with connect(address) as connection, suppress(ConnectionError):
+                connection.sendall(b"".join(hostile(rng, key) for _ in range(rng.choice([1, 1, 3]))))
+                connection.shutdown(socket.SHUT_WR)
+                codes.update(re.findall(rb"^HTTP/1.1 (\d\d\d)", said(connection), re.MULTILINE))
+        metrics = httpx2.get(f"{address}/metrics").text
+        assert httpx2.get(f"{address}/api/search", params={"q": "a red square"}).status_code == 200
+    assert {b"200", b"400", b"405", b"422"} <= set(codes)
+    assert not [code for code in codes if code.startswith(b"5")]
+    assert 'status="5' not in metrics
+    assert [record.exc_info for record in caplog.records if record.exc_info] == []
 
 
 # The end

@@ -1,6 +1,7 @@
 """The page of `prvr serve` in a real browser: by mouse, by keyboard, on a phone, and with hostile names."""
 
 import os
+import random
 import shutil
 import time
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ pytest.importorskip("playwright")
 from playwright import sync_api as playwright
 from serving import EVIL, FREE, TOKEN, Served, listening, shared
 
-from prvr.serve import ServeSettings
+from prvr.search.output import clock, clock_span
+from prvr.serve import ServeLimits, ServeSettings
 
 CHROMIUM = shutil.which("chromium")
 if CHROMIUM is None and not os.environ.get("CI"):
@@ -222,6 +224,70 @@ def test_what_is_typed_before_the_page_is_ready_stays(page: Any, address: str, t
     assert page.get_by_role("searchbox").input_value() == told[0]
     page.keyboard.press("Enter")
     page.wait_for_selector(".card")
+
+
+def test_times_are_those_of_the_terminal(page: Any, address: str) -> None:
+    edges = [
+        n + part for n in (0, 59, 60, 3599, 3600) for part in (0.0, 1e-7, 0.02, 0.04, 0.05, 0.5, 0.94, 0.97, 1 - 1e-7)
+    ]
+    rng = random.Random(0)
+    edges += [rng.uniform(0, 40_000) for _ in range(60)] + [rng.randrange(10**6) / 100 for _ in range(60)]
+    spans = [(start, start + length) for start in edges for length in (0.0, 1e-7, 0.03, 0.5, 1.0, 2.97, 61.04)]
+    page.goto(address)
+    told = page.evaluate(
+        """async ([times, spans]) => {
+          const { clock, span } = await import("/static/strip.js");
+          return [times.map(clock), spans.map(([start, end]) => span({ start, end }))];
+        }""",
+        [edges, spans],
+    )
+    assert told[0] == [clock(one) for one in edges]
+    assert [one.replace(" – ", "-") for one in told[1]] == [clock_span(*one) for one in spans]
+
+
+LEAST = ServeLimits(
+    query_characters=12,
+    results=1,
+    moments=1,
+    batch=1,
+    body_bytes=1,
+    rate=10.0**6,
+    connections=8,
+    client_connections=0,
+    preview_seconds=0.1,
+    preview_pixels=16,
+    cache_bytes=0,
+    search_waiting=1,
+    media_threads=1,
+    media_waiting=1,
+)
+
+
+@pytest.mark.parametrize("limits", [LEAST, ServeLimits(query_characters=1000, results=10**6, preview_seconds=3600.0)])
+def test_the_page_keeps_to_the_limits_of_the_server(
+    browser: Any, made: tuple[Served, list[str]], limits: ServeLimits
+) -> None:
+    settings = ServeSettings(token=TOKEN, session_seconds=365 * 24 * 3600, limits=limits)
+    asked: list[str] = []
+    with listening(made[0], settings) as address:
+        page = browser.new_page()
+        page.said = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(address)
+        page.wait_for_selector("#token[open]")
+        page.keyboard.type(TOKEN)
+        page.keyboard.press("Enter")
+        until(page, "!document.querySelector('#token').open")
+        until(page, "document.querySelector('#query').maxLength > 0")
+        page.get_by_role("searchbox").click()
+        results(page, "a film of a red square that is a little longer"[: limits.query_characters])
+        assert page.locator(".card").count() == min(10, limits.results)
+        until(page, "document.querySelector('.frame img').naturalWidth")
+        page.route("**/file", lambda route: route.abort())
+        page.locator(".open").first.click()
+        until(page, "document.querySelector('#video').src.startsWith('blob:')")
+        assert len([one for one in asked if one.endswith("/api/session")]) <= 3  # the timer of a year is no loop
+        page.close()
 
 
 def test_on_a_phone(browser: Any, address: str, told: list[str]) -> None:

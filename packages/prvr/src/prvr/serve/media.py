@@ -17,7 +17,7 @@ from prvr.serve.limits import ServeLimits
 from prvr.video import VideoError, open_video
 from prvr.video.excerpt import excerpt
 
-__all__ = ["PREVIEW_TYPES", "ByteCache", "encode_preview", "preview_kinds"]
+__all__ = ["PREVIEW_TYPES", "ROUNDED", "ByteCache", "encode_preview", "preview_kinds"]
 
 Kind = Literal["mp4", "webm"]
 PREVIEW_TYPES: dict[str, str] = {"mp4": "video/mp4", "webm": "video/webm"}
@@ -25,6 +25,8 @@ _ENCODERS: dict[str, tuple[str, dict[str, str]]] = {
     "mp4": ("libx264", {"preset": "veryfast", "crf": "26", "g": "30"}),
     "webm": ("libvpx", {"deadline": "realtime", "cpu-used": "8", "b": "1M", "g": "30"}),
 }
+ROUNDED = 0.001
+"""Seconds that a preview may be too long: times in addresses are rounded."""
 _MILLISECOND = Fraction(1, 1000)
 
 
@@ -72,7 +74,7 @@ def encode_preview(path: Path, start: float, end: float, kind: Kind, limits: Ser
     Raises:
         FileRefused: it would be too long, takes too long, or there is no picture in it.
     """
-    if not 0 <= start < end or end - start > limits.preview_seconds:
+    if not 0 <= start < end or end - start > limits.preview_seconds + ROUNDED:
         raise FileRefused(422, f"expected 0 <= start < end and at most {limits.preview_seconds:g} s")
     if kind not in preview_kinds():
         raise FileRefused(501, f"this server cannot make {kind} previews")
@@ -84,6 +86,8 @@ def encode_preview(path: Path, start: float, end: float, kind: Kind, limits: Ser
             _write(target, frames, start, kind, until)
     except VideoError as error:
         raise FileRefused(415, f"no preview can be made: {error.reason}") from error
+    except import_av().FFmpegError as error:  # of the encoder: a picture that it does not take
+        raise FileRefused(415, f"no preview can be made (FFmpeg: {error.strerror})") from error
     return target.getvalue()
 
 

@@ -11,7 +11,7 @@ from fastapi.responses import PlainTextResponse
 from prvr.data import DataError
 from prvr.serve.catalogue import Listed
 from prvr.serve.limits import Busy
-from prvr.serve.media import PREVIEW_TYPES
+from prvr.serve.media import PREVIEW_TYPES, ROUNDED
 from prvr.serve.ranges import file_response
 from prvr.serve.schema import (
     BatchAnswer,
@@ -32,6 +32,7 @@ __all__ = ["build_router"]
 logger = logging.getLogger(__name__)
 
 _LONGEST = 7 * 24 * 3600.0  # seconds: no time in a video is later
+_USUAL_PREVIEW = 30.0  # seconds
 _KEPT = {"Cache-Control": "private, max-age=86400, immutable"}  # a key tells the content
 _GUARDED = {
     status: {"model": Failure, "description": why}
@@ -56,6 +57,11 @@ _FILES = _GUARDED | {
 }
 Key = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit")]
 Seconds = Annotated[float, Query(ge=0, le=_LONGEST, allow_inf_nan=False, description="seconds from the start")]
+
+End = Annotated[
+    float | None,
+    Query(ge=0, le=_LONGEST, allow_inf_nan=False, description="30 s after the start, or the most of this server"),
+]
 
 
 def build_router(service: Service, sessions: Sessions, version: str) -> APIRouter:
@@ -161,9 +167,11 @@ def _add_media(router: APIRouter, service: Service) -> None:
         )
 
     async def preview(
-        key: Key, start: Seconds = 0.0, end: Seconds = 30.0, kind: Literal["mp4", "webm"] = "mp4"
+        key: Key, start: Seconds = 0.0, end: End = None, kind: Literal["mp4", "webm"] = "mp4"
     ) -> Response:
-        if not start < end <= start + service.limits.preview_seconds:
+        if end is None:
+            end = start + min(_USUAL_PREVIEW, service.limits.preview_seconds)
+        if not start < end <= start + service.limits.preview_seconds + ROUNDED:
             raise HTTPException(400, f"expected start < end, at most {service.limits.preview_seconds:g} s apart")
         made = await service.preview(_listed(service, key), start, end, kind)
         return Response(made, 200, _KEPT, PREVIEW_TYPES[kind])

@@ -106,9 +106,11 @@ class VideoFile:
                 last, picture = frame, self._shown(frame, shape, matrix)
             yield Frame(float(time), picture)
 
-    def _shown(self, frame: Any, shape: Fraction | None, matrix: Matrix | None) -> UInt8[np.ndarray, "h w 3"]:
+    def _shown(
+        self, frame: Any, shape: Fraction | None, matrix: Matrix | None, most: int | None = None
+    ) -> UInt8[np.ndarray, "h w 3"]:
         try:
-            return to_rgb(frame, shape, matrix)
+            return to_rgb(frame, shape, matrix, most)
         except (import_av().FFmpegError, OSError, ValueError) as error:
             reason = f"its frames ({frame.format.name}) cannot be converted to colours (FFmpeg: {_short(error)})"
             raise VideoError(self.path, reason, _MEND) from error
@@ -122,12 +124,13 @@ class VideoFile:
         count, parts = 0, 0
         for frame in self._decoded():
             count += 1
-            found = start + length if frame.pts is None else frame.pts * frame.time_base - origin
+            base = frame.time_base or self._stream.time_base  # frames after a read error bring none
+            found = start + length if frame.pts is None or not base else frame.pts * base - origin
             if count > 1 and found < start - _JUMP:
                 origin += found - (start + (length or usual))
                 found, parts = start + (length or usual), parts + 1
             start = max(found, start)  # also from below 0, where a file begins before it is to be shown
-            length = frame.duration * frame.time_base if frame.duration and frame.time_base else usual
+            length = frame.duration * base if frame.duration and base else usual
             _check(self.path, frame.width, frame.height, float(start), self._limits)
             if start + length > self._limits.seconds:
                 length = usual

@@ -7,7 +7,7 @@ from typing import Any
 
 from prvr.data.synthetic.mp4 import import_av
 from prvr.video.decode import Frame, VideoFile
-from prvr.video.picture import display_matrix, to_rgb
+from prvr.video.picture import display_matrix
 
 __all__ = ["excerpt"]
 
@@ -27,7 +27,7 @@ def excerpt(
         patience: seconds to look for `start`; then what was found by then stands for it.
 
     Raises:
-        VideoError: no frame can be decoded, or the limits turn out to be exceeded.
+        VideoError: no frame can be decoded or converted to colours, or the limits turn out to be exceeded.
 
     Example:
         >>> with open_video("film.mp4") as video:  # doctest: +SKIP
@@ -46,15 +46,15 @@ def excerpt(
             if time.monotonic() < until:
                 continue
         if held is not None:
-            yield Frame(start, to_rgb(held, shape, matrix, most))
+            yield Frame(start, video._shown(held, shape, matrix, most))
             held, shown = None, start
         if begins >= end and shown >= 0:
             return
         if begins > start and begins - shown >= 1 / rate - 1e-3:
             shown = float(begins)
-            yield Frame(shown, to_rgb(frame, shape, matrix, most))
+            yield Frame(shown, video._shown(frame, shape, matrix, most))
     if held is not None:
-        yield Frame(start, to_rgb(held, shape, matrix, most))
+        yield Frame(start, video._shown(held, shape, matrix, most))
 
 
 def _seek(video: VideoFile, start: float) -> None:

@@ -1,6 +1,7 @@
 // Requests to the server, with the token if it asks for one.
 
 const KEY = "prvr-token";
+const LONGEST_TIMER = 2 ** 31 - 1; // milliseconds; browsers take more for 0
 let asking = null;
 let renewal = 0;
 
@@ -27,7 +28,8 @@ export function thumbnailUrl(video, time, width = 320) {
 }
 
 export function previewUrl(video, start, end, kind) {
-  return `/api/videos/${video.key}/preview?start=${start.toFixed(2)}&end=${end.toFixed(2)}&kind=${kind}`;
+  const down = (seconds) => (Math.floor(1000 * seconds + 1e-6) / 1000).toFixed(3); // the server may have a shorter limit
+  return `/api/videos/${video.key}/preview?start=${down(start)}&end=${down(end)}&kind=${kind}`;
 }
 
 async function send(path, options) {
@@ -69,7 +71,7 @@ export async function openSession() {
   if (!response.ok) return false;
   const { seconds } = await response.json();
   clearTimeout(renewal);
-  renewal = setTimeout(openSession, Math.max(5, seconds - 60) * 1000);
+  renewal = setTimeout(openSession, Math.min(500 * seconds, LONGEST_TIMER));
   return true;
 }
 

@@ -9,6 +9,8 @@ const input = element("query");
 const results = element("results");
 const status = element("status");
 const problem = element("problem");
+const SHOWN = 20; // results, if the server gives as many
+let told = null; // what the server says of itself, once it was asked
 let running = null;
 let last = null; // what played last: focus goes back to it
 
@@ -17,6 +19,15 @@ function make(tag, name, text) {
   if (name) made.className = name;
   if (text !== undefined) made.textContent = text;
   return made;
+}
+
+/** What the server says of itself: what is searched, and what may be asked. */
+function learn() {
+  told ??= get("/api/info").catch((error) => {
+    told = null; // asked again by the next search
+    throw error;
+  });
+  return told;
 }
 
 async function search(query) {
@@ -30,7 +41,8 @@ async function search(query) {
   results.classList.add("waiting");
   const began = performance.now();
   try {
-    const answer = await get(`/api/search?q=${encodeURIComponent(query)}&k=20`, mine.signal);
+    const k = Math.min(SHOWN, (await learn()).results);
+    const answer = await get(`/api/search?q=${encodeURIComponent(query)}&k=${k}`, mine.signal);
     closePlayer();
     show(answer, performance.now() - began);
   } catch (error) {
@@ -168,8 +180,8 @@ document.addEventListener("keydown", (event) => {
 async function start() {
   if (asked()) input.value = asked();
   try {
-    const info = await get("/api/info");
-    setPreviews(info.previews);
+    const info = await learn();
+    setPreviews(info.previews, info.preview_seconds);
     input.maxLength = info.query_characters;
     const hours = info.hours >= 1 ? `${info.hours.toFixed(1)} hours` : `${Math.round(60 * info.hours)} minutes`;
     element("about").textContent = `${info.videos.toLocaleString()} videos, ${hours}. Searched by ${info.model}.`;

@@ -8,15 +8,17 @@ const panel = element("player");
 const video = element("video");
 const note = element("playing-note");
 const LEAD = 2; // seconds of a preview before and after the moment
-const LONGEST = 60; // seconds of a preview
 const FREE = 20; // seconds of a preview at a time that was clicked
 
 let now = null; // what plays: { hit, moment, offset, url, strip }
 let until = null; // where it stops, in seconds of the video
 let loading = null;
 let previews = [];
+let longest = 60; // seconds of a preview
 
-export function setPreviews(kinds) {
+/** What the server can make, and how long it may be. */
+export function setPreviews(kinds, seconds) {
+  longest = seconds;
   previews = kinds.filter((kind) => video.canPlayType(kind === "mp4" ? 'video/mp4; codecs="avc1.42E01E"' : "video/webm"));
 }
 
@@ -81,8 +83,9 @@ async function playPreview(start, end) {
     return;
   }
   tell("Making a preview …");
-  const from = Math.max(0, start - (end === null ? 0 : LEAD));
-  const to = Math.min(from + LONGEST, end === null ? start + FREE : end + LEAD, Math.max(now.hit.video.duration, from + 0.5));
+  const lead = Math.min(LEAD, longest / 4);
+  const from = Math.max(0, start - (end === null ? 0 : lead));
+  const to = Math.min(from + longest, end === null ? start + FREE : end + lead, Math.max(now.hit.video.duration, from + 0.5));
   loading?.abort();
   loading = new AbortController();
   try {

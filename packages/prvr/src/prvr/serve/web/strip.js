@@ -5,9 +5,9 @@ const LEVELS = 8;
 const HEIGHT = 32;
 const WIDTH = 640;
 
-/** 83 -> "1:23", 3723 -> "1:02:03". */
+/** 83.9 -> "1:23", 3723 -> "1:02:03": as `prvr search` prints it. */
 export function clock(seconds) {
-  const all = Math.max(0, Math.floor(seconds + 0.05));
+  const all = Math.max(0, Math.floor(seconds));
   const two = (n) => String(n).padStart(2, "0");
   const hours = Math.floor(all / 3600);
   const minutes = Math.floor(all / 60) % 60;
@@ -16,7 +16,7 @@ export function clock(seconds) {
 
 /** From the second in which a moment starts to that by which it has ended, as `prvr search` prints it. */
 export function span(moment) {
-  const end = Math.max(Math.ceil(moment.end - 0.05), Math.floor(moment.start + 0.05) + 1);
+  const end = Math.max(Math.ceil(moment.end - 1e-6), Math.floor(moment.start) + 1);
   return `${clock(moment.start)} – ${clock(end)}`;
 }
 
