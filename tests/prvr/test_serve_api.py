@@ -17,16 +17,18 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 
 import av
-from serving import EVIL, HOST, Served, app_of, keys_of, listening, make_index, shared, wait_for
+from serving import EVIL, FREE, HOST, Served, app_of, keys_of, listening, make_index, shared, wait_for
 from starlette.testclient import TestClient
 from video_files import plain, write_video
 
+from prvr.cli import main
 from prvr.search import VideoIndex
-from prvr.serve import ServeLimits
+from prvr.serve import ServeLimits, ServeSettings, create_app
 from prvr.serve.batching import SearchQueue
 from prvr.serve.limits import Busy, TokenBuckets, Workers
 from prvr.serve.media import ByteCache
 from prvr.serve.ranges import parse_range
+from prvr.video import open_featurizer
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +198,44 @@ def test_an_index_that_changes_is_followed(tmp_path: Path) -> None:
 
         wait_for(gone)
         assert list(keys_of(client)) == ["b.mp4"]
+
+
+class Waiting:
+    """Reads texts like the embedded encoder, once it may."""
+
+    def __init__(self) -> None:
+        self.may, self._text = threading.Event(), open_featurizer("embedded", "cpu")
+        self.identity, self.word_dim, self.joint_dim = self._text.identity, self._text.word_dim, self._text.joint_dim
+
+    def words(self, text: str) -> np.ndarray:
+        return self._text.words(text)
+
+    def sentence(self, text: str) -> np.ndarray:
+        assert self.may.wait(60)
+        return self._text.sentence(text)
+
+
+def test_the_server_is_ready_once_a_search_would_be_answered(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    (tmp_path / "films").mkdir()
+    write_video(tmp_path / "films" / "a.mp4", plain(range(20, 80, 10)))
+    served, text = make_index(tmp_path, tmp_path / "films"), Waiting()
+    app = create_app(VideoIndex.open(served.index, text=text, backend="faiss"), ServeSettings(limits=FREE))
+    with TestClient(app, base_url=HOST) as client:
+        assert client.get("/health").status_code == 200
+        early = client.get("/ready")
+        assert early.status_code == 503
+        assert int(early.headers["retry-after"]) > 0
+        text.may.set()
+        wait_for(lambda: client.get("/ready").status_code == 200)
+        assert client.get("/api/search", params={"q": "a red square"}).json()["backend"] == "faiss"
+
+
+def test_a_server_that_cannot_search_ends_and_says_why(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", str(served.index), "--port", "0", "--backend", "another", "--device", "cpu"]) == 2
+    said = capsys.readouterr().err
+    assert "'another'" in said
+    assert "Traceback" not in said
 
 
 def test_eight_clients_at_once_get_no_error(served: Served, told: list[str]) -> None:

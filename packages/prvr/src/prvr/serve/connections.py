@@ -131,18 +131,17 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:  # what is asked before it is answered no more
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer is on its way: there is no other
             self.transport.close()
             return
         body = json.dumps({"detail": "this is no request of HTTP/1.1 that the server understands"}).encode()
         headers = SECURITY_HEADERS | {"Content-Type": "application/json", "Cache-Control": "no-store"}
         headers |= {"Content-Length": str(len(body)), "Connection": "close"}
-        for event in (
-            h11.Response(status_code=400, headers=list(headers.items()), reason=b"Bad Request"),
-            h11.Data(data=body),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
+        lines = ["HTTP/1.1 400 Bad Request", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        self.transport.write("\r\n".join(lines).encode("ascii") + body)
         self._connections.metrics.count("other", 400, 0.0)
         self.transport.close()
 
