@@ -4,7 +4,7 @@ import errno
 import importlib
 from types import ModuleType
 
-__all__ = ["DISK_FULL", "InputError", "MissingExtraError", "PrvrError", "require"]
+__all__ = ["DISK_FULL", "DataError", "InputError", "MissingExtraError", "PrvrError", "require"]
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC, errno.EFBIG)
 """Codes of `OSError` that say that the disk, or what one may use of it, is full."""
@@ -19,6 +19,10 @@ class PrvrError(Exception):
 
 class InputError(PrvrError, ValueError):
     """An argument or an option that cannot be used."""
+
+
+class DataError(PrvrError, ValueError):
+    """Data on disk that cannot be used: the message names the file or id, what was expected and how to mend it."""
 
 
 class MissingExtraError(PrvrError, ImportError):

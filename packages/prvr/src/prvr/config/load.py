@@ -14,7 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from prvr.config.model import ModelConfig
 from prvr.config.token_model import TokenModelConfig
 from prvr.config.whole import Config
-from prvr.errors import PrvrError
+from prvr.errors import DataError, PrvrError
+from prvr.reading import read_text
 
 __all__ = [
     "ConfigError",
@@ -53,8 +54,6 @@ def preset_names() -> list[str]:
 def _read(name_or_path: str | Path) -> tuple[str, dict[str, Any]]:
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise ConfigError(f"configuration file {path} does not exist")
         source, text = str(path), _text(path)
     else:
         name = str(name_or_path)
@@ -67,12 +66,12 @@ def _read(name_or_path: str | Path) -> tuple[str, dict[str, Any]]:
 
 
 def _text(path: Path) -> str:
-    if path.stat().st_size > _LARGEST:
-        raise ConfigError(f"{path}: {path.stat().st_size} bytes, expected at most {_LARGEST}: not a configuration")
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"configuration file {path} cannot be read: {error}") from error
+        return read_text(path, _LARGEST)
+    except FileNotFoundError as error:
+        raise ConfigError(f"configuration file {path} does not exist") from error
+    except DataError as error:
+        raise ConfigError(f"configuration file {error}") from error
 
 
 class _PlainLoader(yaml.SafeLoader):

@@ -1,7 +1,5 @@
-"""The error that unusable data raises."""
+"""The error that unusable data raises, under the name that the readers of this package import."""
 
-from prvr.errors import PrvrError
+from prvr.errors import DataError as DataError
 
-
-class DataError(PrvrError, ValueError):
-    """Data on disk that cannot be used: the message names the file or id, what was expected and how to mend it."""
+__all__ = ["DataError"]

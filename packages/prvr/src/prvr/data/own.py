@@ -56,7 +56,7 @@ class Problems:
         >>> found.add(3, "no text")
         >>> found.refuse("Mend the file.")
         Traceback (most recent call last):
-        prvr.data.errors.DataError: captions.csv: 1 problem. Line 3: no text. Mend the file.
+        prvr.errors.DataError: captions.csv: 1 problem. Line 3: no text. Mend the file.
     """
 
     def __init__(self, path: Path) -> None:

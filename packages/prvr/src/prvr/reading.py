@@ -1,16 +1,20 @@
 """Reading of files that anybody may have written: only regular files, only so large, and only what they should hold."""
 
 import json
+import math
 import os
 import stat
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from tokenize import TokenError
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["parse_json", "parse_record", "read_array", "read_bytes", "read_json", "read_text"]
 
@@ -74,7 +78,7 @@ def read_json(path: Path, most: int = SMALL) -> Any:
 
 
 def parse_json(text: str, source: str) -> Any:
-    """The value of a JSON text. NaN and Infinity, which JSON does not have, are refused.
+    """The value of a JSON text. NaN and Infinity, which JSON does not have, are refused, and numbers such as 1e999.
 
     Args:
         text: what to parse.
@@ -89,10 +93,10 @@ def parse_json(text: str, source: str) -> Any:
         >>> parse_json("[NaN]", "example")
         Traceback (most recent call last):
         ...
-        prvr.data.errors.DataError: example: not valid JSON (NaN is no number of JSON).
+        prvr.errors.DataError: example: not valid JSON (NaN is no number of JSON).
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError as error:
         raise DataError(f"{source}: not valid JSON (nested too deeply).") from error
     except ValueError as error:
@@ -101,6 +105,13 @@ def parse_json(text: str, source: str) -> Any:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits[:20]} is larger than any number here")
+    return value
 
 
 def parse_record(kind: type[_T], values: Any, source: str) -> _T:
@@ -119,7 +130,7 @@ def parse_record(kind: type[_T], values: Any, source: str) -> _T:
         >>> parse_record(Caption, {"id": "v#0", "video_id": 1, "text": "x"}, "example")
         Traceback (most recent call last):
         ...
-        prvr.data.errors.DataError: example: video_id: Input should be a valid string.
+        prvr.errors.DataError: example: video_id: Input should be a valid string.
     """
     try:
         return _adapter(kind).validate_json(json.dumps(values), strict=True)
@@ -136,7 +147,7 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
-def read_array(path: Path, dtype: Any, dimensions: int, *, mapped: bool = False) -> np.ndarray:
+def read_array(path: Path, dtype: Any, dimensions: int, *, mapped: bool = False) -> "np.ndarray":
     """The array in a `.npy` file, whose header must say what is expected and fit the size of the file.
 
     Args:
@@ -148,23 +159,35 @@ def read_array(path: Path, dtype: Any, dimensions: int, *, mapped: bool = False)
     Raises:
         DataError: the file is missing, of another type, truncated or damaged.
     """
+    import numpy as np  # not above: configurations are read without it
+
     try:
         if not path.is_file():
             raise DataError(f"{path}: no such file.")
         with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            if version != (1, 0):
-                raise DataError(f"{path}: .npy of version {version}, expected (1, 0).")
-            shape, fortran, found = np.lib.format.read_array_header_1_0(file)
+            shape, fortran, found = _array_header(file, path)
             start = file.tell()
-        expected = start + int(np.dtype(found).itemsize) * int(np.prod(np.array(shape, object), initial=1))
+        expected = start + int(np.dtype(found).itemsize) * math.prod(shape)
         if found != np.dtype(dtype) or len(shape) != dimensions or fortran or min(shape, default=0) < 0:
             raise DataError(f"{path}: {found} {shape}, expected {np.dtype(dtype)} with {dimensions} axes.")
         if path.stat().st_size != expected:
             raise DataError(f"{path}: {path.stat().st_size} bytes, expected {expected}.")
         # "c": torch takes no array that cannot be written. A plain view costs less to cut than a memmap.
         return np.load(path, mmap_mode="c", allow_pickle=False).view(np.ndarray) if mapped else np.load(path)
-    except (OSError, ValueError, EOFError, SyntaxError, TypeError, OverflowError) as error:
+    except (OSError, ValueError, EOFError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path}: cannot be read ({error}).") from error
+
+
+def _array_header(file: Any, path: Path) -> tuple[tuple[int, ...], bool, Any]:
+    """The shape, whether columns lie together, and the type that stand in the header of a `.npy` file."""
+    import numpy as np
+
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise DataError(f"{path}: .npy of version {version}, expected (1, 0).")
+    try:  # numpy parses the header as Python, which fails in many ways where it holds something else
+        return np.lib.format.read_array_header_1_0(file)
+    except (SyntaxError, TokenError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+        raise DataError(f"{path}: its header cannot be read ({type(error).__name__}).") from error
