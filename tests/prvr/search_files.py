@@ -1,7 +1,9 @@
 """Stores of features and models that the tests of search share: no video is decoded."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,42 @@ def make_index(
 ) -> VideoIndex:
     """An empty index."""
     return VideoIndex.create(folder, open_model(model, header), header, **options)
+
+
+def sign(path: Path, change: Callable[[Any], Any]) -> None:
+    """Changes the object in `index.json` or `store.json`, whose own hash is right again afterwards."""
+    body = json.loads(path.read_text())
+    body.pop("sha256")
+    changed = change(body)
+    if isinstance(changed, dict):
+        changed["sha256"] = sha(json.dumps(changed, sort_keys=True))
+    path.write_text(json.dumps(changed))
+
+
+def replace_in_segment(index: Path, number: int, files: Mapping[str, bytes]) -> Path:
+    """Replaces files of a segment, all hashes right again afterwards; gives its folder."""
+
+    def change(body: dict[str, Any]) -> dict[str, Any]:
+        record = body["index"]["segments"][number]
+        folder = index / "segments" / record["name"]
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+            record["files"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        told = "".join(f"{name}:{stamp['sha256']}\n" for name, stamp in sorted(record["files"].items()))
+        record["name"] = sha(told)[:32]
+        folder.rename(folder.with_name(record["name"]))
+        return body
+
+    sign(index / "index.json", change)
+    record = json.loads((index / "index.json").read_text())["index"]["segments"][number]
+    return index / "segments" / record["name"]
+
+
+def npy(array: np.ndarray) -> bytes:
+    """The content of a `.npy` file."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
 
 
 def contents(index: VideoIndex) -> dict[str, Any]:

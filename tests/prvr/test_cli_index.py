@@ -94,4 +94,4 @@ def test_verify_names_the_file_and_fails(store: VideoStore, tmp_path: Path, caps
     said = capsys.readouterr().out
     assert str(clips) in said
     assert "1 found" in said
-    assert "damaged" in explained(["index", "info", str(index)], capsys)
+    assert "expected" in explained(["index", "info", str(index)], capsys)

@@ -131,10 +131,10 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         VideoStore(tmp_path)
     folder = make_store(tmp_path / "s", "a.mp4")
     for content, said in (
-        ("{}", "cannot be read"),
-        ("[]", "cannot be read"),
+        ("{}", "expected a JSON object"),
+        ("[]", "expected a JSON object"),
         ((folder / HEADER).read_text().replace("2.0", "3.0"), "its own hash"),
-        ((folder / HEADER).read_text()[:-30], "cannot be read"),
+        ((folder / HEADER).read_text()[:-30], "not valid JSON"),
     ):
         (folder / HEADER).write_text(content)
         with pytest.raises(DataError, match=f"{said}.*Delete the store"):

@@ -114,13 +114,14 @@ def _finite(digits: str) -> float:
     return value
 
 
-def parse_record(kind: type[_T], values: Any, source: str) -> _T:
+def parse_record(kind: type[_T], values: Any, source: str, *, file_names: bool = False) -> _T:
     """A dataclass from the value of a JSON file. Keys that it does not know are ignored, types are strict.
 
     Args:
         kind: the dataclass; its fields may be dataclasses, tuples and mappings of those.
         values: what `read_json` gave.
         source: where it stands, for the message.
+        file_names: strings may hold the lone surrogates that stand for bytes of a file name that are not UTF-8.
 
     Raises:
         DataError: a field is missing, or of another type.
@@ -133,7 +134,11 @@ def parse_record(kind: type[_T], values: Any, source: str) -> _T:
         prvr.errors.DataError: example: video_id: Input should be a valid string.
     """
     try:
-        return _adapter(kind).validate_json(json.dumps(values), strict=True)
+        content = json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogateescape" if file_names else "strict")
+        shown = content.decode("utf-8", "replace")
+        found = _adapter(kind).validate_json(shown, strict=True)
+        # The JSON of pydantic has no lone surrogates: their types have been checked in their place.
+        return found if shown.encode() == content else _adapter(kind).validate_python(values)
     except (ValidationError, RecursionError, ValueError) as error:
         if not isinstance(error, ValidationError):
             raise DataError(f"{source}: {error}.") from error

@@ -11,6 +11,7 @@ import numpy as np
 
 from prvr.data.errors import DataError
 from prvr.errors import InputError
+from prvr.reading import read_json
 
 FORMAT = 2
 MATRICES = ("clips", "frames", "words")
@@ -132,6 +133,31 @@ def digest(header: dict[str, Any]) -> str:
     """sha256 of a header without its own hash."""
     body = {key: value for key, value in header.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def read_signed(path: Path, format_: int, mend: str) -> dict[str, Any]:
+    """The object in a JSON file that tells its format and its own hash (`digest`).
+
+    Args:
+        path: the file.
+        format_: that is expected.
+        mend: what to do about a damaged one, a sentence.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataError: it is damaged, was edited, or is of another format.
+    """
+    try:
+        body = read_json(path)
+    except DataError as error:
+        raise DataError(f"{error} {mend}") from error
+    if not isinstance(body, dict) or not {"format", "sha256"} <= body.keys():
+        raise DataError(f"{path}: expected a JSON object with the keys format and sha256. {mend}")
+    if type(body["format"]) is not int or body["format"] != format_:
+        raise DataError(f"{path}: format {str(body['format'])[:20]}, this version reads {format_}. {mend}")
+    if body["sha256"] != digest(body):
+        raise DataError(f"{path}: does not match its own hash: it was edited or damaged. {mend}")
+    return body
 
 
 def _damaged(folder: Path, what: str) -> DataError:

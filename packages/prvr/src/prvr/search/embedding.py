@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
+from prvr.data.errors import DataError
 from prvr.search.manifest import Manifest
 from prvr.search.model import SearchModel
 from prvr.search.segments import VideoVectors
@@ -26,11 +27,16 @@ def embed(
         entry: of the video.
         features: `(n, f)` as they are in the store.
         first_key: of its first window.
+
+    Raises:
+        DataError: the model gives NaN or infinity for it.
     """
     windows = cut(len(features), entry.duration, about.encoder.rate, about.window, about.stride)
     clips, frames, counts, steps = [], [], [], []
     for first in range(0, len(windows), _AT_ONCE):
         for one in model.encode_windows([window.of(features) for window in windows[first : first + _AT_ONCE]]):
+            if not (np.isfinite(one.clips).all() and np.isfinite(one.frames).all()):
+                raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
             clips.append(pack_rows(one.clips, about.dtype))
             frames.append(pack_rows(one.frames, about.dtype))
             counts.append(len(one.frames))

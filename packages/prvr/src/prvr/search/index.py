@@ -16,9 +16,10 @@ from prvr.search.candidates import find_candidates
 from prvr.search.changes import bring_in
 from prvr.search.hits import IndexedVideo, IndexInfo, IndexReport, SearchHit, SearchResult
 from prvr.search.making import describe, make_index
-from prvr.search.manifest import MODEL, Manifest
-from prvr.search.model import SearchModel, load_model
+from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest
+from prvr.search.model import Score, SearchModel, load_model
 from prvr.search.ranking import Ranked, rank
+from prvr.search.segments import check_files
 from prvr.search.snapshot import Snapshot
 from prvr.search.timeline import merged_moments, strip
 from prvr.search.vectors import Dtype
@@ -158,10 +159,21 @@ class VideoIndex:
         return IndexReport(removed=wanted)
 
     def refresh(self) -> bool:
-        """Reads the index again if it was changed on disk; whether it was."""
+        """Reads the index again if it was changed on disk; whether it was.
+
+        Where another index has taken its place, its model is loaded and its backend is opened when they are needed.
+
+        Raises:
+            DataError: there is no index any more, or a damaged one; then the state that is shown stays.
+        """
         if Manifest.read(self.folder) == self._snapshot.manifest:
             return False
-        self._snapshot = Snapshot.open(self.folder)
+        found = Snapshot.open(self.folder)
+        with self._lock:
+            if found.index_id != self._snapshot.index_id:
+                self.close()
+                self._model = None
+            self._snapshot = found
         return True
 
     def verify(self) -> tuple[str, ...]:
@@ -209,8 +221,7 @@ class VideoIndex:
         """What made the vectors; loaded from the index when it is first needed."""
         with self._lock:
             if self._model is None:
-                about = self._snapshot.manifest
-                self._model = load_model(self.folder / MODEL, about.model, about.encoder, self._device, self._text)
+                self._model = self._loaded(self._snapshot.manifest)
             return self._model
 
     @property
@@ -261,7 +272,19 @@ class VideoIndex:
     ) -> None:
         self.close()
 
+    def _loaded(self, about: Manifest) -> SearchModel:
+        said = check_files(self.folder / MODEL, about.model_files)
+        if said and Manifest.read(self.folder).index_id != about.index_id:
+            raise DataError(f"{self.folder}: another index has taken its place since it was opened. Open it again.")
+        if said:
+            raise DataError(f"{said[0]}. {MEND}")
+        found = load_model(self.folder / MODEL, about.model, about.encoder, self._device, self._text)
+        if (score := Score(found.dim, found.clips, found.clip_weight, found.frame_weight)) != about.score:
+            raise DataError(f"{self.folder / MANIFEST}: tells of {about.score}, its model of {score}. {MEND}")
+        return found
+
     def _bring_in(self, store: VideoStore, follow: bool, progress: Progress | None) -> IndexReport:
+        self.refresh()
         about = self._snapshot.manifest
         if store.header != about.encoder:
             raise DataError(
@@ -271,6 +294,8 @@ class VideoIndex:
             )
         model = self.model
         with opened_for_writing(self.folder) as writer:
+            if writer.manifest.index_id != about.index_id:
+                raise DataError(f"{self.folder}: another index has just taken its place. Run again.")
             report = bring_in(writer, model, store, follow, progress)
         self.refresh()
         return report

@@ -1,6 +1,9 @@
 """The one file that says what an index is: replaced whole, it names the segments that count."""
 
+import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -8,15 +11,31 @@ from typing import Any
 
 from prvr.data.atomic import is_real_folder, replace_file
 from prvr.data.errors import DataError
-from prvr.data.store import digest
-from prvr.search.model import ModelIdentity
+from prvr.data.store import digest, read_signed
+from prvr.reading import parse_record
+from prvr.search.model import ModelIdentity, Score
 from prvr.search.vectors import Dtype
-from prvr.video import Identity, StoreHeader
+from prvr.search.windows import check_windows
+from prvr.video import StoreHeader
+from prvr.video.store import check_header
 
-__all__ = ["MANIFEST", "MODEL", "SEGMENTS", "FileStamp", "Manifest", "SegmentRecord"]
+__all__ = [
+    "MANIFEST", "MEND", "MODEL", "SEGMENTS", "TABLES", "VIDEOS",
+    "FileStamp", "Manifest", "SegmentRecord", "segment_files", "segment_name",
+]  # fmt: skip
 
 FORMAT = 1
 MANIFEST, MODEL, SEGMENTS = "index.json", "model", "segments"
+VIDEOS = "videos.json"
+MEND = "Put back a copy of it, or delete the index and make it anew."
+TABLES = {
+    "keys.npy": ("<i8", 1),
+    "owners.npy": ("<i8", 1),
+    "spans.npy": ("<f8", 2),
+    "frame_counts.npy": ("<i8", 1),
+    "steps.npy": ("<i8", 1),
+}
+"""Of every segment, with their types and numbers of axes."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +107,11 @@ class Manifest:
     next_key: int = 0
     segments: tuple[SegmentRecord, ...] = ()
 
+    @property
+    def score(self) -> Score:
+        """How its model scores."""
+        return Score(self.dim, self.clips, self.clip_weight, self.frame_weight)
+
     def without(self, removed: Mapping[str, set[int]]) -> "Manifest":
         """The same with more videos, numbers by segment, that do not count.
 
@@ -114,43 +138,64 @@ class Manifest:
         """
         path = folder / MANIFEST
         try:
-            body = json.loads(path.read_text(encoding="utf-8"))
-            if body["format"] != FORMAT:
-                raise DataError(f"{path}: format {body['format']}, this version reads {FORMAT}. {_MEND}")
-            if body["sha256"] != digest(body):
-                raise DataError(f"{path}: does not match its own hash: it was edited or damaged. {_MEND}")
-            found = _parsed(body["index"])
+            body = read_signed(path, FORMAT, MEND)
         except FileNotFoundError:
             raise DataError(f"{folder}: no index, it has no {MANIFEST}. Make one: prvr index add.") from None
-        except DataError:
-            raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: cannot be read ({error!r}). {_MEND}") from error
+        try:
+            found = parse_record(cls, body.get("index"), str(path), file_names=True)
+            _check(found)
+        except ValueError as error:
+            raise DataError(f"{path}: cannot be used ({error}). {MEND}") from error
         if not is_real_folder(segments := folder / SEGMENTS):
             what = "a symbolic link" if segments.is_symlink() else "none"
             raise DataError(f"{segments}: expected a folder of the index, found {what}. Put the folder itself there.")
         return found
 
 
-def _parsed(about: dict[str, Any]) -> Manifest:
-    model, encoder = about["model"], about["encoder"]
-    identities = {key: Identity(**model[key]) for key in ("frames", "text")}
-    return Manifest(
-        **about
-        | {
-            "model": ModelIdentity(**model | identities),
-            "encoder": StoreHeader(**encoder | {"encoder": Identity(**encoder["encoder"])}),
-            "model_files": _stamps(about["model_files"]),
-            "segments": tuple(
-                SegmentRecord(**one | {"files": _stamps(one["files"]), "removed": tuple(one["removed"])})
-                for one in about["segments"]
-            ),
-        }
+def segment_name(files: Mapping[str, FileStamp]) -> str:
+    """The name of a segment with these files: a hash of their hashes."""
+    told = "".join(f"{name}:{stamp.sha256}\n" for name, stamp in sorted(files.items()))
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+
+def segment_files(dtype: Dtype) -> set[str]:
+    """Names of the files of every segment."""
+    return {*TABLES, VIDEOS, "clips.npy", "frames.npy"} | (
+        {"clips_scales.npy", "frames_scales.npy"} if dtype == "int8" else set()
     )
 
 
-def _stamps(files: Mapping[str, Any]) -> dict[str, FileStamp]:
-    return {name: FileStamp(**stamp) for name, stamp in files.items()}
+def _check(about: Manifest) -> None:
+    """Refuses what no index says of itself.
+
+    Raises:
+        ValueError: what is wrong.
+    """
+    check_windows(about.window, about.stride)
+    check_header(about.encoder)
+    names, weights = [one.name for one in about.segments], (about.clip_weight, about.frame_weight)
+    for true, what in (
+        (0 < about.dim < _MOST and 0 < about.clips < _MOST, f"dim={about.dim}, clips={about.clips}"),
+        (0 <= about.next_key < _MOST, f"next_key={about.next_key}"),
+        (all(math.isfinite(weight) for weight in weights), f"weights of the score {weights}"),
+        (all(_PLAIN.fullmatch(name) for name in about.model_files), "a file of its model that has no plain name"),
+        (len(set(names)) == len(names), "the same segment twice"),
+        (about.model.frames == about.encoder.encoder, "a model of another encoder"),
+    ):
+        if not true:
+            raise ValueError(f"it tells of {what}")
+    for one in about.segments:
+        bounds = zip(one.removed, one.removed[1:], strict=False)
+        for true, what in (
+            (one.name == segment_name(one.files), "another name than its files have together"),
+            (one.files.keys() == segment_files(about.dtype), f"the files {sorted(one.files)}"),
+            (0 < one.videos <= one.windows < _MOST and 0 <= one.frames < _MOST, "numbers of vectors that cannot be"),
+            (all(first < second for first, second in bounds), "removed videos that are not in ascending order"),
+            (not one.removed or 0 <= one.removed[0] <= one.removed[-1] < one.videos, "removed videos beyond its own"),
+        ):
+            if not true:
+                raise ValueError(f"segment {one.name[:40]!r} has {what}")
 
 
-_MEND = "Put back a copy of it, or delete the index and make it anew."
+_PLAIN = re.compile(r"[\w-][\w.-]*", re.ASCII)
+_MOST = 2**48

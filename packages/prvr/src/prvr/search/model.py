@@ -11,7 +11,16 @@ from jaxtyping import Float32
 from prvr.data.errors import DataError
 from prvr.video import Identity, StoreHeader, TextFeaturizer, open_featurizer
 
-__all__ = ["ZERO_SHOT", "ModelIdentity", "SearchModel", "WindowVectors", "open_model"]
+__all__ = [
+    "ZERO_SHOT",
+    "ModelIdentity",
+    "Score",
+    "SearchModel",
+    "WindowVectors",
+    "check_copy",
+    "load_model",
+    "open_model",
+]
 
 ZERO_SHOT = "zero-shot"
 
@@ -23,7 +32,8 @@ class ModelIdentity:
     Args:
         kind: a trained retriever, or the joint encoder alone.
         name: for people; not compared, since a model may lie in two places.
-        weights: sha256 of weights, configuration and how features are sampled; of the encoder, if there is no other.
+        weights: sha256 of the weights as they are computed with, of the configuration and of how features are sampled;
+            of the encoder, if there is no other. Indexes of version 0.1 hold the sha256 of the files instead.
         frames: encoder of the frames that the model reads.
         text: encoder of the words or sentences that the model reads.
     """
@@ -36,6 +46,15 @@ class ModelIdentity:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.kind}, weights {self.weights[:12]})"
+
+
+class Score(NamedTuple):
+    """What the vectors of a model are and how they are scored, see `SearchModel`."""
+
+    dim: int
+    clips: int
+    clip_weight: float
+    frame_weight: float
 
 
 class WindowVectors(NamedTuple):
@@ -150,10 +169,40 @@ def load_model(
     if identity.kind == ZERO_SHOT:
         from prvr.search.joint import JointModel
 
-        return JointModel(encoder, text)
-    from prvr.search.trained import load_trained
+        found: SearchModel = JointModel(encoder, text)
+    else:
+        from prvr.search.trained import load_trained
 
-    found = load_trained(folder, identity.name, encoder, text, device)
+        found = load_trained(folder, identity, encoder, text, device)
     if found.identity != identity:
-        raise DataError(f"{folder}: not the model that the index was made with ({identity}). Make the index anew.")
+        raise _another(folder, identity)
     return found
+
+
+def check_copy(folder: Path, identity: ModelIdentity, encoder: StoreHeader) -> Score:
+    """How the model of an index scores, from its own copy; what reads queries is not needed for that.
+
+    Args:
+        folder: that `SearchModel.save` filled.
+        identity: what the index was made with.
+        encoder: of frames.
+
+    Raises:
+        DataError: the copy is damaged, or of another model.
+    """
+    if identity.kind == ZERO_SHOT:
+        from prvr.search.joint import JointModel
+
+        if identity.weights != encoder.encoder.weights:
+            raise _another(folder, identity)
+        return Score(encoder.joint_dim, JointModel.clips, JointModel.clip_weight, JointModel.frame_weight)
+    from prvr.search.trained import load_retriever, score_of
+
+    retriever, weights = load_retriever(folder, identity.weights)
+    if weights != identity.weights:
+        raise _another(folder, identity)
+    return score_of(retriever.config)
+
+
+def _another(folder: Path, identity: ModelIdentity) -> DataError:
+    return DataError(f"{folder}: not the model that the index was made with ({identity}). Make the index anew.")

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
-from prvr.errors import InputError
+from prvr.data.errors import DataError
 from prvr.scoring import clip_scores, packed_max_scores
 from prvr.search.snapshot import RowBlock, Snapshot
 from prvr.search.timeline import WindowCosines
@@ -65,7 +65,7 @@ def rank_among(
     """Numbers of the k best of some videos, or of all of them, the same ones for every query; a few more near ties.
 
     Raises:
-        ValueError: a score is not a number.
+        DataError: a score is not a number.
     """
     rows = np.flatnonzero(snapshot.owners >= 0) if videos is None else snapshot.rows_of_videos(videos)
     best = np.full((len(text), len(snapshot.video_ids)), -np.inf, np.float32)
@@ -108,7 +108,10 @@ def window_cosines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " d
 def _best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:
     """Numbers of the k best videos, and of those that are as good but for rounding."""
     if np.isnan(scores).any():
-        raise InputError("a score is not a number: the model gives NaN for this query or for a video of the index")
+        raise DataError(
+            "a score is not a number: the model gives NaN for this query, or the index is damaged. `prvr index verify` "
+            "tells which."
+        )
     known = np.flatnonzero(scores > -np.inf)
     if len(known) > k:
         level = np.partition(scores[known], len(known) - k)[len(known) - k]

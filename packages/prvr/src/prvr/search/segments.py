@@ -3,26 +3,24 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from prvr.data.atomic import MARK, publish, temporary_folder
 from prvr.data.errors import DataError
-from prvr.search.manifest import SEGMENTS, FileStamp, SegmentRecord
-from prvr.search.vectors import PackedRows
+from prvr.reading import parse_record, read_array, read_json
+from prvr.search.manifest import MEND, SEGMENTS, TABLES, VIDEOS, FileStamp, Manifest, SegmentRecord, segment_name
+from prvr.search.vectors import Dtype, PackedRows
 from prvr.video import VideoEntry
+from prvr.video.store import check_entry
 
 __all__ = ["Segment", "VideoVectors", "check_files", "hash_file", "write_segment"]
-
-_VIDEOS, _KEYS, _OWNERS, _FRAMES, _STEPS, _SPANS = (
-    "videos.json", "keys.npy", "owners.npy", "frame_counts.npy", "steps.npy", "spans.npy",
-)  # fmt: skip
-_BLOCK = 1 << 22
 
 
 class VideoVectors(NamedTuple):
@@ -52,6 +50,11 @@ class VideoVectors(NamedTuple):
 
 
 @dataclass(frozen=True)
+class _Videos:
+    videos: tuple[VideoEntry, ...]
+
+
+@dataclass(frozen=True)
 class Segment:
     """An open segment; vectors are mapped, not read.
 
@@ -62,8 +65,8 @@ class Segment:
         owners: `(w)` number of the video of each window; windows of a video lie together, in time order.
         spans: `(w, 2)` start and end in seconds.
         clips: `(w * c, d)`.
-        frames: of window i: rows `frame_offsets[i]` to `frame_offsets[i + 1]`.
-        frame_offsets: `(w + 1)`.
+        frames: of all windows, one after the other.
+        frame_counts: `(w)` how many each window has.
         steps: `(w)` how many of the first frames share the time of the window evenly.
     """
 
@@ -74,38 +77,83 @@ class Segment:
     spans: np.ndarray
     clips: PackedRows
     frames: PackedRows
-    frame_offsets: np.ndarray
+    frame_counts: np.ndarray
     steps: np.ndarray
 
     @classmethod
-    def open(cls, index: Path, record: SegmentRecord) -> "Segment":
-        """A segment of an index. Sizes are checked, hashes are not.
+    def open(cls, index: Path, about: Manifest, record: SegmentRecord) -> "Segment":
+        """A segment of an index.
+
+        Its tables are read, and all that they say is checked. Of the vectors, which are large, only the sizes are.
+
+        Args:
+            index: its folder.
+            about: what it is.
+            record: of the segment.
 
         Raises:
-            DataError: a file of it is missing, truncated or damaged; names it.
+            DataError: a file of it is missing or damaged; names it.
         """
         folder = index / SEGMENTS / record.name
-        for name, known in record.files.items():
-            size = _size(folder / name)
-            if size != known.size:
-                raise _damaged(folder / name, f"{size} bytes, expected {known.size}")
+        small = {name: stamp for name, stamp in record.files.items() if name in (VIDEOS, *TABLES)}
+        said = check_files(folder, record.files, sizes_only=True) or check_files(folder, small)
+        if said:
+            raise DataError(f"{said[0]}. {MEND}")
         try:
-            entries = tuple(_entry(one) for one in json.loads((folder / _VIDEOS).read_text(encoding="utf-8")))
-            small = {name: np.load(folder / name) for name in (_KEYS, _OWNERS, _SPANS, _FRAMES, _STEPS)}
-            clips, frames = (_mapped(folder, kind) for kind in ("clips", "frames"))
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-            raise _damaged(folder, repr(error)) from error
-        return cls(
-            record,
-            entries,
-            small[_KEYS],
-            small[_OWNERS],
-            small[_SPANS],
-            clips,
-            frames,
-            np.concatenate([[0], np.cumsum(small[_FRAMES])]),
-            small[_STEPS],
-        )
+            entries = {"videos": read_json(folder / VIDEOS, record.files[VIDEOS].size)}
+            found = cls(
+                record,
+                parse_record(_Videos, entries, str(folder / VIDEOS), file_names=True).videos,
+                clips=_mapped(folder, "clips", about.dtype),
+                frames=_mapped(folder, "frames", about.dtype),
+                **{name: read_array(folder / f"{name}.npy", *TABLES[f"{name}.npy"]) for name in _NAMES},
+            )
+        except (DataError, OSError) as error:
+            raise DataError(f"{error} {MEND}") from error
+        if (wrong := next(found._contradictions(about), None)) is not None:
+            raise DataError(f"{folder / wrong[0]}: {wrong[1]}. {MEND}")
+        return found
+
+    def _contradictions(self, about: Manifest) -> Iterator[tuple[str, str]]:
+        """What in the tables cannot be, after the name of a file; what follows takes for granted what was before it."""
+        videos, windows, frames = self.record.videos, self.record.windows, self.record.frames
+        if len(self.entries) != videos:
+            yield VIDEOS, f"{len(self.entries)} videos, expected {videos}"
+        for name in _NAMES:
+            expected = (windows, 2) if name == "spans" else (windows,)
+            if getattr(self, name).shape != expected:
+                yield f"{name}.npy", f"shape {getattr(self, name).shape}, expected {expected}"
+        for name, rows, length in (("clips", self.clips, windows * about.clips), ("frames", self.frames, frames)):
+            if rows.values.shape != (length, about.dim):
+                yield f"{name}.npy", f"shape {rows.values.shape}, expected {(length, about.dim)}"
+            if rows.scales is None:
+                continue
+            if rows.scales.shape != (length,) or not ((rows.scales >= 0) & np.isfinite(rows.scales)).all():
+                yield f"{name}_scales.npy", f"expected {length} numbers from 0"
+        for entry in self.entries:
+            try:
+                check_entry(entry, about.encoder.rate)
+            except ValueError as error:
+                yield VIDEOS, f"a video that cannot be: {error}"
+        if len({entry.id for entry in self.entries}) != videos:
+            yield VIDEOS, "a video stands twice in it"
+        if self.keys[0] < 0 or (self.keys[1:] <= self.keys[:-1]).any() or self.keys[-1] >= about.next_key:
+            yield "keys.npy", "keys are not in ascending order, or one was never given"
+        if self.owners[0] != 0 or self.owners[-1] != videos - 1 or not np.isin(np.diff(self.owners), (0, 1)).all():
+            yield "owners.npy", "windows are not in the order of the videos"
+        if ((self.frame_counts < 0) | (self.frame_counts > frames)).any() or self.frame_counts.sum() != frames:
+            yield "frame_counts.npy", f"windows have other numbers of frames than {frames} in all"
+        if ((self.steps < 0) | (self.steps > self.frame_counts)).any():
+            yield "steps.npy", "a window has more frames that share its time than it has frames"
+        ends = np.array([entry.duration for entry in self.entries])[self.owners] * (1 + 1e-9)
+        starts, stops = self.spans.T
+        if not ((starts >= 0) & (starts < stops) & (stops <= ends)).all():
+            yield "spans.npy", "the time of a window is not within its video"
+
+    @cached_property
+    def frame_offsets(self) -> Int64[np.ndarray, " _"]:
+        """`(w + 1)`: the frames of window i are rows `frame_offsets[i]` to `frame_offsets[i + 1]`."""
+        return np.concatenate([[0], np.cumsum(self.frame_counts)])
 
     @property
     def live(self) -> list[int]:
@@ -128,7 +176,7 @@ class Segment:
             self.spans[first:stop],
             self.clips[first * clips : stop * clips],
             self.frames[int(self.frame_offsets[first]) : int(self.frame_offsets[stop])],
-            np.diff(self.frame_offsets[first : stop + 1]),
+            self.frame_counts[first:stop],
             self.steps[first:stop],
         )
 
@@ -149,31 +197,30 @@ def write_segment(index: Path, videos: Sequence[VideoVectors]) -> SegmentRecord:
             _write_rows(folder / f"{kind}.npy", [part.values for part in parts])
             if parts[0].scales is not None:
                 _write_rows(folder / f"{kind}_scales.npy", [part.scales for part in parts])
-        owners = np.repeat(np.arange(len(videos)), [len(one.keys) for one in videos])
-        _write_rows(folder / _OWNERS, [owners])
-        for name, field in ((_KEYS, "keys"), (_SPANS, "spans"), (_FRAMES, "frame_counts"), (_STEPS, "steps")):
-            _write_rows(folder / name, [getattr(one, field) for one in videos])
+        tables = {name: np.concatenate([getattr(one, name) for one in videos]) for name in _NAMES if name != "owners"}
+        tables["owners"] = np.repeat(np.arange(len(videos)), [len(one.keys) for one in videos])
+        for name, table in tables.items():
+            _write_rows(folder / f"{name}.npy", [table.astype(TABLES[f"{name}.npy"][0])])
         text = json.dumps([asdict(one.entry) for one in videos])
-        _synced(folder / _VIDEOS, [text.encode()])
+        _synced(folder / VIDEOS, [text.encode()])
         written = [path for path in sorted(folder.iterdir()) if path.name != MARK]
         files = {path.name: FileStamp(path.stat().st_size, hash_file(path)) for path in written}
-        name = hashlib.sha256("".join(f"{k}:{f.sha256}\n" for k, f in files.items()).encode()).hexdigest()[:32]
+        name = segment_name(files)
         publish(folder, index / SEGMENTS / name, lambda there: not check_files(there, files), marked=True)
     frames = sum(len(one.frames.values) for one in videos)
-    return SegmentRecord(name, files, len(videos), len(owners), frames)
+    return SegmentRecord(name, files, len(videos), len(tables["owners"]), frames)
 
 
-def check_files(folder: Path, files: dict[str, FileStamp] | Any) -> list[str]:
-    """What is wrong with files that must be as they were stamped: reads all of them."""
+def check_files(folder: Path, files: Mapping[str, FileStamp], *, sizes_only: bool = False) -> list[str]:
+    """What is wrong with files that must be as they were stamped: reads all of them, unless only sizes are compared."""
     said = []
     for name, known in files.items():
         path = folder / name
-        size = _size(path)
-        if size is None:
-            said.append(f"{path}: is missing")
-        elif size != known.size:
+        if not path.is_file():  # opening a pipe would wait for somebody to write to it
+            said.append(f"{path}: {'is a folder, a pipe or a device' if path.exists() else 'is missing'}")
+        elif (size := path.stat().st_size) != known.size:
             said.append(f"{path}: has {size} bytes, expected {known.size}")
-        elif hash_file(path) != known.sha256:
+        elif not sizes_only and hash_file(path) != known.sha256:
             said.append(f"{path}: does not match its hash")
     return said
 
@@ -204,21 +251,9 @@ def _synced(path: Path, parts: Iterable[bytes]) -> None:
         os.fsync(file.fileno())
 
 
-def _mapped(folder: Path, kind: str) -> PackedRows:
-    scales = folder / f"{kind}_scales.npy"
-    # "c": what is written stays in memory; torch takes no array that cannot be written. A plain view costs less to cut.
-    values = np.load(folder / f"{kind}.npy", mmap_mode="c").view(np.ndarray)
-    return PackedRows(values, np.load(scales) if scales.exists() else None)
+def _mapped(folder: Path, kind: str, dtype: Dtype) -> PackedRows:
+    values = read_array(folder / f"{kind}.npy", np.dtype(dtype).newbyteorder("<"), 2, mapped=True)
+    return PackedRows(values, read_array(folder / f"{kind}_scales.npy", "<f4", 1) if dtype == "int8" else None)
 
 
-def _entry(about: dict[str, Any]) -> VideoEntry:
-    about["warnings"] = tuple(about["warnings"])
-    return VideoEntry(**about)
-
-
-def _size(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None
-
-
-def _damaged(path: Path, why: str) -> DataError:
-    return DataError(f"{path}: damaged: {why}. Put back a copy of it, or delete the index and make it anew.")
+_NAMES = tuple(name.removesuffix(".npy") for name in TABLES)

@@ -11,7 +11,7 @@ from jaxtyping import Float32, Int64
 
 from prvr.data.errors import DataError
 from prvr.search.backends import ClipBlock
-from prvr.search.manifest import Manifest
+from prvr.search.manifest import MANIFEST, MEND, Manifest
 from prvr.search.segments import Segment
 from prvr.search.vectors import unpack_rows
 from prvr.video import VideoEntry
@@ -77,11 +77,24 @@ class Snapshot:
         for _ in range(_TRIES):
             manifest = Manifest.read(folder)
             try:
-                return cls(folder, manifest, tuple(Segment.open(folder, one) for one in manifest.segments))
+                found = cls(folder, manifest, tuple(Segment.open(folder, manifest, one) for one in manifest.segments))
+                if said := found.contradictions():
+                    raise DataError(said[0])
+                return found
             except (DataError, OSError):
                 if Manifest.read(folder) == manifest:
                     raise
         raise DataError(f"{folder}: changes faster than it can be read. Try again.")
+
+    def contradictions(self) -> list[str]:
+        """What segments say that cannot be, each of which may be right by itself."""
+        keys = [one.keys[~np.isin(one.owners, one.record.removed)] for one in self.opened]
+        checks = {
+            "a video stands twice in the index": len(self.places) == sum(one.record.live for one in self.opened),
+            "a key stands twice in the index": sum(map(len, keys))
+            == len(np.unique(np.concatenate([np.empty(0, np.int64), *keys]))),
+        }
+        return [f"{self.folder / MANIFEST}: {what}. {MEND}" for what, good in checks.items() if not good]
 
     @property
     def dim(self) -> int:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,24 +12,27 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 
-from prvr.config import Config, ConfigError, load_config
+from prvr.config import Config, ConfigError, ModelConfig, config_to_dict, load_config
 from prvr.data.corpus import open_corpus
 from prvr.data.errors import DataError
 from prvr.data.ragged import pad
 from prvr.data.segment import normalise_rows, sample_video, segment_mean
 from prvr.encoding import evaluation_mode
 from prvr.models import Retriever, load_pretrained
-from prvr.search.model import ModelIdentity, WindowVectors
+from prvr.reading import parse_record, read_json
+from prvr.search.model import ModelIdentity, Score, WindowVectors
 from prvr.search.vectors import unit
 from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open_featurizer
 from prvr.video.encoders import EMBEDDED
 from prvr.video.joint import corpus_encoders
+from prvr.video.pretrained import hash_model
 
 __all__ = ["Feeding", "TrainedModel", "load_trained", "open_trained"]
 
-_WEIGHTS, _FEEDING = "model.safetensors", "feeding.json"
+_WEIGHTS, _CONFIG, _FEEDING = "model.safetensors", "config.json", "feeding.json"
 _BATCH = 32  # windows encoded at a time
 _CLIPS = 32  # for candidates, where the model has none
+_SEED = 0  # of nothing: no retriever draws in evaluation, its registers start from fixed numbers
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,9 @@ class Feeding:
 
     Args:
         keep_last: `data.keep_last_frame`: the last frame counts in the last segment mean.
-        seed: `train.seed`, of whatever the model draws in evaluation.
     """
 
     keep_last: bool = True
-    seed: int = 0
 
 
 class TrainedModel:
@@ -60,17 +61,14 @@ class TrainedModel:
         self, retriever: Retriever, feeding: Feeding, identity: ModelIdentity, text: TextFeaturizer, device: Any = "cpu"
     ) -> None:
         self.identity, self._retriever, self._feeding, self._text = identity, retriever, feeding, text
-        config = retriever.config
-        self._device, self.dim = torch.device(device), config.hidden
-        one = {"both": None, "clips": (1.0, 0.0), "frames": (0.0, 1.0)}[config.branches]
-        self.clip_weight, self.frame_weight = one or (config.clip_weight, config.frame_weight)
-        self.clips = _CLIPS if config.branches == "frames" else config.num_clips
+        self._device = torch.device(device)
+        self.dim, self.clips, self.clip_weight, self.frame_weight = score_of(retriever.config)
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Clips and frames of each window, as `prvr.encoding.encode_split` makes those of a video."""
         found: list[WindowVectors] = []
-        with self._lock, evaluation_mode(self._retriever, self._device, self._feeding.seed):
+        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
             for first in range(0, len(windows), _BATCH):
                 found += self._encode(windows[first : first + _BATCH])
         return found
@@ -79,14 +77,23 @@ class TrainedModel:
         """The query, its words cut off where the retriever's data were."""
         words = normalise_rows(self._text.words(text).astype(np.float64))[: self._retriever.config.max_words]
         given, mask = pad([torch.from_numpy(words).float()])
-        with self._lock, evaluation_mode(self._retriever, self._device, self._feeding.seed):
+        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
             vector = self._retriever.encode_text(given.to(self._device), mask.to(self._device))
         return unit(vector.float().cpu().numpy())[0]
 
     def save(self, folder: Path) -> None:
-        """`save_pretrained`, and how the model is fed."""
+        """`save_pretrained`, and how the model is fed.
+
+        Raises:
+            DataError: what was written is not what is in memory.
+        """
         self._retriever.save_pretrained(folder)
         (folder / _FEEDING).write_text(json.dumps(asdict(self._feeding)) + "\n", encoding="utf-8")
+        if _fingerprint(_load(folder), self._feeding) != _fingerprint(self._retriever, self._feeding):
+            raise DataError(
+                f"{self.identity.name}: a copy of it that was saved and loaded again has other weights or another "
+                "configuration. Save the model with save_pretrained of this version, and name that folder."
+            )
 
     def _encode(self, windows: Sequence[np.ndarray]) -> list[WindowVectors]:
         config = self._retriever.config
@@ -127,7 +134,7 @@ def open_trained(folder: Path, encoder: StoreHeader, text: TextFeaturizer | None
             config = load_config(str(file))
         except ConfigError as error:
             raise DataError(f"{file}: cannot be read ({error}). Name another run.") from error
-        feeding, known = Feeding(config.data.keep_last_frame, config.train.seed), _encoders(config)
+        feeding, known = Feeding(config.data.keep_last_frame), _encoders(config)
     if known is not None and known[0] != encoder.encoder:
         raise DataError(
             f"{folder}: was trained on features of {known[0]}, these are of {encoder.encoder}. Name a model that was "
@@ -139,28 +146,64 @@ def open_trained(folder: Path, encoder: StoreHeader, text: TextFeaturizer | None
             f"{folder}: was trained on words of {known[1]}, queries would be read by {text.identity}. Give the text "
             "model of its captions."
         )
-    return _assembled(weights, str(folder), feeding, encoder, text, device)
+    retriever = _load(weights)
+    return _assembled(retriever, feeding, str(folder), _fingerprint(retriever, feeding), encoder, text, device)
 
 
 def load_trained(
-    folder: Path, name: str, encoder: StoreHeader, text: TextFeaturizer, device: Any = "cpu"
+    folder: Path, identity: ModelIdentity, encoder: StoreHeader, text: TextFeaturizer, device: Any = "cpu"
 ) -> TrainedModel:
     """What [save][prvr.search.trained.TrainedModel.save] wrote.
+
+    Args:
+        folder: where it lies.
+        identity: that it should have: names it, and tells of which kind its hash is.
+        encoder: of frames.
+        text: what reads queries.
+        device: of torch.
 
     Raises:
         DataError: it is damaged, or does not read these features or texts.
     """
-    try:
-        feeding = Feeding(**json.loads((folder / _FEEDING).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"{folder / _FEEDING}: cannot be read ({error!r}). Make the index anew.") from error
-    return _assembled(folder, name, feeding, encoder, text, device)
+    retriever, weights = load_retriever(folder, identity.weights)
+    return _assembled(retriever, _read_feeding(folder), identity.name, weights, encoder, text, device)
+
+
+def load_retriever(folder: Path, expected: str) -> tuple[Retriever, str]:
+    """A retriever that `TrainedModel.save` wrote, and its `ModelIdentity.weights`.
+
+    Args:
+        folder: where it lies.
+        expected: its hash, of either kind: if it is that of the files, as version 0.1 wrote it, that is given.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    retriever = _load(folder)
+    found = _fingerprint(retriever, _read_feeding(folder))
+    return retriever, expected if found != expected == _fingerprint_of_files(folder) else found
+
+
+def score_of(config: ModelConfig) -> Score:
+    """How a retriever scores."""
+    one = {"both": None, "clips": (1.0, 0.0), "frames": (0.0, 1.0)}[config.branches]
+    clips = _CLIPS if config.branches == "frames" else config.num_clips
+    return Score(config.hidden, clips, *(one or (config.clip_weight, config.frame_weight)))
+
+
+def _read_feeding(folder: Path) -> Feeding:
+    return parse_record(Feeding, _read(folder / _FEEDING), str(folder / _FEEDING))
 
 
 def _assembled(
-    weights: Path, name: str, feeding: Feeding, encoder: StoreHeader, text: TextFeaturizer, device: Any
+    retriever: Retriever,
+    feeding: Feeding,
+    name: str,
+    weights: str,
+    encoder: StoreHeader,
+    text: TextFeaturizer,
+    device: Any,
 ) -> TrainedModel:
-    retriever = _load(weights)
     config = retriever.config
     if config.video_dim != encoder.dim:
         raise DataError(
@@ -172,7 +215,7 @@ def _assembled(
             f"{name}: reads words of width {config.query_dim}, {text.identity} gives {text.word_dim}. Give the text "
             "model that its training captions were encoded with."
         )
-    identity = ModelIdentity("trained", name, _fingerprint(weights, feeding), encoder.encoder, text.identity)
+    identity = ModelIdentity("trained", name, weights, encoder.encoder, text.identity)
     return TrainedModel(retriever, feeding, identity, text, device)
 
 
@@ -190,6 +233,9 @@ def _encoders(config: Config) -> tuple[Identity, Identity] | None:
 def _load(weights: Path) -> Retriever:
     from safetensors import SafetensorError
 
+    _read(weights / _CONFIG)
+    if not (weights / _WEIGHTS).is_file():
+        raise DataError(f"{weights / _WEIGHTS}: is missing, or is no file.")
     try:
         found = load_pretrained(weights)
     except (SafetensorError, RuntimeError, TypeError, ValueError, OSError) as error:
@@ -204,11 +250,38 @@ def _load(weights: Path) -> Retriever:
     return found
 
 
-def _fingerprint(weights: Path, feeding: Feeding) -> str:
-    """sha256 of all that the vectors depend on."""
-    told = hashlib.sha256()
-    with (weights / _WEIGHTS).open("rb") as file:
-        told.update(hashlib.file_digest(file, "sha256").digest())
-    told.update(json.dumps(json.loads((weights / "config.json").read_text(encoding="utf-8")), sort_keys=True).encode())
-    told.update(json.dumps(asdict(feeding), sort_keys=True).encode())
+def _fingerprint(retriever: Retriever, feeding: Feeding) -> str:
+    """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
+
+    Of the configuration only what differs from the defaults, so that a field that a later version adds changes nothing.
+    """
+    config = retriever.config
+    values = config_to_dict(config)
+    usual = config_to_dict(ModelConfig(video_dim=config.video_dim, query_dim=config.query_dim))
+    blocks = [_beyond(block, usual["blocks"][0]) for block in values["blocks"]]
+    return hash_model(retriever, {"model": _beyond(values, usual) | {"blocks": blocks}, "feeding": asdict(feeding)})
+
+
+def _beyond(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs, also inside of objects."""
+    return {
+        key: _beyond(value, usual[key]) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if key not in usual or value != usual[key]
+    }
+
+
+def _fingerprint_of_files(folder: Path) -> str:
+    """What version 0.1 took in place of `_fingerprint`."""
+    with (folder / _WEIGHTS).open("rb") as file:
+        told = hashlib.sha256(hashlib.file_digest(file, "sha256").digest())
+    for name in (_CONFIG, _FEEDING):
+        told.update(json.dumps(_read(folder / name), sort_keys=True).encode())
     return told.hexdigest()
+
+
+def _read(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: is missing.") from error

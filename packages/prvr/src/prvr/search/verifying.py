@@ -5,17 +5,25 @@ from pathlib import Path
 import numpy as np
 
 from prvr.data.errors import DataError
-from prvr.search.manifest import MODEL, SEGMENTS, Manifest, SegmentRecord
+from prvr.search.manifest import MANIFEST, MEND, MODEL, SEGMENTS, Manifest
+from prvr.search.model import check_copy
 from prvr.search.segments import Segment, check_files
+from prvr.search.snapshot import Snapshot
+from prvr.search.vectors import PackedRows, unpack_rows
 
 __all__ = ["verify_index"]
+
+_BLOCK = 1 << 14  # vectors that are looked at together
+_LENGTH = {"float16": 2e-3, "float32": 1e-4, "int8": 1e-4}
+"""How far the length of a vector may be from 1: numbers are rounded, scales are not."""
 
 
 def verify_index(folder: Path | str) -> tuple[str, ...]:
     """What is wrong with an index: each message names a file. Nothing, if all is well.
 
-    Compares the hash of every file that the manifest names, and whether the tables of the segments agree with each
-    other. Works where the index is too damaged to be opened.
+    Compares the hash of every file that the manifest names, whether all tables and vectors can be, whether they agree
+    with each other, and whether the copy of the model is that of the vectors. Works where the index is too damaged to
+    be opened.
 
     Args:
         folder: of the index.
@@ -25,36 +33,42 @@ def verify_index(folder: Path | str) -> tuple[str, ...]:
         manifest = Manifest.read(root)
     except DataError as error:
         return (str(error),)
-    said = check_files(root / MODEL, manifest.model_files)
-    keys: set[int] = set()
-    videos: set[str] = set()
+    said = check_files(root / MODEL, manifest.model_files) or _model(root, manifest)
+    opened: list[Segment] = []
     for record in manifest.segments:
         there = root / SEGMENTS / record.name
         wrong = check_files(there, record.files)
-        said += wrong or _disagreements(root, manifest, record, keys, videos)
+        if not wrong:
+            try:
+                opened.append(Segment.open(root, manifest, record))
+                wrong = _vectors(there, manifest, opened[-1])
+            except DataError as error:
+                wrong = [str(error)]
+        said += wrong
+    if len(opened) == len(manifest.segments):
+        said += Snapshot(root, manifest, tuple(opened)).contradictions()
     return tuple(said)
 
 
-def _disagreements(
-    root: Path, manifest: Manifest, record: SegmentRecord, keys: set[int], videos: set[str]
-) -> list[str]:
-    """What in the tables of a segment, whose files are intact, cannot be; adds its keys and live videos to the sets."""
+def _model(root: Path, manifest: Manifest) -> list[str]:
     try:
-        one = Segment.open(root, record)
+        score = check_copy(root / MODEL, manifest.model, manifest.encoder)
     except DataError as error:
         return [str(error)]
-    live = [one.entries[number].id for number in one.live]
-    mine = one.keys[~np.isin(one.owners, record.removed)].tolist()
-    checks = {
-        "a video stands twice in the index": videos.isdisjoint(live) and len(set(live)) == len(live),
-        "a key stands twice in the index": keys.isdisjoint(mine) and len(set(mine)) == len(mine),
-        "a key is one that was never given": bool((one.keys < manifest.next_key).all()),
-        "its tables are of different lengths": len(one.entries) == record.videos
-        and len(one.keys) == len(one.owners) == len(one.spans) == len(one.steps) == record.windows
-        and len(one.clips.values) == record.windows * manifest.clips
-        and len(one.frames.values) == record.frames == int(one.frame_offsets[-1]),
-        "its vectors are of another width": one.clips.values.shape[1] == one.frames.values.shape[1] == manifest.dim,
-    }
-    keys.update(mine)
-    videos.update(live)
-    return [f"{root / SEGMENTS / record.name}: {what}." for what, good in checks.items() if not good]
+    if score != manifest.score:
+        return [f"{root / MANIFEST}: tells of {manifest.score}, its model of {score}. {MEND}"]
+    return []
+
+
+def _vectors(folder: Path, manifest: Manifest, segment: Segment) -> list[str]:
+    """Files of vectors, whose hashes are right, that hold one that is neither of unit length nor zero."""
+    return [
+        f"{folder / kind}.npy: holds a vector that is not of length 1. {MEND}"
+        for kind, rows in (("clips", segment.clips), ("frames", segment.frames))
+        if not all(_unit(rows[at : at + _BLOCK], _LENGTH[manifest.dtype]) for at in range(0, len(rows.values), _BLOCK))
+    ]
+
+
+def _unit(rows: PackedRows, tolerance: float) -> bool:
+    lengths = np.linalg.norm(unpack_rows(rows), axis=1)
+    return bool(((np.abs(lengths - 1) <= tolerance) | (lengths == 0)).all())

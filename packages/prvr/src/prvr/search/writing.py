@@ -87,7 +87,7 @@ class IndexWriter:
         """Writes segments anew, together, until there are few and most of what they hold counts."""
         while names := due(self.manifest):
             records = [one for one in self.manifest.segments if one.name in names]
-            opened = [Segment.open(self._folder, one) for one in records]
+            opened = [Segment.open(self._folder, self.manifest, one) for one in records]
             videos = [segment.video(number) for segment in opened for number in segment.live]
             record = write_segment(self._folder, videos)
             rest = tuple(one for one in self.manifest.segments if one.name not in names)

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from safetensors.numpy import save
 
 from prvr.data.atomic import replace_file
 from prvr.data.errors import DataError
-from prvr.data.store import digest
+from prvr.data.store import digest, read_signed
+from prvr.reading import parse_json, parse_record
 from prvr.video.encoders import Identity
 
 FORMAT = 1
@@ -97,19 +98,44 @@ def read_header(folder: Path) -> StoreHeader:
     """
     path = folder / HEADER
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        if body["sha256"] != digest(body):
-            raise DataError(f"{path}: does not match its own hash. {_MEND}")
-        if body["format"] != FORMAT:
-            raise DataError(f"{path}: format {body['format']}, this version reads {FORMAT}. {_MEND}")
-        about = body["about"]
-        return StoreHeader(**about | {"encoder": Identity(**about["encoder"])})
+        body = read_signed(path, FORMAT, _MEND)
     except FileNotFoundError:
         raise DataError(f"{folder}: no store of video features, it has no {HEADER}. Make one: prvr extract.") from None
-    except DataError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: cannot be read ({error!r}). {_MEND}") from error
+    try:
+        found = parse_record(StoreHeader, body.get("about"), str(path), file_names=True)
+        check_header(found)
+    except ValueError as error:
+        raise DataError(f"{path}: cannot be used ({error}). {_MEND}") from error
+    return found
+
+
+def check_header(header: StoreHeader) -> None:
+    """Refuses what no store says of itself.
+
+    Raises:
+        ValueError: what is wrong.
+    """
+    if not 0 < header.rate < math.inf or not 0 <= header.joint_dim <= header.dim < _WIDEST or not header.dim:
+        raise ValueError(f"rate={header.rate}, dim={header.dim}, joint_dim={header.joint_dim}")
+
+
+def check_entry(entry: VideoEntry, rate: float) -> None:
+    """Refuses what is known of no video.
+
+    Args:
+        entry: of the video.
+        rate: rows per second.
+
+    Raises:
+        ValueError: what is wrong.
+    """
+    if not entry.id or min(entry.frames, entry.width, entry.height) < 1 or entry.size < 0:
+        raise ValueError(
+            f"id={entry.id!r}, frames={entry.frames}, width={entry.width}, height={entry.height}, size={entry.size}"
+        )
+    # The middle of the time of each row is before the end, but for a single row (prvr.video.sampling.hold).
+    if not 0 < entry.duration < math.inf or (entry.frames > 1 and entry.frames - 1 >= entry.duration * rate):
+        raise ValueError(f"{entry.frames} rows at {rate:g} per second, duration {entry.duration:g} seconds")
 
 
 def write_entry(folder: Path, header: StoreHeader, entry: VideoEntry, features: Float32[np.ndarray, "n f"]) -> None:
@@ -141,35 +167,49 @@ def read_features(path: Path, header: StoreHeader, check: bool = False) -> tuple
     Raises:
         DataError: the file is damaged, or of another store.
     """
-    entry, meta = _read_meta(path, header)
+    entry, told = _read_meta(path, header)
     try:
         with safe_open(path, "np") as file:
             data = file.get_tensor(TENSOR)
     except (OSError, SafetensorError) as error:
         raise _damaged(path, str(error)) from error
-    if data.dtype != np.float32 or data.shape != (entry.frames, header.dim):
-        raise _damaged(path, f"{data.dtype} {data.shape}, expected float32 {(entry.frames, header.dim)}")
-    if check and _sha256(data) != meta["features"]:
+    if check and _sha256(data) != told:
         raise _damaged(path, "its features do not match their hash")
+    if check and not np.isfinite(data).all():
+        raise _damaged(path, "NaN or infinity is among its features")
     return entry, data
 
 
-def _read_meta(path: Path, header: StoreHeader) -> tuple[VideoEntry, Mapping[str, Any]]:
+def _read_meta(path: Path, header: StoreHeader) -> tuple[VideoEntry, str]:
+    """What is known of a video, and the hash of its features."""
+    if not path.is_file():  # opening a pipe would wait for somebody to write to it
+        raise _damaged(path, "it is missing" if not path.exists() else "it is a folder, a pipe or a device")
     try:
         with safe_open(path, "np") as file:
-            meta = json.loads(file.metadata()[META])
-        intact = meta["sha256"] == digest(meta)
-        entry = VideoEntry(**meta["about"] | {"warnings": tuple(meta["about"]["warnings"])})
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, repr(error)) from error
-    if not intact:
-        raise _damaged(path, "what it says of itself does not match its hash")
-    known = meta["store"]
-    if StoreHeader(**known | {"encoder": Identity(**known["encoder"])}) != header:
-        raise _damaged(path, "it was made with another encoder or rate than its store")
-    if entry_path(path.parent.parent, entry.id) != path:
+            text = (file.metadata() or {}).get(META)
+            rows = file.get_slice(TENSOR)
+            shape, dtype = tuple(rows.get_shape()), rows.get_dtype()
+    except (OSError, SafetensorError) as error:
+        raise _damaged(path, str(error)) from error
+    try:
+        meta = parse_json(text or "null", META)
+        intact = isinstance(meta, dict) and meta.get("sha256") == digest(meta)
+        if not intact:
+            raise ValueError("what it says of itself does not match its hash")
+        entry = parse_record(VideoEntry, meta.get("about"), "about", file_names=True)
+        known = parse_record(StoreHeader, meta.get("store"), "store", file_names=True)
+        told = parse_record(str, meta.get("features"), "features")
+        if known != header:
+            raise ValueError("it was made with another encoder or rate than its store")
+        check_entry(entry, header.rate)
+        place = entry_path(path.parent.parent, entry.id)
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
+    if place != path:
         raise _damaged(path, f"it is the file of {entry.id!r} under another name")
-    return entry, meta
+    if dtype != "F32" or shape != (entry.frames, header.dim):
+        raise _damaged(path, f"{dtype} {shape}, expected F32 {(entry.frames, header.dim)}")
+    return entry, told
 
 
 def _damaged(path: Path, why: str) -> DataError:
@@ -180,4 +220,5 @@ def _sha256(data: np.ndarray) -> str:
     return hashlib.sha256(data.data).hexdigest()
 
 
+_WIDEST = 2**32
 _MEND = "Delete the store and extract again."
