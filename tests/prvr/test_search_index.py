@@ -1,12 +1,16 @@
 """An index of videos: what it holds follows the store, and its scores and ranks are those of evaluation."""
 
+import hashlib
+import json
+import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from search_files import EMBEDDED, contents, forget, make_index, some_videos, tiny_model, walk, write_store
+from search_files import EMBEDDED, contents, forget, make_index, sign, some_videos, tiny_model, walk, write_store
 from video_models import tiny_clip, tiny_roberta
 
 from prvr import Retriever
@@ -358,6 +362,186 @@ def test_a_run_says_how_its_model_is_fed(embedded_cache: Path, store: VideoStore
         open_model(run, other, text=open_featurizer("embedded"))
     with pytest.raises(DataError, match=r"was trained on words of embedded .* read by other"):
         open_model(run, EMBEDDED, text=OtherText())
+
+
+def rewritten(folder: Path, how: str) -> None:
+    """The same model as other files."""
+    from safetensors.torch import load_file, save_file
+
+    weights, config = folder / "model.safetensors", folder / "config.json"
+    if how == "float16":
+        save_file({name: value.half() for name, value in load_file(weights).items()}, weights, {"format": "pt"})
+    elif how == "metadata":
+        save_file(load_file(weights), weights, {"format": "pt", "step": "7"})
+    else:
+        values = json.loads(config.read_text())
+        for part, key in ((values, "dropout"), (values["compat"], "padding"), (values["blocks"][0], "width")):
+            part.pop(key, None)
+        config.write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize("how", ["float16", "metadata", "without defaults"])
+def test_the_copy_of_a_model_is_that_model_whatever_its_files_are_like(
+    how: str, store: VideoStore, tmp_path: Path
+) -> None:
+    folder = tiny_model(tmp_path / "model")
+    whole = open_model(folder, EMBEDDED).identity
+    rewritten(folder, how)
+    assert (open_model(folder, EMBEDDED).identity == whole) is (how != "float16")
+    with make_index(tmp_path / "index", folder) as index:
+        index.add(store)
+        found = index.search(QUERY)
+    with VideoIndex.open(tmp_path / "index") as index:
+        assert index.search(QUERY) == found
+        assert index.verify() == ()
+    rewritten(folder, "without defaults")
+    assert open_model(folder, EMBEDDED).identity == VideoIndex.open(tmp_path / "index").source.manifest.model
+
+
+def test_an_index_of_version_0_1_is_read(store: VideoStore, tmp_path: Path) -> None:
+    """It tells the hash of the files of its model, and a seed that nothing draws from."""
+    with make_index(tmp_path / "index", tiny_model(tmp_path / "model")) as index:
+        index.add(store)
+        found = index.search(QUERY)
+    copy = tmp_path / "index" / "model"
+    (copy / "feeding.json").write_text('{"keep_last": true, "seed": 3}\n')
+    told = hashlib.sha256(hashlib.sha256((copy / "model.safetensors").read_bytes()).digest())
+    for name in ("config.json", "feeding.json"):
+        told.update(json.dumps(json.loads((copy / name).read_text()), sort_keys=True).encode())
+
+    def change(body: dict) -> dict:
+        about, content = body["index"], (copy / "feeding.json").read_bytes()
+        about["model"]["weights"] = told.hexdigest()
+        about["model_files"]["feeding.json"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        return body
+
+    sign(tmp_path / "index" / "index.json", change)
+    with VideoIndex.open(tmp_path / "index") as index:
+        assert index.search(QUERY) == found
+        assert index.verify() == ()
+        index.remove(["v001.mp4"])
+        index.add(store)
+        assert index.search(QUERY) == found
+    told.update(b"another model")
+    sign(tmp_path / "index" / "index.json", change)
+    with (
+        VideoIndex.open(tmp_path / "index") as index,
+        pytest.raises(DataError, match="not the model that the index was made with"),
+    ):
+        index.search(QUERY)
+
+
+def test_the_seed_of_a_run_is_not_of_its_model(embedded_cache: Path, store: VideoStore, tmp_path: Path) -> None:
+    """Nothing is drawn in evaluation, whatever the registers: the seed changes no vector, and no identity."""
+    from prvr.config import dump_config, load_config
+
+    for start, noise in (("prior_sample", "gaussian"), ("gaussian", "gaussian"), ("prior_mean", "start")):
+        run = tmp_path / f"{start}-{noise}"
+        tiny_model(run / "best", registers=RegisterConfig(kind="diffusion", num=2, start=start, noise=noise))
+        found = []
+        for seed in (1, 2):
+            config = load_config("hybrid-embedded", {"train.seed": seed})
+            (run / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+            one = open_model(run, EMBEDDED)
+            found.append((one.identity, one.encode_windows([store.read("v007.mp4")])[0]))
+        assert found[0][0] == found[1][0]
+        assert np.array_equal(found[0][1].clips, found[1][1].clips)
+        assert np.array_equal(found[0][1].frames, found[1][1].frames)
+        retriever = Retriever.from_pretrained(run / "best").eval()
+        state = torch.random.get_rng_state()
+        with torch.inference_mode():
+            retriever.encode_video(torch.ones(1, 8, 512), torch.ones(1, 9, 512), torch.ones(1, 9, dtype=torch.bool))
+        assert torch.equal(torch.random.get_rng_state(), state)
+
+
+# Another index in the place of one that is open.
+
+
+@pytest.mark.parametrize("hidden", [16, 32])
+@pytest.mark.parametrize("backend", ["exact", "faiss"])
+def test_an_index_that_is_replaced_while_it_is_open_brings_its_own_model(
+    hidden: int, backend: str, store: VideoStore, model: Path, tmp_path: Path
+) -> None:
+    """Of the same width, or of another: vectors and queries are of one model always."""
+    if backend == "faiss":
+        pytest.importorskip("faiss")
+    other = tiny_model(tmp_path / "model", hidden=hidden, num_clips=4)
+    for name, chosen in (("old", model), ("new", other)):
+        with make_index(tmp_path / name, chosen) as made:
+            made.add(store)
+    with VideoIndex.open(tmp_path / "new") as index:
+        expected = index.search(QUERY)
+    with VideoIndex.open(tmp_path / "old", backend=backend) as index:
+        before = index.search(QUERY)
+        (tmp_path / "old").rename(tmp_path / "older")
+        (tmp_path / "new").rename(tmp_path / "old")
+        assert index.search(QUERY) == before
+        assert index.refresh()
+        assert index.search(QUERY).hits == expected.hits
+        assert before.hits != expected.hits
+        index.remove(["v000.mp4"])
+        assert index.add(store).added == ("v000.mp4",)
+        assert index.search(QUERY).hits == expected.hits
+        assert not index.refresh()
+
+
+def test_an_index_of_another_text_model_in_the_place_of_one_that_is_open_is_refused(
+    store: VideoStore, model: Path, tmp_path: Path
+) -> None:
+    other = open_model(tiny_model(tmp_path / "model", hidden=32), EMBEDDED, text=OtherText())
+    with VideoIndex.create(tmp_path / "new", other, EMBEDDED) as index:
+        index.add(store)
+    with make_index(tmp_path / "index", model) as index:
+        index.add(store)
+    with VideoIndex.open(tmp_path / "index", text=open_featurizer("embedded")) as index:
+        index.search(QUERY)
+        (tmp_path / "index").rename(tmp_path / "old")
+        (tmp_path / "new").rename(tmp_path / "index")
+        assert index.refresh()
+        with pytest.raises(DataError, match=r"read by embedded .* was made for other"):
+            index.search(QUERY)
+    with VideoIndex.open(tmp_path / "old") as index:
+        (tmp_path / "old").rename(tmp_path / "older")
+        (tmp_path / "index").rename(tmp_path / "old")
+        with pytest.raises(DataError, match="another index has taken its place"):
+            index.search(QUERY)
+
+
+def test_searches_while_indexes_take_turns_are_each_of_one_index(
+    store: VideoStore, model: Path, tmp_path: Path
+) -> None:
+    other = tiny_model(tmp_path / "model", hidden=32)
+    expected = []
+    for name, chosen in (("a", model), ("b", other)):
+        with make_index(tmp_path / name, chosen) as made:
+            made.add(store)
+            expected.append(made.search(QUERY).hits)
+    shutil.copytree(tmp_path / "a", tmp_path / "index")
+    with VideoIndex.open(tmp_path / "index") as index:
+        stop, wrong, seen = threading.Event(), [], set()
+
+        def search() -> None:
+            try:
+                while not stop.is_set():
+                    seen.add(expected.index(index.search(QUERY).hits))
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=search) for _ in range(2)]
+        index.search(QUERY)
+        for thread in threads:
+            thread.start()
+        for turn in range(12):
+            shutil.copytree(tmp_path / "ba"[turn % 2], tmp_path / "next")
+            (tmp_path / "index").rename(tmp_path / f"old{turn}")
+            (tmp_path / "next").rename(tmp_path / "index")
+            index.refresh()
+            index.search(QUERY)
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    assert wrong == []
+    assert seen == {0, 1}
 
 
 def test_a_model_that_compares_words_with_frames_is_refused(tmp_path: Path) -> None:
