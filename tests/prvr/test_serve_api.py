@@ -17,6 +17,8 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 
 import av
+from search_files import make_index as index_of
+from search_files import some_videos, tiny_model, write_store
 from serving import EVIL, FREE, HOST, Served, app_of, keys_of, listening, make_index, shared, wait_for
 from starlette.testclient import TestClient
 from video_files import plain, write_video
@@ -236,6 +238,31 @@ def test_a_server_that_cannot_search_ends_and_says_why(served: Served, capsys: p
     said = capsys.readouterr().err
     assert "'another'" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("hidden", [16, 32])
+def test_an_index_that_is_replaced_by_one_of_another_model_is_followed(hidden: int, tmp_path: Path) -> None:
+    store = write_store(tmp_path / "store", some_videos([9, 12, 30]))
+    models = [tiny_model(tmp_path / "first"), tiny_model(tmp_path / "second", hidden=hidden, num_clips=4)]
+    scores = []
+    for number, model in enumerate(models):
+        with index_of(tmp_path / f"index{number}", model) as index:
+            index.add(store)
+            scores.append([hit.score for hit in index.search("a red square", 3).hits])
+    assert scores[0] != scores[1]
+    folder = tmp_path / "index0"
+    with TestClient(create_app(VideoIndex.open(folder), ServeSettings(limits=FREE)), base_url=HOST) as client:
+
+        def found() -> list[float]:
+            answer = client.get("/api/search", params={"q": "a red square", "k": 3})
+            assert answer.status_code == 200
+            return [hit["score"] for hit in answer.json()["hits"]]
+
+        assert found() == pytest.approx(scores[0])
+        folder.rename(tmp_path / "old")
+        (tmp_path / "index1").rename(folder)
+        wait_for(lambda: found() == pytest.approx(scores[1]))
+        assert client.get("/api/info").json()["model"] == str(models[1])
 
 
 def test_eight_clients_at_once_get_no_error(served: Served, told: list[str]) -> None:

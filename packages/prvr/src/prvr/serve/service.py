@@ -176,7 +176,7 @@ class Service:
                 if self._index.refresh():
                     self._ready.clear()
                     self.catalogue.replace(map(self._index.source.entry, self._index.video_ids))
-                    self._about, self._model = self._index.info(), self._index.model.identity
+                    self._about, self._model = self._index.info(), self._index.source.manifest.model
                 self._looked = time.monotonic()
             found = self._index.search_many(queries, k, moments=moments)
         except DataError:
