@@ -198,6 +198,13 @@ class TestFaissFiles:
         backend = FaissBackend()
         with caplog.at_level(logging.WARNING):
             backend.sync(small)
+        said = {
+            "cut": "bytes, not the",
+            "longer": "bytes, not the",
+            "bit": "does not match its hash",
+            "gone": "no such file",
+        }
+        assert said[damage] in caplog.text or path.name == "state.json"
         assert "built anew" in caplog.text or (damage == "gone" and path.name == "state.json")
         check_complete(backend, small)
         caplog.clear()
@@ -207,11 +214,23 @@ class TestFaissFiles:
         check_complete(again, small)
 
     @pytest.mark.parametrize(
-        "body", [b"", b"[]", b"{}", b'{"format": 2}', b"\xff\xfe", b'{"format": 1, "segments": 3}']
+        "body", [b"", b"[]", b"{}", b'{"format": 2}', b"\xff\xfe", b'{"format": 1, "segments": 3}', b"[" * 10**5]
     )
     def test_state_of_something_else(self, small: MemorySource, body: bytes) -> None:
         FaissBackend().sync(small)
         (small.folder / "backends" / "faiss" / "state.json").write_bytes(body)
+        backend = FaissBackend()
+        backend.sync(small)
+        check_complete(backend, small)
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
+    @pytest.mark.parametrize("which", range(4))
+    def test_a_pipe_in_the_place_of_a_file(self, small: MemorySource, which: int) -> None:
+        """Opening it would wait for ever."""
+        FaissBackend().sync(small)
+        path = small.folder / "backends" / "faiss" / sorted(self.files(small))[which]
+        path.unlink()
+        os.mkfifo(path)
         backend = FaissBackend()
         backend.sync(small)
         check_complete(backend, small)

@@ -2,7 +2,11 @@
 
 import json
 import os
+import shutil
+import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,19 +148,65 @@ def test_searching_writes_nothing(index: VideoIndex) -> None:
     assert state() == before
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="rights do not bind the superuser")
+@contextmanager
+def read_only(index: VideoIndex) -> Iterator[VideoIndex]:
+    """The same index where it cannot be written: rights do not bind the superuser, who is nobody for a while."""
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copytree(index.folder, Path(folder) / "index"))
+        Path(folder).chmod(0o755)
+        folders = [copy, *(p for p in copy.rglob("*") if p.is_dir())]
+        for path in [*folders, *(p for p in copy.rglob("*") if p.is_file())]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            with VideoIndex.open(copy) as found:
+                yield found
+        finally:
+            if user == 0:
+                os.seteuid(0)
+            for path in folders:
+                path.chmod(0o755)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes of POSIX")
 def test_a_read_only_index_can_be_searched_and_says_that_it_cannot_be_written(index: VideoIndex) -> None:
-    folders = [index.folder, *(p for p in index.folder.rglob("*") if p.is_dir())]
-    for folder in folders:
-        folder.chmod(0o500)
-    try:
-        with VideoIndex.open(index.folder) as other:
-            assert other.search(QUERY).hits
-            with pytest.raises(DataError, match="cannot be written"):
-                other.remove(["v000.mp4"])
-    finally:
-        for folder in folders:
-            folder.chmod(0o700)
+    with read_only(index) as other:
+        assert other.search(QUERY) == index.search(QUERY)
+        assert other.verify() == ()
+        with pytest.raises(DataError, match="cannot be written"):
+            other.remove(["v000.mp4"])
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes of POSIX")
+@pytest.mark.parametrize("built", [False, True])
+def test_a_read_only_index_is_searched_by_faiss_too(
+    index: VideoIndex, built: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is missing is built in memory, which is said once."""
+    pytest.importorskip("faiss")
+    if built:
+        with VideoIndex.open(index.folder, backend="faiss") as found:
+            found.search(QUERY)
+    with read_only(index) as other, VideoIndex.open(other.folder, backend="faiss") as found:
+        assert found.search(QUERY).hits == index.search(QUERY).hits
+        assert found.search(QUERY).backend == "faiss"
+        said = [one for one in caplog.messages if "built in memory" in one]
+        assert len(said) == (0 if built else 1)
+        assert (other.folder / "backends").exists() is built
+
+
+def test_many_videos_are_searched_by_faiss_where_it_is_installed(
+    index: VideoIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    from prvr.search import backends
+
+    assert index.search(QUERY).backend == "exact"
+    monkeypatch.setattr(backends, "EXACT_UP_TO", 7)
+    with VideoIndex.open(index.folder) as found:
+        assert found.search(QUERY).backend == "faiss"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a limit of a process of its own")

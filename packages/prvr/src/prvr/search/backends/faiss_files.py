@@ -1,5 +1,6 @@
 """The files of the faiss backend: one of centroids, one per segment, and a state that names them with their hashes."""
 
+import errno
 import hashlib
 import json
 import logging
@@ -13,6 +14,7 @@ from typing import Any, BinaryIO
 from prvr.data.atomic import clear_half_written, is_real_folder, replace_file
 from prvr.data.errors import DataError
 from prvr.errors import require
+from prvr.reading import parse_record, read_json
 
 __all__ = ["FaissFiles", "FaissState", "StoredIndex", "import_faiss"]
 
@@ -69,26 +71,27 @@ class FaissState:
 class FaissFiles:
     """A folder of indices. A file that is named by the state is never written again; one that is not is cleared away.
 
+    Where the folder is read-only, nothing is kept: what is stored is only told.
+
     Args:
         folder: is made when something is stored.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self._read_only = folder, False
 
     def read_state(self) -> FaissState | None:
         """What the folder holds; None, with a warning, if that cannot be told."""
         path = self.folder / _STATE
-        if not path.exists():
-            return None
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if found.pop("format") != _FORMAT:
-                raise ValueError(f"its format is not {_FORMAT}")
-            segments = {name: StoredIndex(**entry) for name, entry in found.pop("segments").items()}
-            return FaissState(centroids=StoredIndex(**found.pop("centroids")), segments=segments, **found)
-        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-            logger.warning("%s cannot be used (%s): the faiss index is built anew", path, error)
+            found = read_json(path)
+            if not isinstance(found, dict) or found.get("format") != _FORMAT:
+                raise DataError(f"{path}: its format is not {_FORMAT}")
+            return parse_record(FaissState, found, str(path))
+        except FileNotFoundError:
+            return None
+        except DataError as error:
+            logger.warning("%s. It cannot be used: the faiss index is built anew", str(error).rstrip("."))
             return None
 
     def write_state(self, state: FaissState) -> None:
@@ -99,6 +102,8 @@ class FaissFiles:
         """
         body = json.dumps({"format": _FORMAT, **asdict(state)}, indent=1).encode()
         self._replace(_STATE, lambda file: file.write(body))
+        if self._read_only:
+            return
         named = {state.centroids.file, *(entry.file for entry in state.segments.values())}
         if not is_real_folder(self.folder) or not is_real_folder(self.folder.parent):
             return  # a link, and who knows what else is written there
@@ -137,10 +142,14 @@ class FaissFiles:
 
         path = self.folder / entry.file
         try:
+            if path.parent != self.folder or not path.is_file():  # opening a pipe would wait
+                raise ValueError("there is no such file")
+            if (size := path.stat().st_size) != entry.size:
+                raise ValueError(f"it has {size} bytes, not the {entry.size} that were written")
             with path.open("rb") as file:
                 # Before faiss reads it: a damaged length could make it ask for any amount of memory.
                 if hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest() != entry.blake2b:
-                    raise ValueError(f"it has {path.stat().st_size} bytes, not the {entry.size} that were written")
+                    raise ValueError("its content does not match its hash")
                 file.seek(0)
                 return faiss.read_index(faiss.PyCallbackIOReader(file.read))
         except (OSError, ValueError, RuntimeError) as error:
@@ -148,11 +157,19 @@ class FaissFiles:
             return None
 
     def _replace(self, name: str, write: Callable[[BinaryIO], object]) -> None:
+        if self._read_only:
+            return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             replace_file(self.folder / name, write)
         except OSError as error:
-            raise DataError(
-                f"{self.folder}: cannot be written ({error}). Free space or mend the folder; the backend 'exact' needs "
-                "no files."
-            ) from error
+            if error.errno not in _READ_ONLY:
+                raise DataError(
+                    f"{self.folder}: cannot be written ({error}). Free space or mend the folder; the backend 'exact' "
+                    "needs no files."
+                ) from error
+            self._read_only = True
+            logger.warning("%s is read-only: the faiss index is built in memory each time it is opened", self.folder)
+
+
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
