@@ -13,9 +13,9 @@ from jaxtyping import Int, Real
 
 from prvr.data.atomic import replace_file
 from prvr.data.errors import DataError
-from prvr.data.reading import parse_record, read_json
 from prvr.data.store import digest
 from prvr.metrics import RetrievalMetrics, Ties
+from prvr.reading import parse_record, read_json
 from prvr.statistics import Interval
 
 __all__ = ["EvaluationReport", "GroupMetrics", "TagMetrics"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from prvr.data.atomic import MARK
 from prvr.data.errors import DataError
-from prvr.data.reading import read_text
+from prvr.reading import read_text
 
-__all__ = ["HASHES", "check_hashes", "write_hashes"]
+__all__ = ["HASHES", "check_hashes", "hash_file", "write_hashes"]
 
 HASHES = "sha256.txt"
 """Lines as `sha256sum` writes and checks them."""
@@ -16,9 +16,15 @@ _NOT_LISTED = {HASHES, MARK, "README.md"}  # the card is for people, who may edi
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
+def hash_file(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_hashes(folder: Path) -> None:
     """Lists the files in a folder, and in the folders inside it."""
-    lines = [f"{_hash(folder / name)}  {name}\n" for name in _listed(folder)]
+    lines = [f"{hash_file(folder / name)}  {name}\n" for name in _listed(folder)]
     (folder / HASHES).write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
@@ -44,18 +50,13 @@ def check_hashes(folder: Path) -> None:
             raise DataError(f"{file}: is not listed in {HASHES}. {_MEND}")
         if not file.is_file():
             raise DataError(f"{file}: is missing, but listed in {HASHES}. {_MEND}")
-        if _hash(file) != known[name]:
+        if hash_file(file) != known[name]:
             raise DataError(f"{file}: is damaged or was changed: its hash is not that in {HASHES}. {_MEND}")
 
 
 def _listed(folder: Path) -> list[str]:
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in _NOT_LISTED)
     return sorted(path.relative_to(folder).as_posix() for path in files)
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 _MEND = f"Put back a copy of the folder; if you have changed it yourself, delete its {HASHES}."

@@ -8,10 +8,10 @@ from pathlib import Path
 from prvr.config import ModelConfig, TokenModelConfig, validated
 from prvr.data.errors import DataError
 from prvr.data.hashes import check_hashes
-from prvr.data.reading import read_json
 from prvr.models.clip import start_from_clip
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
+from prvr.reading import read_json
 
 __all__ = ["AnyRetriever", "build_retriever", "load_pretrained"]
 

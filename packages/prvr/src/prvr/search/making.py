@@ -5,11 +5,11 @@ from pathlib import Path
 
 from prvr.data.atomic import publish, temporary_folder
 from prvr.data.errors import DataError
+from prvr.data.hashes import hash_file
 from prvr.errors import InputError
 from prvr.search.hits import IndexInfo
 from prvr.search.manifest import MODEL, SEGMENTS, FileStamp, Manifest
 from prvr.search.model import SearchModel
-from prvr.search.segments import hash_file
 from prvr.search.snapshot import Snapshot
 from prvr.search.vectors import Dtype
 from prvr.search.windows import check_windows

@@ -1,6 +1,5 @@
 """Segments: folders of vectors that appear whole, are named by their content, and never change."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,13 +13,14 @@ from jaxtyping import Float64, Int64
 
 from prvr.data.atomic import MARK, publish, temporary_folder
 from prvr.data.errors import DataError
+from prvr.data.hashes import hash_file
 from prvr.reading import parse_record, read_array, read_json
 from prvr.search.manifest import MEND, SEGMENTS, TABLES, VIDEOS, FileStamp, Manifest, SegmentRecord, segment_name
 from prvr.search.vectors import Dtype, PackedRows
 from prvr.video import VideoEntry
 from prvr.video.store import check_entry
 
-__all__ = ["Segment", "VideoVectors", "check_files", "hash_file", "write_segment"]
+__all__ = ["Segment", "VideoVectors", "check_files", "write_segment"]
 
 
 class VideoVectors(NamedTuple):
@@ -223,12 +223,6 @@ def check_files(folder: Path, files: Mapping[str, FileStamp], *, sizes_only: boo
         elif not sizes_only and hash_file(path) != known.sha256:
             said.append(f"{path}: does not match its hash")
     return said
-
-
-def hash_file(path: Path) -> str:
-    """sha256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_rows(path: Path, parts: Sequence[np.ndarray]) -> None:

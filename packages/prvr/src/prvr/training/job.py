@@ -15,12 +15,12 @@ from accelerate import Accelerator
 from prvr.config import Config, config_to_dict
 from prvr.data import PackedSplit, make_loader
 from prvr.data.dataset import Share
-from prvr.data.reading import parse_record
 from prvr.evaluation import evaluate
 from prvr.losses import Negatives
 from prvr.metrics import RetrievalMetrics
 from prvr.models import AnyRetriever
 from prvr.objective import Objective
+from prvr.reading import parse_record
 from prvr.results import EvaluationReport
 from prvr.training.batches import training_batches
 from prvr.training.card import model_card
