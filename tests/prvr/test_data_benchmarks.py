@@ -152,7 +152,7 @@ class TestBadAnnotations:
         [
             ("msrvtt", "MSRVTT_data.json", '{"videos": []}', "expected 'sentences'"),
             ("msrvtt", "MSRVTT_data.json", "[]", "expected a JSON object, got list"),
-            ("msrvtt", "MSRVTT_data.json", '{"sentences": [', "not JSON"),
+            ("msrvtt", "MSRVTT_data.json", '{"sentences": [', "not valid JSON"),
             ("msrvtt", "MSRVTT_train.9k.csv", "id\nvideo0\n", "no column 'video_id'"),
             ("msrvtt", "MSRVTT_train.9k.csv", "video_id\nvideo3\n", "'video3'|none of its 1 videos"),
             ("msrvtt", "MSRVTT_JSFUSION_test.csv", "key,video_id,sentence\nret0,video3\n", "row 2"),
@@ -204,7 +204,7 @@ class TestBadAnnotations:
         ("content", "expected"),
         [
             (pickle.dumps([1]), "got list"),
-            (pickle.dumps({"a": [["b"], 3]}), "a caption is '3'"),
+            (pickle.dumps({"a": [["b"], 3]}), "a caption is of type int"),
             (pickle.dumps({"a": ["b"]})[:-4], "not a pickle of plain captions"),
             (b"captions", "not a pickle of plain captions"),
         ],

@@ -71,7 +71,7 @@ def test_tags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"cap_id": "a", "tags": ["x"]', "line 1: not JSON"),
+        ('{"cap_id": "a", "tags": ["x"]', "line 1: not valid JSON"),
         ('["a"]', "line 1: expected a JSON object"),
         ('{"cap_id": "a", "tags": []}\n{"tags": ["x"]}', "line 2: expected cap_id and tags"),
         ('{"cap_id": "a"}', "line 1: expected cap_id and tags"),

@@ -16,12 +16,36 @@ from prvr.errors import DataError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["parse_json", "parse_record", "read_array", "read_bytes", "read_json", "read_text"]
+__all__ = [
+    "LARGE",
+    "SMALL",
+    "parse_json",
+    "parse_record",
+    "read_array",
+    "read_bytes",
+    "read_json",
+    "read_text",
+    "short",
+]
 
 _T = TypeVar("_T")
 
 SMALL = 64 * 2**20
 """Bytes: a file that is read as a whole and larger than this is not what it is taken for."""
+
+LARGE = 2**30
+"""The same for a file that says something of each video or caption."""
+
+
+def short(value: object, most: int = 80) -> str:
+    """A value as a message shows it: cut where it is long.
+
+    Example:
+        >>> short(["a", 1]), short("b" * 100, most=10)
+        ("['a', 1]", "'bbbbbbbbb ...")
+    """
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]} ..."
 
 
 def read_bytes(path: Path, most: int = SMALL) -> bytes:

@@ -15,7 +15,7 @@ from prvr.data.atomic import replace_file
 from prvr.data.errors import DataError
 from prvr.data.store import digest
 from prvr.metrics import RetrievalMetrics, Ties
-from prvr.reading import parse_record, read_json
+from prvr.reading import LARGE, parse_record, read_bytes, read_json
 from prvr.statistics import Interval
 
 __all__ = ["EvaluationReport", "GroupMetrics", "TagMetrics"]
@@ -188,14 +188,26 @@ def _read_ranks(path: Path, sha256: str) -> dict[str, np.ndarray]:
     file = _ranks_file(path)
     if not file.is_file():
         raise DataError(f"{file}: no such file, but {path.name} stands there. Copy both, or evaluate again.")
-    content = file.read_bytes()
+    content = read_bytes(file, LARGE)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise DataError(f"{file}: does not belong to {path.name}, or is damaged. Copy both again, or evaluate again.")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in _ARRAYS}
+            found = {name: arrays[name] for name in _ARRAYS}
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"{file}: cannot be read ({error!r}). Evaluate again to write it anew.") from error
+    queries, videos = len(found["query_ids"]), len(found["video_ids"])
+    wrong = [name for name in ("ranks", "query_ids", "query_to_video") if found[name].shape != (queries,)]
+    wrong += [name for name in ("video_ids", "video_ranks") if found[name].ndim != 1]
+    owners = found["query_to_video"]
+    if (
+        wrong
+        or len(found["video_ranks"]) > videos
+        or owners.dtype.kind != "i"
+        or (queries and not 0 <= owners.min() <= owners.max() < videos)
+    ):
+        raise DataError(f"{file}: its arrays do not belong together. Evaluate again to write it anew.")
+    return found
 
 
 def _write_bytes(path: Path, content: bytes) -> None:

@@ -1,6 +1,5 @@
 """Copies of a corpus in which one thing is different, written as files and read like any other corpus."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,7 +50,7 @@ def write_variant(corpus: Corpus, root: Path | str, splits: Sequence[str], trans
             relevance={name: first.relevance[name] for name in ids if name in first.relevance},
             tags={name: first.tags[name] for name in ids if name in first.tags},
             feature=corpus.feature_folder.name,
-            about=_about(corpus),
+            about=corpus.about,
         )
     return open_corpus(root, corpus.name)
 
@@ -99,8 +98,3 @@ def decoded(videos: Sequence[Video]) -> Transform:
             return frame_features(read_mp4(path), encoder)
 
     return transform
-
-
-def _about(corpus: Corpus) -> dict[str, object]:
-    path = corpus.folder / "corpus.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

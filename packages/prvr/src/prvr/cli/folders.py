@@ -97,15 +97,8 @@ def load_retriever(weights: Path) -> "AnyRetriever":
     """A retriever from a folder of `save_pretrained`.
 
     Raises:
-        CommandError: its files are damaged or do not belong together.
+        prvr.data.DataError: its files are damaged or do not belong together.
     """
-    from safetensors import SafetensorError
-
     from prvr.models import load_pretrained
 
-    try:
-        return load_pretrained(weights)
-    except (SafetensorError, RuntimeError, TypeError) as error:
-        raise CommandError(
-            f"{weights}: not a readable retriever ({error}). config.json and model.safetensors must be of one model."
-        ) from error
+    return load_pretrained(weights)

@@ -26,6 +26,7 @@ __all__ = [
     "model_config_from_dict",
     "preset_names",
     "read_yaml",
+    "read_yaml_file",
     "records_of",
     "token_model_config_from_dict",
     "validated",
@@ -54,7 +55,7 @@ def preset_names() -> list[str]:
 def _read(name_or_path: str | Path) -> tuple[str, dict[str, Any]]:
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
-        source, text = str(path), _text(path)
+        return str(path), read_yaml_file(path)
     else:
         name = str(name_or_path)
         names = preset_names()
@@ -65,9 +66,14 @@ def _read(name_or_path: str | Path) -> tuple[str, dict[str, Any]]:
     return source, read_yaml(text, source)
 
 
-def _text(path: Path) -> str:
+def read_yaml_file(path: Path) -> dict[str, Any]:
+    """The keys and values of a YAML file.
+
+    Raises:
+        ConfigError: there is no such file, it is no file or too large, or as `read_yaml`.
+    """
     try:
-        return read_text(path, _LARGEST)
+        return read_yaml(read_text(path, _LARGEST), str(path))
     except FileNotFoundError as error:
         raise ConfigError(f"configuration file {path} does not exist") from error
     except DataError as error:

@@ -1,6 +1,5 @@
 """Readers of caption files, moments, relevance sets and tags."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import nan
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.data.errors import DataError
+from prvr.reading import LARGE, parse_json, read_text, short
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,11 @@ def read_captions(path: Path) -> tuple[Caption, ...]:
         if not video_of(caption_id):
             raise DataError(f"{path}, line {number}: no video id before the first '#' in {line[:60]!r}.")
         if not text.strip():
-            raise DataError(f"{path}, line {number}: caption {caption_id!r} has no text. Write it or remove the line.")
+            raise DataError(
+                f"{path}, line {number}: caption {short(caption_id)} has no text. Write it or remove the line."
+            )
         if caption_id in captions:
-            raise DataError(f"{path}, line {number}: caption id {caption_id!r} stands there twice. Ids must be unique.")
+            raise DataError(f"{path}, line {number}: caption id {short(caption_id)} stands there twice.")
         captions[caption_id] = Caption(caption_id, video_of(caption_id), text)
     if not captions:
         raise DataError(f"{path}: holds no caption. A split needs at least one line 'VIDEOID#enc#K TEXT'.")
@@ -75,12 +77,12 @@ def read_moments(path: Path) -> dict[str, Moment]:
         try:
             caption_id, duration = str(row["cap_id"]), float(row["duration"])
             start, end = (nan, nan) if row["ts"] is None else sorted(float(t) for t in row["ts"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(
-                f"{path}, line {number}: expected cap_id, duration and ts = [start, end] in seconds, got {row}."
+                f"{path}, line {number}: expected cap_id, duration and ts = [start, end] in seconds, got {short(row)}."
             ) from error
         if caption_id in moments:
-            raise DataError(f"{path}, line {number}: caption id {caption_id!r} stands there twice. Ids must be unique.")
+            raise DataError(f"{path}, line {number}: caption id {short(caption_id)} stands there twice.")
         moments[caption_id] = Moment(start, end, duration)
     return moments
 
@@ -95,9 +97,9 @@ def read_relevance(path: Path) -> dict[str, frozenset[str]]:
     for number, row in _records(path):
         caption_id, videos = row.get("cap_id"), row.get("vids")
         if not isinstance(caption_id, str) or not isinstance(videos, list):
-            raise DataError(f"{path}, line {number}: expected cap_id and vids = [video id, ...], got {row}.")
+            raise DataError(f"{path}, line {number}: expected cap_id and vids = [video id, ...], got {short(row)}.")
         if caption_id in relevance:
-            raise DataError(f"{path}, line {number}: caption id {caption_id!r} stands there twice. Ids must be unique.")
+            raise DataError(f"{path}, line {number}: caption id {short(caption_id)} stands there twice.")
         relevance[caption_id] = frozenset(map(str, videos))
     return relevance
 
@@ -116,9 +118,9 @@ def read_tags(path: Path) -> dict[str, frozenset[str]]:
             or not isinstance(names, list)
             or not all(isinstance(name, str) and name.strip() for name in names)
         ):
-            raise DataError(f"{path}, line {number}: expected cap_id and tags = [text, ...], got {row}.")
+            raise DataError(f"{path}, line {number}: expected cap_id and tags = [text, ...], got {short(row)}.")
         if caption_id in tags:
-            raise DataError(f"{path}, line {number}: caption id {caption_id!r} stands there twice. Ids must be unique.")
+            raise DataError(f"{path}, line {number}: caption id {short(caption_id)} stands there twice.")
         tags[caption_id] = frozenset(names)
     return tags
 
@@ -126,12 +128,8 @@ def read_tags(path: Path) -> dict[str, frozenset[str]]:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     if not path.is_file():
         raise DataError(f"{path}: no such file. Check the data root and the name of the collection.")
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 ({error}). Save it as UTF-8.") from error
     # not splitlines: a caption may hold U+2028, U+0085 and the like
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(read_text(path, LARGE).split("\n"), 1):
         line = line.removesuffix("\r")
         if line.strip():
             yield number, line
@@ -139,10 +137,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in _lines(path):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}, line {number}: not JSON ({error}). Truncated? Copy the file again.") from error
+        row = parse_json(line, f"{path}, line {number}")
         if not isinstance(row, dict):
             raise DataError(f"{path}, line {number}: expected a JSON object, got {line[:60]!r}.")
         yield number, row

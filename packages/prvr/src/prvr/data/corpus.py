@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from prvr.data.captions import Caption, Moment, read_captions, read_moments, read_relevance, read_tags
 from prvr.data.errors import DataError
 from prvr.data.features import FeatureReader, QueryFeatures, open_features
+from prvr.reading import read_json, short
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +75,24 @@ class Corpus:
     def tags_file(self) -> Path:
         """Path of the tags of queries, which a corpus may lack."""
         return self.folder / "TextData" / f"{self.name}_tags.jsonl"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What `corpus.json` says of where the corpus comes from; empty where there is no such file.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        path = self.folder / "corpus.json"
+        try:
+            values = read_json(path)
+        except FileNotFoundError:
+            return {}
+        except DataError as error:
+            raise DataError(f"{error} Make the corpus again.") from error
+        if not isinstance(values, dict):
+            raise DataError(f"{path}: expected an object, got {short(values)}. Make the corpus again.")
+        return values
 
     def split(self, name: str) -> Split:
         """Reads the captions, moments, relevance sets and tags of a split.

@@ -1,8 +1,11 @@
 """Readers of frame features (BigFile and HDF5) and of query features (HDF5)."""
 
 import ast
+import math
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -11,7 +14,9 @@ import numpy as np
 from jaxtyping import Float
 
 from prvr.data.errors import DataError
+from prvr.reading import LARGE, read_bytes, read_text, short
 
+_SPARSE = 256 * 2**20  # bytes that a matrix may have which its file hardly holds
 BIGFILE = ("shape.txt", "id.txt", "feature.bin", "video2frames.txt")
 HDF5 = "feature.hdf5"
 
@@ -75,12 +80,14 @@ class BigFileReader(FeatureReader):
                 "The file is truncated or belongs to another shape.txt: copy it again."
             )
         # Split bytes, not text: a UTF-8 letter may hold byte 0xA0 or 0x85, which are spaces in ISO-8859-1 text.
-        names = ids.read_bytes().split()
+        names = read_bytes(ids, LARGE).split()
         if len(names) != rows:
             raise DataError(f"{ids}: {len(names)} names, but shape.txt says {rows} rows. Copy the folder again.")
         row_of = {name: row for row, name in enumerate(names)}
         if len(row_of) != rows:
-            raise DataError(f"{ids}: frame name {_first_repeat(names)!r} stands there twice. Names must be unique.")
+            raise DataError(
+                f"{ids}: frame name {short(_first_repeat(names))} stands there twice. Names must be unique."
+            )
         self._row_numbers = {v: _rows_of(v, n, row_of, frames) for v, n in _read_video2frames(frames).items()}
         self.video_ids = tuple(self._row_numbers)
         self._file = binary.open("rb", buffering=0)
@@ -108,16 +115,14 @@ class Hdf5Reader(FeatureReader):
     def __init__(self, folder: Path) -> None:
         self.files = (folder / HDF5,)
         self._file = _open_hdf5(self.files[0])
-        self.video_ids = tuple(self._file.keys())
-        if not self.video_ids:
-            raise DataError(f"{self.files[0]}: holds no dataset. Expected one (frames x features) dataset per video.")
-        self.dim = _width(self._file, self.video_ids[0], self.files[0])
+        self.video_ids, self.dim = _matrices(self._file, self.files[0], "frames", "video")
+        self._known = frozenset(self.video_ids)
 
     def __contains__(self, video_id: object) -> bool:
-        return video_id in self._file
+        return video_id in self._known
 
     def _rows(self, video_id: str) -> np.ndarray:
-        return _read_dataset(self._file, video_id, self.files[0])
+        return _read_matrix(self._file, video_id, self.files[0])
 
     def close(self) -> None:
         self._file.close()
@@ -129,13 +134,11 @@ class QueryFeatures:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = _open_hdf5(path)
-        first = next(iter(self._file.keys()), None)
-        if first is None:
-            raise DataError(f"{path}: holds no dataset. Expected one (words x features) dataset per caption id.")
-        self.dim = _width(self._file, first, path)
+        names, self.dim = _matrices(self._file, path, "words", "caption id")
+        self._known = frozenset(names)
 
     def __contains__(self, query_id: object) -> bool:
-        return query_id in self._file
+        return query_id in self._known
 
     def read(self, query_id: str) -> Float[np.ndarray, "w e"]:
         """Word features of one query, all its rows, as stored.
@@ -147,7 +150,7 @@ class QueryFeatures:
             raise DataError(
                 f"{self.path}: no features for caption {query_id!r}. Encode that caption, or take it out of the file."
             )
-        return _checked(_read_dataset(self._file, query_id, self.path), f"caption {query_id!r}", "word", self.dim)
+        return _checked(_read_matrix(self._file, query_id, self.path), f"caption {query_id!r}", "word", self.dim)
 
     def close(self) -> None:
         """Closes the file."""
@@ -194,35 +197,55 @@ def feature_files(folder: Path | str) -> tuple[Path, ...]:
 
 
 def _read_shape(path: Path) -> tuple[int, int]:
-    text = path.read_text(encoding="ascii", errors="replace").split()
-    if len(text) != 2 or not all(word.isdigit() for word in text) or int(text[1]) < 1:
-        raise DataError(f"{path}: expected one line 'ROWS WIDTH', got {' '.join(text)[:60]!r}.")
-    return int(text[0]), int(text[1])
+    text = read_bytes(path).decode("ascii", errors="replace")
+    found = re.fullmatch(r"\s*(\d{1,18})\s+(\d{1,18})\s*", text)
+    if found is None or int(found[2]) < 1:
+        raise DataError(f"{path}: expected one line 'ROWS WIDTH', got {short(' '.join(text[:200].split()))}.")
+    return int(found[1]), int(found[2])
+
+
+_STRING = r"""[uU]?(?:'[^'\\\r\n]*+(?:\\.[^'\\\r\n]*+)*+'|"[^"\\\r\n]*+(?:\\.[^"\\\r\n]*+)*+")"""
+_ENTRY = re.compile(
+    rf"\s*+({_STRING})\s*+:\s*+[\[(]((?:\s*+{_STRING}\s*+(?:,|(?=[\])])))*+)\s*+[\])]\s*+(?:,|(?=\}}))", re.DOTALL
+)
 
 
 def _read_video2frames(path: Path) -> dict[str, list[str]]:
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8").strip(), mode="eval")
-        table = ast.literal_eval(tree)
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+    # Not ast.literal_eval: of a large file that holds something else it makes gigabytes of nodes.
+    text, table, place = read_text(path, LARGE).strip(), dict[str, list[str]](), 1
+    while text.startswith("{") and (entry := _ENTRY.match(text, place)) is not None:
+        video_id, frames = _literal(entry[1], path), entry[2]
+        if video_id in table:
+            raise DataError(f"{path}: video {short(video_id)} stands there twice. Ids must be unique.")
+        table[video_id] = [_literal(name, path) for name in re.findall(_STRING, frames)]
+        place = entry.end()
+    if not text.startswith("{") or text[place:].strip() != "}":
+        found = text[place:] if text.startswith("{") else text
         raise DataError(
-            f"{path}: not a Python dict literal {{video: [frame, ...]}} ({error}). Truncated? Copy it again."
-        ) from error
-    if not isinstance(table, dict) or not isinstance(tree.body, ast.Dict):
-        raise DataError(f"{path}: expected a dict literal {{video: [frame, ...]}}, got {type(table).__name__}.")
-    if len(table) != len(tree.body.keys):
-        keys = [key.value for key in tree.body.keys if isinstance(key, ast.Constant)]
-        raise DataError(f"{path}: video {_first_repeat(keys)!r} stands there twice. Ids must be unique.")
+            f"{path}: not a Python dict literal {{video: [frame, ...]}}, with {short(found[:80], 60)} after "
+            f"{len(table)} videos. Truncated? Copy it again."
+        )
     return table
 
 
+def _literal(text: str, path: Path) -> str:
+    plain = text.lstrip("uU")[1:-1]
+    if "\\" not in plain:
+        return plain
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError) as error:
+        raise DataError(f"{path}: {short(text)} is no text of Python ({error}). Copy it again.") from error
+
+
 def _rows_of(video_id: str, names: list[str], row_of: dict[bytes, int], path: Path) -> np.ndarray:
-    rows = [row_of.get(name.encode("utf-8")) for name in names]
+    rows = [row_of.get(name.encode("utf-8", "surrogatepass")) for name in names]
     if None in rows:  # id.txt is ISO-8859-1 by convention; files written as UTF-8 exist too
         rows = [row_of.get(name.encode("latin-1", "replace")) for name in names]
     if None in rows:
         raise DataError(
-            f"{path}: frame {names[rows.index(None)]!r} of video {video_id!r} is not in id.txt. Copy the folder again."
+            f"{path}: frame {short(names[rows.index(None)])} of video {short(video_id)} is not in id.txt. "
+            "Copy the folder again."
         )
     return np.array(rows, np.int64)
 
@@ -245,22 +268,54 @@ def _open_hdf5(path: Path) -> h5py.File:
         raise DataError(f"{path}: not a readable HDF5 file ({error}). Truncated? Copy it again.") from error
 
 
-def _width(file: h5py.File, key: str, path: Path) -> int:
-    item = file[key]
-    if not isinstance(item, h5py.Dataset) or item.ndim != 2:
-        raise DataError(f"{path}: entry {key!r} is not a matrix (rows x features). Expected a flat file of matrices.")
-    return int(item.shape[1])
-
-
-def _read_dataset(file: h5py.File, key: str, path: Path) -> np.ndarray:
-    item = file[key]
-    if not isinstance(item, h5py.Dataset) or item.dtype.kind != "f":
-        kind = item.dtype if isinstance(item, h5py.Dataset) else type(item).__name__
-        raise DataError(f"{path}: entry {key!r} is {kind}, expected a floating-point matrix (rows x features).")
+@contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    """What h5py raises about a damaged file becomes one message."""
     try:
-        return item[()]
-    except OSError as error:
-        raise DataError(f"{path}: entry {key!r} cannot be read ({error}). Truncated? Copy the file again.") from error
+        yield
+    except DataError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"{path}: {what} cannot be read ({error}). Truncated? Copy the file again.") from error
+
+
+def _matrices(file: h5py.File, path: Path, rows: str, unit: str) -> tuple[tuple[str, ...], int]:
+    """The names of all entries, and the width of the first."""
+    with _explained(path, "its list of entries"):
+        names = tuple(file.keys())
+    if not names:
+        raise DataError(f"{path}: holds no dataset. Expected one ({rows} x features) dataset per {unit}.")
+    with _explained(path, f"entry {short(names[0])}"):
+        item = _matrix(file, names[0], path)
+        if item.ndim != 2:
+            raise DataError(f"{path}: entry {short(names[0])} is not a matrix (rows x features), but of {item.shape}.")
+        return names, int(item.shape[1])
+
+
+def _matrix(file: h5py.File, key: str, path: Path) -> h5py.Dataset:
+    """An entry that lies in this file as numbers, and no link to another one: opening that could wait forever."""
+    name = f"{path}: entry {short(key)}"
+    link = file.get(key, getlink=True)
+    if not isinstance(link, h5py.HardLink):
+        raise DataError(f"{name} is a link ({type(link).__name__}), expected a matrix (rows x features).")
+    item = file[key]
+    if not isinstance(item, h5py.Dataset):
+        raise DataError(f"{name} is a {type(item).__name__}, expected a floating-point matrix (rows x features).")
+    if item.dtype.kind != "f" or item.shape is None:
+        raise DataError(f"{name} is {item.dtype}, expected a floating-point matrix (rows x features).")
+    if item.is_virtual or item.external:
+        raise DataError(f"{name} lies in another file. Copy it into this one.")
+    size, stored = math.prod(item.shape) * item.dtype.itemsize, item.id.get_storage_size()
+    if size > _SPARSE and size > 64 * stored:  # rows that were never written: reading makes them all
+        raise DataError(
+            f"{name} has shape {item.shape}, {size} bytes, of which the file holds {stored}. Extract it again."
+        )
+    return item
+
+
+def _read_matrix(file: h5py.File, key: str, path: Path) -> np.ndarray:
+    with _explained(path, f"entry {short(key)}"):
+        return _matrix(file, key, path)[()]
 
 
 def _checked(rows: np.ndarray, what: str, unit: str, dim: int) -> np.ndarray:

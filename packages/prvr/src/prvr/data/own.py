@@ -1,7 +1,6 @@
 """Captions of one's own videos: a table of sentences, read line by line, every mistake named with its line."""
 
 import csv
-import json
 import math
 import re
 import unicodedata
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.data.errors import DataError
+from prvr.reading import LARGE, parse_json, read_bytes
 
 __all__ = ["COLUMNS", "OwnCaption", "Problems", "read_own_captions"]
 
@@ -123,9 +123,10 @@ def _read(path: Path) -> str:
     if not path.is_file():
         raise DataError(f"{path}: no such file. Name a .csv or .jsonl file of captions.")
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        content = read_bytes(path, LARGE)
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        line = content[: error.start].count(b"\n") + 1
         raise DataError(f"{path}, line {line}: not UTF-8 ({error.reason}). Save it as UTF-8.") from error
 
 
@@ -185,9 +186,9 @@ def _json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, 
         if not content.strip():
             continue
         try:
-            row = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            problems.add(line, f"not JSON ({str(error)[:80]})")
+            row = parse_json(content, "")
+        except DataError as error:
+            problems.add(line, str(error).removeprefix(": ")[:100])
             continue
         if not isinstance(row, dict):
             problems.add(line, f"expected an object, got {content.strip()[:40]!r}")

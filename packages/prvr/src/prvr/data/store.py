@@ -11,7 +11,7 @@ import numpy as np
 
 from prvr.data.errors import DataError
 from prvr.errors import InputError
-from prvr.reading import read_json
+from prvr.reading import LARGE, read_json
 
 FORMAT = 2
 MATRICES = ("clips", "frames", "words")
@@ -96,7 +96,7 @@ class Store:
         self.verify([n for n in files if verify or (verify is None and total <= VERIFY_LIMIT) or not n.endswith("bin")])
         with np.load(folder / "index.npz", allow_pickle=False) as index:
             self.index = {name: index[name] for name in index.files}
-        self.text: dict[str, list[str]] = json.loads((folder / "text.json").read_text(encoding="utf-8"))
+        self.text: dict[str, list[str]] = read_json(folder / "text.json", LARGE)
         dtype = np.dtype(self.header["dtype"]).newbyteorder("<")
         shapes = {name: tuple(files[f"{name}.bin"]["shape"]) for name in MATRICES}
         self._maps: dict[str, np.ndarray] | None = {
@@ -168,13 +168,12 @@ def _damaged(folder: Path, what: str) -> DataError:
 
 def _read_header(folder: Path) -> dict[str, Any]:
     try:
-        header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
-        intact = header["sha256"] == digest(header)
+        header = read_json(folder / HEADER)
     except FileNotFoundError:
         raise _damaged(folder, f"it has no {HEADER}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(folder, f"{HEADER} cannot be read ({error!r})") from error
-    if not intact:
+    except DataError as error:
+        raise _damaged(folder, str(error).rstrip(".")) from error
+    if not isinstance(header, dict) or header.get("sha256") != digest(header):
         raise _damaged(folder, f"{HEADER} does not match its own hash")
     if header["format"] != FORMAT:
         raise DataError(

@@ -1,15 +1,11 @@
 """The folder of a stage-2 run: that of any run, with a re-ranker of each direction in `best/`."""
 
 from collections.abc import Mapping
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import yaml
-from safetensors import SafetensorError
-from torch import nn
 
-from prvr.config import config_to_dict
+from prvr.config import config_to_dict, read_yaml_file
 from prvr.data import DataError
 from prvr.data.hashes import check_hashes
 from prvr.generation.config import GenerationConfig, generation_config
@@ -37,28 +33,21 @@ def write_config(folder: Path, config: GenerationConfig) -> None:
     write_file(folder / "config.yaml", lambda file: file.write(text.encode()))
 
 
-def _values(path: Path) -> Mapping:
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}). Name a run of `prvr train --stage generation`.") from error
-    return values if isinstance(values, Mapping) else {}
-
-
 def is_generation_run(folder: Path) -> bool:
     """Whether a folder is a run of stage 2."""
-    return (folder / "config.yaml").is_file() and "reranker" in _values(folder / "config.yaml")
+    return (folder / "config.yaml").is_file() and "reranker" in read_yaml_file(folder / "config.yaml")
 
 
 def read_config(path: Path) -> GenerationConfig:
     """The configuration of a run, or one of your own.
 
     Raises:
-        DataError: no such file, or not YAML.
-        prvr.ConfigError: a bad key or value.
+        prvr.ConfigError: no such file, not YAML, or a bad key or value.
     """
-    values = _values(path)
-    return generation_config(values, width=dict(values.get("reranker") or {}).get("width", 1), source=str(path))
+    values = read_yaml_file(path)
+    reranker = values.get("reranker")
+    width = reranker.get("width", 1) if isinstance(reranker, Mapping) else 1
+    return generation_config(values, width=width, source=str(path))
 
 
 def save_rerankers(folder: Path, rerankers: Mapping[Direction, CandidateReranker]) -> None:
@@ -103,10 +92,5 @@ def load_rerankers(folder: Path | str) -> dict[Direction, CandidateReranker]:
         path = places[0] / direction
         if not (path / "config.json").is_file():
             continue
-        try:
-            with redirect_stdout(StringIO()):  # the hub's loader prints
-                reranker: nn.Module = CandidateReranker.from_pretrained(path)
-        except (SafetensorError, RuntimeError, TypeError, FileNotFoundError) as error:
-            raise DataError(f"{path}: not a readable re-ranker ({error}). Train it again.") from error
-        found[direction] = reranker.eval()
+        found[direction] = CandidateReranker.from_pretrained(path).eval()
     return found

@@ -1,17 +1,13 @@
 """The retriever that a configuration describes, new or from a folder."""
 
-from collections.abc import Mapping
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
-from prvr.config import ModelConfig, TokenModelConfig, validated
-from prvr.data.errors import DataError
+from prvr.config import ModelConfig, TokenModelConfig
 from prvr.data.hashes import check_hashes
 from prvr.models.clip import start_from_clip
+from prvr.models.pretrained import pretrained_folder, read_model_config
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
-from prvr.reading import read_json
 
 __all__ = ["AnyRetriever", "build_retriever", "load_pretrained"]
 
@@ -43,21 +39,15 @@ def build_retriever(config: ModelConfig | TokenModelConfig) -> AnyRetriever:
 def load_pretrained(folder: Path | str) -> AnyRetriever:
     """A retriever of either kind from a folder of `save_pretrained`.
 
+    Args:
+        folder: its path, or OWNER/NAME on the hub.
+
     Raises:
+        prvr.data.DataError: there is no such folder or model, its files are damaged, or it is the `best/` of a run and
+            they are not what was saved.
         prvr.ConfigError: its configuration cannot be used.
-        prvr.data.DataError: its configuration cannot be read, or it is the `best/` of a run and its files are not what
-            was saved.
     """
-    check_hashes(Path(folder))
-    file = Path(folder) / "config.json"
-    chosen = Retriever
-    if file.is_file():
-        values = read_json(file)
-        if not isinstance(values, Mapping):
-            raise DataError(f"{file}: expected the configuration of a retriever, found {type(values).__name__}.")
-        chosen, kind = (
-            (TokenRetriever, TokenModelConfig) if values.get("kind") == "tokens" else (Retriever, ModelConfig)
-        )
-        validated(kind, values, str(file))
-    with redirect_stdout(StringIO()):  # the hub's loader prints
-        return chosen.from_pretrained(folder)
+    place = pretrained_folder(folder)
+    check_hashes(place)
+    chosen = TokenRetriever if read_model_config(place).get("kind") == "tokens" else Retriever
+    return chosen.from_pretrained(place)

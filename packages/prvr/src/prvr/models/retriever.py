@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -10,6 +9,7 @@ from prvr.config import ModelConfig, config_to_dict, model_config_from_dict
 from prvr.errors import InputError
 from prvr.models.build import build_parts
 from prvr.models.padding import FramePadding
+from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import Rows
 from prvr.scoring import max_scores, normalised
 from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
@@ -33,7 +33,7 @@ Given a sentence that describes one moment, it ranks untrimmed videos. Load it w
 
 class Retriever(
     nn.Module,
-    PyTorchModelHubMixin,
+    PretrainedModel,
     library_name="prvr",
     tags=["partially-relevant-video-retrieval"],
     model_card_template=_CARD,

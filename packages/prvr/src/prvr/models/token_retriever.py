@@ -1,12 +1,12 @@
 """The retriever that keeps words and frames, and compares each with each (DiffusionRet, first stage)."""
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import TokenModelConfig, config_to_dict, token_model_config_from_dict
 from prvr.errors import InputError
+from prvr.models.pretrained import PretrainedModel
 from prvr.models.token_parts import build_token_parts
 from prvr.scoring import at_least_float32
 from prvr.text import TextEmbedding
@@ -29,7 +29,7 @@ Load it with `prvr.models.TokenRetriever.from_pretrained(PATH)`; inputs are the 
 
 class TokenRetriever(
     nn.Module,
-    PyTorchModelHubMixin,
+    PretrainedModel,
     library_name="prvr",
     tags=["text-to-video-retrieval"],
     model_card_template=_CARD,

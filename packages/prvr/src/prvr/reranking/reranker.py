@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from prvr.config import config_to_dict
 from prvr.errors import InputError
+from prvr.models.pretrained import PretrainedModel
 from prvr.reranking.build import build_reranker
 from prvr.reranking.checks import expect_gallery, expect_pairs, expect_shape, expect_target, expect_timestep
 from prvr.reranking.config import Direction, RerankerConfig, reranker_config_from_dict
@@ -36,7 +36,7 @@ on (`config.json`: `width`, `trained_on`), as that retriever gives them.
 
 class CandidateReranker(
     nn.Module,
-    PyTorchModelHubMixin,
+    PretrainedModel,
     library_name="prvr",
     tags=["text-video-retrieval", "diffusion"],
     model_card_template=_CARD,

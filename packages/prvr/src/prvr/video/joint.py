@@ -1,11 +1,9 @@
 """Which encoders the features of a corpus are of, and its captions as sentences of the joint space, if it has one."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -17,6 +15,7 @@ from prvr.data.corpus import Corpus
 from prvr.data.errors import DataError
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FPS
+from prvr.reading import parse_record, short
 from prvr.video.embedded import EmbeddedEncoder, EmbeddedText
 from prvr.video.encoders import Identity
 
@@ -56,22 +55,16 @@ def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
     Raises:
         DataError: `corpus.json` cannot be read, or the corpus is embedded and of another version.
     """
-    path = corpus.folder / "corpus.json"
-    if not path.is_file():
+    path, about = corpus.folder / "corpus.json", corpus.about
+    if "encoders" in about:
+        return parse_record(CorpusEncoders, about["encoders"], f"{path}: encoders")
+    if "encoder" not in about:
         return None
-    try:
-        about = dict(**json.loads(path.read_text(encoding="utf-8")))
-        if "encoders" in about:
-            return _encoders(about["encoders"])
-        if "encoder" not in about:
-            return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: cannot be read ({error!r}). Make the corpus again.") from error
     own = load_encoder().sha256
     if about["encoder"] != own:
         raise DataError(
-            f"{path}: features of the encoder {about['encoder']}, expected {own}. Make an embedded corpus of this "
-            "version: prvr data make."
+            f"{path}: features of the encoder {short(about['encoder'])}, expected {own}. "
+            "Make an embedded corpus of this version: prvr data make."
         )
     return CorpusEncoders(EmbeddedEncoder().identity, EmbeddedText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
 
@@ -96,10 +89,10 @@ def read_sentences(corpus: Corpus, split: str) -> Float32[np.ndarray, "q d"] | N
     try:
         with safe_open(path, "np") as file:
             rows, told = file.get_tensor(split), (file.metadata() or {}).get(split)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, TypeError) as error:  # TypeError: of a type that numpy lacks
         raise DataError(f"{path}: cannot be read ({error}). Make the corpus again.") from error
     captions = corpus.split(split).captions
-    if told != _told(captions) or len(rows) != len(captions):
+    if told != _told(captions) or rows.ndim != 2 or len(rows) != len(captions) or not np.isfinite(rows).all():
         raise DataError(f"{path}: the captions of {split} are no longer those it was made of. Make the corpus again.")
     return rows
 
@@ -107,8 +100,3 @@ def read_sentences(corpus: Corpus, split: str) -> Float32[np.ndarray, "q d"] | N
 def _told(captions: Sequence[Caption]) -> str:
     text = "".join(f"{caption.id} {caption.text}\n" for caption in captions)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _encoders(found: dict[str, Any]) -> CorpusEncoders:
-    frames, text = (Identity(**found[key]) for key in ("frames", "text"))
-    return CorpusEncoders(frames, text, **{key: value for key, value in found.items() if key not in ("frames", "text")})

@@ -28,4 +28,4 @@ def read_activitynet(folder: Path) -> Annotations:
             raise DataError(f"{path}: expected {{v_ID: {{sentences: [...]}}}} ({error!r}).") from error
         listed = read_json(folder / ids, list) if (folder / ids).is_file() else list(by_video)
         splits[split] = (map(str, listed), by_video)
-    return captioned(splits, paragraphs=True)
+    return captioned(folder, splits, paragraphs=True)

@@ -1,12 +1,12 @@
 """What the annotation files of a benchmark say, and how such files are found and read."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from prvr.data.errors import DataError
+from prvr.reading import LARGE, parse_json, read_bytes, short
 
 __all__ = ["Annotations", "CaptionedVideo", "captioned", "find_file", "read_json", "read_lines", "read_list"]
 
@@ -40,11 +40,15 @@ class Annotations:
 
 
 def captioned(
-    splits: Mapping[str, tuple[Iterable[str], Mapping[str, Iterable[str]]]], *, paragraphs: bool = False
+    source: Path | str,
+    splits: Mapping[str, tuple[Iterable[str], Mapping[str, Iterable[str]]]],
+    *,
+    paragraphs: bool = False,
 ) -> Annotations:
     """Puts lists of videos and their captions together.
 
     Args:
+        source: where the annotation files lie, for messages.
         splits: by name, the videos of the split's list and the captions by video; captions of others are ignored.
         paragraphs: join the captions of a video into one.
 
@@ -52,7 +56,7 @@ def captioned(
         DataError: a split without a captioned video, or a video in two splits.
 
     Example:
-        >>> found = captioned({"test": (["a", "b"], {"a": ["a  dog", "", "it runs"]})}, paragraphs=True)
+        >>> found = captioned("annotations", {"test": (["a", "b"], {"a": ["a  dog", "", "it runs"]})}, paragraphs=True)
         >>> found.splits["test"], found.uncaptioned, found.wordless
         ((CaptionedVideo(id='a', captions=('a dog it runs',)),), {'test': ('b',)}, 1)
     """
@@ -64,7 +68,9 @@ def captioned(
         videos, empty = [], []
         for video_id in dict.fromkeys(ids):
             if owner.setdefault(video_id, split) != split:
-                raise DataError(f"video {video_id!r} is in {owner[video_id]} and in {split}: take it out of one list.")
+                raise DataError(
+                    f"{source}: video {short(video_id)} is in {owner[video_id]} and in {split}: take it out of one."
+                )
             lines = [" ".join(text.split()) for text in by_video.get(video_id, ())]
             texts = [line for line in lines if any(letter.isalnum() for letter in line)]
             wordless += len(lines) - len(texts)
@@ -73,7 +79,9 @@ def captioned(
             else:
                 empty.append(video_id)
         if not videos:
-            raise DataError(f"split {split}: none of its {len(empty)} videos has a caption. Are both files of one set?")
+            raise DataError(
+                f"{source}: split {split}: none of its {len(empty)} videos has a caption. Are both files of one set?"
+            )
         found[split] = tuple(videos)
         if empty:
             without[split] = tuple(empty)
@@ -88,15 +96,18 @@ def find_file(folder: Path, *names: str) -> Path:
     """
     there = {path.name.lower(): path for path in folder.iterdir()} if folder.is_dir() else {}
     for name in names:
-        if name.lower() in there:
-            return there[name.lower()]
+        path = there.get(name.lower())
+        if path is not None and not path.is_file():
+            raise DataError(f"{path}: expected a regular file. Download it again.")
+        if path is not None:
+            return path
     close = ", ".join(sorted(there)[:8]) or "nothing"
     raise DataError(f"{folder}: expected {' or '.join(names)}, found {close}. Download the annotation files into it.")
 
 
 def read_text(path: Path) -> str:
     """The text of a file: UTF-8, with a mark at its start or without; ISO-8859-1 where it is no UTF-8."""
-    content = path.read_bytes()
+    content = read_bytes(path, LARGE)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:  # some of these files are older than the habit
@@ -132,9 +143,9 @@ def read_json(path: Path, kind: type) -> Any:
         DataError: not JSON, or of another kind.
     """
     try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not JSON ({error}). Truncated? Download it again.") from error
+        content = parse_json(read_text(path), str(path))
+    except DataError as error:
+        raise DataError(f"{error} Truncated? Download it again.") from error
     if not isinstance(content, kind):
         raise DataError(f"{path}: expected a JSON {_KINDS[kind]}, got {type(content).__name__}. Is it another file?")
     return content

@@ -24,8 +24,8 @@ def read_didemo(folder: Path) -> Annotations:
         by_video: dict[str, list[str]] = defaultdict(list)
         try:
             for entry in read_json(path, list):
-                by_video[entry["video"]].append(str(entry["description"]))
+                by_video[str(entry["video"])].append(str(entry["description"]))
         except (KeyError, TypeError) as error:
             raise DataError(f"{path}: expected entries with video and description ({error!r}).") from error
         splits[split] = (read_list(find_file(folder, f"{split}_list.txt")), by_video)
-    return captioned(splits, paragraphs=True)
+    return captioned(folder, splits, paragraphs=True)

@@ -39,4 +39,4 @@ def read_lsmdc(folder: Path) -> Annotations:
                 )
             by_video[fields[0].strip()].append(fields[-1])
         splits[split] = (list(by_video), by_video)
-    return captioned(splits)
+    return captioned(folder, splits)

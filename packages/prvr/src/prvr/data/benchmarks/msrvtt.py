@@ -8,6 +8,7 @@ from pathlib import Path
 
 from prvr.data.benchmarks.annotations import Annotations, captioned, find_file, read_json, read_text
 from prvr.data.errors import DataError
+from prvr.reading import short
 
 __all__ = ["read_msrvtt", "read_msrvtt_7k"]
 
@@ -34,22 +35,25 @@ def _read(folder: Path, train: str) -> Annotations:
     path = find_file(folder, "MSRVTT_data.json")
     try:
         for entry in read_json(path, dict)["sentences"]:
-            by_video[entry["video_id"]].append(entry["caption"])
+            by_video[str(entry["video_id"])].append(str(entry["caption"]))
     except (KeyError, TypeError) as error:
         raise DataError(f"{path}: expected 'sentences', each with video_id and caption ({error!r}).") from error
     train_ids = [row["video_id"] for row in _rows(find_file(folder, train), "video_id")]
     test: dict[str, list[str]] = defaultdict(list)
     for row in _rows(find_file(folder, "MSRVTT_JSFUSION_test.csv"), "video_id", "sentence"):
         test[row["video_id"]].append(row["sentence"])
-    return captioned({"train": (train_ids, by_video), "test": (test, test)})
+    return captioned(folder, {"train": (train_ids, by_video), "test": (test, test)})
 
 
 def _rows(path: Path, *columns: str) -> Sequence[Mapping[str, str]]:
     reader = csv.DictReader(StringIO(read_text(path), newline=""))
-    missing = [name for name in columns if name not in (reader.fieldnames or ())]
+    try:
+        missing = [name for name in columns if name not in (reader.fieldnames or ())]
+        rows = list(reader)
+    except csv.Error as error:
+        raise DataError(f"{path}: not readable as CSV ({error}). Download it again.") from error
     if missing:
-        raise DataError(f"{path}: no column {missing[0]!r} in its first line, which names {reader.fieldnames}.")
-    rows = list(reader)
+        raise DataError(f"{path}: no column {missing[0]!r} in its first line, which names {short(reader.fieldnames)}.")
     bad = next((number for number, row in enumerate(rows, 2) if any(not row[name] for name in columns)), None)
     if bad is not None:
         raise DataError(f"{path}: row {bad} has no {' or no '.join(columns)}. Truncated? Download it again.")

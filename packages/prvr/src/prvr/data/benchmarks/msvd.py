@@ -1,11 +1,14 @@
 """MSVD: 1,970 short videos with about 40 captions each, all of which count in the test."""
 
 import pickle
+import pickletools
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from prvr.data.benchmarks.annotations import Annotations, captioned, find_file, read_json, read_list
 from prvr.data.errors import DataError
+from prvr.reading import SMALL, read_bytes, short
 
 __all__ = ["read_msvd"]
 
@@ -22,23 +25,31 @@ def read_msvd(folder: Path) -> Annotations:
     path = find_file(folder, "raw-captions.pkl", "raw-captions.json", "raw_captions.pkl", "raw_captions.json")
     found = read_json(path, dict) if path.suffix == ".json" else _read_pickle(path)
     try:
-        by_video = {str(video): [_sentence(words) for words in captions] for video, captions in found.items()}
+        by_video, letters = dict[str, list[str]](), 0
+        for video, captions in found.items():
+            lines = [_words(caption) for caption in captions]
+            letters += sum(1 + sum(1 + len(word) for word in words) for words in lines)
+            if letters > SMALL:  # lists that are shared may stand for more than memory holds
+                raise TypeError(f"more than {SMALL} letters")
+            by_video[str(video)] = [" ".join(words) for words in lines]
     except (AttributeError, TypeError) as error:
         raise DataError(f"{path}: expected {{video: [[word, ...], ...]}} ({error}).") from error
     splits = {split: read_list(find_file(folder, f"{split}_list.txt")) for split in ("train", "val", "test")}
     for split, ids in splits.items():
         lost = [video for video in ids if video not in by_video]
         if lost:
-            raise DataError(f"{path}: nothing about {len(lost)} videos of {split}_list.txt, among them {lost[:3]}.")
-    return captioned({split: (ids, by_video) for split, ids in splits.items()})
+            raise DataError(
+                f"{path}: nothing about {len(lost)} videos of {split}_list.txt, among them {short(lost[:3])}."
+            )
+    return captioned(folder, {split: (ids, by_video) for split, ids in splits.items()})
 
 
-def _sentence(words: object) -> str:
-    if isinstance(words, str):
-        return words
-    if isinstance(words, list | tuple) and all(isinstance(word, str) for word in words):
-        return " ".join(words)
-    raise TypeError(f"a caption is {str(words)[:40]!r}")
+def _words(caption: object) -> list[str]:
+    if isinstance(caption, str):
+        return [caption]
+    if isinstance(caption, list) and all(isinstance(word, str) for word in caption):
+        return caption
+    raise TypeError(f"a caption is of type {type(caption).__name__}")
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -51,11 +62,30 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError("it refers to something outside of it")
 
 
+def _check_operations(content: bytes) -> None:
+    """Refuses what would take more memory or time than the file is worth.
+
+    The unpickler makes room for as many objects as the largest number that one is given: a flipped bit would take
+    gigabytes. And a key of nested tuples that share their parts takes forever to hash.
+    """
+    for operation, argument, _ in pickletools.genops(content):
+        if operation.name in ("GLOBAL", "STACK_GLOBAL", "INST"):
+            return  # the unpickler refuses it, and says what it is
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
+            raise ValueError("it numbers more objects than it holds")
+        if operation.name.startswith("TUPLE") or operation.name == "FROZENSET":
+            raise ValueError("it holds tuples, captions are lists")
+
+
 def _read_pickle(path: Path) -> Any:
+    content = read_bytes(path)
     try:
-        with path.open("rb") as file:
-            found = _PlainUnpickler(file, encoding="utf-8").load()
-    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError, TypeError) as error:
+        _check_operations(content)
+        found = _PlainUnpickler(BytesIO(content), encoding="utf-8").load()
+    except (
+        pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError,
+        RecursionError, MemoryError,
+    ) as error:  # fmt: skip
         raise DataError(f"{path}: not a pickle of plain captions ({error}). Download it again.") from error
     if not isinstance(found, dict):
         raise DataError(f"{path}: expected a dictionary from video to captions, got {type(found).__name__}.")

@@ -1,6 +1,5 @@
 """Which benchmarks there are, and their rules."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -74,11 +73,4 @@ def benchmark_of(corpus: Corpus) -> Benchmark | None:
     Raises:
         DataError: `corpus.json` cannot be read.
     """
-    path = corpus.folder / "corpus.json"
-    if not path.is_file():
-        return None
-    try:
-        name = json.loads(path.read_text(encoding="utf-8")).get("benchmark")
-    except (OSError, ValueError, AttributeError) as error:
-        raise DataError(f"{path}: cannot be read ({error!r}). Make the corpus again.") from error
-    return BENCHMARKS.get(str(name))
+    return BENCHMARKS.get(str(corpus.about.get("benchmark")))

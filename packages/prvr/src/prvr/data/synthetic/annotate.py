@@ -16,6 +16,7 @@ from prvr.data.synthetic.gallery import near_misses, plant_near_misses
 from prvr.data.synthetic.grammar import Claim, describe
 from prvr.data.synthetic.world import Video, in_training
 from prvr.errors import InputError
+from prvr.reading import LARGE, parse_json, read_text
 
 SPLITS = {
     "tiny": {"train": 60, "val": 20, "test": 20},
@@ -101,8 +102,8 @@ def read_scenes(path: Path) -> dict[str, Scenes]:
     videos: dict[str, list[Video]] = {}
     sentences: dict[str, list[Sentence]] = {}
     try:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            record = json.loads(line)
+        for number, line in enumerate(read_text(path, LARGE).splitlines(), 1):
+            record = parse_json(line, f"{path}, line {number}")
             videos.setdefault(record["split"], []).append(_VIDEO.validate_python(record["video"]))
             sentences.setdefault(record["split"], []).extend(_SENTENCES.validate_python(record["sentences"]))
     except FileNotFoundError:
@@ -110,7 +111,10 @@ def read_scenes(path: Path) -> dict[str, Scenes]:
             f"{path}: no such file. Only a corpus made by `prvr data make` has scene graphs; make one."
         ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: damaged ({error!r}). Delete the corpus and make it again.") from error
+        said = " ".join(str(error).split())[:300]
+        raise DataError(f"{path}: damaged ({said}). Delete the corpus and make it again.") from error
+    if not videos:
+        raise DataError(f"{path}: holds no video. Delete the corpus and make it again.")
     return {split: Scenes(tuple(videos[split]), tuple(sentences[split])) for split in videos}
 
 

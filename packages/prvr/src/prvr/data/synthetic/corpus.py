@@ -1,6 +1,5 @@
 """The embedded corpus on disk: drawn, rendered and encoded by seed, in the public layout."""
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +22,7 @@ from prvr.data.synthetic.looks import DAY, LOOKS, with_look
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.world import FPS, Video
 from prvr.errors import InputError
+from prvr.reading import read_json, short
 
 GENERATOR, VERSION = "prvr.data.synthetic", 3
 COLLECTIONS = {f"embedded-{size}": size for size in SPLITS}
@@ -141,7 +141,9 @@ def write_videos(corpus: Corpus, *, progress: Progress | None = None) -> Path:
     if target.exists():
         return target
     videos = [video for scenes in read_embedded_scenes(corpus).values() for video in scenes.videos]
-    look = json.loads((corpus.folder / "corpus.json").read_text(encoding="utf-8")).get("look", DAY)
+    look = corpus.about.get("look", DAY)
+    if look not in LOOKS:
+        raise DataError(f"{corpus.folder / 'corpus.json'}: look {short(look)}, expected one of {', '.join(LOOKS)}.")
     with temporary_folder(target) as folder:
         for done, video in enumerate(videos, 1):
             write_mp4(folder / f"{video.id}.mp4", with_look(render(video), look), fps=FPS)
@@ -205,13 +207,12 @@ def _one_torch_thread() -> Iterator[None]:
 
 
 def _open_existing(target: Path, about: dict[str, object]) -> Corpus:
+    mend = "Delete this folder or choose another root."
     try:
-        found = json.loads((target / "corpus.json").read_text(encoding="utf-8"))
-        found = {key: found.get(key) for key in about}
-    except (OSError, ValueError, AttributeError) as error:
-        found = repr(error)
+        values = read_json(target / "corpus.json")
+    except (FileNotFoundError, DataError) as error:
+        raise DataError(f"{target}: expected an embedded corpus, but {error}. {mend}") from error
+    found = {key: values.get(key) for key in about} if isinstance(values, dict) else values
     if found != about:
-        raise DataError(
-            f"{target}: holds another corpus ({found}), expected {about}. Delete this folder or choose another root."
-        )
+        raise DataError(f"{target}: holds another corpus ({short(found, 300)}), expected {about}. {mend}")
     return open_corpus(target.parent, target.name)

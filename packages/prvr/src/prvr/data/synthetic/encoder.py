@@ -5,7 +5,6 @@ sequence, no video of any corpus. On natural footage it means nothing.
 """
 
 import hashlib
-import json
 import re
 from functools import cache, cached_property
 from importlib import resources
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from prvr.data.errors import DataError
 from prvr.data.synthetic.world import FRAME
 from prvr.errors import InputError
+from prvr.reading import parse_json, read_bytes
 
 DIM, WORD_DIM = 256, 48
 """Width of the joint space, and of what a retriever reads of a word."""
@@ -166,7 +166,7 @@ def load_encoder(folder: Path | None = None) -> JointEncoder:
     about = _read(folder / ABOUT)
     data = _read(folder / WEIGHTS)
     try:
-        expected = json.loads(about)["sha256"]
+        expected = parse_json(about.decode(), str(folder / ABOUT))["sha256"]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder / ABOUT}: cannot be read ({error!r}). {_MEND}") from error
     found = hashlib.sha256(data).hexdigest()
@@ -189,8 +189,8 @@ def _packaged() -> JointEncoder:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
+        return read_bytes(path)
+    except (OSError, DataError) as error:
         raise DataError(f"{path}: cannot be read ({error}). {_MEND}") from error
 
 

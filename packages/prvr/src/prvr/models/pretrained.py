@@ -1,0 +1,107 @@
+"""Models as folders: `save_pretrained` writes them, `from_pretrained` reads them from a disk or from the hub."""
+
+import os
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+from huggingface_hub import PyTorchModelHubMixin, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_model
+
+from prvr.errors import DataError
+from prvr.reading import read_json, short
+
+__all__ = ["PretrainedModel", "pretrained_folder", "read_model_config"]
+
+_Model = TypeVar("_Model", bound=PyTorchModelHubMixin)
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+class PretrainedModel(PyTorchModelHubMixin):
+    """Reads nothing but `config.json` and `model.safetensors`, and says what is missing or wrong in them."""
+
+    @classmethod
+    def from_pretrained(cls: type[_Model], pretrained_model_name_or_path: str | Path, **options: Any) -> _Model:
+        """The model that `save_pretrained` wrote.
+
+        Args:
+            pretrained_model_name_or_path: a folder, or OWNER/NAME on the hub.
+            options: those of `huggingface_hub.snapshot_download` (`revision`, `cache_dir`, `token`, `force_download`,
+                `local_files_only`).
+
+        Raises:
+            DataError: there is no such folder or model, or its files are damaged or do not belong together.
+            ConfigError: a key or a value of its configuration cannot be used.
+        """
+        folder = pretrained_folder(pretrained_model_name_or_path, **options)
+        read_model_config(folder)
+        with redirect_stdout(StringIO()):  # the hub's loader prints
+            return super().from_pretrained(folder)
+
+    @classmethod
+    def _from_pretrained(cls: type[_Model], *, model_id: str, **options: Any) -> _Model:
+        file = Path(model_id) / WEIGHTS
+        if not file.is_file():
+            raise DataError(f"{file}: no such file. Expected a folder of save_pretrained.")
+        of_the_hub = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+        model: Any = cls(**{name: value for name, value in options.items() if name not in of_the_hub})
+        try:
+            load_model(model, file)
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise DataError(
+                f"{file}: not the weights of this model ({short(str(error), 300)}). {CONFIG} and {WEIGHTS} must be of "
+                "one model."
+            ) from error
+        return model
+
+
+def pretrained_folder(name: str | Path, **options: Any) -> Path:
+    """The folder of a model; one of the hub is downloaded into its cache first.
+
+    Args:
+        name: a folder, or OWNER/NAME on the hub. Whatever else looks like a path is one.
+        options: of `huggingface_hub.snapshot_download`.
+
+    Raises:
+        DataError: there is no such folder, or the hub does not give such a model.
+
+    Example:
+        >>> pretrained_folder("runs/hybrid-1/best")
+        Traceback (most recent call last):
+        ...
+        prvr.errors.DataError: runs/hybrid-1/best: no such folder. Expected a folder of save_pretrained, or OWNER/NAME
+        on the hub.
+    """
+    text = os.fspath(name)
+    folder = Path(text).expanduser()
+    if folder.is_dir():
+        return folder
+    on_hub = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", text) is not None
+    if isinstance(name, Path) or not on_hub or folder.exists() or folder.parent.is_dir():
+        raise DataError(f"{text}: no such folder. Expected a folder of save_pretrained, or OWNER/NAME on the hub.")
+    try:
+        return Path(snapshot_download(text, allow_patterns=[CONFIG, WEIGHTS], **options))
+    except (OSError, HfHubHTTPError, HFValidationError) as error:  # OSError: no network either
+        raise DataError(
+            f"{text}: no such folder, and the hub does not give such a model ({short(str(error), 200)})."
+        ) from error
+
+
+def read_model_config(folder: Path) -> dict[str, Any]:
+    """The content of the `config.json` of a model.
+
+    Raises:
+        DataError: it is missing, or holds something else than an object.
+    """
+    file = folder / CONFIG
+    try:
+        values = read_json(file)
+    except FileNotFoundError as error:
+        raise DataError(f"{file}: no such file. Expected a folder of save_pretrained.") from error
+    if not isinstance(values, dict):
+        raise DataError(f"{file}: expected an object, got {short(values)}. Expected a folder of save_pretrained.")
+    return values
