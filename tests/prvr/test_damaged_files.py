@@ -11,12 +11,10 @@ from importlib import resources
 from pathlib import Path
 from random import Random
 
-import h5py
 import numpy as np
 import pytest
 import torch
 from benchmark_files import WRITERS
-from commands import explained
 from fuzzing import json_text_mutations, mutations
 
 from prvr.cli.convert import convert_checkpoint
@@ -27,10 +25,8 @@ from prvr.data import (
     Moment,
     PackedSplit,
     PackSettings,
-    QueryFeatures,
     load_encoder,
     open_corpus,
-    open_features,
     pack,
     write_corpus,
     write_layout,
@@ -38,7 +34,7 @@ from prvr.data import (
 from prvr.data.benchmarks import benchmark, benchmark_of
 from prvr.data.own import read_own_captions
 from prvr.data.synthetic.annotate import draw_split, read_scenes, write_scenes
-from prvr.errors import DataError, PrvrError
+from prvr.errors import PrvrError
 from prvr.generation.folder import is_generation_run, read_config
 from prvr.metrics import RetrievalMetrics
 from prvr.models import Retriever, load_pretrained
