@@ -1,6 +1,7 @@
 """What every test shares: one thread, fixed seeds, hypothesis without deadlines, and one embedded corpus."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,17 @@ def _seed() -> None:
     """Every test starts from the same random state, in any order and on any worker."""
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  the libraries below draw from the global generator
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C means what it does at a terminal, here and in child processes, though a shell may have it ignored (nohup)."""
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @pytest.fixture

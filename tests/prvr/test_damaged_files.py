@@ -207,7 +207,7 @@ def reranker(name: str) -> Callable[[Path], Path]:
 
 
 def checkpoint(folder: Path) -> Path:
-    torch.save({"state_dict": {"a.b": torch.ones(2)}, "config": {"model": "HLFormer_Net"}}, folder / "best.ckpt")
+    torch.save({"state_dict": {"a.h_attns.b": torch.ones(2)}, "config": {"num": 1}}, folder / "best.ckpt")
     return folder / "best.ckpt"
 
 
@@ -334,3 +334,106 @@ def test_a_folder_or_a_pipe_in_the_place_of_a_file_is_refused(name: str, tmp_pat
         file.rmdir() if file.is_dir() else file.unlink()
         (tmp_path / "kept").rename(file)
     assert (refusal(reader, tmp_path) is None) == reader.readable
+
+
+def hdf5(path: Path, fill: Callable[[h5py.File], object]) -> Path:
+    with h5py.File(path, "w") as file:
+        fill(file)
+    return path
+
+
+def link_to(target: object) -> Callable[[h5py.File], object]:
+    return lambda file: file.__setitem__("v#enc#0", target)
+
+
+@pytest.mark.parametrize(
+    ("fill", "message"),
+    [
+        (link_to(h5py.SoftLink("/nowhere")), "is a link"),
+        (link_to(h5py.ExternalLink("pipe", "/v")), "is a link"),
+        (lambda file: file.create_group("v#enc#0"), "is a Group"),
+        (link_to(np.arange(4)), "is int64"),
+        (link_to(h5py.Empty("f4")), "is float32|cannot be read"),
+        (lambda file: file.create_dataset("v#enc#0", (2,), h5py.string_dtype()), "is object"),
+        (lambda file: file.create_dataset("v#enc#0", (10**12, 4), "f4", chunks=(64, 4)), "of which the file holds 0"),
+        (lambda file: file.create_dataset("v#enc#0", (1, 4), "f4", external=[("pipe", 0, 16)]), "lies in another file"),
+        (link_to(np.full((2, 4), np.nan)), "NaN or infinity"),
+        (link_to(np.float32(1.0)), "is not a matrix"),
+    ],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_hdf5_that_is_no_flat_file_of_matrices_is_refused(
+    fill: Callable[[h5py.File], object], message: str, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")  # whoever follows a link to it waits forever
+    with pytest.raises(DataError, match=message), QueryFeatures(hdf5(tmp_path / "q.hdf5", fill)) as queries:
+        queries.read("v#enc#0")
+    with pytest.raises(DataError, match=message), open_features(hdf5(tmp_path / "feature.hdf5", fill).parent) as videos:
+        videos.read("v#enc#0")
+
+
+@pytest.mark.parametrize("name", ["missing", "./missing", "~/missing", "a/b/c", "/missing/model", "runs\\best"])
+@pytest.mark.parametrize("load", [load_pretrained, Retriever.from_pretrained, CandidateReranker.from_pretrained])
+def test_a_missing_model_folder_is_named_without_asking_the_hub(
+    load: Callable[[str], object], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="no such folder. Expected a folder of save_pretrained, or OWNER/NAME"):
+        load(name)
+
+
+def test_a_model_of_the_hub_is_looked_for_in_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="^owner/name: no such folder, and the hub does not give such a model"):
+        Retriever.from_pretrained("owner/name", cache_dir=tmp_path / "cache", local_files_only=True)
+    snapshot = tmp_path / "cache" / "models--owner--name" / "snapshots" / ("0" * 40)
+    Retriever(small()).save_pretrained(snapshot)
+    (snapshot.parent.parent / "refs").mkdir()
+    (snapshot.parent.parent / "refs" / "main").write_text("0" * 40)
+    loaded = Retriever.from_pretrained("owner/name", cache_dir=tmp_path / "cache", local_files_only=True)
+    assert loaded.config == small()
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    file = retriever("config.json")(tmp_path)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"blocks": [{}, {}]}))
+    with pytest.raises(DataError, match=r"model\.safetensors: not the weights of this model"):
+        load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a: &a [1]\nb: *a\n",
+        b"a: &a [x,x,x,x,x,x,x,x,x]\n"
+        + b"".join(b"%c: &%c [*%c,*%c]\n" % (c + 1, c + 1, c, c) for c in range(97, 121)),
+        b"[" * 100_000,
+        b"a: " * 100_000,
+        b"x" * 10_000_000,
+        b"\xff\xfe",
+        b"1: 2\n",
+        b"null: 2\n",
+        b"? [a]\n: 1\n",
+        b"model: " + b"9" * 5000,
+        b"model: 2020-13-45\n",
+        b"!!python/object/apply:os.system [true]\n",
+        b"",
+    ],
+)
+def test_a_configuration_that_does_harm_is_refused(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_bytes(content)
+    assert "mine.yaml" in explained(["train", "--config", str(file), "--output", str(tmp_path / "run")], capsys)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_a_pipe_or_a_folder_as_configuration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    for name in ("pipe", "folder"):
+        for option in ("--config", "--preset"):
+            said = explained(["train", option, str(tmp_path / f"{name}.yaml")], capsys)
+            assert f"{name}.yaml: expected a regular file" in said

@@ -178,7 +178,6 @@ def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
         assert not (tmp_path / name).exists()
     for bad in (
         Caption("a#0", "b", "x"),
-        Caption("a b#0", "a b", "x"),
         Caption("a#0", "a", " "),
         Caption("a", "a", "x\ny"),
     ):
@@ -188,3 +187,29 @@ def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=rf"{what}: 1 caption ids are in no split, among them \['c#enc#0'\]"):
             make(tmp_path, "unknown", **{what: {"a#enc#0": value, "c#enc#0": value}})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["col"]
+
+
+@pytest.mark.parametrize(
+    "bad", ["", ".", "..", "a/b", "/a", "a/", "./a", "a\nb", "a b", "a\tb", "a\0b", "\ud800", "a\x7f"], ids=ascii
+)
+def test_ids_that_the_files_cannot_hold_are_refused_before_anything_is_written(tmp_path: Path, bad: str) -> None:
+    x = np.ones((1, 2))
+    with pytest.raises(DataError, match="1 video ids cannot be written, among them"):
+        write_layout(tmp_path, "videos", captions={}, videos=[("good", x), (bad, x)], queries=[], formats=("hdf5",))
+    with pytest.raises(DataError, match="1 caption ids cannot be written, among them"):
+        write_layout(tmp_path, "queries", captions={}, videos=[], queries=[("good#0", x), (bad, x)])
+    captions = [Caption("good#0", "good", "x"), *(Caption(f"{bad}#{k}", bad, "x") for k in range(5))]
+    if bad not in ("", ".", ".."):  # with what follows them these can be written
+        with pytest.raises(DataError, match="5 caption ids cannot be written, among them") as caught:
+            write_layout(tmp_path, "captions", captions={"test": captions}, videos=[], queries=[])
+        assert "#0" in str(caught.value)
+        str(caught.value).encode()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_text_that_is_no_unicode_and_a_query_twice_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'a#0': 'x.*ud800' is no text that UTF-8 can hold"):
+        write_layout(tmp_path, "x", captions={"test": [Caption("a#0", "a", "x\ud800")]}, videos=[], queries=[])
+    with pytest.raises(DataError, match="'a#0' was given twice"):
+        write_layout(tmp_path, "x", captions={}, videos=[], queries=[("a#0", np.ones((1, 2)))] * 2)
+    assert not list(tmp_path.iterdir())

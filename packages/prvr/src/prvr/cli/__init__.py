@@ -3,6 +3,7 @@
 Building the parser imports no torch: each command imports what it needs when it runs.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from prvr.cli.console import complain, explain_usage, logged
 
 __all__ = ["build_parser", "main"]
 
+_NOBODY_READS = 141  # as a shell reports SIGPIPE
 _COMMANDS = (demo, train, evaluate, compare, plot, extract, index, search, serve, convert, presets, data)
 
 
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         the exit code: 0, 2 for a mistake in the arguments, the configuration or the data, 1 for a fault of prvr
-        itself or one that an audit found, 130 when interrupted, 143 when terminated (SIGTERM) while it trained, which
+        itself or one that an audit found, 130 when interrupted, 141 when nobody reads what it prints, 143 when terminated (SIGTERM) while it trained, which
         is saved then. Mistakes are explained on standard error.
     """
     parser, runs = build_parser()
@@ -61,7 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = args[args.command]
     with logged(args.verbose, args.quiet):
         try:
-            return runs[tuple(path)](args) or 0
+            code = runs[tuple(path)](args) or 0
+            sys.stdout.flush()  # here, where a reader that has gone away can still be understood
+            return code
+        except BrokenPipeError:  # as `prvr presets | head` ends: nobody reads on
+            _silence_stdout()
+            return _NOBODY_READS
         except KeyboardInterrupt:
             sys.stderr.write("\ninterrupted\n")
             return 130
@@ -71,3 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             if args.verbose >= 2:
                 raise
             return complain(error)
+
+
+def _silence_stdout() -> None:
+    """What is still to be written goes nowhere, so that Python does not complain of it at its end."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # a program that embeds the command has put something else there
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  for as long as the process lasts

@@ -52,7 +52,16 @@ def read_checkpoint(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"code of the file. {_EXPECTED}. If you trust the file, save it anew where it was made: "
             "torch.save({'state_dict': ckpt['state_dict'], 'config': dict(ckpt['config'])}, 'plain.ckpt')."
         ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        LookupError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise CommandError(f"{file}: not a readable torch checkpoint ({error}). Download or copy it again.") from error
     return _tensors(file, found), _config(found)
 

@@ -100,7 +100,7 @@ def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
         prvr.released.CheckpointError: the tensors are not those of one of the three systems.
     """
     from prvr.cli.checkpoint import published_config, read_checkpoint
-    from prvr.released import load_released
+    from prvr.released import CheckpointError, load_released
     from prvr.released.checkpoint import system_of
 
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
@@ -109,9 +109,12 @@ def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
     collection = theirs.get("collection", dataset)
     if collection in DATASETS and collection != dataset:
         raise CommandError(f"{file}: was trained on {collection}, but --dataset says {dataset}.")
-    system = system_of(state, theirs)
-    preset = load_config(f"{system.removesuffix('_Net').lower()}-{dataset}")
-    retriever, objective = load_released(state, published_config(system, preset, state) | theirs)
+    try:
+        system = system_of(state, theirs)
+        preset = load_config(f"{system.removesuffix('_Net').lower()}-{dataset}")
+        retriever, objective = load_released(state, published_config(system, preset, state) | theirs)
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from error
     config = replace(preset, model=retriever.config, loss=objective.config)
     source = "from the checkpoint" if theirs else f"as published ({preset.name}), sizes from the tensors"
     converted = Converted(retriever, objective, config, system.removesuffix("_Net"), source)

@@ -1,6 +1,7 @@
 """Writer of the public on-disk layout, for own features and for generated corpora."""
 
 import json
+import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import isnan
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from prvr.data.atomic import publish, temporary_folder
 from prvr.data.captions import Caption, Moment, video_of
 from prvr.data.errors import DataError
+from prvr.reading import short
 
 Formats = Sequence[Literal["bigfile", "hdf5"]]
 
@@ -51,7 +53,7 @@ def write_layout(
         the folder ``root/collection``.
 
     Raises:
-        DataError: the folder exists, ids repeat or are unknown, widths differ, or the disk is full.
+        DataError: the folder exists, ids repeat, are unknown or cannot be written, widths differ, or the disk is full.
     """
     target = Path(root).expanduser() / collection
     if target.exists():
@@ -60,6 +62,7 @@ def write_layout(
         text, frames = folder / "TextData", folder / "FeatureData" / feature
         text.mkdir(parents=True)
         frames.mkdir(parents=True)
+        _check_ids("caption", (caption.id for lines in captions.values() for caption in lines))
         for split, lines in captions.items():
             for caption in lines:
                 _check_caption(caption)
@@ -81,6 +84,9 @@ def write_layout(
             _write_lines(text / f"{collection}_tags.jsonl", map(json.dumps, rows))
         with h5py.File(text / f"roberta_{collection}_query_feat.hdf5", "w") as file:
             for caption_id, words in queries:
+                _check_ids("caption", [caption_id])
+                if caption_id in file:
+                    raise DataError(f"caption {short(caption_id)} was given twice. Ids must be unique.")
                 file.create_dataset(caption_id, data=np.asarray(words, np.float32))
         _write_videos(frames, videos, formats)
         (folder / "corpus.json").write_text(json.dumps(dict(about or {}), indent=1), encoding="utf-8", newline="\n")
@@ -91,10 +97,30 @@ def write_layout(
     return target
 
 
+def _check_ids(what: str, ids: Iterable[str]) -> None:
+    """Refuses ids that the files of a corpus cannot hold: HDF5 takes `/` for a group, lists are split at spaces."""
+    bad = [name for name in ids if name in ("", ".", "..") or _UNUSABLE.search(name)]
+    if bad:
+        raise DataError(
+            f"{len(bad)} {what} ids cannot be written, among them {short(bad[:3], 200)}. Expected ids without '/', "
+            "white space, control characters and halves of surrogate pairs, other than '.' and '..'. Rename them."
+        )
+
+
+_UNUSABLE = re.compile(r"[/\x00-\x20\x7f\ud800-\udfff]")
+
+
 def _check_caption(caption: Caption) -> None:
     text = caption.text
-    if video_of(caption.id) != caption.video_id or " " in caption.id or not text.strip() or "\n" in text:
-        raise DataError(f"{caption}: expected an id '{caption.video_id}#enc#K' without spaces and one line of text.")
+    if video_of(caption.id) != caption.video_id or not text.strip() or "\n" in text:
+        raise DataError(
+            f"caption {short(caption.id)}, {short(text)}: expected an id 'VIDEO#enc#K' and one line of text."
+        )
+    if _SURROGATE.search(text):
+        raise DataError(f"caption {short(caption.id)}: {short(text)} is no text that UTF-8 can hold. Mend it.")
+
+
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def _check_known(known: Container[str], **by_caption: Mapping[str, object] | None) -> None:
@@ -115,12 +141,11 @@ def _write_videos(folder: Path, videos: Iterable[tuple[str, np.ndarray]], format
     binary = (folder / "feature.bin").open("wb") if "bigfile" in formats else None
     try:
         for video_id, x in videos:
+            _check_ids("video", [video_id])
             if video_id in frames:
-                raise DataError(f"video {video_id!r} was given twice. Ids must be unique.")
-            if " " in video_id or x.ndim != 2 or (dim is not None and x.shape[1] != dim):
-                raise DataError(
-                    f"video {video_id!r} {x.shape}: expected an id without spaces and (frames, {dim or 'f'})."
-                )
+                raise DataError(f"video {short(video_id)} was given twice. Ids must be unique.")
+            if x.ndim != 2 or (dim is not None and x.shape[1] != dim):
+                raise DataError(f"video {short(video_id)} {x.shape}: expected (frames, {dim or 'f'}).")
             dim, rows = x.shape[1], rows + len(x)
             frames[video_id] = [f"{video_id}_{i}" for i in range(len(x))]
             if hdf5 is not None:

@@ -2,8 +2,8 @@
 
 import os
 import re
-from contextlib import redirect_stdout
-from io import StringIO
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,18 +11,32 @@ from huggingface_hub import PyTorchModelHubMixin, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_model
+from torch import nn
 
-from prvr.errors import DataError
+from prvr.errors import DataError, PrvrError
 from prvr.reading import read_json, short
 
 __all__ = ["PretrainedModel", "pretrained_folder", "read_model_config"]
 
-_Model = TypeVar("_Model", bound=PyTorchModelHubMixin)
+_Model = TypeVar("_Model", bound="PretrainedModel")
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
-class PretrainedModel(PyTorchModelHubMixin):
-    """Reads nothing but `config.json` and `model.safetensors`, and says what is missing or wrong in them."""
+class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC):
+    """Reads nothing but `config.json` and `model.safetensors`, and says what is missing or wrong in them.
+
+    Not through the hub's own `from_pretrained`: it drops keys that it does not know, leaves weights that are not in
+    the file as they were drawn, asks the network for every folder that is missing, and prints.
+    """
+
+    @classmethod
+    @abstractmethod
+    def from_config_file(cls: type[_Model], values: Mapping[str, Any]) -> _Model:
+        """A new model as its `config.json` describes it.
+
+        Raises:
+            PrvrError: a key or a value cannot be used.
+        """
 
     @classmethod
     def from_pretrained(cls: type[_Model], pretrained_model_name_or_path: str | Path, **options: Any) -> _Model:
@@ -38,23 +52,21 @@ class PretrainedModel(PyTorchModelHubMixin):
             ConfigError: a key or a value of its configuration cannot be used.
         """
         folder = pretrained_folder(pretrained_model_name_or_path, **options)
-        read_model_config(folder)
-        with redirect_stdout(StringIO()):  # the hub's loader prints
-            return super().from_pretrained(folder)
-
-    @classmethod
-    def _from_pretrained(cls: type[_Model], *, model_id: str, **options: Any) -> _Model:
-        file = Path(model_id) / WEIGHTS
-        if not file.is_file():
-            raise DataError(f"{file}: no such file. Expected a folder of save_pretrained.")
-        of_the_hub = ("revision", "cache_dir", "force_download", "local_files_only", "token")
-        model: Any = cls(**{name: value for name, value in options.items() if name not in of_the_hub})
+        values, config, weights = read_model_config(folder), folder / CONFIG, folder / WEIGHTS
+        if not weights.is_file():
+            raise DataError(f"{weights}: no such file. Expected a folder of save_pretrained.")
         try:
-            load_model(model, file)
+            model = cls.from_config_file(values)
+        except PrvrError as error:
+            raise type(error)(f"{config}: {error}") from error
+        except (OverflowError, RuntimeError) as error:
+            raise DataError(f"{config}: no model has these sizes ({short(str(error), 300)}).") from error
+        try:
+            load_model(model, weights)
         except (SafetensorError, OSError, RuntimeError) as error:
             raise DataError(
-                f"{file}: not the weights of this model ({short(str(error), 300)}). {CONFIG} and {WEIGHTS} must be of "
-                "one model."
+                f"{weights}: not the weights of this model ({short(str(error), 300)}). {CONFIG} and {WEIGHTS} must be "
+                "of one model."
             ) from error
         return model
 

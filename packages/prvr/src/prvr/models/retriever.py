@@ -1,9 +1,11 @@
 """The retriever: text and video into one space, compared by the maximum cosine over clips and frames."""
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from prvr.config import ModelConfig, config_to_dict, model_config_from_dict
 from prvr.errors import InputError
@@ -32,7 +34,6 @@ Given a sentence that describes one moment, it ranks untrimmed videos. Load it w
 
 
 class Retriever(
-    nn.Module,
     PretrainedModel,
     library_name="prvr",
     tags=["partially-relevant-video-retrieval"],
@@ -64,6 +65,11 @@ class Retriever(
         self.frame_pool = parts.frame_pool
         self.guide = parts.guide
         self.registers = parts.registers
+
+    @classmethod
+    def from_config_file(cls, values: Mapping[str, Any]) -> "Retriever":
+        """A new one as `config.json` describes it."""
+        return cls(model_config_from_dict(values))
 
     def encode_text(
         self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"], valid: int | None = None

@@ -1,8 +1,11 @@
 """The retriever that keeps words and frames, and compares each with each (DiffusionRet, first stage)."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from prvr.config import TokenModelConfig, config_to_dict, token_model_config_from_dict
 from prvr.errors import InputError
@@ -28,7 +31,6 @@ Load it with `prvr.models.TokenRetriever.from_pretrained(PATH)`; inputs are the 
 
 
 class TokenRetriever(
-    nn.Module,
     PretrainedModel,
     library_name="prvr",
     tags=["text-to-video-retrieval"],
@@ -58,6 +60,11 @@ class TokenRetriever(
         self.read_words, self.temporal = parts.read_words, parts.temporal
         self.weigh_words, self.weigh_frames = parts.weigh_words, parts.weigh_frames
         self._pool, self._align = parts.pool, parts.align
+
+    @classmethod
+    def from_config_file(cls, values: Mapping[str, Any]) -> "TokenRetriever":
+        """A new one as `config.json` describes it."""
+        return cls(token_model_config_from_dict(values))
 
     def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
         """Words in the space of the frames, and how much each counts.

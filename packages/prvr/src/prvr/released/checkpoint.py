@@ -4,16 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
 from prvr.errors import PrvrError
 from prvr.models.retriever import Retriever
 from prvr.objective import Objective
+from prvr.reading import short
 from prvr.released.names import names
 
 __all__ = ["CheckpointError", "load_released", "released_config", "system_of"]
 
+_MOST_BLOCKS = 64
 SYSTEMS = ("HLFormer_Net", "DreamPRVR_Net", "GMMFormer_Net")
 
 
@@ -49,6 +52,8 @@ def _need(config: Mapping[str, Any], key: str) -> Any:
 
 
 def _blocks(system: str, count: int) -> tuple[BlockConfig, ...]:
+    if not isinstance(count, int) or not 0 <= count <= _MOST_BLOCKS:
+        raise CheckpointError(f"attention_num is {short(count)}, expected a whole number up to {_MOST_BLOCKS}")
     if system == "GMMFormer_Net":
         return tuple(BlockConfig(width=width) for width in (None, 0.5, 1.0, 5.0))
     if system == "DreamPRVR_Net":
@@ -151,7 +156,12 @@ def load_released(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -
         CheckpointError: a missing tensor, an unknown one, or one of another shape; the message names it.
     """
     state = {key.removeprefix("module."): torch.as_tensor(value) for key, value in state_dict.items()}
-    model, loss = released_config(system_of(state, config), config)
+    try:
+        model, loss = released_config(system_of(state, config), config)
+    except (ValidationError, TypeError, ValueError, LookupError, OverflowError) as error:
+        if isinstance(error, PrvrError):
+            raise
+        raise CheckpointError(f"the checkpoint's configuration cannot be used ({short(str(error), 300)})") from error
     retriever, objective = Retriever(model), Objective(loss, model)
     dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
     used = set()

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from prvr.config import config_to_dict
 from prvr.errors import InputError
@@ -35,7 +35,6 @@ on (`config.json`: `width`, `trained_on`), as that retriever gives them.
 
 
 class CandidateReranker(
-    nn.Module,
     PretrainedModel,
     library_name="prvr",
     tags=["text-video-retrieval", "diffusion"],
@@ -81,6 +80,14 @@ class CandidateReranker(
         self.denoiser = parts.denoiser
         self.output = parts.output
         self.process = parts.process
+
+    @classmethod
+    def from_config_file(cls, values: Mapping[str, Any]) -> "CandidateReranker":
+        """A new one as `config.json` describes it, which holds the direction beside the configuration."""
+        direction = values.get("direction", "t2v")
+        if direction not in ("t2v", "v2t"):
+            raise InputError(f"direction: got {direction!r}, expected 't2v' (a text, candidate videos) or 'v2t'")
+        return cls(reranker_config_from_dict(values), direction)
 
     @property
     def _like(self) -> Tensor:

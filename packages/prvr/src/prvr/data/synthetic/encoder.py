@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from prvr.data.errors import DataError
 from prvr.data.synthetic.world import FRAME
 from prvr.errors import InputError
-from prvr.reading import parse_json, read_bytes
+from prvr.reading import parse_json, read_bytes, short
 
 DIM, WORD_DIM = 256, 48
 """Width of the joint space, and of what a retriever reads of a word."""
@@ -168,7 +168,7 @@ def load_encoder(folder: Path | None = None) -> JointEncoder:
     try:
         expected = parse_json(about.decode(), str(folder / ABOUT))["sha256"]
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder / ABOUT}: cannot be read ({error!r}). {_MEND}") from error
+        raise DataError(f"{folder / ABOUT}: cannot be read ({short(error, 200)}). {_MEND}") from error
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
         raise DataError(f"{folder / WEIGHTS}: its sha256 is {found}, expected {expected}. {_MEND}")
