@@ -31,7 +31,7 @@ def _seed() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C means what it does at a terminal, here and in child processes, though a shell may have it ignored (nohup)."""
+    """Ctrl-C is not ignored, here and in child processes, though the suite may have been started so (nohup, `&`)."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         yield
         return

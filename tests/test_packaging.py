@@ -13,6 +13,8 @@ from importlib import metadata, resources
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"lorentz": "lorentz-nn", "regdiff": "regdiff", "prvr": "prvr"}
@@ -94,6 +96,30 @@ def test_constraints_name_every_direct_dependency() -> None:
         for requirement in project(package)["dependencies"]:
             name = requirement.split("[")[0].split(">")[0].split("=")[0].split("<")[0].strip().lower().replace("_", "-")
             assert name in pinned | {"lorentz-nn", "regdiff"}, f"{package}: {name} has no line in constraints.txt"
+
+
+SAFE = {
+    "torch": "2.6",  # CVE-2025-32434: weights_only=True ran code
+    "filelock": "3.20.3",  # it followed a link in the place of the lock
+    "starlette": "0.49.1",  # CVE-2025-62727: a Range header that takes quadratic time
+    "fastapi": "0.120.1",  # the first that allows this starlette
+    "h11": "0.16",  # CVE-2025-43859: chunks of a request that proxies read otherwise
+}
+"""The first releases without a vulnerability that concerns us."""
+
+
+def test_lower_bounds_admit_no_release_with_a_known_vulnerability() -> None:
+    bounds: dict[str, list[Requirement]] = {name: [] for name in SAFE}
+    for package in PACKAGES:
+        known = project(package)
+        optional = known.get("optional-dependencies", {}).values()
+        for requirement in map(Requirement, [*known["dependencies"], *(line for lines in optional for line in lines)]):
+            bounds.get(requirement.name, []).append(requirement)
+    for name, safe in SAFE.items():
+        assert bounds[name], f"{name}: no bound"
+        for requirement in bounds[name]:
+            lowest = [Version(bound.version) for bound in requirement.specifier if bound.operator == ">="]
+            assert max(lowest, default=Version("0")) >= Version(safe), f"{requirement}: expected at least {safe}"
 
 
 def test_documentation_has_a_row_for_every_compat_field() -> None:

@@ -1,5 +1,6 @@
 """What all commands share: mistakes are explained, help is quick, folders are claimed."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -180,3 +181,16 @@ class TestProcess:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
         assert done.returncode == 2, done.stderr
         assert "'nobody'" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(["presets"], 141), (["presets", "hybrid-tvr"], 141), (["train", "--help"], 0)],  # argparse takes it for success
+)
+def test_a_reader_that_goes_away_ends_a_command_quietly(command: list[str], code: int) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)  # as `head` does when it has its lines
+    with os.fdopen(writing, "wb") as nobody:
+        done = subprocess.run([sys.executable, "-m", "prvr.cli", *command], stdout=nobody, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (code, b"")

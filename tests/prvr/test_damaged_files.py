@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from random import Random
@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 from benchmark_files import WRITERS
-from fuzzing import json_text_mutations, mutations
+from commands import explained
+from fuzzing import REPLACEMENTS, json_text_mutations, mutations
 
 from prvr.cli.convert import convert_checkpoint
 from prvr.compare import compare, comparison_table
@@ -79,6 +80,8 @@ class Reader:
     """Copies of each kind of damage."""
     readable: bool = True
     """Whether what is written can be read."""
+    most: int = 20 * 2**20
+    """Bytes of a damaged file; larger ones are left out where they only cost time."""
 
 
 def written_corpus(root: Path) -> Path:
@@ -265,7 +268,7 @@ READERS = {
     "msrvtt": annotations("msrvtt", "MSRVTT_data.json"),
     "msrvtt, list": annotations("msrvtt", "MSRVTT_train.9k.csv"),
     "msrvtt, test": annotations("msrvtt", "MSRVTT_JSFUSION_test.csv"),
-    "msvd": annotations("msvd", "raw-captions.pkl"),
+    "msvd": replace(annotations("msvd", "raw-captions.pkl"), most=2**20),
     "msvd, list": annotations("msvd", "train_list.txt"),
     "lsmdc": annotations("lsmdc", "LSMDC16_annos_training.csv"),
     "didemo": annotations("didemo", "train_data.json"),
@@ -283,7 +286,9 @@ def damages(file: Path, rounds: int) -> Iterator[tuple[str, bytes]]:
             value = json.loads(text)
         except ValueError:
             continue
-        for name, damaged in json_text_mutations(value, random, 100):
+        for name, damaged in json_text_mutations(value, random, 60):
+            if name in REPLACEMENTS:  # they were among the first
+                continue
             yield f"JSON: {name}", damaged
             if text is not content:
                 yield f"first line: {name}", b"\n".join([damaged, *lines[1:]])
@@ -306,6 +311,8 @@ def test_a_damaged_file_is_read_or_refused_with_one_sentence(name: str, tmp_path
     assert (refusal(reader, tmp_path) is None) == reader.readable
     bad = []
     for damage, content in damages(file, reader.rounds):
+        if len(content) > reader.most:
+            continue
         file.write_bytes(content)
         try:
             said = refusal(reader, tmp_path)
@@ -378,13 +385,13 @@ def test_a_missing_model_folder_is_named_without_asking_the_hub(
     load: Callable[[str], object], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="no such folder. Expected a folder of save_pretrained, or OWNER/NAME"):
+    with pytest.raises(DataError, match=r"no such folder\. Expected a folder of save_pretrained, or OWNER/NAME"):
         load(name)
 
 
 def test_a_model_of_the_hub_is_looked_for_in_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="^owner/name: no such folder, and the hub does not give such a model"):
+    with pytest.raises(DataError, match=r"^owner/name: no such folder, and the hub does not give such a model"):
         Retriever.from_pretrained("owner/name", cache_dir=tmp_path / "cache", local_files_only=True)
     snapshot = tmp_path / "cache" / "models--owner--name" / "snapshots" / ("0" * 40)
     Retriever(small()).save_pretrained(snapshot)

@@ -6,6 +6,7 @@ Building the parser imports no torch: each command imports what it needs when it
 import os
 import sys
 from collections.abc import Callable, Sequence
+from io import StringIO
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
@@ -45,11 +46,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         the exit code: 0, 2 for a mistake in the arguments, the configuration or the data, 1 for a fault of prvr
-        itself or one that an audit found, 130 when interrupted, 141 when nobody reads what it prints, 143 when terminated (SIGTERM) while it trained, which
-        is saved then. Mistakes are explained on standard error.
+        itself or one that an audit found, 130 when interrupted, 141 when nobody reads what it prints
+        (`prvr presets | head`), 143 when terminated (SIGTERM) while it trained, which is saved then. Mistakes are
+        explained on standard error.
     """
+    try:
+        try:
+            return _run(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()  # here, and not at the end of Python, which would complain
+    except BrokenPipeError:
+        _silence_stdout()
+        return _NOBODY_READS
+
+
+def _run(words: Sequence[str]) -> int:
     parser, runs = build_parser()
-    words = list(sys.argv[1:] if argv is None else argv)
     if not words:
         parser.print_help()
         return 2
@@ -63,12 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = args[args.command]
     with logged(args.verbose, args.quiet):
         try:
-            code = runs[tuple(path)](args) or 0
-            sys.stdout.flush()  # here, where a reader that has gone away can still be understood
-            return code
-        except BrokenPipeError:  # as `prvr presets | head` ends: nobody reads on
-            _silence_stdout()
-            return _NOBODY_READS
+            return runs[tuple(path)](args) or 0
+        except BrokenPipeError:
+            raise
         except KeyboardInterrupt:
             sys.stderr.write("\ninterrupted\n")
             return 130
@@ -85,4 +94,4 @@ def _silence_stdout() -> None:
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # a program that embeds the command has put something else there
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  for as long as the process lasts
+        sys.stdout = StringIO()

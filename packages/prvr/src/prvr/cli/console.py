@@ -71,8 +71,12 @@ def stdout() -> "Console":
     """The console that results go to; 80 columns where it is no terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=max(console.width, 80))
+    class Output(Console):
+        def on_broken_pipe(self) -> None:  # rich would exit with 1, which stands for a fault of prvr
+            raise BrokenPipeError
+
+    console = Output(highlight=False)
+    return console if console.is_terminal else Output(highlight=False, width=max(console.width, 80))
 
 
 def show_report(console: "Console", report: "EvaluationReport", *, text_to_video: bool = False) -> None:
