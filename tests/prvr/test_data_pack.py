@@ -82,6 +82,28 @@ def test_what_is_packed_is_what_the_sources_say(packed: PackedSplit) -> None:
         np.testing.assert_allclose(packed.query(j).numpy(), normalise_rows(x)[:30], atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("told", "expected", "warned"),
+    [
+        ({"one#enc#0#+": 30.0}, 30.0, False),  # the last query of the video does not know it
+        ({"one#enc#0#+": 30.4, "one#enc#1#+": 30.0}, 30.4, False),  # rounded differently
+        ({"one#enc#0#+": 30.0, "one#enc#1#+": 45.0}, 45.0, True),
+        ({"one#enc#0#+": 45.0, "one#enc#1#+": 30.0}, 45.0, True),
+    ],
+)
+def test_a_video_is_as_long_as_any_of_its_queries_tells(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, told: dict[str, float], expected: float, warned: bool
+) -> None:
+    corpus = corpus_of(tmp_path)
+    rows = [{"cap_id": i, "duration": duration, "ts": None} for i, duration in told.items()]
+    corpus.moments_file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with caplog.at_level(logging.WARNING):
+        packed = pack(corpus, "test", cache_dir=tmp_path / "cache")
+    np.testing.assert_array_equal(packed.durations, [expected, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(packed.subset([0]).durations, [expected])
+    assert ("different lengths" in caplog.text) == warned
+
+
 def test_batches_hold_the_same_rows_padded_with_zeros(packed: PackedSplit) -> None:
     seen = 0
     for clips, frames, mask, indices in packed.video_batches(3):

@@ -14,7 +14,7 @@ from prvr.data.atomic import discard, publish, temporary_folder
 from prvr.data.corpus import Corpus, Split, check_dim
 from prvr.data.errors import DataError
 from prvr.data.features import FeatureReader, QueryFeatures, feature_files
-from prvr.data.packed import PackedSplit
+from prvr.data.packed import PackedSplit, longest_told
 from prvr.data.segment import normalise_rows, sample_video
 from prvr.data.store import FILES, FORMAT, Store, StoreWriter
 from prvr.errors import InputError
@@ -187,7 +187,9 @@ def _write(
         "captions": [caption.text for caption in split.captions],
         "tags": [tag for some in tags for tag in some],
     }
-    index = _relations(split) | {
+    relations = _relations(split)
+    _warn_of_lengths(split, relations["query_to_video"], relations["moments"][:, 2], about["collection"])
+    index = relations | {
         "frame_offsets": _offsets(frame_lengths),
         "word_offsets": _offsets(word_lengths),
         "tag_offsets": _offsets([len(some) for some in tags]),
@@ -208,6 +210,17 @@ def _relations(split: Split) -> dict[str, np.ndarray]:
         "relevant_offsets": _offsets([len(videos) for videos in relevant]),
         "moments": np.array([(m.start, m.end, m.duration) if m else (nan, nan, nan) for m in found], np.float64),
     }
+
+
+def _warn_of_lengths(split: Split, owner: np.ndarray, told: np.ndarray, collection: str) -> None:
+    """Says so where two queries differ in how long their video is by more than rounding to whole seconds."""
+    longest = longest_told(owner, told, len(split.video_ids))
+    wrong = np.unique(owner[longest[owner] - told > 1.0])
+    if len(wrong):
+        logger.warning(
+            "%s %s: the moments of %d videos tell different lengths of their video (%s ...). The longest one is used.",
+            collection, split.name, len(wrong), split.video_ids[wrong[0]],
+        )  # fmt: skip
 
 
 def _offsets(lengths: list[int]) -> np.ndarray:

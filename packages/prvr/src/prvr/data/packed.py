@@ -173,10 +173,8 @@ class PackedSplit:
 
     @cached_property
     def durations(self) -> Float[np.ndarray, " v"]:
-        """Length of each video in seconds, NaN where no query tells it."""
-        out = np.full(len(self), np.nan)
-        out[self.query_to_video] = self.moments.duration
-        return out
+        """Length of each video in seconds: the longest that a query of it tells, NaN where none does."""
+        return longest_told(self.query_to_video, self.moments.duration, len(self))
 
     @cached_property
     def frame_counts(self) -> Int[np.ndarray, " v"]:
@@ -270,6 +268,20 @@ class PackedSplit:
             read_runs(self.store.matrix("clips"), self._clip_offsets, rows),
             read_runs(self.store.matrix("frames"), self.store.index["frame_offsets"], rows),
         )
+
+
+def longest_told(
+    query_to_video: Int[np.ndarray, " q"], told: Float[np.ndarray, " q"], videos: int
+) -> Float[np.ndarray, " v"]:
+    """The longest of the lengths that the queries of each video tell; NaN where none of them is a length.
+
+    Example:
+        >>> longest_told(np.array([0, 0, 1]), np.array([30.0, np.nan, np.nan]), 2).tolist()
+        [30.0, nan]
+    """
+    out = np.full(videos, np.nan)
+    np.fmax.at(out, query_to_video, np.where(np.isfinite(told) & (told > 0), told, np.nan))
+    return out
 
 
 def _reopen(folder: Path, videos: np.ndarray | None) -> PackedSplit:
