@@ -59,6 +59,12 @@ def test_unusable_values_are_named(overrides: dict, message: str) -> None:
         load_config("hlformer-tvr", overrides)
 
 
+def test_a_prior_that_is_not_there_has_no_loss() -> None:
+    with pytest.raises(ConfigError, match=r"loss\.prior_kl=.* needs model\.registers\.start='prior_mean'"):
+        load_config("dreamprvr-tvr", {"model.registers.start": "gaussian"})
+    load_config("dreamprvr-tvr", {"model.registers.start": "gaussian", "loss.prior_kl": 0})
+
+
 def test_unknown_preset_and_files(tmp_path) -> None:
     with pytest.raises(ConfigError, match="unknown preset 'hlformer-tv'; did you mean hlformer-tvr"):
         prvr.load_config("hlformer-tv")

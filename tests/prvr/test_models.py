@@ -238,6 +238,7 @@ def _step(model: ModelConfig, loss: LossConfig) -> dict[str, Tensor]:
     optimizer.step()
     retriever.project_bounds()
     objective.project_bounds()
+    assert set(terms) == {*objective.active, "total"}, "named are those terms that are computed"
     assert all(value.isfinite() for value in terms.values())
     assert all(p.isfinite().all() for p in retriever.parameters())
     moved = [not torch.equal(a, b) for a, b in zip(before, retriever.parameters(), strict=True)]

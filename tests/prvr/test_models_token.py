@@ -294,6 +294,9 @@ def test_a_contrastive_term_alone_trains_one_vector_per_query_too() -> None:
     off = {f"loss.{term}": 0 for term in ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "entailment")}
     config = load_config("hlformer-tvr", off | {"loss.contrastive": 1, "model.hidden": 16, "model.lorentz_dim": 15})
     assert Objective(config.loss, config.model).active == ("contrastive",)
+    words = TokenModelConfig(**SMALL)  # no entailment, no registers, no branches
+    every = LossConfig(contrastive=1.0, entailment=1.0, prior_kl=1.0, diffusion=1.0, diversity=1.0)
+    assert Objective(every, words).active == ("contrastive", "diversity")
 
 
 def test_a_run_ends_in_a_model_that_finds_moments(tmp_path: Path, embedded_cache: Path) -> None:

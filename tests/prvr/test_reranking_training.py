@@ -108,6 +108,29 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, 
     assert (again.video_ranks == straight.reranked.video_ranks).all()
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("reranker: {steps: 4}\n", r"config\.yaml: reranker\.width is required"),
+        ("reranker: [1, 2]\n", r"config\.yaml: reranker: "),
+        ("reranker: {width: &a 8, steps: *a}\n", r"config\.yaml is not valid YAML: 'a': aliases are not supported"),
+        ("[" * 5000, r"config\.yaml is not valid YAML: nested too deeply"),
+        ("- reranker\n", r"config\.yaml: expected a mapping of keys, got list"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_named(tmp_path, text, message) -> None:
+    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        read_config(tmp_path / "config.yaml")
+
+
+def test_a_configuration_without_a_width_takes_the_one_of_the_retriever(tmp_path) -> None:
+    (tmp_path / "config.yaml").write_text("reranker: {steps: 4}\n", encoding="utf-8")
+    assert read_config(tmp_path / "config.yaml", WIDTH).reranker.width == WIDTH
+    with pytest.raises(DataError, match="no such file"):
+        read_config(tmp_path / "none.yaml")
+
+
 def test_the_selected_weight_and_epoch_are_the_best_of_the_selecting_split(straight, retriever, splits) -> None:
     rerankers = load_rerankers(straight.output)
     found = {}

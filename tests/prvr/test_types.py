@@ -7,6 +7,7 @@ import torch
 
 import prvr
 from prvr import VideoEmbedding
+from prvr.scoring import max_scores
 
 
 def _batch(**changes) -> prvr.Batch:
@@ -77,6 +78,26 @@ def test_embeddings_of_different_lengths_are_joined() -> None:
     assert joined.frame_mask is not None
     assert joined.frame_mask[0].tolist() == [True] * 3 + [False] * 2
     assert len(joined[1:]) == 2
+
+
+def test_padding_of_joined_embeddings_never_counts() -> None:
+    torch.manual_seed(0)
+    short, long = VideoEmbedding(frames=-torch.ones(1, 3, 2)), VideoEmbedding(frames=-torch.ones(2, 5, 2))
+    masked = VideoEmbedding(frames=-torch.ones(1, 4, 2), frame_mask=torch.tensor([[True, True, False, False]]))
+    joined = VideoEmbedding.cat([short, masked, long])
+    assert joined.frame_mask is not None
+    assert joined.frame_mask.sum(1).tolist() == [3, 2, 5, 5]
+    scores, _ = max_scores(torch.ones(1, 2), joined.frames, joined.frame_mask)
+    torch.testing.assert_close(scores, torch.full((1, 4), -1.0))  # a row of padding would score 0
+    assert VideoEmbedding.cat([long, long]).frame_mask is None  # nothing was padded
+
+
+def test_embeddings_of_different_models_are_not_joined() -> None:
+    clips, frames = VideoEmbedding(clips=torch.ones(1, 3, 2)), VideoEmbedding(frames=torch.ones(1, 3, 2))
+    with pytest.raises(ValueError, match="clips of some videos and none of others"):
+        VideoEmbedding.cat([clips, frames])
+    with pytest.raises(ValueError, match=r"different numbers of clips: \[3, 4\]"):
+        VideoEmbedding.cat([clips, VideoEmbedding(clips=torch.ones(1, 4, 2))])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 9])

@@ -88,7 +88,10 @@ class Objective(nn.Module):
         super().__init__()
         self.config = config
         self.branches, self.num_registers = (), 1
+        self.of_registers: tuple[str, ...] = ()
         if isinstance(model, ModelConfig):
+            if model.registers.kind == "diffusion":
+                self.of_registers = ("diffusion",) if model.registers.start == "gaussian" else ("prior_kl", "diffusion")
             self.branches = {"both": ("clips", "frames"), "clips": ("clips",), "frames": ("frames",)}[model.branches]
             self.num_registers = model.registers.num
         self.perturb = TextualPerturbation(config.perturbation)
@@ -106,8 +109,8 @@ class Objective(nn.Module):
         c = self.config
         weights = {f"triplet_{branch}": c.triplet for branch in self.branches}
         weights |= {f"info_nce_{branch}": getattr(c, f"info_nce_{branch}") for branch in self.branches}
-        names = ("contrastive", "diversity", "query_structure", "entailment", "prior_kl", "diffusion")
-        weights |= {name: getattr(c, name) for name in names}
+        names = ["contrastive", "diversity", "query_structure", *["entailment"] * (self.entailment is not None)]
+        weights |= {name: getattr(c, name) for name in (*names, *self.of_registers)}
         return tuple(name for name, weight in weights.items() if weight > 0)
 
     def forward(
@@ -161,8 +164,8 @@ class Objective(nn.Module):
             if register_targets is None:
                 register_targets = self.perturb(mean_queries(output.text, own), self.num_registers, generator)
             unweighted = output.register_loss(register_targets, generator=generator)
-            for name in ("prior_kl", "diffusion"):
-                if name in active and name in unweighted:
+            for name in self.of_registers:
+                if name in active:
                     terms[name] = getattr(c, name) * unweighted[name]
         terms["total"] = torch.stack(list(terms.values())).sum()
         return terms

@@ -318,21 +318,45 @@ class VideoEmbedding:
 
     @staticmethod
     def cat(parts: "Sequence[VideoEmbedding]") -> "VideoEmbedding":
-        """Join along videos; frames are padded to the longest part (padding is masked out)."""
+        """Join along videos; frames are padded to the longest part, and a mask then says which rows count.
 
-        def joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
-            present = [t for t in tensors if t is not None]
-            if not present:
-                return None
-            length = max(t.shape[1] for t in present)
-            padded = []
-            for t in present:
-                extra = t.new_zeros(t.shape[0], length - t.shape[1], *t.shape[2:])
-                padded.append(torch.cat([t, extra], 1) if extra.shape[1] else t)
-            return torch.cat(padded)
+        Raises:
+            ValueError: parts that no one model gives: clips, frames or registers of some videos only, or another number
+                of clips or registers.
+        """
+        clips, frames, registers = (
+            _all_or_none(name, [getattr(part, name) for part in parts]) for name in ("clips", "frames", "registers")
+        )
+        for name, tensors in (("clips", clips), ("registers", registers)):
+            numbers = sorted({t.shape[1] for t in tensors})
+            if len(numbers) > 1:
+                raise InputError(f"VideoEmbedding.cat: different numbers of {name}: {numbers}. Encode with one model.")
+        length = max((t.shape[1] for t in frames), default=0)
+        masks = [part.frame_mask for part in parts] if frames else []
+        if all(mask is None for mask in masks) and all(t.shape[1] == length for t in frames):
+            masks = []  # every row counts
+        valid = [
+            torch.ones(t.shape[:2], dtype=torch.bool, device=t.device) if mask is None else mask
+            for t, mask in zip(frames, masks, strict=bool(masks))
+        ]
+        return VideoEmbedding(
+            _joined(clips),
+            _joined([F.pad(t, (0, 0, 0, length - t.shape[1])) for t in frames]),
+            _joined([F.pad(mask, (0, length - mask.shape[1])) for mask in valid]),
+            _joined(registers),
+            unit=all(part.unit for part in parts),
+        )
 
-        columns = zip(*(p._tensors() for p in parts), strict=True)
-        return VideoEmbedding(*map(joined, columns), unit=all(part.unit for part in parts))
+
+def _all_or_none(name: str, tensors: Sequence[Tensor | None]) -> list[Tensor]:
+    present = [t for t in tensors if t is not None]
+    if present and len(present) != len(tensors):
+        raise InputError(f"VideoEmbedding.cat: {name} of some videos and none of others. Encode all with one model.")
+    return present
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor | None:
+    return torch.cat(list(tensors)) if tensors else None
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def _stage_config(args: Namespace, folder: Path, retriever: "AnyRetriever") -> "
     if path is not None:
         from prvr.config import config_to_dict
 
-        values, source = config_to_dict(read_config(Path(path))), str(path)
+        values, source = config_to_dict(read_config(Path(path), retriever.config.hidden)), str(path)
         values["reranker"]["trained_on"] = None
     for pair in args.generation:
         key, equals, value = pair.partition("=")

@@ -48,6 +48,11 @@ class Config:
             raise InputError(
                 f"loss.prior_kl={self.loss.prior_kl} needs model.registers.kind='diffusion', not {registers!r}"
             )
+        if self.loss.prior_kl > 0 and self.model.registers.start == "gaussian":
+            raise InputError(
+                f"loss.prior_kl={self.loss.prior_kl} needs model.registers.start='prior_mean' or 'prior_sample': "
+                "'gaussian' has no prior"
+            )
         loss, branches = self.loss, self.model.branches
         weights = [loss.triplet, loss.diversity, loss.query_structure, loss.entailment, loss.prior_kl, loss.diffusion]
         weights += [loss.contrastive]

@@ -90,13 +90,13 @@ class GenerationConfig:
 
 
 def generation_config(
-    values: Mapping[str, Any] | None = None, *, width: int, source: str = "configuration of stage 2"
+    values: Mapping[str, Any] | None = None, *, width: int | None = None, source: str = "configuration of stage 2"
 ) -> GenerationConfig:
     """A validated configuration from nested dictionaries.
 
     Args:
         values: keys that differ from the defaults.
-        width: of the retriever's embeddings, where `reranker.width` is not given.
+        width: of the retriever's embeddings, where `reranker.width` is not given; None = it must be.
         source: for messages.
 
     Raises:
@@ -108,5 +108,6 @@ def generation_config(
     """
     given = dict(values or {})
     reranker = given.get("reranker", {})
-    given["reranker"] = {"width": width, **reranker} if isinstance(reranker, Mapping) else reranker
+    known = {} if width is None else {"width": width}
+    given["reranker"] = known | dict(reranker) if isinstance(reranker, Mapping) else reranker
     return validated(GenerationConfig, given, source)

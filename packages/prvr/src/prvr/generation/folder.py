@@ -38,16 +38,17 @@ def is_generation_run(folder: Path) -> bool:
     return (folder / "config.yaml").is_file() and "reranker" in read_yaml_file(folder / "config.yaml")
 
 
-def read_config(path: Path) -> GenerationConfig:
+def read_config(path: Path, width: int | None = None) -> GenerationConfig:
     """The configuration of a run, or one of your own.
 
+    Args:
+        path: of the file.
+        width: of the retriever's embeddings, for a file that does not say `reranker.width`.
+
     Raises:
-        prvr.ConfigError: no such file, not YAML, or a bad key or value.
+        prvr.ConfigError: no such file, not YAML, a bad key or value, or no width.
     """
-    values = read_yaml_file(path)
-    reranker = values.get("reranker")
-    width = reranker.get("width", 1) if isinstance(reranker, Mapping) else 1
-    return generation_config(values, width=width, source=str(path))
+    return generation_config(read_yaml_file(path), width=width, source=str(path))
 
 
 def save_rerankers(folder: Path, rerankers: Mapping[Direction, CandidateReranker]) -> None:
