@@ -237,6 +237,25 @@ def test_what_is_lacking_is_named_before_anything_is_written(tmp_path: Path) -> 
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+@pytest.mark.parametrize(("value", "name"), [(0.0, "zero"), (3.0, "equal")])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_features_that_tell_nothing_apart_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, value: float, name: str, dtype: str
+) -> None:
+    videos, queries = features()
+    corpus = corpus_of(tmp_path, {v: np.full_like(x, value) for v, x in videos.items()}, queries)
+    with caplog.at_level(logging.WARNING):
+        packed = pack(corpus, "test", cache_dir=tmp_path / "cache", settings=PackSettings(dtype=dtype))
+    sentence = f"All frame features of col test are {name}: videos cannot be told apart."
+    assert packed.constant == (sentence,)
+    assert f"{sentence} Extract the features again." in caplog.text
+    assert packed.subset([1]).constant == ()  # of one video there is nothing to tell apart
+
+
+def test_features_that_differ_are_not_constant(packed: PackedSplit) -> None:
+    assert packed.constant == ()
+
+
 def test_bad_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     videos, queries = features()
     videos["few"][3] = 0

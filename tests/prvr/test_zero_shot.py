@@ -151,6 +151,15 @@ def show(root: Path, collection: str, report, capsys: pytest.CaptureFixture[str]
     return console.file.getvalue()
 
 
+def flattened(corpus: Corpus, folder: Path, value: float = 1.0) -> Corpus:
+    """A copy whose frames are all the same."""
+    shutil.copytree(corpus.folder, folder / corpus.name)
+    copy = open_corpus(folder, corpus.name)
+    for file in copy.feature_folder.glob("*.bin"):
+        np.full(file.stat().st_size // 4, value, "<f4").tofile(file)
+    return copy
+
+
 class TestBeside:
     def test_wins_losses_and_neither(self, packed: tuple[Corpus, PackedSplit]) -> None:
         corpus, split = packed
@@ -169,6 +178,31 @@ class TestBeside:
             expected = report_from_scores(scores, split, bootstrap=0).text_to_video.sumr
             assert found.model.sumr == expected
             assert found.sumr.value == pytest.approx(found.model.sumr - found.zero_shot.sumr)
+
+    def test_only_what_is_above_chance_is_better(self, packed: tuple[Corpus, PackedSplit], tmp_path: Path) -> None:
+        """Zero-shot of constant features loses every tie; a model of noise is no better than chance for that."""
+        corpus, split = packed
+        flat = flattened(corpus, tmp_path)
+        noise = torch.rand(len(split.query_ids), len(split), generator=torch.Generator().manual_seed(0))
+        with pack(flat, "test", cache_dir=tmp_path / "cache") as equal:
+            found = beside_zero_shot(report_from_scores(noise, equal), flat, equal)
+            assert found.sumr.value > 0
+            assert found.sumr.p_value < 0.05
+            assert "better than zero-shot" not in found.verdict
+            assert found.verdict.startswith("Neither this model nor zero-shot is shown to be better than chance")
+            assert "Zero-shot scores a wrong video exactly as high as the right one for 100%" in found.verdict
+            assert "All frame features of embedded-tiny test are equal" in found.verdict
+            right = report_from_scores(torch.from_numpy(equal.relevant_matrix).float(), equal)
+            assert beside_zero_shot(right, flat, equal).verdict.startswith("This model is better than zero-shot")
+
+    @pytest.mark.parametrize("ties", ["worst", "mean", "best"])
+    def test_ties_are_no_success_however_they_are_counted(self, packed: tuple[Corpus, PackedSplit], ties: str) -> None:
+        corpus, split = packed
+        report = report_from_scores(torch.zeros(len(split.query_ids), len(split)), split, ties=ties)
+        assert not report.above_chance
+        verdict = beside_zero_shot(report, corpus, split).verdict
+        assert "This model is better" not in verdict
+        assert "This model scores a wrong video exactly as high as the right one for 100%" in verdict
 
     def test_table(self, packed: tuple[Corpus, PackedSplit], embedded_root: Path) -> None:
         corpus, split = packed

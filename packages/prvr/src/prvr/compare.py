@@ -20,7 +20,7 @@ EVALUATION_FILE = "evaluation.json"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs on one split, and the paired test of each metric (B - A)."""
+    """Two runs on one split, the paired test of each metric (B - A), and whether each run is better than chance."""
 
     name_a: str
     name_b: str
@@ -29,6 +29,8 @@ class Comparison:
     metrics_a: RetrievalMetrics
     metrics_b: RetrievalMetrics
     differences: dict[str, Difference]
+    chance: float
+    above_chance: tuple[bool, bool]
 
 
 def compare(run_a: Path | str, run_b: Path | str, *, samples: int = 10_000, seed: int = 0) -> Comparison:
@@ -86,15 +88,28 @@ def compare_reports(
         differences=paired_test(
             report_a.ranks, report_b.ranks[order], report_a.query_to_video, samples=samples, seed=seed
         ),
+        chance=report_a.chance,
+        above_chance=(report_a.above_chance, report_b.above_chance),
     )
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """A row per metric: both runs, the difference B - A with its interval, and the p-value."""
+    """A row per metric: both runs, the difference B - A with its interval, and the p-value.
+
+    What is not better than chance, and how many queries are tied, stands below.
+    """
+    notes = [f"A = {comparison.name_a}", f"B = {comparison.name_b}", "paired by query, resampled by video"]
+    tied = (comparison.metrics_a.tied, comparison.metrics_b.tied)
+    if any(tied):
+        notes.append(f"tied queries: A {tied[0]:.1%}, B {tied[1]:.1%}")
+    lost = [name for name, above in zip("AB", comparison.above_chance, strict=True) if not above]
+    if lost:
+        verb = "are" if len(lost) > 1 else "is"
+        notes.append(f"{' and '.join(lost)} {verb} not shown to be better than chance (SumR {comparison.chance:.1f})")
     level = comparison.differences[METRICS[-1]].interval.level
     table = Table(
         title=f"{comparison.split}: {comparison.metrics_a.queries:,} queries, {comparison.videos:,} videos",
-        caption=Text(f"A = {comparison.name_a}\nB = {comparison.name_b}\npaired by query, resampled by video"),
+        caption=Text("\n".join(notes)),
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,

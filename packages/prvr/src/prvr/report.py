@@ -19,15 +19,16 @@ _RECALLS = ("R@1", "R@5", "R@10", "R@100", "SumR")
 def metrics_table(report: EvaluationReport, title: str | None = None) -> Table:
     """The main table: recalls in percent, SumR with its interval, median and mean rank, in each direction.
 
-    SumR of chance and the shares of tied queries and videos stand below.
+    SumR of chance, whether the model is better, and the shares of tied queries and videos stand below.
 
     Args:
         report: what `prvr.evaluation.evaluate` gave.
         title: default: the split and its size.
     """
     size = f"{report.split}: {len(report.query_ids):,} queries, {len(report.video_ids):,} videos"
+    below = "" if report.above_chance else "; this is not shown to be better"
     caption = (
-        f"chance: SumR {report.chance:.1f}\nties count {_TIES[report.ties]}; tied: "
+        f"chance: SumR {report.chance:.1f}{below}\nties count {_TIES[report.ties]}; tied: "
         f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"
     )
     table = _table(title or size, caption)

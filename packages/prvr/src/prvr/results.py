@@ -14,7 +14,7 @@ from jaxtyping import Int, Real
 from prvr.data.atomic import replace_file
 from prvr.data.errors import DataError
 from prvr.data.store import digest
-from prvr.metrics import RetrievalMetrics, Ties
+from prvr.metrics import RECALLS, RetrievalMetrics, Ties
 from prvr.reading import LARGE, parse_record, read_bytes, read_json
 from prvr.statistics import Interval
 
@@ -81,6 +81,14 @@ class EvaluationReport:
     ranks: Real[np.ndarray, " q"] = field(repr=False, compare=False)
     video_ranks: Real[np.ndarray, " v"] = field(repr=False, compare=False)
     video_to_sets: RetrievalMetrics | None = None
+
+    @property
+    def above_chance(self) -> bool:
+        """Whether text-to-video SumR, with its interval if it has one, is above chance, however ties are counted."""
+        interval = self.intervals.get("sumr")
+        low = self.text_to_video.sumr if interval is None else interval.low
+        kindness = 0.0 if self.ties == "worst" else 100 * len(RECALLS) * self.text_to_video.tied  # at most
+        return low - kindness > self.chance
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the ranks and names, as JSON can hold it."""

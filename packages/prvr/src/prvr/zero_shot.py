@@ -19,6 +19,7 @@ from prvr.video.joint import CorpusEncoders, corpus_encoders, read_sentences
 __all__ = ["Beside", "beside_zero_shot", "has_zero_shot", "zero_shot_scores"]
 
 _SURE = 0.05  # p-value from which on a difference is one
+_DEGENERATE = 0.5  # share of tied queries from which on it must be said
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Beside:
         zero_shot: of the joint encoder alone.
         model: of the trained one.
         sumr: what the model has more than zero-shot, paired by query and resampled by video.
+        above_chance: whether zero-shot, and the model, are shown to be better than chance.
+        warnings: what is wrong with the features, in sentences.
     """
 
     split: str
@@ -38,10 +41,14 @@ class Beside:
     zero_shot: RetrievalMetrics
     model: RetrievalMetrics
     sumr: Difference
+    above_chance: tuple[bool, bool] = (True, True)
+    warnings: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
-        """In a sentence, win or lose: a difference that chance gives once in 20 times is none.
+        """In a few sentences, win or lose: a difference that chance gives once in 20 times is none.
+
+        Better than the other is only what is better than chance too.
 
         Example:
             >>> from prvr.statistics import Interval
@@ -53,11 +60,29 @@ class Beside:
         low, high = self.sumr.interval.low, self.sumr.interval.high
         p = "p < 0.001" if self.sumr.p_value < 0.001 else f"p = {self.sumr.p_value:.3f}"
         found = f"SumR {self.sumr.value:+.1f} (95% {low:+.1f} .. {high:+.1f}, {p})"
-        if self.sumr.p_value >= _SURE:
-            return f"Training made no difference that chance would not: {found} against zero-shot."
-        if self.sumr.value > 0:
-            return f"This model is better than zero-shot: {found}."
-        return f"Zero-shot is better than this model: {found}. Search with zero-shot."
+        differ, won = self.sumr.p_value < _SURE, self.sumr.value > 0
+        if not any(self.above_chance):
+            said = f"Neither this model nor zero-shot is shown to be better than chance (SumR {self.chance[-1]:.1f})."
+        elif differ and not self.above_chance[won]:
+            said = (
+                f"{'This model' if won else 'Zero-shot'} is not shown to be better than chance: {found} says nothing."
+            )
+        elif not differ:
+            said = f"Training made no difference that chance would not: {found} against zero-shot."
+        elif won:
+            said = f"This model is better than zero-shot: {found}."
+        else:
+            said = f"Zero-shot is better than this model: {found}. Search with zero-shot."
+        return " ".join([said, *self._ties, *self.warnings])
+
+    @property
+    def _ties(self) -> list[str]:
+        """A sentence on each of the two that gives most queries a tie."""
+        return [
+            f"{name} scores a wrong video exactly as high as the right one for {metrics.tied:.0%} of the sentences."
+            for name, metrics in (("Zero-shot", self.zero_shot), ("This model", self.model))
+            if metrics.tied >= _DEGENERATE
+        ]
 
 
 def zero_shot_scores(
@@ -117,13 +142,21 @@ def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSpli
         prvr.data.DataError: the corpus has no zero-shot score, or the report is of other queries.
     """
     scores = zero_shot_scores(corpus, str(split.store.about["split"]))
-    alone = report_from_scores(scores, split, ties=report.ties, bootstrap=0)
+    alone = report_from_scores(scores, split, ties=report.ties, seed=report.seed)
     if (alone.query_ids, alone.video_ids) != (report.query_ids, report.video_ids):
         raise DataError(f"{report.split}: another gallery or other queries than {split.name}. Evaluate all of a split.")
     relevant = torch.tensor([len(videos) for videos in split.relevant])
     chance = [chance_recall(len(split), relevant, k) for k in RECALLS]
     difference = paired_test(alone.ranks, report.ranks, report.query_to_video, seed=report.seed)["sumr"]
-    return Beside(report.split, (*chance, sum(chance)), alone.text_to_video, report.text_to_video, difference)
+    return Beside(
+        split=report.split,
+        chance=(*chance, sum(chance)),
+        zero_shot=alone.text_to_video,
+        model=report.text_to_video,
+        sumr=difference,
+        above_chance=(alone.above_chance, report.above_chance),
+        warnings=split.constant,
+    )
 
 
 def has_zero_shot(corpus: Corpus) -> bool:

@@ -103,7 +103,10 @@ def pack(
                 _write(writer, content, videos, queries, settings, about, progress)
         if not publish(folder, target, _is_good):
             logger.info("%s: another process packed it first, using that", target)
-    return PackedSplit(Store(target, verify=False))
+    packed = PackedSplit(Store(target, verify=False))
+    for sentence in packed.constant:
+        logger.warning("%s Extract the features again.", sentence)
+    return packed
 
 
 def _is_good(folder: Path) -> bool:

@@ -14,6 +14,9 @@ from prvr.data.errors import DataError
 from prvr.data.ragged import pad, read_runs
 from prvr.data.store import Store
 
+_EQUAL = 1e-3
+"""Entries of unit rows that differ by less are equal, but for rounding to float16 and means of equal rows."""
+
 
 class VideoBatch(NamedTuple):
     """Some videos: clips (b c f), padded frames (b l f) and their mask (b l), their numbers (b)."""
@@ -190,6 +193,21 @@ class PackedSplit:
     def source_frame_counts(self) -> Int[np.ndarray, " v"]:
         """Number of frames that each video has in the source files."""
         return self.store.index["source_frames"][self._videos]
+
+    @cached_property
+    def constant(self) -> tuple[str, ...]:
+        """Sentences on features that tell nothing apart: all rows of all videos, or of all queries, are the same."""
+        _, frames, words = self.stored_runs()
+        return tuple(
+            f"All {name} features of {self.name} are {'equal' if first.any() else 'zero'}: {what} cannot be told apart."
+            for name, what, (matrix, starts, stops) in (("frame", "videos", frames), ("word", "queries", words))
+            for first in [np.array(matrix[starts[0]], np.float32)]
+            if len(starts) > 1
+            and all(
+                np.abs(np.asarray(matrix[start:stop], np.float32) - first).max() < _EQUAL
+                for start, stop in zip(starts, stops, strict=True)
+            )
+        )
 
     @cached_property
     def _queries_by_video(self) -> list[np.ndarray]:
