@@ -1,6 +1,8 @@
 """Agreement with the authors' own numbers, through the public entry `prvr.load_released`."""
 
 import json
+import math
+import re
 import subprocess
 import sys
 
@@ -233,3 +235,46 @@ def test_guarded_inverses_are_those_of_a_clamp(ours, plain) -> None:
     single = x.detach().float().requires_grad_()
     (found,) = torch.autograd.grad(ours(single).sum(), single)
     assert bool(found.isfinite().all())
+
+
+BUILT = {
+    "gmmformer-tvr": {},
+    "hlformer-tvr": {"model.compat.lorentz": "released", "model.compat.entailment": "released", "model.window": "multiply"},
+    "dreamprvr-tvr": {},
+}
+DIM, LORENTZ, CODE = 128, 63, 32
+NORM = r"(LayerNorm|layer_norm|norm\d|blcok_(in|out)\.0|cond_embedding\.0)"
+# The authors' rules by the authors' names, the first that fits: mean and standard deviation of a tensor's entries.
+RULES = {
+    r"manifold\.k$": (1.0, 0.0),
+    r"^curv$": (0.0, 0.0),  # the logarithm of 1
+    r"(textual|video)_alpha$": (-0.5 * math.log(DIM), 0.0),
+    r"scale_alpha$": (-0.5 * math.log(LORENTZ), 0.0),
+    r"multiattention\.scale$": (math.sqrt(LORENTZ + 1), 0.0),
+    r"multiattention\.bias$": (0.0, 0.0),
+    r"linear_(query|keys|values)\.scale$": (math.log(10), 0.0),
+    r"gru\.weight_ih": (0.0, math.sqrt(2 / (CODE + 3 * CODE))),  # Xavier, over the three gates at once
+    r"gru\.weight_hh": (0.0, math.sqrt(1 / (3 * CODE))),  # orthonormal columns
+    r"gru\.bias": (0.0, 0.0),
+    r"query_tokens$": (0.0, 1.0),
+    NORM + r"\.weight$": (1.0, 0.0),
+    r"bias$": (0.0, 0.0),
+    r"weight$": (0.0, 0.02),
+}
+
+
+@pytest.mark.parametrize("preset", BUILT)
+def test_every_tensor_starts_as_the_authors_let_it(preset: str) -> None:
+    small = {"model.hidden": DIM, "model.video_dim": 256, "model.query_dim": 192, "model.lorentz_dim": LORENTZ}
+    config = prvr.load_config(preset, BUILT[preset] | small)
+    torch.manual_seed(0)
+    found = tensors(prvr.Retriever(config.model)) | tensors(prvr.Objective(config.loss, config.model))
+    assert len(found) > 50
+    for name, tensor in found.items():
+        mean, std = next(rule for pattern, rule in RULES.items() if re.search(pattern, name))
+        size = tensor.numel()
+        assert tensor.mean().item() == pytest.approx(mean, rel=1e-6, abs=5 * std / math.sqrt(size) + 1e-7), name
+        if size > 1:  # five standard errors, of a mean and of a standard deviation
+            assert tensor.std().item() == pytest.approx(std, rel=5 / math.sqrt(2 * size), abs=1e-7), name
+        if "gru.weight_hh" in name:
+            torch.testing.assert_close(tensor.mT @ tensor, torch.eye(CODE), atol=1e-5, rtol=0)

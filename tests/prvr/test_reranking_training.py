@@ -153,6 +153,13 @@ def test_two_runs_agree_bitwise_and_the_retriever_stays_as_it_was(straight, retr
     retriever.eval()
 
 
+def test_a_run_stops_at_the_first_epoch_beyond_its_patience(retriever, splits, tmp_path) -> None:
+    config = make_config(course__epochs=6, course__patience=1, optim__lr=1e-12)
+    result = train_reranker(config, retriever, splits, output=tmp_path / "run")
+    last = max(best.epoch for best in result.best.values())
+    assert len(result.history) - 1 == last + 2 < 5
+
+
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_an_interrupted_run_resumes_bitwise(straight, retriever, splits, tmp_path, epoch) -> None:
     run, hit = tmp_path / "run", StopInEpoch(epoch, lambda: signal.raise_signal(signal.SIGINT), step=1)

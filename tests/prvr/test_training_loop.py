@@ -96,11 +96,12 @@ def test_holdout_selects_on_training_videos_and_scores_the_reported_split_once(t
 
 
 def test_early_stopping_counts_epochs_without_a_better_score(tmp_path: Path, cache: str, splits: Splits) -> None:
+    """As the authors' code counts: training stops at the first epoch beyond the patience, not with its last."""
     config = make_config(cache, train__epochs=9, train__patience=2, optim__lr=1e-12)
     result = train(config, output=tmp_path, splits=splits, device="cpu")
-    assert (result.epochs, result.best_epoch, result.stopped_early) == (3, 0, True)
+    assert (result.epochs, result.best_epoch, result.stopped_early) == (4, 0, True)
     again = resume(tmp_path, splits=splits, device="cpu")
-    assert (again.epochs, again.stopped_early) == (3, True)
+    assert (again.epochs, again.stopped_early) == (4, True)
 
 
 @pytest.mark.parametrize(("videos", "steps"), [(16, 1), (17, 1), (18, 2), (2, 1)])

@@ -54,7 +54,7 @@ class TrainConfig:
     chunk_videos: int | None = Field(default=None, ge=1)
     """Videos encoded at a time in a step, twice each; losses still see the whole batch. None = all at once, once."""
     patience: int = Field(default=10, ge=1)
-    """Stop after this many epochs without a better selection score."""
+    """Stop after more than this many epochs in a row without a better selection score, as the authors' code does."""
     hard_negatives_from: int = Field(default=20, ge=0)
     """First epoch (from 0) whose triplets use hard negatives."""
     protocol: Literal["paper", "holdout", "val"] = "paper"

@@ -41,7 +41,7 @@ class CourseConfig:
     batch_size: int = Field(default=128, ge=1)
     """Queries per step, each with its candidates, in each direction."""
     patience: int = Field(default=5, ge=1)
-    """Stop after this many epochs in which no direction got better on the split that selects."""
+    """Stop after more than this many epochs in a row in which no direction got better on the split that selects."""
     seed: int = Field(default=0, ge=0)
     start: Literal["identity", "random"] = "identity"
     """identity: W_q, W_k and W_v start as the identity, so that the attention starts as the retriever's own product of

@@ -91,7 +91,7 @@ class GenerationJob:
     @property
     def _patience_spent(self) -> bool:
         last = max(best.epoch for best in self.best.values())
-        return self.epoch - 1 - last >= self.config.course.patience
+        return self.epoch - 1 - last > self.config.course.patience
 
     def run_epochs(self) -> None:
         """Trains to the end."""

@@ -36,7 +36,7 @@ class Parts:
 
 
 def build_parts(config: ModelConfig) -> Parts:
-    """Build every part, freshly initialised: matrices N(0, 0.02), biases 0, norms 1 and 0."""
+    """Build every part, freshly initialised: matrices N(0, 0.02), biases 0, norms 1 and 0, a GRU as `_start_gru`."""
     compat = config.compat
     released = compat.padding != "masked"
     clips = frames = None
@@ -163,4 +163,18 @@ def _registers(config: ModelConfig) -> RegisterGenerator | None:
             nn.init.normal_(module.weight, std=0.02)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+    for module in generator.modules():  # after all matrices, whose draws stay what they were
+        if isinstance(module, nn.GRU):
+            _start_gru(module)
     return generator
+
+
+def _start_gru(gru: nn.GRU) -> None:
+    """As DreamPRVR starts it: Xavier from the input, orthogonal from the state before, biases 0."""
+    for name, parameter in gru.named_parameters():
+        if name.startswith("weight_ih"):
+            nn.init.xavier_uniform_(parameter)
+        elif name.startswith("weight_hh"):
+            nn.init.orthogonal_(parameter)
+        else:
+            nn.init.zeros_(parameter)

@@ -124,7 +124,7 @@ class Job:
 
     @property
     def _patience_spent(self) -> bool:
-        return self.epoch - 1 - self.best_epoch >= self.config.train.patience
+        return self.epoch - 1 - self.best_epoch > self.config.train.patience
 
     def run_epochs(self) -> RunResult:
         """Trains to the end, then evaluates the best epoch on the reported split."""
