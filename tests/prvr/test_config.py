@@ -1,10 +1,16 @@
 """Configurations: presets, overrides, and messages for what cannot be used."""
 
+import dataclasses
+import random
+from typing import get_args
+
 import pytest
+import torch
 import yaml
 
 import prvr
 from prvr.config import ConfigError, config_from_dict, config_to_dict, dump_config, load_config, preset_names
+from prvr.models.choose import build_retriever
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -55,6 +61,85 @@ def test_overrides() -> None:
     ],
 )
 def test_unusable_values_are_named(overrides: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config("hlformer-tvr", overrides)
+
+
+STRANGE = [
+    -1e300,
+    -1,
+    0,
+    1e-300,
+    1e300,
+    float("nan"),
+    float("inf"),
+    "x",
+    "nan",
+    "1e400",
+    None,
+    [],
+    {},
+    10**30,
+    10**5000,
+]
+
+
+def _numeric(kind: object, prefix: str = "") -> list[str]:
+    """Every key of a record that takes a number, those of its records included."""
+    found = []
+    for field in dataclasses.fields(kind):
+        records = prvr.config.records_of(field.type)
+        for record in records:
+            found += _numeric(record, f"{prefix}{field.name}.")
+        if not records and {int, float} & {field.type, *get_args(field.type)}:
+            found.append(prefix + field.name)
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize("name", ["hlformer-tvr", "diffusionret-msrvtt"])
+def test_any_number_is_taken_or_refused_by_name(name: str) -> None:
+    """Two keys at a time, and what is taken can be built: no device holds what the models below do not hold."""
+    rng = random.Random(0)
+    keys = _numeric(prvr.Config)
+    assert len(keys) > 60
+    taken, like = 0, load_config(name)
+    for key in keys:
+        for value in rng.sample(STRANGE, 6):
+            try:
+                config = load_config(name, {key: value, rng.choice(keys): rng.choice([1, 2, 64, 10**6])})
+            except ConfigError:
+                continue
+            taken += 1
+            if config.model != like.model:
+                with torch.device("meta"):
+                    model = build_retriever(config.model)
+                assert sum(p.numel() for p in (*model.parameters(), *model.buffers())) < 2.5e9
+    assert taken > 20
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"optim.lr": 1e308}, r"optim\.lr: .*less than or equal to 100, got 1e\+308"),
+        ({"optim.lr": "nan"}, r"optim\.lr: .*finite number, got 'nan'"),
+        ({"optim.lr": ".nan"}, r"optim\.lr: .*finite number, got nan"),
+        ({"model.blocks": [{"width": 1e300}]}, r"model\.blocks\.0\.width: .*less than or equal to 1000000"),
+        ({"model.hidden": 1_000_000}, r"model\.hidden: .*less than or equal to 65536, got 1000000"),
+        ({"model.hidden": 40_000}, r"model would hold about .* lower hidden"),
+        ({"model.max_frames": 60_000}, r"model would hold about .* lower hidden"),
+        ({"train.workers": 100_000}, r"train\.workers: .*less than or equal to 128, got 100000"),
+        ({"train.seed": 2**40}, r"train\.seed: .*less than or equal to 4294967295"),
+        ({"loss.triplet": 10**5000}, r"loss\.triplet: .*valid number, got a very long number"),
+        ({"model.lorentz_dim": 3}, r"lorentz_dim=3: expected at least 7, a time and a space"),
+        ({"model.num_clips": 200, "model.compat.padding": "to_length"}, r"num_clips=200 is more than max_frames=128"),
+        ({"model.clip_weight": 0, "model.frame_weight": 0}, "clip_weight and frame_weight are both 0"),
+        (
+            {"model.registers.kind": "diffusion", "model.registers.sampling_steps": 11},
+            r"sampling_steps=11 is beyond steps=10",
+        ),
+    ],
+)
+def test_numbers_beyond_any_use_are_refused(overrides: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config("hlformer-tvr", overrides)
 

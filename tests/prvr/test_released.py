@@ -239,7 +239,11 @@ def test_guarded_inverses_are_those_of_a_clamp(ours, plain) -> None:
 
 BUILT = {
     "gmmformer-tvr": {},
-    "hlformer-tvr": {"model.compat.lorentz": "released", "model.compat.entailment": "released", "model.window": "multiply"},
+    "hlformer-tvr": {
+        "model.compat.lorentz": "released",
+        "model.compat.entailment": "released",
+        "model.window": "multiply",
+    },
     "dreamprvr-tvr": {},
 }
 DIM, LORENTZ, CODE = 128, 63, 32

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.strict import STRICT
+from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
 
 __all__ = ["BlockConfig", "Compat", "ModelConfig", "RegisterConfig"]
@@ -16,7 +16,7 @@ class BlockConfig:
     """One attention block: its geometry and the width of its Gaussian window (None = unlimited)."""
 
     space: Literal["euclidean", "lorentz"] = "euclidean"
-    width: float | None = Field(default=None, gt=0)
+    width: float | None = Field(default=None, gt=0, le=1e6)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -42,12 +42,12 @@ class RegisterConfig:
     """Global register tokens that every block sees as extra keys and values (DreamPRVR)."""
 
     kind: Literal["none", "pooled", "condition", "diffusion"] = "none"
-    num: int = Field(default=8, ge=1)
-    steps: int = Field(default=10, ge=1)
+    num: int = Field(default=8, ge=1, le=4096)
+    steps: int = Field(default=10, ge=1, le=10_000)
     """Diffusion steps trained."""
-    sampling_steps: int | None = Field(default=None, ge=1)
-    """Steps taken when sampling; None = all of `steps`."""
-    layers: int = Field(default=2, ge=1)
+    sampling_steps: int | None = Field(default=None, ge=1, le=10_000)
+    """Steps taken when sampling, at most `steps`; None = all of them."""
+    layers: int = Field(default=2, ge=1, le=256)
     start: Literal["prior_mean", "prior_sample", "gaussian"] = "prior_sample"
     noise: Literal["start", "gaussian"] = "gaussian"
     """start: the starting tensor is also the noise of the training targets and of every reverse step (released)."""
@@ -56,28 +56,34 @@ class RegisterConfig:
     float32_constants: bool = False
     """Round schedule constants and the prior's standard deviation to float32 (released)."""
 
+    @model_validator(mode="after")
+    def _consistent(self) -> "RegisterConfig":
+        if self.sampling_steps is not None and self.sampling_steps > self.steps:
+            raise InputError(f"sampling_steps={self.sampling_steps} is beyond steps={self.steps}, the trained ones")
+        return self
+
 
 @dataclass(frozen=True, config=STRICT)
 class ModelConfig:
     """A retriever: input widths, the list of blocks, the fusion, the registers, the score's weights."""
 
-    video_dim: int = Field(gt=0)
-    query_dim: int = Field(gt=0)
-    hidden: int = Field(default=384, gt=0)
-    heads: int = Field(default=4, gt=0)
-    num_clips: int = Field(default=32, gt=0)
-    max_frames: int = Field(default=128, gt=0)
-    max_words: int = Field(default=30, gt=0)
+    video_dim: int = Field(gt=0, le=MANY)
+    query_dim: int = Field(gt=0, le=MANY)
+    hidden: int = Field(default=384, ge=2, le=65_536)
+    heads: int = Field(default=4, gt=0, le=65_536)
+    num_clips: int = Field(default=32, gt=0, le=65_536)
+    max_frames: int = Field(default=128, gt=0, le=65_536)
+    max_words: int = Field(default=30, gt=0, le=65_536)
     branches: Literal["both", "clips", "frames"] = "both"
     layer: Literal["transformer", "attention"] = "transformer"
     """transformer: attention and feed-forward, post-norm; attention: output projection, no feed-forward (GMMFormer)."""
-    depth: int = Field(default=1, ge=1)
-    blocks: tuple[BlockConfig, ...] = (BlockConfig(),)
+    depth: int = Field(default=1, ge=1, le=256)
+    blocks: tuple[BlockConfig, ...] = Field(default=(BlockConfig(),), max_length=256)
     fusion: Literal["mean", "concat_linear", "mean_guided"] = "mean_guided"
-    fusion_temperature: float = Field(default=0.6, gt=0)
+    fusion_temperature: float = Field(default=0.6, ge=1e-6, le=1e6)
     window: Literal["multiply", "add"] = "add"
     """multiply: logits times the window (the papers); add: logits plus its logarithm."""
-    lorentz_dim: int = Field(default=127, gt=0)
+    lorentz_dim: int = Field(default=127, ge=2, le=65_536)
     padded_rows: Literal["compute", "drop"] = "compute"
     """drop: frames and words past an end are not computed. Faster, and the same result up to rounding, except with
     compat.padding='to_length': there the mean that guides the fusion then covers a video's own frames only."""
@@ -86,8 +92,8 @@ class ModelConfig:
     input_dropout: float = Field(default=0.2, ge=0, lt=1)
     dropout: float = Field(default=0.2, ge=0, lt=1)
     registers: RegisterConfig = RegisterConfig()
-    clip_weight: float = Field(default=0.5, ge=0)
-    frame_weight: float = Field(default=0.5, ge=0)
+    clip_weight: float = Field(default=0.5, ge=0, le=1e6)
+    frame_weight: float = Field(default=0.5, ge=0, le=1e6)
     compat: Compat = Compat()
 
     @model_validator(mode="after")
@@ -101,6 +107,11 @@ class ModelConfig:
             if (self.lorentz_dim + 1) % self.heads:
                 raise InputError(
                     f"lorentz_dim={self.lorentz_dim}: lorentz_dim + 1 must be a multiple of heads={self.heads}"
+                )
+            if self.lorentz_dim + 1 < 2 * self.heads:
+                raise InputError(
+                    f"lorentz_dim={self.lorentz_dim}: expected at least {2 * self.heads - 1}, a time and a space "
+                    f"coordinate for each of heads={self.heads}"
                 )
             if self.layer != "transformer":
                 raise InputError("Lorentz blocks need layer='transformer'")
@@ -119,6 +130,30 @@ class ModelConfig:
                 "padded_rows='drop' does not go with compat.padding='to_batch', whose windows follow the padding: "
                 "keep padded_rows='compute', or set compat.padding='masked'"
             )
+        if self.compat.padding != "masked" and self.branches != "frames" and self.num_clips > self.max_frames:
+            raise InputError(
+                f"num_clips={self.num_clips} is more than max_frames={self.max_frames}, whose positions clips share "
+                f"with compat.padding={self.compat.padding!r}: lower num_clips, or set compat.padding='masked'"
+            )
         if self.frame_pooling == "attention" and self.branches == "clips":
             raise InputError("frame_pooling='attention' needs the frame branch: branches='both' or 'frames'")
+        if self.branches == "both" and not (self.clip_weight or self.frame_weight):
+            raise InputError("clip_weight and frame_weight are both 0: every score would be 0, set one above 0")
+        expect_size(
+            "model", self._numbers, "hidden, lorentz_dim, max_frames, num_clips, depth, or the number of blocks"
+        )
         return self
+
+    @property
+    def _numbers(self) -> int:
+        """About how many numbers weights and tables hold; rather more than fewer."""
+        width, points, blocks = self.hidden, self.lorentz_dim + 1, len(self.blocks)
+        block = 12 * width**2 + (3 * points**2 + 2 * width * points) * any(b.space == "lorentz" for b in self.blocks)
+        tables = blocks * (self.max_frames**2 + self.num_clips**2) * any(b.width is not None for b in self.blocks)
+        fusion = (6 + blocks) * width**2 + (self.max_frames + self.num_clips) * width
+        inputs = (2 * self.video_dim + self.query_dim + 2 * self.max_frames + self.num_clips + self.max_words) * width
+        registers = 0
+        if self.registers.kind != "none":
+            chosen = self.registers
+            registers = (30 + 6 * chosen.layers) * width**2 + (chosen.steps + 1) * (chosen.num + 1) * width
+        return 2 * self.depth * (blocks * block + fusion) + self.depth * tables + inputs + 12 * width**2 + registers

@@ -2,7 +2,43 @@
 
 from pydantic import ConfigDict
 
-__all__ = ["STRICT"]
+from prvr.errors import InputError
 
-STRICT = ConfigDict(extra="forbid")
-"""A key that is not known is an error."""
+__all__ = ["LARGE", "MANY", "SEED", "STRICT", "expect_size"]
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+"""A key that is not known is an error, and so is a number that is not finite.
+
+Every number has bounds as well: beyond them nothing is computed that means anything, and what is computed overflows, or
+takes more memory or processes than there are.
+"""
+
+MANY = 2**20
+"""The most of anything that is held at once: videos of a batch, captions of a video."""
+
+LARGE = 2**31 - 1
+"""The most of what is only counted: epochs, steps."""
+
+SEED = 2**32 - 1
+"""The largest seed that torch, NumPy and Python all take."""
+
+_LARGEST = 2**31
+"""Numbers in the weights and tables of a model: 8 GiB of float32, some fifty times the largest that ships."""
+
+
+def expect_size(what: str, numbers: int, keys: str) -> None:
+    """Refuses a model that would not fit into memory.
+
+    Args:
+        what: the model, for the message.
+        numbers: about how many its weights and tables hold.
+        keys: what makes it smaller.
+
+    Raises:
+        InputError: too many.
+    """
+    if numbers > _LARGEST:
+        raise InputError(
+            f"{what} would hold about {numbers:.1e} numbers in its weights and tables, expected at most "
+            f"{_LARGEST:.1e}: lower {keys}"
+        )

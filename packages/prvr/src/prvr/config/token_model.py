@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.strict import STRICT
+from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
 
 __all__ = ["TokenCompat", "TokenModelConfig"]
@@ -25,23 +25,23 @@ class TokenModelConfig:
 
     kind: Literal["tokens"]
     """What tells it from `ModelConfig`."""
-    video_dim: int = Field(gt=0)
-    query_dim: int = Field(gt=0)
-    hidden: int = Field(default=512, gt=0)
+    video_dim: int = Field(gt=0, le=MANY)
+    query_dim: int = Field(gt=0, le=MANY)
+    hidden: int = Field(default=512, gt=0, le=65_536)
     """Width d of words and frames where they are compared."""
-    heads: int = Field(default=8, gt=0)
-    depth: int = Field(default=4, ge=0)
+    heads: int = Field(default=8, gt=0, le=65_536)
+    depth: int = Field(default=4, ge=0, le=256)
     """Layers of the temporal transformer."""
-    word_depth: int = Field(default=0, ge=0)
+    word_depth: int = Field(default=0, ge=0, le=256)
     """Layers of the same kind over the words, after their projection. CLIP's words know of each other; vectors of
     single words do not, and a sentence of them is a bag of words without this."""
-    max_frames: int = Field(default=12, gt=0)
-    max_words: int = Field(default=32, gt=0)
+    max_frames: int = Field(default=12, gt=0, le=65_536)
+    max_words: int = Field(default=32, gt=0, le=65_536)
     frame_projection: Literal["none", "linear"] = "none"
     """linear: frame features pass a linear map to `hidden`; none: they are that wide."""
     word_projection: Literal["none", "linear"] = "linear"
     """The same of words. CLIP's hidden states of words need it: it is CLIP's own text projection."""
-    feature_length: float = Field(default=1.0, gt=0)
+    feature_length: float = Field(default=1.0, ge=1e-6, le=1e6)
     """Length that rows of frame features are given before the transformer. Stored ones have 1; CLIP's own, for which
     its layers were trained, about 10."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -69,4 +69,7 @@ class TokenModelConfig:
                     f"{key}_projection='none' needs {name}={self.hidden}, as wide as hidden, got {width}: set "
                     f"{key}_projection='linear'"
                 )
+        layers, tokens = self.depth + self.word_depth, self.max_frames + self.max_words
+        numbers = (12 * layers + 8) * self.hidden**2 + (self.video_dim + self.query_dim + tokens) * self.hidden
+        expect_size("model", numbers, "hidden, depth, word_depth, max_frames or max_words")
         return self

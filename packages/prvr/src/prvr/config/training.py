@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from prvr.config.strict import STRICT
+from prvr.config.strict import LARGE, MANY, SEED, STRICT
 
 __all__ = ["DataConfig", "OptimConfig", "TrainConfig"]
 
@@ -15,15 +15,15 @@ class OptimConfig:
     """The optimiser. bert_adam is the released one: per-tensor clip, no bias correction, linear warm-up and decay."""
 
     name: Literal["bert_adam", "adamw"] = "adamw"
-    lr: float = Field(default=3e-4, gt=0)
-    backbone_lr: float = Field(default=1e-7, gt=0)
+    lr: float = Field(default=3e-4, gt=0, le=100)
+    backbone_lr: float = Field(default=1e-7, gt=0, le=100)
     """Of the pretrained encoders of a retriever that trains them (`prvr.models.ClipRetriever`); others have none."""
-    weight_decay: float = Field(default=0.01, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0, le=100)
     decay: Literal["matrices", "released"] = "matrices"
     """matrices: everything but biases, norms and scalars; released: by the authors' names (their norms do decay)."""
     warmup: float = Field(default=0.01, ge=0, lt=1)
     """Share of all steps that warm the learning rate up; afterwards it falls linearly to 0."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
+    max_grad_norm: float = Field(default=1.0, gt=0, le=1e12)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -40,7 +40,7 @@ class DataConfig:
     """False: the released rounding, which leaves the last frame out of the last segment."""
     eval_split: str = "test"
     """The split that is reported."""
-    captions_per_video: int | None = Field(default=None, ge=1)
+    captions_per_video: int | None = Field(default=None, ge=1, le=MANY)
     """At most this many captions of a video in one step, drawn anew each epoch; None = all."""
 
 
@@ -48,35 +48,35 @@ class DataConfig:
 class TrainConfig:
     """How long, how much at a time, and how the epoch is selected."""
 
-    epochs: int = Field(default=100, ge=1)
-    batch_size: int = Field(default=128, ge=2)
+    epochs: int = Field(default=100, ge=1, le=LARGE)
+    batch_size: int = Field(default=128, ge=2, le=MANY)
     """Videos per step, of all processes together; each brings all its captions."""
-    chunk_videos: int | None = Field(default=None, ge=1)
+    chunk_videos: int | None = Field(default=None, ge=1, le=MANY)
     """Videos encoded at a time in a step, twice each; losses still see the whole batch. None = all at once, once."""
-    patience: int = Field(default=10, ge=1)
+    patience: int = Field(default=10, ge=1, le=LARGE)
     """Stop after more than this many epochs in a row without a better selection score, as the authors' code does."""
-    hard_negatives_from: int = Field(default=20, ge=0)
+    hard_negatives_from: int = Field(default=20, ge=0, le=LARGE)
     """First epoch (from 0) whose triplets use hard negatives."""
     protocol: Literal["paper", "holdout", "val"] = "paper"
     """paper: the best epoch on the reported split (as published numbers were made); holdout: a share of the training
     videos selects, the reported split is scored once; val: so does the corpus's own split "val", where it has one."""
     holdout_fraction: float = Field(default=0.1, gt=0, lt=1)
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=SEED)
     precision: Literal["no", "bf16"] = "no"
-    checkpoint_every: int | None = Field(default=None, ge=1)
+    checkpoint_every: int | None = Field(default=None, ge=1, le=LARGE)
     """Steps, counted over the whole run, between checkpoints inside epochs; None = only where an epoch ends."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """A loss or gradient that is not finite: stop ends the run, skip goes on as if the step had not been."""
-    max_skipped: int = Field(default=10, ge=1)
+    max_skipped: int = Field(default=10, ge=1, le=LARGE)
     """More skipped steps than this in a row end the run."""
-    workers: int = Field(default=0, ge=0)
+    workers: int = Field(default=0, ge=0, le=128)
     """Processes that read batches ahead; 0 = the main one, or on a GPU a thread of it."""
     data_on_device: Literal["auto", "always", "never"] = "auto"
     """Keep the features of the training split on the device; auto: on a GPU, where they take at most half of what is
     free there. Batches are the same either way."""
     compile: bool = False
     """Compile the blocks of the encoders with torch.compile. Dropout then draws other numbers."""
-    eval_videos: int = Field(default=64, ge=1)
+    eval_videos: int = Field(default=64, ge=1, le=MANY)
     """Videos encoded at a time in evaluation."""
-    eval_queries: int = Field(default=256, ge=1)
+    eval_queries: int = Field(default=256, ge=1, le=MANY)
     """Queries scored at a time in evaluation."""

@@ -2,59 +2,60 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config import OptimConfig, validated
+from prvr.config.strict import LARGE, MANY, SEED, STRICT
 from prvr.errors import InputError
 from prvr.reranking import Direction, RerankerConfig
 
 __all__ = ["CandidatesConfig", "CourseConfig", "GenerationConfig", "generation_config"]
 
-_STRICT = ConfigDict(extra="forbid")
 
-
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True, config=STRICT)
 class CandidatesConfig:
     """Which candidates a row of a training step has: the right one and hard wrong ones."""
 
-    num: int = Field(default=32, ge=2)
+    num: int = Field(default=32, ge=2, le=MANY)
     """Candidates of a row, the right one among them."""
-    pool: int = Field(default=64, ge=1)
+    pool: int = Field(default=64, ge=1, le=MANY)
     """The wrong ones are drawn anew in each step from this many that the retriever scores highest; capped by what the
     split has."""
     learn_from: Literal["train", "selection"] = "train"
     """train: the retriever's own training split, whose queries it ranks better than new ones; selection: one half of
     the videos that select, which it has not learned from, while the other half goes on selecting."""
-    dropout_views: int = Field(default=0, ge=0)
+    dropout_views: int = Field(default=0, ge=0, le=1024)
     """Encode what is learned from this many times with the retriever's dropout on, and use one of them in each step:
     candidates are then ranked more as those of new queries are. 0 = once, without dropout."""
 
 
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True, config=STRICT)
 class CourseConfig:
     """How long, how much at a time, and from where."""
 
-    epochs: int = Field(default=20, ge=1)
-    batch_size: int = Field(default=128, ge=1)
+    epochs: int = Field(default=20, ge=1, le=LARGE)
+    batch_size: int = Field(default=128, ge=1, le=MANY)
     """Queries per step, each with its candidates, in each direction."""
-    patience: int = Field(default=5, ge=1)
+    patience: int = Field(default=5, ge=1, le=LARGE)
     """Stop after more than this many epochs in a row in which no direction got better on the split that selects."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=SEED)
     start: Literal["identity", "random"] = "identity"
     """identity: W_q, W_k and W_v start as the identity, so that the attention starts as the retriever's own product of
     query and candidate; random: as torch initialises linear maps."""
-    weights: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
+    weights: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = Field(
+        default=(0.01, 0.03, 0.1, 0.3, 1.0), max_length=1000
+    )
     """The split that selects chooses the weight of the probability from these; empty = `reranker.weight` stays."""
-    cache_mib: int = Field(default=1024, ge=0)
+    cache_mib: int = Field(default=1024, ge=0, le=LARGE)
     """Pooled queries and candidates are kept in memory up to this size, else pooled anew in each step."""
-    eval_queries: int = Field(default=256, ge=1)
+    eval_queries: int = Field(default=256, ge=1, le=MANY)
     """Rows that are re-ranked at a time."""
 
 
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True, config=STRICT)
 class GenerationConfig:
     """A run of stage 2: `prvr train --stage generation`."""
 
@@ -75,8 +76,6 @@ class GenerationConfig:
     def _consistent(self) -> "GenerationConfig":
         if len(set(self.directions)) != len(self.directions):
             raise InputError(f"directions={self.directions}: each once")
-        if any(not 0 <= weight < float("inf") for weight in self.course.weights):
-            raise InputError(f"course.weights={self.course.weights}: expected finite numbers of at least 0")
         if self.optim.decay == "released":
             raise InputError("optim.decay='released' goes by names of released retrievers: use 'matrices'")
         return self

@@ -22,7 +22,8 @@ def released_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
     keys = torch.linspace(0, 1, length, dtype=torch.float64)
     centres = torch.arange(length, dtype=torch.float64)[:, None] / length
     window = torch.exp(-((keys - centres) ** 2) / (2 * (max(width, 0.01) / 9) ** 2))
-    return window / window.amax(-1, keepdim=True)
+    # The clamp only touches rows that are all zero, of a narrow window over few frames: they stay zero.
+    return window / window.amax(-1, keepdim=True).clamp_min(torch.finfo(window.dtype).tiny)
 
 
 class ReleasedWindows(nn.Module):

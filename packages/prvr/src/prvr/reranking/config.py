@@ -3,21 +3,20 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config import validated
+from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
 
 __all__ = ["Direction", "RerankerCompat", "RerankerConfig", "reranker_config_from_dict"]
-
-_STRICT = ConfigDict(extra="forbid")
 
 Direction = Literal["t2v", "v2t"]
 """t2v: one text, candidate videos; v2t: one video, candidate texts."""
 
 
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True, config=STRICT)
 class RerankerCompat:
     """Where DiffusionRet's released code differs from its paper or from what is correct. Defaults are correct."""
 
@@ -33,37 +32,37 @@ class RerankerCompat:
     in the combined score."""
 
 
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True, config=STRICT)
 class RerankerConfig:
     """A `CandidateReranker`: its network, its diffusion, and how its answer is combined with the retriever's."""
 
-    width: int = Field(gt=0)
+    width: int = Field(gt=0, le=65_536)
     """Width d of the text and frame embeddings."""
-    steps: int = Field(default=50, ge=1)
+    steps: int = Field(default=50, ge=1, le=10_000)
     """K, the number of diffusion steps trained."""
-    sampling_steps: int | None = Field(default=None, ge=1)
+    sampling_steps: int | None = Field(default=None, ge=1, le=10_000)
     """Steps taken when sampling, at most `steps`; None = all of them."""
     spacing: Literal["trailing", "linspace", "leading"] = "trailing"
     """Which steps, if fewer than trained. trailing: evenly down from the noisiest, which is the one of a single step;
     linspace: evenly between noisiest and cleanest, but the cleanest if there is only one (released); leading: every
     (K / steps)-th from the cleanest, never the noisiest."""
     schedule: Literal["cosine", "linear"] = "cosine"
-    beta_scale: float = Field(default=1.0, gt=0)
+    beta_scale: float = Field(default=1.0, ge=1e-6, le=1e6)
     """Factor of every beta; the result is capped at 0.999 (table 3f of the paper)."""
     sampler: Literal["ddim", "ddpm"] = "ddim"
     """ddim: nothing is random but the start; ddpm: each step adds noise."""
     process: Literal["diffusion", "one_step"] = "diffusion"
     """one_step: the control, the same network trained and asked once, at x = 0 and step 0, without any noise."""
     loss: Literal["kl", "mse"] = "kl"
-    attention_temperature: float = Field(default=1.0, gt=0)
+    attention_temperature: float = Field(default=1.0, ge=1e-6, le=1e6)
     """tau' of eq. 4. Embeddings of unit length want less, such as 0.1: their products lie in [-1, 1]."""
-    loss_temperature: float = Field(default=1.0, gt=0)
+    loss_temperature: float = Field(default=1.0, ge=1e-6, le=1e6)
     """What the decoder's output is multiplied by before its softmax (released: 100)."""
     negative: Literal[0, -1] = 0
     """x_0 of a wrong candidate. -1 needs `compat.output='released'`: a distribution has no negative values."""
-    candidates: int = Field(default=32, ge=1)
+    candidates: int = Field(default=32, ge=1, le=MANY)
     """How many of the highest-scored candidates are re-ranked; a smaller gallery is re-ranked whole."""
-    weight: float = Field(default=1.0, ge=0)
+    weight: float = Field(default=1.0, ge=0, le=1e6)
     """What the generated probability counts beside the retriever's score."""
     combine: Literal["add", "alone"] = "add"
     """add: the score plus `weight` times the probability; alone: candidates go by the probability alone, ahead of all
@@ -72,7 +71,7 @@ class RerankerConfig:
     """Which rows of the retriever's videos stand for frames; both: clips and frames, one after the other."""
     unit_length: bool = False
     """Text and rows are scaled to unit length first; `attention_temperature` then wants about 0.1."""
-    score_temperature: float = Field(default=1.0, gt=0)
+    score_temperature: float = Field(default=1.0, ge=1e-6, le=1e6)
     """With `compat.output='released'`: what x_0 is multiplied by before the softmax of the combined score."""
     trained_on: str | None = None
     """Name of the retriever whose embeddings it was trained on; see `CandidateReranker.expect_trained_on`."""
@@ -89,6 +88,7 @@ class RerankerConfig:
             raise InputError(f"negative={self.negative} needs compat.output='released', or set negative=0")
         if self.process == "one_step" and self.sampling_steps not in (None, 1):
             raise InputError(f"sampling_steps={self.sampling_steps} needs process='diffusion', not 'one_step'")
+        expect_size("re-ranker", 16 * self.width**2 + self.steps * self.width, "width")
         return self
 
 
