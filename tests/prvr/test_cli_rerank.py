@@ -108,13 +108,24 @@ class TestEvaluate:
         out = capsys.readouterr().out
         for name in ("retriever", "QB-Norm", "re-ranked", "QB-Norm, re-ranked"):
             assert out.count(f": {name} ") == 2, out  # a row of each direction
-        target = work.retriever / "evaluation_rerank_qbnorm.json"
+        names = {"retriever": "retriever", "QB-Norm": "qbnorm"}
+        names["re-ranked"] = f"rerank_{work.run.name}_top5_steps2_weight2.0"
+        names["QB-Norm, re-ranked"] = f"{names['re-ranked']}_qbnorm"
+        files = {name: work.retriever / f"evaluation_{parts}.json" for name, parts in names.items()}
+        assert {path.name for path in work.retriever.glob("evaluation_*.json")} == {p.name for p in files.values()}
+        for name, path in files.items():
+            assert f"{path}: {name}\n" in out
+        target = files["QB-Norm, re-ranked"]
         first = json.loads(target.read_text())
         assert main([*command, *options]) == 0
         assert json.loads(target.read_text()) == first  # deterministic
         assert main([*command, "--qb-norm"]) == 0
         assert "re-ranked" not in capsys.readouterr().out.rpartition("retriever")[2]
-        assert (work.retriever / "evaluation_qbnorm.json").is_file()
+        assert main([*command, *options[:3], "--qb-beta", "7.5"]) == 0  # another file, not over the others
+        assert (work.retriever / "evaluation_qbnorm_beta7.5.json").is_file()
+        assert (work.retriever / f"evaluation_rerank_{work.run.name}.json").is_file()
+        assert json.loads(target.read_text()) == first
+        capsys.readouterr()
         before, other = target.stat(), work.folder / "data" / "other"
         shutil.copytree(embedded_root / "embedded-tiny", other)
         for path in [*other.rglob("*embedded-tiny*")]:
@@ -122,7 +133,7 @@ class TestEvaluate:
         elsewhere = ["--data-root", str(other.parent), "--collection", "other", "--table", "t2v"]
         assert main([*command, *options, *elsewhere]) == 0
         assert capsys.readouterr().out.count("video to sets: ") == 4
-        assert (work.retriever / "evaluation_rerank_qbnorm_other.json").is_file()
+        assert (work.retriever / f"{target.stem}_other.json").is_file()
         assert target.stat() == before  # a file for each corpus
         assert not (work.retriever / "evaluation.json").exists()
 

@@ -105,7 +105,7 @@ def test_a_reranker_comes_along(
         for variant in ("retriever", "re-ranked"):
             assert f"{kind} {name} test, {variant}" in out
     files = {path.name for path in Path(run).glob("evaluation*.json")}
-    assert files == {"evaluation_on_long_test.json", "evaluation_on_long_test_re-ranked.json"}
+    assert files == {"evaluation_on_long_test.json", "evaluation_on_long_test_rerank_reranker.json"}
 
 
 def test_one_other_corpus_has_its_own_file(source: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:

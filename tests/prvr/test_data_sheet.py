@@ -143,19 +143,19 @@ def test_a_sentence_of_elsewhere_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def row(sentence: str, found: int, true: int, right: bool, note: str = "") -> MomentRow:
+def row(sentence: str, found: int, true: int, right: bool, note: str = "", shared: float | None = None) -> MomentRow:
     def strip(number: int) -> Strip:
         video = SCENES.videos[number]
         shot = video.moments()[0]
         frames = render_frames(video, moment_frames(video, shot.start, shot.end))
         return Strip(video.id, shot.start, shot.end, frames)
 
-    return MomentRow(sentence, strip(found), strip(true), right, note)
+    return MomentRow(sentence, strip(found), strip(true), right, shared, note)
 
 
 def test_moments_are_shown_with_what_is_true_of_them(tmp_path: Path) -> None:
     rows = [
-        row("a red ring rises", 0, 0, True, "rank 1"),
+        row("a red ring rises", 0, 0, True, "rank 1", shared=0.5),
         row(LONG, 0, 1, True, "a right video has rank 17 of 160"),
         row("it costs $5 and $6", 2, 1, False),
     ]
@@ -167,9 +167,14 @@ def test_moments_are_shown_with_what_is_true_of_them(tmp_path: Path) -> None:
         pixels = np.asarray(image.convert("RGB")).astype(int)
     figure = _draw_moments([*rows, unknown])
     words = [text.get_text() for text in texts(figure)]
-    assert [word for word in words if word[0] in "✓✗"] == ["✓ right", "✓ also right", "✗ wrong", "✗ wrong"]
+    assert [word for word in words if word[0] in "✓✗"] == [
+        *("✓ right video", "✓ right moment"),
+        *("✓ also right video", "✗ wrong video", "✗ wrong video"),
+    ]
     assert {"“a red ring rises”", "“it costs $5 and $6”", "rank 1", "times unknown", "found", "true"} <= set(words)
     assert {SCENES.videos[number].id for number in range(3)} <= set(words)
+    missed = texts(_draw_moments([replace(rows[0], shared=0.1)]))
+    assert {"✓ right video", "✗ wrong moment"} <= {text.get_text() for text in missed}
     assert overlaps(figure) == []
     assert not any(text.get_parse_math() for text in texts(figure))  # dollars are no formula
     pictures = figure.axes[0].images

@@ -108,7 +108,7 @@ def test_examples_table_shows_text_as_it_is():
     example = ExampleQuery(
         query_id="v#0",
         caption="a [bold]man[/bold] [/]",
-        hits=(Hit("w[1]", 0.81234, 3.0, 9.5), Hit("v", 0.7, None, None)),
+        hits=(Hit("w[1]", 0.81234, 3.0, 9.5), Hit("v", 0.7, None, None), Hit("v", 0.6, 11.0, 12.25)),
         video_id="v",
         start=10.0,
         end=12.25,
@@ -116,8 +116,9 @@ def test_examples_table_shows_text_as_it_is():
     )
     assert not example.correct
     lines = rows(examples_table([example]))
-    assert ["a [bold]man[/bold] [/]", "1", "w[1]", "3.0 - 9.5 s", "0.812", "no"] in lines
-    assert ["2", "v", "-", "0.700", "yes"] in lines
+    assert ["a [bold]man[/bold] [/]", "1", "w[1]", "3.0 - 9.5 s", "0.812", "no", "-"] in lines
+    assert ["2", "v", "-", "0.700", "yes", "-"] in lines
+    assert ["3", "v", "11.0 - 12.2 s", "0.600", "yes", "56%"] in lines
     assert ["true", "v", "10.0 - 12.2 s"] in lines
 
 

@@ -39,8 +39,28 @@ class ExampleQuery:
 
     @property
     def correct(self) -> bool:
-        """Whether the first hit is a relevant video."""
+        """Whether the first hit is a relevant video, whatever the moment."""
         return self.hits[0].video_id in self.relevant
+
+    def shared(self, hit: Hit) -> float | None:
+        """How much of the found and the true moment is common to both, of all that either covers (IoU), in [0, 1].
+
+        None where the moment is not known: of another video that answers the query too, or without times. In a video
+        that does not answer the query nothing is shared.
+
+        Example:
+            >>> query = ExampleQuery("q", "a dog runs", (Hit("v", 1.0, 48.0, 58.0),), "v", 50.0, 58.0, frozenset({"v"}))
+            >>> query.shared(query.hits[0]), query.shared(Hit("other", 1.0, 0.0, 5.0))
+            (0.8, 0.0)
+        """
+        if hit.video_id not in self.relevant:
+            return 0.0
+        times = (hit.start, hit.end, self.start, self.end)
+        if hit.video_id != self.video_id or any(time is None for time in times):
+            return None
+        start, end, first, last = (float(time) for time in times if time is not None)
+        union = max(end, last) - min(start, first)
+        return max(0.0, min(end, last) - max(start, first)) / union if union > 0 else 1.0
 
 
 def find_moments(

@@ -109,25 +109,28 @@ def tags_table(report: EvaluationReport) -> Table | None:
 def examples_table(examples: Sequence[ExampleQuery]) -> Table:
     """Queries with the videos found for them and where in time, best first, and below them what is true.
 
-    A video is right if it answers the query: its own, or another of its relevance set.
+    A video is right if it answers the query: its own, or another of its relevance set. A moment is judged apart.
     """
-    table = _table("examples", None)
+    table = _table("examples", "right: the video answers the query; shared: of the moments found and true together")
     table.add_column("query", overflow="fold", min_width=20)
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("video", overflow="fold", min_width=8)
     table.add_column("moment", justify="right", no_wrap=True)
     table.add_column("score", justify="right", no_wrap=True)
     table.add_column("right?", justify="center", no_wrap=True)
+    table.add_column("shared", justify="right", no_wrap=True)
     for example in examples:
         # Text, not str: a caption or an id may hold square brackets, which rich would read as markup.
         query = Text(example.caption)
         for place, hit in enumerate(example.hits, 1):
             right = Text("yes", "green") if hit.video_id in example.relevant else Text("no", "red")
             moment = _seconds(hit.start, hit.end)
-            table.add_row(query, str(place), Text(hit.video_id), moment, f"{hit.score:.3f}", right)
+            shared = example.shared(hit)
+            common = "-" if shared is None or hit.video_id not in example.relevant else f"{shared:.0%}"
+            table.add_row(query, str(place), Text(hit.video_id), moment, f"{hit.score:.3f}", right, common)
             query = Text("")
         truth = _seconds(example.start, example.end)
-        table.add_row("", "true", Text(example.video_id), truth, "", "", style="dim", end_section=True)
+        table.add_row("", "true", Text(example.video_id), truth, "", "", "", style="dim", end_section=True)
     return table
 
 

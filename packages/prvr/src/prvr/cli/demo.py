@@ -129,6 +129,7 @@ def _draw(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", rank
             strip(example.hits[0].video_id, example.hits[0].start, example.hits[0].end),
             strip(example.video_id, example.start, example.end),
             example.correct,
+            example.shared(example.hits[0]),
             f"a right video has rank {rank}",
         )
         for example, rank in zip(examples, ranks, strict=True)

@@ -15,7 +15,10 @@ from prvr.data.owning import LOCK
 if TYPE_CHECKING:
     from prvr.models import AnyRetriever
 
-__all__ = ["fresh_folder", "latest_run", "load_retriever", "model_folder", "report_file"]
+__all__ = ["QB_BETA", "fresh_folder", "latest_run", "load_retriever", "model_folder", "report_file", "variant_parts"]
+
+QB_BETA = 20.0
+"""Of `--qb-beta`, where it is not given."""
 
 
 @contextmanager
@@ -81,7 +84,7 @@ def report_file(args: Namespace, trained: Config, asked: Config, split: str, of:
         trained: configuration of the run.
         asked: the same with the data that were asked for.
         split: that was ranked.
-        of: what was put on top of the retriever.
+        of: what was put on top of the retriever, with the options that change it.
     """
     if args.json is not None:
         target = Path(args.json)
@@ -91,6 +94,29 @@ def report_file(args: Namespace, trained: Config, asked: Config, split: str, of:
         target = Path(args.run) / ("_".join(parts) + ".json")
     target.parent.mkdir(parents=True, exist_ok=True)
     return target
+
+
+def variant_parts(args: Namespace, name: str) -> list[str]:
+    """What the file of a way of ranking is called for: its parts, the run of the re-ranker, and the options given.
+
+    Args:
+        args: the options of `--rerank` and `--qb-norm`.
+        name: retriever, QB-Norm, re-ranked, or both.
+
+    Example:
+        >>> given = Namespace(rerank="runs/r-1/best", top=5, steps=None, weight=None, rerank_seed=0, qb_beta=20.0)
+        >>> variant_parts(given, "QB-Norm, re-ranked"), variant_parts(given, "retriever")
+        (['rerank', 'r-1', 'top5', 'qbnorm'], ['retriever'])
+    """
+    parts = []
+    if "re-ranked" in name:
+        run = Path(args.rerank).resolve()
+        given = {"top": args.top, "steps": args.steps, "weight": args.weight, "seed": args.rerank_seed or None}
+        parts += ["rerank", run.parent.name if run.name == "best" else run.name]
+        parts += [f"{key}{value}" for key, value in given.items() if value is not None]
+    if "QB-Norm" in name:
+        parts += ["qbnorm", *[f"beta{args.qb_beta}"] * (args.qb_beta != QB_BETA)]
+    return parts or ["retriever"]
 
 
 def load_retriever(weights: Path) -> "AnyRetriever":

@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from prvr.cli.console import CommandError, device_of, stdout
 from prvr.cli.embedded import cached_corpus
-from prvr.cli.folders import load_retriever, report_file
+from prvr.cli.folders import QB_BETA, load_retriever, report_file, variant_parts
 from prvr.cli.generation import variants_table
 from prvr.cli.transfer import corpus_of
 from prvr.config import Config
@@ -29,7 +29,7 @@ def add_rerank_options(parser: ArgumentParser) -> None:
     group.add_argument("--weight", type=float, metavar="W", help="of the generated probability (default: its own)")
     group.add_argument("--rerank-seed", type=int, default=0, metavar="N", help="of the noise that sampling starts from")
     group.add_argument("--qb-norm", action="store_true", help="normalise scores by a bank of training queries first")
-    group.add_argument("--qb-beta", type=float, default=20.0, metavar="B", help="inverse temperature of --qb-norm")
+    group.add_argument("--qb-beta", type=float, default=QB_BETA, metavar="B", help="inverse temperature of --qb-norm")
 
 
 def wants_reranking(args: Namespace) -> bool:
@@ -56,17 +56,22 @@ def wants_sets(args: Namespace, config: Config) -> bool:
 
 
 def show_reranked(args: Namespace, trained: Config, config: Config, weights: Path, split_name: str) -> None:
-    """Evaluates the retriever alone and with all that was asked for, prints both and writes the last."""
+    """Evaluates the retriever alone and with all that was asked for, prints all and writes each to a file of its own.
+
+    `--json` names the file of the last, on which everything is; the others go into the run.
+    """
     reports = reports_of(args, config, weights, split_name)
-    *_, (name, last) = reports.items()
+    *_, last = reports.values()
     console = stdout()
     console.print()
     title = f"{last.split}: {len(last.query_ids):,} queries, {len(last.video_ids):,} videos"
     console.print(variants_table(reports, title))
-    on_top = ["rerank"] * (args.rerank is not None) + ["qbnorm"] * args.qb_norm
-    target = report_file(args, trained, config, split_name, on_top)
-    last.to_json(target)
-    console.print(f"\n{target}: {name}", markup=False, soft_wrap=True)
+    console.print()
+    for name, report in reports.items():
+        named = args if report is last else Namespace(run=args.run, ties=args.ties, json=None)
+        target = report_file(named, trained, config, split_name, variant_parts(args, name))
+        report.to_json(target)
+        console.print(f"{target}: {name}", markup=False, soft_wrap=True)
 
 
 def reports_of(args: Namespace, config: Config, weights: Path, split_name: str) -> "dict[str, EvaluationReport]":

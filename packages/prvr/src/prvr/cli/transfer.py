@@ -1,7 +1,6 @@
 """`prvr evaluate RUN --transfer ...`: one model on the corpus it was trained on and on others."""
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from jsonargparse import Namespace
 
 from prvr.cli.console import CommandError, stdout
+from prvr.cli.folders import variant_parts
 from prvr.config import Config
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def show_transfer(args: Namespace, trained: Config, weights: Path, evaluate: Eva
         targets += _domains(f"{label} {split}", reports)
         for number, (name, report) in enumerate(reports.items()):
             parts = ["evaluation_on", label.replace("/", "-"), split]
-            parts += [re.sub(r"[^a-z]+", "-", name.lower())] * (number > 0) + [args.ties] * (args.ties != "worst")
+            parts += (variant_parts(args, name) if number else []) + [args.ties] * (args.ties != "worst")
             files.append(Path(args.run) / f"{'_'.join(parts)}.json")
             report.to_json(files[-1])
     console = stdout()

@@ -44,6 +44,8 @@ class MomentRow:
         found: of the first hit.
         true: what the sentence was written for.
         right: whether the sentence is true of the video found; more than one may be.
+        shared: how much of the found and the true moment is common to both (IoU); None where that is not known. From a
+            half on, the moment is right too.
         note: a few words beside the sentence, such as a rank.
     """
 
@@ -51,6 +53,7 @@ class MomentRow:
     found: Strip
     true: Strip
     right: bool
+    shared: float | None
     note: str = ""
 
 
@@ -245,8 +248,8 @@ def _draw_moments(rows: Sequence[MomentRow]) -> Figure:
             page.text(margin, y + 34, strip.video_id, 13, color=QUIET)
             page.text(margin, y + 53, _span(strip.start, strip.end), 13, color=QUIET)
             if name == "found":
-                words, colour = _verdict(row)
-                page.text(margin, y + 80, words, 13, weight="bold", color=colour)
+                for line, (words, colour) in enumerate(_verdicts(row)):
+                    page.text(margin, y + 78 + 18 * line, words, 11, weight="bold", color=colour)
             for k, pixels in enumerate(strip.frames[:COLUMNS]):
                 page.picture(left + k * (PICTURE + 2), y, pixels)
             y += PICTURE + 8
@@ -254,10 +257,15 @@ def _draw_moments(rows: Sequence[MomentRow]) -> Figure:
     return page.finish(y)
 
 
-def _verdict(row: MomentRow) -> tuple[str, str]:
+def _verdicts(row: MomentRow) -> list[tuple[str, str]]:
+    """What is said of the video found and, where it is right and that can be said, of the moment; with its colour."""
     if not row.right:
-        return "✗ wrong", WRONG
-    return "✓ right" if row.found.video_id == row.true.video_id else "✓ also right", RIGHT
+        return [("✗ wrong video", WRONG)]
+    said = [("✓ right video" if row.found.video_id == row.true.video_id else "✓ also right video", RIGHT)]
+    if row.shared is not None:
+        right = row.shared >= 0.5
+        said.append(("✓ right moment" if right else "✗ wrong moment", RIGHT if right else WRONG))
+    return said
 
 
 def _span(start: float | None, end: float | None) -> str:
