@@ -9,9 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 from commands import SMALL, explained
+from search_files import some_videos, write_store
 
 import prvr
 from prvr.cli import main
+from prvr.results import EvaluationReport
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +105,7 @@ class TestEvaluate:
         target = tmp_path / "new" / "scores.json"
         assert main(["evaluate", str(work.a), "--json", str(target), "--device", "cpu"]) == 0
         assert "text to video" in capsys.readouterr().out
-        assert json.loads(target.read_text()) == json.loads((work.a / "evaluation.json").read_text()) | {
-            "ranks": json.loads(target.read_text())["ranks"]
-        }
+        assert EvaluationReport.from_json(target) == EvaluationReport.from_json(work.a / "evaluation.json")
 
     def test_other_split_and_ties_go_to_a_file_of_their_own(self, work: SimpleNamespace) -> None:
         before = (work.a / "evaluation.json").read_bytes()
@@ -131,6 +131,22 @@ class TestEvaluate:
         shutil.copy(work.a / "config.yaml", tmp_path)
         (tmp_path / "best" / "model.safetensors").write_bytes(b"no tensors")
         assert str(tmp_path / "best") in explained(["evaluate", str(tmp_path)], capsys)
+
+    @pytest.mark.parametrize("command", ["evaluate", "index"])
+    def test_weights_that_are_not_those_that_were_saved_are_refused(
+        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+    ) -> None:
+        run = tmp_path / "run"
+        shutil.copytree(work.a, run)
+        weights = bytearray((run / "best" / "model.safetensors").read_bytes())
+        weights[-2] ^= 1
+        (run / "best" / "model.safetensors").write_bytes(weights)
+        arguments = ["evaluate", str(run)]
+        if command == "index":
+            store = write_store(tmp_path / "store", some_videos([9])).folder
+            arguments = ["index", "add", str(tmp_path / "index"), "--store", str(store), "--model", str(run)]
+        assert "model.safetensors: is damaged or was changed" in explained(arguments, capsys)
+        assert not (tmp_path / "index").exists()
 
 
 class TestCompare:

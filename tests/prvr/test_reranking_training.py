@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from contextlib import contextmanager
 from dataclasses import replace
@@ -188,6 +189,16 @@ def test_a_killed_run_goes_on_from_the_last_epoch(straight, retriever, splits, t
     train_reranker(make_config(), retriever, splits, output=run, resume=True)
     assert same_end(run, straight.output)
     assert half_written(run) == []
+
+
+def test_rerankers_that_are_not_those_that_were_saved_are_refused(straight, tmp_path) -> None:
+    shutil.copytree(straight.output / "best", tmp_path / "best")
+    weights = tmp_path / "best" / "v2t" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-2] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(DataError, match=r"v2t.model\.safetensors: is damaged or was changed"):
+        load_rerankers(tmp_path)
 
 
 def test_one_process_owns_a_run(straight, retriever, splits, tmp_path) -> None:
