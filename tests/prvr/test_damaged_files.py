@@ -76,7 +76,7 @@ class Reader:
     """Fills a folder; gives the file to be damaged."""
     read: Callable[[Path], object]
     """Reads the folder."""
-    rounds: int = 3
+    rounds: int = 2
     """Copies of each kind of damage."""
     readable: bool = True
     """Whether what is written can be read."""
@@ -240,8 +240,8 @@ READERS = {
     "id.txt": Reader(of_corpus(f"{FEATURES}/id.txt"), features_of),
     "feature.bin": Reader(of_corpus(f"{FEATURES}/feature.bin"), features_of),
     "video2frames.txt": Reader(of_corpus(f"{FEATURES}/video2frames.txt"), features_of),
-    "feature.hdf5": Reader(of_corpus(f"{FEATURES}/feature.hdf5"), hdf5_of, rounds=60),
-    "query features": Reader(of_corpus(f"{TEXT}/roberta_col_query_feat.hdf5"), queries_of, rounds=60),
+    "feature.hdf5": Reader(of_corpus(f"{FEATURES}/feature.hdf5"), hdf5_of, rounds=12),
+    "query features": Reader(of_corpus(f"{TEXT}/roberta_col_query_feat.hdf5"), queries_of, rounds=12),
     "packed header": Reader(lambda root: packed(root) / "meta.json", open_packed),
     "packed index": Reader(lambda root: packed(root) / "index.npz", open_packed),
     "packed text": Reader(lambda root: packed(root) / "text.json", open_packed),
@@ -286,7 +286,7 @@ def damages(file: Path, rounds: int) -> Iterator[tuple[str, bytes]]:
             value = json.loads(text)
         except ValueError:
             continue
-        for name, damaged in json_text_mutations(value, random, 60):
+        for name, damaged in json_text_mutations(value, random, 30):
             if name in REPLACEMENTS:  # they were among the first
                 continue
             yield f"JSON: {name}", damaged

@@ -102,7 +102,7 @@ def read_json(path: Path, most: int = SMALL) -> Any:
 
 
 def parse_json(text: str, source: str) -> Any:
-    """The value of a JSON text. NaN and Infinity, which JSON does not have, are refused, and numbers such as 1e999.
+    """The value of a JSON text. NaN and Infinity, which JSON does not have, and numbers beyond 64 bits are refused.
 
     Args:
         text: what to parse.
@@ -120,7 +120,7 @@ def parse_json(text: str, source: str) -> Any:
         prvr.errors.DataError: example: not valid JSON (NaN is no number of JSON).
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole)
     except RecursionError as error:
         raise DataError(f"{source}: not valid JSON (nested too deeply).") from error
     except ValueError as error:
@@ -129,6 +129,12 @@ def parse_json(text: str, source: str) -> Any:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20:  # more than 64 bits: no array has such a size, and torch and numpy fail each in its own way
+        raise ValueError(f"{digits[:20]}... is larger than any number here")
+    return int(digits)
 
 
 def _finite(digits: str) -> float:

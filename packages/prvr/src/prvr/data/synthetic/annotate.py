@@ -16,7 +16,7 @@ from prvr.data.synthetic.gallery import near_misses, plant_near_misses
 from prvr.data.synthetic.grammar import Claim, describe
 from prvr.data.synthetic.world import Video, in_training
 from prvr.errors import InputError
-from prvr.reading import LARGE, parse_json, read_text
+from prvr.reading import LARGE, parse_json, read_text, short
 
 SPLITS = {
     "tiny": {"train": 60, "val": 20, "test": 20},
@@ -104,6 +104,8 @@ def read_scenes(path: Path) -> dict[str, Scenes]:
     try:
         for number, line in enumerate(read_text(path, LARGE).splitlines(), 1):
             record = parse_json(line, f"{path}, line {number}")
+            if not isinstance(record["split"], str):
+                raise TypeError(f"line {number}: split is {short(record['split'])}")
             videos.setdefault(record["split"], []).append(_VIDEO.validate_python(record["video"]))
             sentences.setdefault(record["split"], []).extend(_SENTENCES.validate_python(record["sentences"]))
     except FileNotFoundError:
