@@ -1,32 +1,52 @@
-"""What a killed training run loses: nothing. Killed at random moments, resumed, compared with a straight run.
+"""What a kill costs: nothing that was there. Killed at drawn moments, run again, compared with a run left alone.
 
-    python benchmarks/survival.py [--kills 20] [--inside 5] [--seed 0] [--epochs 6]
+    python benchmarks/survival.py [--what train extract add update demo] [--kills 20] [--inside 5] [--seed 0]
 
-Trains a small hybrid (dropout, hard negatives, registers with Gaussian noise) with `prvr train`, saved after each step.
-The moments of the `kill -9` are drawn from the seed, over all saves of the run; `--inside` of them lie inside a write:
-there the killer looks for the half-written file and kills as soon as it has the drawn share of its size. A kill that
-came too late for that is repeated at the next save. After each, the last state must be readable; in the end weights,
-optimiser, history, best checkpoint and evaluation must equal those of the straight run bit by bit, and no half-written
-file may be left. Exits with 1 otherwise.
+train: a small hybrid (dropout, hard negatives, registers with Gaussian noise) with `prvr train`, saved after each step.
+The moments of the `kill -9` are drawn over all saves of the run; `--inside` of them lie inside a write: there the
+killer looks for the half-written file and kills as soon as it has the drawn share of its size. A kill that came too
+late for that is repeated at the next save. After each, the last state must be readable; in the end weights, optimiser,
+history, best checkpoint and evaluation must equal those of the straight run bit by bit.
+
+extract, add, update: a store is made of 12 videos; an index is made, and 30 videos go into it; of an index 10 videos
+change, 10 are new and 5 gone. Each kill starts from the same state. `--inside` of them lie inside a write: after half
+of a file, after all of it but before it has its name, or right after the renaming. The others fall at any time. After
+each the store or index must be whole (an index: every video is found); then the same again, undisturbed, must end in
+the files of a run that nobody disturbed.
+
+demo: `prvr demo --quick` with a smaller model, killed at any time; every fourth time it begins without its corpus.
+After each, in the same cache, what is there must be whole; in the end a demo must find what an undisturbed one found.
+
+No half-written file may be left at the end of any of them. Exits with 1 otherwise.
 """
 
 import argparse
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "prvr"))
+
+from kills_at_writes import at_write
+from search_files import contents as index_contents
+from search_kills import POINTS, QUERY, Case, adding, killed, small_segments, updating
+from search_kills import half_written as left_of_index
+
 from prvr.config import Config, dump_config, load_config
-from prvr.data.atomic import HALF_WRITTEN
+from prvr.data.atomic import HALF_WRITTEN, MARK
+from prvr.search import VideoIndex, verify_index
 from prvr.training.checkpoint import load_state
+from prvr.video import VideoStore
 
 STEPS = 6  # per epoch: 60 videos by 10
 SAVES = STEPS + 1  # per epoch: after each step, and when the epoch is evaluated
@@ -87,7 +107,7 @@ def finish(process: subprocess.Popen[str]) -> None:
 def half_written(run: Path) -> Iterator[Path]:
     for folder in (run, run / "last"):
         try:
-            yield from (Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(HALF_WRITTEN))
+            yield from (Path(entry.path) for entry in os.scandir(folder) if HALF_WRITTEN in entry.name)
         except FileNotFoundError:
             continue
 
@@ -124,7 +144,9 @@ def kill_at(process: subprocess.Popen[str], run: Path, moment: Moment) -> bool:
         if moment.writing is not None and done >= target - 1:
             enough = moment.share * size(state)
             found = [p.name for p in half_written(run) if not p.name.startswith("state.pt") or size(p) >= enough]
-            if any(name.startswith(moment.writing) for name in found) or (found and done >= target):
+            if any(name.removeprefix(f"{HALF_WRITTEN}-").startswith(moment.writing) for name in found) or (
+                found and done >= target
+            ):
                 break
     else:
         return False
@@ -140,16 +162,17 @@ def size(path: Path) -> int:
         return 0
 
 
-def differences(straight: Path, killed: Path) -> list[str]:
-    unfinished = (path.name for path in killed.rglob("*") if HALF_WRITTEN in path.name or "replaced" in path.name)
+def differences(straight: Path, torn: Path) -> list[str]:
+    parts = (HALF_WRITTEN, MARK, "replaced")
+    unfinished = (path.name for path in torn.rglob("*") if any(part in path.name for part in parts))
     found = [f"{name} is left" for name in unfinished]
-    left, right = (load_state(run / "last" / "state.pt") for run in (straight, killed))
+    left, right = (load_state(run / "last" / "state.pt") for run in (straight, torn))
     for state in (left, right):
         for line in state["history"]:
             del line["seconds"]
     found += [f"{part} of the state differs" for part in left if not same(left[part], right[part])]
     names = ["best/model.safetensors", "best/objective.safetensors", "evaluation.json", "evaluation_ranks.npz"]
-    found += [f"{name} differs" for name in names if (straight / name).read_bytes() != (killed / name).read_bytes()]
+    found += [f"{name} differs" for name in names if (straight / name).read_bytes() != (torn / name).read_bytes()]
     return found
 
 
@@ -163,42 +186,230 @@ def same(left: Any, right: Any) -> bool:
     return left == right
 
 
+def train_survives(args: argparse.Namespace, rng: random.Random, folder: Path) -> bool:
+    moments = draw(rng, args.kills, args.inside, args.epochs)
+    config, straight, torn = (folder / name for name in ("config.yaml", "straight", "killed"))
+    config.write_text(dump_config(configuration(args.epochs, args.cache_dir)), encoding="utf-8")
+    finish(start(config, straight))
+    count = inside = 0
+    while moments:
+        moment = moments.pop(0)
+        if not kill_at(process := start(config, torn), torn, moment):
+            finish(process)
+            break
+        count += 1
+        left = list(half_written(torn))
+        inside += bool(left)
+        what = ", ".join(f"{p.name} ({size(p)} bytes)" for p in left) or "nothing half-written"
+        behind = saved(torn)
+        print(f"{count:3} {moment}: {what}; {behind} of {args.epochs * SAVES} saves are behind it", flush=True)
+        if moment.writing is not None and not left:
+            moments.insert(0, Moment(behind + 1, "", 0.0))
+    finish(start(config, torn))
+    wrong = differences(straight, torn)
+    verdict = "; ".join(wrong) or "the end is equal bit by bit, nothing half-written is left"
+    print(f"train: killed {count} times, {inside} inside a write; {verdict}\n")
+    return not wrong and count >= args.kills and inside >= args.inside
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """A store that is made of videos; in the place of a `Case`."""
+
+    videos: Path
+    before: None = None
+
+    def act(self, store: Path) -> None:
+        from video_files import MeanColour
+
+        from prvr.video import extract
+
+        extract([self.videos], MeanColour(), store, batch_size=4)
+
+
+def extracting(folder: Path) -> Extraction:
+    from video_files import noise, write_video
+
+    (folder / "videos").mkdir()
+    for number in range(12):
+        write_video(folder / "videos" / f"v{number:02}.mp4", noise(60, number))
+    return Extraction(folder / "videos")
+
+
+def check_store(store: Path) -> str:
+    if not (store / "store.json").exists():
+        return "no store yet"
+    VideoStore(store).verify()
+    return f"{len(VideoStore(store).video_ids)} videos"
+
+
+def store_contents(store: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in store.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def left_of_store(store: Path) -> list[Path]:
+    return list(store.rglob(f"*{HALF_WRITTEN}"))
+
+
+def check_index(index: Path) -> str:
+    if not (index / "index.json").exists():
+        return "no index yet"
+    with VideoIndex.open(index) as opened:
+        hits = len(opened.search(QUERY, 999).hits)
+        wrong = [*verify_index(index), *(["a video is not found"] if hits != len(opened) else [])]
+        return "WRONG: " + "; ".join(wrong) if wrong else f"{len(opened)} videos"
+
+
+def found_in_index(index: Path) -> tuple[Any, ...]:
+    with VideoIndex.open(index) as opened:
+        return index_contents(opened), opened.search(QUERY, 999), verify_index(index)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is killed in processes of its own, and how its end is judged.
+
+    Args:
+        make: prepares it in a folder.
+        check: says what a kill has left; starts with WRONG if it is not whole.
+        found: what must be the same in the end.
+        left: what a kill has left that does not count.
+        writes: how many files a run writes at least, and how many names it gives.
+    """
+
+    make: Callable[[Path], Any]
+    check: Callable[[Path], str]
+    found: Callable[[Path], Any]
+    left: Callable[[Path], list[Path]]
+    writes: tuple[int, int]
+
+
+KINDS = {
+    "extract": Kind(extracting, check_store, store_contents, left_of_store, (13, 13)),
+    "add": Kind(lambda folder: adding(folder, 30), check_index, found_in_index, left_of_index, (60, 12)),
+    "update": Kind(lambda folder: updating(folder, 30), check_index, found_in_index, left_of_index, (60, 12)),
+}
+
+
+def change_survives(name: str, args: argparse.Namespace, rng: random.Random, folder: Path) -> bool:
+    kind = KINDS[name]
+    case: Case | Extraction = kind.make(folder)
+
+    def begun(target: Path) -> Path:
+        if case.before is not None:
+            shutil.copytree(case.before, target)
+        return target
+
+    straight = begun(folder / "straight")
+    began = time.perf_counter()
+    assert not killed(case, straight, lambda: None)
+    whole = time.perf_counter() - began
+    print(f"{name}: {kind.check(straight)} in the end, nobody disturbing")
+    moments: list[tuple[str, int]] = [("any time", 0)] * (args.kills - args.inside)
+    for i in range(args.inside):
+        point = POINTS[i % len(POINTS)]
+        moments.append((point, rng.randint(1, kind.writes[point == "renamed"])))
+    rng.shuffle(moments)
+    good, landed, done = True, 0, 0
+    while moments:
+        point, write = moments.pop(0)
+        target = begun(folder / f"{name}-{done}")
+        after = rng.uniform(0, whole) if point == "any time" else None
+        if not killed(case, target, (lambda: None) if after is not None else at_write(write, point), after):
+            shutil.rmtree(target)  # it was done before: draw again
+            moments.append((point, max(1, write // 2)))
+            continue
+        done += 1
+        left, state = kind.left(target), kind.check(target)
+        landed += bool(left)
+        case.act(target)
+        inside = [path for path in kind.left(target) if path.is_relative_to(target)]
+        same = kind.found(target) == kind.found(straight) and not inside
+        good &= same and not state.startswith("WRONG")
+        where = point if point == "any time" else f"{point}, write {write}"
+        what = ", ".join(path.name[:22] for path in left) or "nothing"
+        print(
+            f"{done:3} {where:24} {state:14} left over: {what}; run again: {'equal' if same else 'DIFFERS'}", flush=True
+        )
+        shutil.rmtree(target)
+        for path in folder.glob(f"{HALF_WRITTEN}-*"):
+            shutil.rmtree(path)
+    print(f"{name}: killed {done} times, {landed} left something; {'all is well' if good else 'SOMETHING WAS LOST'}\n")
+    return good
+
+
+DEMO = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from commands import SMALL
+from prvr.cli import demo, main
+demo._FILMS = 2
+demo._QUICK |= SMALL | {"train.epochs": 1, "data.cache_dir": sys.argv[2]}
+sys.exit(main(["demo", "--quick", "--output", sys.argv[3]]))
+"""
+
+
+def demo_survives(args: argparse.Namespace, rng: random.Random, folder: Path) -> bool:
+    def begin(cache: str, output: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", DEMO, sys.path[0], str(folder / cache), str(folder / output)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    began = time.perf_counter()
+    finish(begin("left-alone", "straight"))
+    whole = time.perf_counter() - began
+    good, done = True, 0
+    while done < args.kills:
+        if done % 4 == 0:
+            shutil.rmtree(folder / "cache", ignore_errors=True)
+        process = begin("cache", f"run-{done}")
+        try:
+            finish_within = rng.uniform(0, whole)
+            process.communicate(timeout=finish_within)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        else:
+            if process.returncode != 0:
+                print("demo: ended with an error of its own")
+                return False
+            continue  # it was done before: draw again
+        run = folder / f"run-{done}"
+        done += 1
+        behind = saved(run)
+        states = [check_store(run / "store"), check_index(run / "index")] if run.exists() else ["no folder yet"]
+        good &= not any(state.startswith("WRONG") for state in states)
+        print(f"{done:3} after {finish_within:4.1f} of {whole:.1f} s: {behind} saves, {', '.join(states)}", flush=True)
+    finish(begin("cache", "last"))
+    for name in ("evaluation.json", "evaluation_ranks.npz", "best/model.safetensors"):
+        good &= (folder / "straight" / name).read_bytes() == (folder / "last" / name).read_bytes()
+    good &= check_index(folder / "last" / "index") == check_index(folder / "straight" / "index")
+    print(f"demo: killed {done} times; {'the last one found the same' if good else 'THE LAST ONE DIFFERS'}\n")
+    return good
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="kill -9 at random moments of a training run, resumed each time")
-    parser.add_argument("--kills", type=int, default=20)
+    parser = argparse.ArgumentParser(description="kill -9 at drawn moments; run again; compare with a run left alone")
+    kinds = ["train", *KINDS, "demo"]
+    parser.add_argument("--what", nargs="+", choices=kinds, default=kinds, help="what is killed; default: all of it")
+    parser.add_argument("--kills", type=int, default=20, help="of each kind")
     parser.add_argument("--inside", type=int, default=5, help="how many of them at least inside a write")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=6, help="of train")
     parser.add_argument("--cache-dir", help="where the embedded corpus is, or is made; default: the user's cache")
     args = parser.parse_args()
     if not 0 <= args.inside <= args.kills < args.epochs * SAVES:
         parser.error(f"expected inside <= kills < {args.epochs * SAVES} saves")
-    rng = random.Random(args.seed)
-    moments = draw(rng, args.kills, args.inside, args.epochs)
-    print(f"seed {args.seed}: {args.kills} kills, {args.inside} in a write, {args.epochs} epochs of {STEPS} steps")
-    with tempfile.TemporaryDirectory() as folder:
-        config, straight, killed = (Path(folder) / name for name in ("config.yaml", "straight", "killed"))
-        config.write_text(dump_config(configuration(args.epochs, args.cache_dir)), encoding="utf-8")
-        finish(start(config, straight))
-        count = inside = 0
-        while moments:
-            moment = moments.pop(0)
-            if not kill_at(process := start(config, killed), killed, moment):
-                finish(process)
-                break
-            count += 1
-            left = list(half_written(killed))
-            inside += bool(left)
-            what = ", ".join(f"{p.name} ({size(p)} bytes)" for p in left) or "nothing half-written"
-            behind = saved(killed)
-            print(f"{count:3} {moment}: {what}; {behind} of {args.epochs * SAVES} saves are behind it", flush=True)
-            if moment.writing is not None and not left:
-                moments.insert(0, Moment(behind + 1, "", 0.0))
-        finish(start(config, killed))
-        wrong = differences(straight, killed)
-    verdict = "; ".join(wrong) or "the end is equal bit by bit, nothing half-written is left"
-    print(f"killed {count} times, {inside} inside a write; {verdict}")
-    sys.exit(bool(wrong or count < args.kills or inside < args.inside))
+    small_segments()
+    good = True
+    for name in args.what:
+        print(f"{name}, seed {args.seed}: {args.kills} kills")
+        rng = random.Random(f"{args.seed} {name}")
+        with tempfile.TemporaryDirectory() as folder:
+            if name in KINDS:
+                good &= change_survives(name, args, rng, Path(folder))
+            else:
+                good &= (train_survives if name == "train" else demo_survives)(args, rng, Path(folder))
+    sys.exit(not good)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Processes that change an index and are killed, shared by the tests and by benchmarks/index_survival.py."""
+"""Processes that change an index and are killed, shared by the tests and by benchmarks/survival.py."""
 
 import os
 import signal
