@@ -81,7 +81,7 @@ def test_mistakes_are_explained(video: Path, tmp_path: Path, capsys: pytest.Capt
     assert "required: ENCODER" in explained(command, capsys)
     assert "Expected 'embedded'" in explained([*command, "--encoder", str(tmp_path)], capsys)
     command += ["--encoder", "embedded"]
-    assert "expected positive numbers" in explained([*command, "--rate", "0"], capsys)
+    assert "expected a positive number" in explained([*command, "--rate", "0"], capsys)
     assert "expected positive numbers" in explained([*command, "--max-hours", "-1"], capsys)
     assert "expected a whole number" in explained([*command, "--batch-size", "many"], capsys)
     assert "holds something else" in explained([*command[:3], str(tmp_path), *command[4:]], capsys)

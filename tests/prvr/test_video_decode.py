@@ -1,5 +1,6 @@
 """Decoding: frames by time stamps, upright, from any file, in little memory; or one clear error."""
 
+import socket
 import struct
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from video_files import LONG, READABLE, UNREADABLE, cut, greys, hostile_folder, noise, plain, write_sound, write_video
 
 from prvr.data import DataError
+from prvr.search.thumbnails import thumbnail
 from prvr.video import Limits, VideoError, open_video
 from prvr.video.picture import upright
 from prvr.video.sampling import hold
@@ -130,6 +132,35 @@ def test_pixels_that_are_not_square_are_made_so(tmp_path: Path) -> None:
     assert sampled(path, 10.0)[0][0].pixels.shape == (48, 85, 3)
 
 
+def test_a_picture_is_shown_no_larger_than_4k(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mp4", plain([90], 1440, 3840), pixel_shape=Fraction(4))
+    (frame,) = sampled(path, 10.0)[0]
+    height, width, _ = frame.pixels.shape
+    assert 0.99 * 3840 * 2160 < height * width <= 3840 * 2160
+    assert width / height == pytest.approx(4 * 3840 / 1440, rel=0.01)
+    assert np.ptp(frame.pixels) <= 2
+
+
+def test_a_picture_of_one_row_is_read(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mkv", noise(2, height=1, width=60_000), codec="ffv1", kind="matroska")
+    assert sampled(path, 10.0)[0][0].pixels.shape == (1, 60_000, 3)
+    assert thumbnail(path, 0.0)[:2] == b"\xff\xd8"
+
+
+def test_more_frames_than_anybody_needs_are_not_taken(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mp4", plain([20, 90]), times=[0, 3_600_000])
+    frames, _ = sampled(path, 1.0, samples=3601)
+    assert len(frames) == 3600
+    assert len({id(frame.pixels) for frame in frames}) == 1  # not a copy for each second
+    with pytest.raises(
+        VideoError, match=r"more than 3,599 frames would be taken of it at 1 per second\. Choose a lower"
+    ):
+        sampled(path, 1.0, samples=3599)
+    stream = write_video(tmp_path / "a.h264", plain(VALUES), kind="h264")  # it does not say how long it is
+    with pytest.raises(VideoError, match="more than 24 frames"):
+        sampled(stream, 5.0, samples=24)
+
+
 def test_colours_come_back(tmp_path: Path) -> None:
     colours = [(250, 10, 10), (10, 250, 10), (10, 10, 250), (250, 250, 10), (128, 128, 128)]
     frames, _ = sampled(write_video(tmp_path / "a.mp4", [np.full((48, 64, 3), c, np.uint8) for c in colours]), 10.0)
@@ -193,6 +224,19 @@ def test_damage_in_the_middle_is_told(tmp_path: Path) -> None:
     assert [w for w in video.warnings if "damaged pieces" in w]
 
 
+def test_what_precedes_a_mistake_in_reading_is_given(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mp4", noise(20), options={"movflags": "frag_keyframe+empty_moov"})
+    content = bytearray(path.read_bytes())
+    sizes = content.index(b"trun") + 20
+    content[sizes + 4 * 6 : sizes + 4 * 7] = b"\x7f\xff\xff\xff"  # more than any machine gives
+    path.write_bytes(content)
+    frames, video = sampled(path, 10.0)
+    assert len(frames) == 6
+    assert any("reading stopped before the end" in warning for warning in video.warnings)
+    assert any("frames end at 0.6 s of 2.0 s" in warning for warning in video.warnings)
+    assert thumbnail(path, 1.5)[:2] == b"\xff\xd8"
+
+
 def test_parts_that_start_again_follow_each_other(tmp_path: Path) -> None:
     part = write_video(tmp_path / "a.ts", plain(VALUES), kind="mpegts").read_bytes()
     (tmp_path / "b.ts").write_bytes(part + part)
@@ -211,15 +255,20 @@ def test_parts_that_start_again_follow_each_other(tmp_path: Path) -> None:
         ("list.sdp", "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nm=video 9 RTP/AVP 96\n"),
     ],
 )
-@pytest.mark.parametrize("absolute", [True, False])
+@pytest.mark.parametrize("where", ["absolute", "relative", "network"])
 def test_a_list_of_files_opens_none_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str, absolute: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str, where: str
 ) -> None:
     other = write_video(tmp_path / "other.ts", plain(VALUES), kind="mpegts")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / name).write_text(content.format(other if absolute else other.name))
-    with pytest.raises(VideoError):
-        sampled(tmp_path / name, 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/other.ts"
+        (tmp_path / name).write_text(content.format({"absolute": other, "relative": other.name}.get(where, address)))
+        with pytest.raises(VideoError):
+            sampled(tmp_path / name, 2.0)
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody has called
+            server.accept()
 
 
 def test_a_name_is_no_pattern(tmp_path: Path) -> None:
@@ -295,12 +344,13 @@ def test_a_bomb_is_not_even_looked_at(tmp_path: Path) -> None:
     assert int(kilobytes) < 60_000  # 250 MB at least, if it were decoded
 
 
-@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("rate", [0.0, -1.0, 5e-324, 1e9, float("nan"), float("inf")])
 def test_a_rate_that_is_none_is_refused(tmp_path: Path, rate: float) -> None:
     with pytest.raises(ValueError, match="expected a positive number"):
         sampled(write_video(tmp_path / "a.mp4", plain(VALUES)), rate)
-    with pytest.raises(ValueError, match="expected positive"):
-        Limits(seconds=rate)
+    for limits in ({"seconds": -1.0}, {"seconds": float("nan")}, {"pixels": 0}, {"pixels": 2**31}, {"samples": 0}):
+        with pytest.raises(ValueError, match="expected positive"):
+            Limits(**limits)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is asked of Linux")

@@ -2,11 +2,13 @@
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from damaged_films import INTACT, damaged_films
 from video_files import LONG, READABLE, UNREADABLE, MeanColour, hostile_folder, plain, write_video
 
 from prvr.data import DataError, open_corpus
@@ -14,7 +16,8 @@ from prvr.data.synthetic.corpus import read_embedded_scenes
 from prvr.data.synthetic.mp4 import read_mp4, write_mp4
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.world import FPS
-from prvr.video import Limits, VideoStore, extract, open_encoder, open_video
+from prvr.search.thumbnails import thumbnail
+from prvr.video import Limits, VideoError, VideoStore, extract, open_encoder, open_video
 from prvr.video.gathering import gather, printable
 from prvr.video.store import FOLDER, entry_path
 from prvr.video.writing import opened_for_writing
@@ -30,6 +33,9 @@ def videos(tmp_path: Path) -> Path:
     for number, name in enumerate(("a.mp4", "b.mp4", "sub/c.mp4")):
         write_video(folder / name, plain(range(20 + number, 220, 10)))
     return folder
+
+
+SEED = 0
 
 
 def statuses(report: Any) -> dict[str, str]:
@@ -66,6 +72,48 @@ def test_a_folder_of_hostile_files_gives_all_that_can_be_read(tmp_path: Path) ->
     assert len(LONG.encode()) == 255
     extract([folder], MeanColour(), tmp_path / "again", batch_size=3)
     assert contents(tmp_path / "again") == contents(tmp_path / "store")  # the damaged ones too
+
+
+def test_damaged_films_neither_stop_nor_change_the_others(tmp_path: Path) -> None:
+    encoder = open_encoder("embedded")
+    films = tmp_path / "films"
+    damaged = damaged_films(films, seed=SEED, count=60)
+    extract([films / name for name in INTACT], encoder, tmp_path / "expected")
+    report = extract([films], encoder, tmp_path / "store")
+    assert set(statuses(report)) == {*INTACT, *(path.name for path in damaged)}
+    for one in report.failed:
+        assert one.reason
+        assert one.remedy.endswith(".")
+    found, expected = (VideoStore(tmp_path / name) for name in ("store", "expected"))
+    found.verify()
+    for name in INTACT:
+        np.testing.assert_array_equal(found.read(name), expected.read(name))
+    assert 20 < len(report.failed) < 60 > len(report.extracted) > 20
+    for path in damaged[:20]:  # the pages of results show pictures of them
+        with suppress(VideoError):
+            thumbnail(path, 0.5)
+
+
+def test_a_picture_that_stands_for_a_day_is_encoded_once(tmp_path: Path) -> None:
+    class Counts(MeanColour):
+        prepared = encoded = 0
+
+        def prepare(self, pixels: np.ndarray) -> np.ndarray:
+            self.prepared += 1
+            return super().prepare(pixels)
+
+        def encode(self, frames: np.ndarray) -> np.ndarray:
+            self.encoded += len(frames)
+            return super().encode(frames)
+
+    encoder = Counts()
+    write_video(tmp_path / "day.mp4", plain([20, 90]), times=[0, 86_390_000])
+    report = extract([tmp_path / "day.mp4"], encoder, tmp_path / "store")
+    assert statuses(report) == {"day.mp4": "extracted"}
+    features = VideoStore(tmp_path / "store").read("day.mp4")
+    assert len(features) == 2 * 86_390
+    assert np.ptp(features[:, 0]) == 0
+    assert (encoder.prepared, encoder.encoded) == (1, 1)
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
@@ -304,9 +352,11 @@ def test_progress_grows_to_the_end(videos: Path, tmp_path: Path) -> None:
     assert len(set(shares)) > 6
 
 
-@pytest.mark.parametrize("wrong", [{"rate": 0.0}, {"rate": float("inf")}, {"batch_size": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"rate": 0.0}, {"rate": 1e9}, {"rate": float("inf")}, {"batch_size": 0}, {"batch_size": 10**9}]
+)
 def test_numbers_that_are_none_are_refused(videos: Path, tmp_path: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected positive numbers"):
+    with pytest.raises(ValueError, match=r"expected a (positive )?number"):
         extract([videos], MeanColour(), tmp_path / "store", **wrong)
     assert not (tmp_path / "store").exists()
 

@@ -1,6 +1,7 @@
 """The frames of any video file at a fixed rate, one at a time: a film of hours needs the memory of a few frames."""
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,11 @@ from prvr.video.sampling import hold
 _MEND = "Convert it with another program, or take it out."
 _JUMP = 1  # seconds: time stamps that go back by more begin a new part; by less, they are jitter
 _BUFFER = 1 << 18
+_RATES = (1e-6, 1000.0)  # frames per second that make sense
+_MOST_PIXELS = 2**31 - 1  # FFmpeg counts no further
+_STREAMS = 256  # more than any recording of television has; each costs memory before the first is read
+_THREADS = 16  # as many as FFmpeg would choose
+_IN_THREADS = 2**25  # pixels: a frame of 8K is decoded in one thread, each more would hold frames of its own
 _ALONE = {"protocol_whitelist": "none"}  # with `_refuse`: no play list or list of parts opens anything else
 
 
@@ -30,14 +36,19 @@ class Limits:
     Args:
         pixels: of one frame. The default lets 8K pass (7680 x 4320).
         seconds: of the whole video. The default is a day.
+        samples: that are taken of it, at the rate that is asked for.
     """
 
     pixels: int = 7680 * 4320
     seconds: float = 24 * 3600.0
+    samples: int = 2**20
 
     def __post_init__(self) -> None:
-        if not self.pixels >= 1 or not 0 < self.seconds < math.inf:
-            raise InputError(f"Limits: pixels={self.pixels}, seconds={self.seconds}; expected positive numbers")
+        if not 1 <= self.pixels <= _MOST_PIXELS or not 0 < self.seconds < math.inf or not self.samples >= 1:
+            raise InputError(
+                f"Limits: pixels={self.pixels}, seconds={self.seconds}, samples={self.samples}; expected positive "
+                f"numbers, and at most {_MOST_PIXELS:,} pixels"
+            )
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,10 @@ class VideoInfo:
 
 
 class Frame(NamedTuple):
-    """A sampled frame: the middle of the period that it stands for, in seconds, and its picture."""
+    """A sampled frame: the middle of the period that it stands for, in seconds, and its picture.
+
+    Frames that show the same picture have the same array, not a copy of it.
+    """
 
     time: float
     pixels: UInt8[np.ndarray, "h w 3"]
@@ -84,53 +98,62 @@ class VideoFile:
         """What is on the screen in the middle of each of `duration * rate` periods, upright; at least one frame.
 
         By time stamps, so that a variable frame rate is no matter (`prvr.video.sampling.hold`). Time 0 is where a
-        player starts. What is damaged is left out, with a warning.
+        player starts. What is damaged is left out, with a warning. Pictures of more than 4K are made smaller.
 
         Args:
             rate: frames per second.
 
         Raises:
             VideoError: no frame can be decoded, or the limits turn out to be exceeded.
-            ValueError: the rate is not positive.
+            ValueError: the rate is not positive, or beyond all sense.
         """
-        if not 0 < rate < math.inf:
-            raise InputError(f"rate={rate}: expected a positive number of frames per second")
-        shape = self._stream.sample_aspect_ratio
+        check_rate(rate)
+        self._check_samples(math.floor((self.info.duration or 0) * rate), rate)
         last: Any = None
         picture = np.empty((0, 0, 3), np.uint8)
         matrix: Matrix | None = None
-        for time, frame in hold(self._timed(), Fraction(rate)):
+        for number, (time, frame) in enumerate(hold(self._timed(), Fraction(rate))):
+            self._check_samples(number + 1, rate)
             if last is None or frame.rotation != last.rotation:
                 matrix = display_matrix(frame)
             if frame is not last:
-                last, picture = frame, self._shown(frame, shape, matrix)
+                last, picture = frame, self.picture(frame, matrix)
             yield Frame(float(time), picture)
 
-    def _shown(
-        self, frame: Any, shape: Fraction | None, matrix: Matrix | None, most: int | None = None
-    ) -> UInt8[np.ndarray, "h w 3"]:
+    def _check_samples(self, count: int, rate: float) -> None:
+        if count > self._limits.samples:
+            reason = f"more than {self._limits.samples:,} frames would be taken of it at {rate:g} per second"
+            raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
+
+    def picture(self, frame: Any, matrix: Matrix | None, most: int | None = None) -> UInt8[np.ndarray, "h w 3"]:
+        """What is to be seen of a decoded frame, as `prvr.video.picture.to_rgb` makes it.
+
+        Raises:
+            VideoError: its colours cannot be converted.
+        """
         try:
-            return to_rgb(frame, shape, matrix, most)
-        except (import_av().FFmpegError, OSError, ValueError) as error:
+            return to_rgb(frame, self._stream.sample_aspect_ratio, matrix, most)
+        except _faults() as error:
             reason = f"its frames ({frame.format.name}) cannot be converted to colours (FFmpeg: {_short(error)})"
             raise VideoError(self.path, reason, _MEND) from error
 
     def _timed(self) -> Iterator[tuple[Fraction, Fraction, Any]]:
         """Every frame with its start and length in seconds, starts never going back."""
+        # Of the stream: frames that a decoder gives out at the end, or after a mistake in reading, have none.
+        unit = self._stream.time_base
         origin = Fraction(self._container.start_time or 0, import_av().time_base)
         pace = self._stream.average_rate or self._stream.guessed_rate
-        usual = 1 / pace if pace else Fraction(0)
+        usual = 1 / pace if pace and pace > 0 else Fraction(0)
         start, length = Fraction(0), Fraction(0)
         count, parts = 0, 0
         for frame in self._decoded():
             count += 1
-            base = frame.time_base or self._stream.time_base  # frames after a read error bring none
-            found = start + length if frame.pts is None or not base else frame.pts * base - origin
+            found = start + length if frame.pts is None or not unit else frame.pts * unit - origin
             if count > 1 and found < start - _JUMP:
                 origin += found - (start + (length or usual))
                 found, parts = start + (length or usual), parts + 1
             start = max(found, start)  # also from below 0, where a file begins before it is to be shown
-            length = frame.duration * base if frame.duration and base else usual
+            length = frame.duration * unit if unit and frame.duration and frame.duration > 0 else usual
             _check(self.path, frame.width, frame.height, float(start), self._limits)
             if start + length > self._limits.seconds:
                 length = usual
@@ -154,8 +177,7 @@ class VideoFile:
 
     def _decoded(self) -> Iterator[Any]:
         """Frames in order of showing; what cannot be decoded is counted and left out."""
-        av = import_av()
-        faults = (av.FFmpegError, OSError, ValueError)
+        av, faults = import_av(), _faults()
         packets = self._container.demux(self._stream)
         damaged, ended = 0, False
         while not ended:
@@ -213,29 +235,49 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
             container = av.open(
                 file,
                 options={"max_pixels": str(limits.pixels)},  # also while FFmpeg looks what is in the file
-                container_options=_ALONE,
+                container_options=_ALONE | {"max_streams": str(_STREAMS)},
                 io_open=_refuse,
                 buffer_size=_BUFFER,
                 metadata_errors="replace",
             )
-        except (av.FFmpegError, OSError, ValueError) as error:
+        except _faults() as error:
             reason = f"not a video, or one that is truncated or broken (FFmpeg: {_short(error)})"
             raise VideoError(path, reason, "Copy it again, or take it out.") from error
         with container:
             stream = _picture(path, container)
             stream.codec_context.options = {"max_pixels": str(limits.pixels)}
             stream.thread_type = "AUTO"
+            area = stream.codec_context.width * stream.codec_context.height
+            stream.codec_context.thread_count = min(
+                (os.cpu_count() or 1) + 1, _THREADS, max(1, _IN_THREADS // max(1, area))
+            )
             yield VideoFile(path, container, stream, limits)
 
 
+def check_rate(rate: float) -> None:
+    """Refuses a number that is no rate of frames.
+
+    Raises:
+        ValueError: it is not positive, or beyond all sense.
+    """
+    low, high = _RATES
+    if not low <= rate <= high:
+        raise InputError(f"rate={rate}: expected a positive number of frames per second, {low:g} to {high:g}")
+
+
+def _faults() -> tuple[type[Exception], ...]:
+    """What PyAV raises because of a file: memory, where that asks for more than there is."""
+    return (import_av().FFmpegError, OSError, ValueError, OverflowError, MemoryError)
+
+
 def _picture(path: Path, container: Any) -> Any:
-    """The first stream of moving pictures: not the cover of a record."""
-    for stream in container.streams.video:
-        if stream.disposition.attached_pic in stream.disposition:
-            continue
-        if stream.codec_context is None:
-            raise VideoError(path, "FFmpeg has no decoder for its picture", _MEND)
-        return stream
+    """The first stream of moving pictures that can be decoded: not the cover of a record."""
+    streams = [one for one in container.streams.video if one.disposition.attached_pic not in one.disposition]
+    for stream in streams:
+        if stream.codec_context is not None:
+            return stream
+    if streams:
+        raise VideoError(path, "FFmpeg has no decoder for its picture", _MEND)
     kinds = {stream.type for stream in container.streams}
     if "audio" in kinds:
         raise VideoError(path, "has no moving picture, only sound", "Take it out: there is nothing to see in it.")
@@ -248,9 +290,10 @@ def _info(container: Any, stream: Any) -> VideoInfo:
         seconds = float(stream.duration * stream.time_base)
     elif container.duration is not None:
         seconds = container.duration / import_av().time_base
+    seconds = seconds if seconds and seconds > 0 else None
     pace = stream.average_rate
     codec = stream.codec_context
-    return VideoInfo(codec.width, codec.height, codec.name, seconds or None, float(pace) if pace else None)
+    return VideoInfo(codec.width, codec.height, codec.name, seconds, float(pace) if pace and pace > 0 else None)
 
 
 def _check(path: Path, width: int, height: int, seconds: float | None, limits: Limits) -> None:

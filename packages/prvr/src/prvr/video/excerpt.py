@@ -35,7 +35,6 @@ def excerpt(
     """
     until = time.monotonic() + patience
     _seek(video, start)
-    shape = video._stream.sample_aspect_ratio
     held: Any = None
     matrix: Any = None
     count, shown = 0, -1.0
@@ -46,15 +45,15 @@ def excerpt(
             if time.monotonic() < until:
                 continue
         if held is not None:
-            yield Frame(start, video._shown(held, shape, matrix, most))
+            yield Frame(start, video.picture(held, matrix, most))
             held, shown = None, start
         if begins >= end and shown >= 0:
             return
         if begins > start and begins - shown >= 1 / rate - 1e-3:
             shown = float(begins)
-            yield Frame(shown, video._shown(frame, shape, matrix, most))
+            yield Frame(shown, video.picture(frame, matrix, most))
     if held is not None:
-        yield Frame(start, video._shown(held, shape, matrix, most))
+        yield Frame(start, video.picture(held, matrix, most))
 
 
 def _seek(video: VideoFile, start: float) -> None:
@@ -62,5 +61,5 @@ def _seek(video: VideoFile, start: float) -> None:
     if start <= 0:
         return
     av = import_av()
-    with suppress(av.FFmpegError, OSError, ValueError):
+    with suppress(av.FFmpegError, OSError, ValueError, OverflowError):  # the last: a time beyond all numbers of FFmpeg
         video._container.seek(round(start * av.time_base) + (video._container.start_time or 0))

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from os import stat_result
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float32
 
 from prvr.data.errors import DataError
 from prvr.errors import InputError
-from prvr.video.decode import Limits, VideoFile, open_video
+from prvr.video.decode import Limits, VideoFile, check_rate, open_video
 from prvr.video.encoders import FrameEncoder
 from prvr.video.errors import VideoError
 from prvr.video.gathering import Named, gather
@@ -28,6 +28,7 @@ Progress = Callable[[str, float, float], None]
 
 T = TypeVar("T")
 _AHEAD = 2  # batches that are decoded while one is encoded
+_LARGEST_BATCH = 4096
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def extract(
     Raises:
         DataError: the store is of another encoder or rate, is being written by another process, or cannot be written;
             two files would have the same id.
-        ValueError: the rate or the batch size is not positive.
+        ValueError: the rate or the batch size is not positive, or beyond all sense.
         prvr.MissingExtraError: PyAV is not installed.
 
     Example:
@@ -111,8 +112,9 @@ def extract(
         >>> VideoStore("store").read("beach.mp4").shape  # doctest: +SKIP
         (41, 512)
     """
-    if not 0 < rate < float("inf") or batch_size < 1:
-        raise InputError(f"extract: rate={rate}, batch_size={batch_size}; expected positive numbers")
+    check_rate(rate)
+    if not 1 <= batch_size <= _LARGEST_BATCH:
+        raise InputError(f"batch_size={batch_size}: expected a number of frames from 1 to {_LARGEST_BATCH}")
     header = StoreHeader(encoder.identity, rate, encoder.dim, encoder.joint_dim)
     named = gather(videos)
     with opened_for_writing(Path(out).expanduser(), header) as folder:
@@ -148,7 +150,7 @@ def encode_video(
     batch_size: int = 64,
     report: Callable[[float], None] | None = None,
 ) -> Float32[np.ndarray, "n f"]:
-    """The features of an open video.
+    """The features of an open video. A picture that is sampled more than once in a row is encoded once.
 
     Args:
         video: of [open_video][prvr.video.decode.open_video]; its frames have not been read.
@@ -161,18 +163,40 @@ def encode_video(
         VideoError: no frame can be decoded, or the encoder gives no numbers for it.
     """
     promised = video.info.duration or float("inf")
-    frames = ((frame.time, encoder.prepare(frame.pixels)) for frame in video.sample(rate))
     rows: list[np.ndarray] = []
+    counts: list[int] = []
     # Closed before the file is, whatever happens: the other thread reads it.
-    with closing(_ahead(frames, _AHEAD * batch_size)) as prepared:
+    with closing(_ahead(_pictures(video, encoder, rate), _AHEAD * batch_size)) as prepared:
         while batch := list(islice(prepared, batch_size)):
-            rows.append(encoder.encode(np.stack([pixels for _, pixels in batch])))
+            rows.append(encoder.encode(np.stack([one.pixels for one in batch])))
+            counts += [one.count for one in batch]
             if report is not None:
-                report(min(1.0, batch[-1][0] / promised))
-    features = encoder.finish(np.concatenate(rows))
-    if not np.isfinite(features).all():
+                report(min(1.0, batch[-1].time / promised))
+    if not all(np.isfinite(some).all() for some in rows):
         raise VideoError(video.path, "the encoder gives NaN or infinity for it", "Try another encoder, or the CPU.")
-    return features
+    return encoder.finish(np.repeat(np.concatenate(rows), counts, axis=0))
+
+
+class _Picture(NamedTuple):
+    """What an encoder takes, when it was sampled last, and how many times in a row."""
+
+    pixels: np.ndarray
+    time: float
+    count: int
+
+
+def _pictures(video: VideoFile, encoder: FrameEncoder, rate: float) -> Iterator[_Picture]:
+    shown: np.ndarray | None = None
+    picture: _Picture | None = None
+    for time, pixels in video.sample(rate):
+        if picture is not None and pixels is shown:
+            picture = _Picture(picture.pixels, time, picture.count + 1)
+            continue
+        if picture is not None:
+            yield picture
+        shown, picture = pixels, _Picture(encoder.prepare(pixels), time, 1)
+    if picture is not None:
+        yield picture
 
 
 @dataclass(frozen=True)

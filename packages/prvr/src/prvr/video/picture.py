@@ -10,6 +10,7 @@ _UNSPECIFIED = 2  # colour space number of the standard
 _BT709, _BT601 = "ITU709", "ITU601"
 _HD = 720  # rows from which a file that does not say has BT.709, as players take it
 _WIDEST = 4  # ratio of a pixel's sides beyond which the file is not believed
+_LARGEST = 3840 * 2160  # pixels that are shown of any picture
 
 
 Matrix = tuple[int, int, int, int]
@@ -19,7 +20,9 @@ Matrix = tuple[int, int, int, int]
 def to_rgb(
     frame: Any, pixel_shape: Fraction | None = None, matrix: Matrix | None = None, most: int | None = None
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """The picture of a decoded frame, upright, with square pixels.
+    """The picture of a decoded frame, upright, with square pixels; made smaller where it would be larger than 4K.
+
+    All of that in one step: a picture of 8K whose pixels are four times as wide as high would need half a gigabyte.
 
     Args:
         frame: of PyAV, in any pixel format.
@@ -33,11 +36,11 @@ def to_rgb(
     shape = Fraction(1) if not pixel_shape or not 1 <= max(pixel_shape, 1 / pixel_shape) <= _WIDEST else pixel_shape
     unsaid = _BT709 if frame.height >= _HD else _BT601
     width, height = max(1, round(frame.width * shape)), frame.height
-    shrink = min(1.0, most / max(width, height)) if most else 1.0
+    shrink = min(1.0, (_LARGEST / (width * height)) ** 0.5, most / max(width, height) if most else 1.0)
     pixels = frame.to_ndarray(
         format="rgb24",
-        width=max(1, round(width * shrink)),
-        height=max(1, round(height * shrink)),
+        width=max(1, int(width * shrink)) if shrink < 1 else width,
+        height=max(1, int(height * shrink)) if shrink < 1 else height,
         src_colorspace=unsaid if frame.colorspace == _UNSPECIFIED and "yuv" in frame.format.name else None,
         interpolation="BICUBIC",
         threads=1,  # small work: more threads would wait for each other

@@ -6,12 +6,11 @@ import math
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Float32
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from prvr.data.atomic import replace_file
 from prvr.data.errors import DataError
@@ -143,8 +142,15 @@ def write_entry(folder: Path, header: StoreHeader, entry: VideoEntry, features: 
     data = np.ascontiguousarray(features, "<f4")
     meta: dict[str, Any] = {"about": asdict(entry), "store": asdict(header), "features": _sha256(data)}
     meta["sha256"] = digest(meta)
-    content = save({TENSOR: data}, {META: json.dumps(meta, sort_keys=True)})
-    replace_file(entry_path(folder, entry.id), lambda file: file.write(content))
+    about = {"dtype": "F32", "shape": data.shape, "data_offsets": (0, data.nbytes)}
+    head = json.dumps({"__metadata__": {META: json.dumps(meta, sort_keys=True)}, TENSOR: about}).encode()
+    head += b" " * (-len(head) % 8)
+
+    def write(file: BinaryIO) -> None:  # of safetensors; their own function holds the features three times more
+        file.write(len(head).to_bytes(8, "little") + head)
+        file.write(data.data)
+
+    replace_file(entry_path(folder, entry.id), write)
 
 
 def read_entry(path: Path, header: StoreHeader) -> VideoEntry:
