@@ -83,6 +83,12 @@ def test_mistakes_are_explained(video: Path, tmp_path: Path, capsys: pytest.Capt
     command += ["--encoder", "embedded"]
     assert "expected a positive number" in explained([*command, "--rate", "0"], capsys)
     assert "expected positive numbers" in explained([*command, "--max-hours", "-1"], capsys)
+    for option, value in (
+        ("rate", "nan"), ("rate", "inf"), ("rate", "1e9"), ("rate", "1e-9"), ("batch-size", "0"),
+        ("max-hours", "nan"), ("max-hours", "inf"), ("max-megapixels", "nan"), ("max-megapixels", "inf"),
+        ("max-megapixels", "0"), ("max-megapixels", "1e5"), ("batch-size", "1000000000"),
+    ):  # fmt: skip
+        assert "expected" in explained([*command, f"--{option}", value], capsys)
     assert "expected a whole number" in explained([*command, "--batch-size", "many"], capsys)
     assert "holds something else" in explained([*command[:3], str(tmp_path), *command[4:]], capsys)
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from video_models import WORDS, tiny_clip, tiny_roberta, tiny_siglip
 
 from prvr.data import DataError, load_encoder
@@ -230,6 +231,75 @@ def test_what_is_no_such_model_is_refused(tmp_path: Path, clip: str, monkeypatch
     (odd / "preprocessor_config.json").write_text('{"resample": 5}')
     with pytest.raises(DataError, match=r"preprocessing cannot be followed.*resample=5"):
         open_encoder(str(odd))
+
+
+@pytest.mark.parametrize("content", ["null", "[]", "[" * 100_000, "", "{", '{"model_type": []}'], ids=range(6))
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "preprocessor_config.json"])
+def test_files_of_a_model_that_hold_something_else_are_refused(tmp_path: Path, file: str, content: str) -> None:
+    folder = tiny_clip(tmp_path / "clip")
+    (folder / file).write_text(content)
+    if file == "preprocessor_config.json" and content.startswith('{"'):
+        return  # it says nothing, and so it is as in the original
+    with pytest.raises(DataError):
+        open_featurizer(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("text_config", "num_attention_heads", -1),
+        ("text_config", "layer_norm_eps", None),
+        ("text_config", "hidden_size", "wide"),
+        ("vision_config", "patch_size", 0),
+        ("vision_config", "image_size", None),
+    ],
+)
+def test_configurations_with_wrong_values_are_refused(tmp_path: Path, part: str, key: str, value: Any) -> None:
+    folder = tiny_clip(tmp_path / "clip")
+    config = json.loads((folder / "config.json").read_text())
+    config[part][key] = value
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(DataError):
+        open_featurizer(str(folder))
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"image_std": [0, 0, 0]},
+        {"size": 10**9},
+        {"crop_size": 16},
+        {"crop_size": []},
+        {"image_mean": None},
+        {"size": -1},
+    ],
+    ids=str,
+)
+def test_preprocessing_that_cannot_be_is_refused(tmp_path: Path, about: dict[str, Any]) -> None:
+    folder = tiny_clip(tmp_path / "clip")
+    (folder / "preprocessor_config.json").write_text(json.dumps(about))
+    with pytest.raises(DataError, match="preprocessing cannot be followed"):
+        open_encoder(str(folder))
+
+
+def test_a_model_is_not_filled_up_with_random_numbers(tmp_path: Path) -> None:
+    folder = tiny_clip(tmp_path / "clip")
+    weights = load_file(folder / "model.safetensors")
+    del weights["visual_projection.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(DataError, match=r"lack 1 tensors, visual_projection\.weight first"):
+        open_encoder(str(folder))
+    words = tiny_clip(tmp_path / "words")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (words / name).unlink()
+    with pytest.raises(DataError, match="tokenizer"):
+        open_featurizer(str(words))
+
+
+def test_a_long_thin_picture_is_resized_in_little_memory() -> None:
+    how = Preprocessing(224, 0, 224, "bicubic", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    for shape in ((1, 60_000, 3), (60_000, 1, 3)):
+        assert how.apply(np.full(shape, 9, np.uint8)).tolist() == np.full((224, 224, 3), 9).tolist()
 
 
 SIZES = st.integers(8, 200)

@@ -47,6 +47,8 @@ def run(args: Namespace) -> None:
     """Carries it out."""
     from prvr.video import Limits, extract, open_encoder
 
+    if not 0 < args.max_megapixels < 1e6:
+        raise CommandError(f"--max-megapixels {args.max_megapixels}: expected a positive number, such as 33.2 (8K).")
     limits = Limits(pixels=ceil(args.max_megapixels * 1e6), seconds=args.max_hours * 3600)
     encoder = open_encoder(args.encoder, device_of(args.device))
     with _bar(args.quiet) as progress:

@@ -9,9 +9,18 @@ import torch.nn.functional as F
 from jaxtyping import Float32, UInt8
 
 from prvr.data.errors import DataError
+from prvr.errors import InputError
 from prvr.video.encoders import Identity
 from prvr.video.preprocessing import Preprocessing, preprocessing_from
-from prvr.video.pretrained import hash_model, hash_tokenizer, load_model, load_tokenizer, read_config, read_json
+from prvr.video.pretrained import (
+    explained,
+    hash_model,
+    hash_tokenizer,
+    load_model,
+    load_tokenizer,
+    read_config,
+    read_json,
+)
 from prvr.video.tokens import token_ids
 
 _FAMILIES = ("clip", "siglip")
@@ -46,7 +55,7 @@ def load_clip(name: str, device: Any = "cpu") -> Clip:
         prvr.MissingExtraError: transformers is not installed.
     """
     config = read_config(name)
-    family = config["model_type"]
+    family: str = config["model_type"]
     if family not in _FAMILIES:
         raise DataError(f"{name}: a model of type {family!r}. Expected one of {', '.join(_FAMILIES)}.")
     model: Any = load_model(name, device)
@@ -54,7 +63,10 @@ def load_clip(name: str, device: Any = "cpu") -> Clip:
     try:
         size = int(model.config.vision_config.image_size)
         preprocessing = preprocessing_from(found.get("image_processor", found), family, size)
-    except (ValueError, KeyError, TypeError) as error:
+        side = preprocessing.crop or preprocessing.height
+        if side != size or (not preprocessing.crop and preprocessing.width != size):
+            raise InputError(f"it gives pictures of {side} pixels, the model takes {size} x {size}")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise DataError(f"{name}: its preprocessing cannot be followed ({error}). Choose another model.") from error
     return Clip(name, family, model, hash_model(model, config), preprocessing, torch.device(device))
 
@@ -69,7 +81,8 @@ class ClipEncoder:
         shape = (3, 1, 1)
         self._mean, self._std = (torch.tensor(x, device=clip.device).view(shape) for x in (how.mean, how.std))
         side = (how.crop, how.crop) if how.crop else (how.height, how.width or how.height)
-        self.dim = self.joint_dim = self.encode(np.zeros((1, *side, 3), np.uint8)).shape[1]
+        with explained(clip.name):
+            self.dim = self.joint_dim = self.encode(np.zeros((1, *side, 3), np.uint8)).shape[1]
 
     def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s s 3"]:
         """Resized and cropped as the model was trained."""
@@ -100,7 +113,8 @@ class ClipText:
         cut = hash_tokenizer(self._tokenizer)
         self.identity = Identity(clip.name, clip.weights, f"tokens {cut[:16]}, at most {self._most}")
         self.word_dim = int(text.hidden_size)
-        self.joint_dim = self._run("a")[1].shape[0]
+        with explained(clip.name):
+            self.joint_dim = self._run("a")[1].shape[0]
 
     def words(self, text: str) -> Float32[np.ndarray, "w e"]:
         """Hidden states of the tokens, that of the end included: in CLIP it has read all others."""

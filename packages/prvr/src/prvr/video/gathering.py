@@ -43,7 +43,12 @@ def gather(videos: Iterable[Path | str]) -> list[Named]:
     """
     found: dict[str, Path] = {}
     for given in videos:
-        root = Path(given).expanduser().absolute()
+        try:
+            root = Path(given).expanduser().absolute()
+        except RuntimeError as error:  # ~ and somebody who is not known here
+            raise DataError(
+                f"{given}: names the folder of nobody ({error}). Write ./ before it if it is a file."
+            ) from error
         paths = _below(root) if root.is_dir() else [root]
         for path in paths:
             name = path.relative_to(root).as_posix() if root.is_dir() else path.name

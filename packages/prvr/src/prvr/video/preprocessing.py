@@ -1,6 +1,7 @@
 """What CLIP and SigLIP do with a picture before they look at it, from the file that lies beside their weights."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from jaxtyping import UInt8
 from prvr.errors import InputError
 
 _MODES = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}  # numbers of PIL
+_LARGEST = 4096  # pixels of a side that any model takes
+_LONGEST = 64  # times the shorter side: what is longer is cut first, since only the middle is kept
 _OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
@@ -35,11 +38,23 @@ class Preprocessing:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
+    def __post_init__(self) -> None:
+        if not (0 < self.height <= _LARGEST and 0 <= self.width <= _LARGEST and 0 <= self.crop <= _LARGEST):
+            raise InputError(
+                f"height={self.height}, width={self.width}, crop={self.crop}; expected whole numbers up to {_LARGEST}"
+            )
+        if not (all(map(math.isfinite, self.mean + self.std)) and min(self.std) > 0):
+            raise InputError(f"mean={self.mean}, std={self.std}; expected numbers, and those of std positive")
+
     def __str__(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
     def apply(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s t 3"]:
         """The picture resized and cropped, still 0 to 255: what is normalised later is a quarter as large."""
+        if self.crop and not self.width:
+            most = _LONGEST * min(pixels.shape[:2])
+            top, left = (max(0, side - most) // 2 for side in pixels.shape[:2])
+            pixels = pixels[top : top + most, left : left + most]
         planes = torch.from_numpy(pixels).permute(2, 0, 1)[None]
         size = self._size(*pixels.shape[:2])
         smooth = self.mode in ("bilinear", "bicubic")

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from prvr.data import reading
 from prvr.data.errors import DataError
-from prvr.errors import require
+from prvr.errors import PrvrError, require
 
 _NOT_OF_THE_MODEL = ("transformers_version", "_name_or_path", "_commit_hash", "dtype", "torch_dtype", "architectures")
 
@@ -32,10 +33,8 @@ def read_config(name: str) -> dict[str, Any]:
     Raises:
         DataError: there is no such model.
     """
-    library = import_transformers()
-    with _explained(name):
-        found, _ = library.PretrainedConfig.get_config_dict(name, **_where(name))
-    if "model_type" not in found:
+    found = read_json(name, "config.json")
+    if not isinstance(found.get("model_type"), str):
         raise DataError(f"{name}: no model of transformers, it has no config.json with a model_type. {_MEND}")
     return found
 
@@ -47,8 +46,14 @@ def load_model(name: str, device: Any) -> nn.Module:
         DataError: there is no such model, or its files are damaged.
     """
     library = import_transformers()
-    with _explained(name):
-        model = library.AutoModel.from_pretrained(name, use_safetensors=True, dtype=torch.float32, **_where(name))
+    with explained(name):
+        model, report = library.AutoModel.from_pretrained(
+            name, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **_where(name)
+        )
+    # The library fills what is missing with random numbers. Some language models come without the unused pooler.
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise DataError(f"{name}: its weights lack {len(missing)} tensors, {missing[0]} first. Copy the folder again.")
     return model.to(device).eval().requires_grad_(False)
 
 
@@ -59,18 +64,28 @@ def load_tokenizer(name: str) -> Any:
         DataError: it has none.
     """
     library = import_transformers()
-    with _explained(name):
-        return library.AutoTokenizer.from_pretrained(name, **_where(name))
+    with explained(name):
+        tokenizer = library.AutoTokenizer.from_pretrained(name, **_where(name))
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # what the library makes where the files are missing
+        raise DataError(f"{name}: its tokenizer knows no word. Copy the folder again, with the files of the tokenizer.")
+    return tokenizer
 
 
 def read_json(name: str, file: str) -> dict[str, Any]:
-    """A further JSON file of a model; empty if there is none."""
+    """A JSON file of a model; empty if there is none.
+
+    Raises:
+        DataError: there is no such model, or the file holds no JSON object.
+    """
+    import_transformers()
     from transformers.utils.hub import cached_file
 
-    import_transformers()
-    with _explained(name):
+    with explained(name):
         path = cached_file(name, file, _raise_exceptions_for_missing_entries=False, **_where(name))
-        return {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    found = {} if path is None else reading.read_json(Path(path))
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: expected a JSON object, found {type(found).__name__}. Copy the folder again.")
+    return found
 
 
 def hash_model(model: nn.Module, config: dict[str, Any]) -> str:
@@ -100,16 +115,22 @@ def _where(name: str) -> dict[str, bool]:
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Without the library's bars; what it raises becomes one message."""
-    from safetensors import SafetensorError
+def explained(name: str) -> Iterator[None]:
+    """Without the library's bars; what it raises becomes one message. Only calls of the library stand in it,
+    and the first trial of a model.
+
+    Of any kind: a folder with wrong numbers or types in it makes the library raise whatever its code meets, and the
+    one that reads tokenizers raises bare exceptions.
+    """
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (PrvrError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
         said = " ".join(str(error).split())[:300]
         raise DataError(f"{name}: cannot be loaded by transformers ({said}). {_MEND}") from error
     finally:

@@ -8,7 +8,7 @@ from jaxtyping import Float32
 
 from prvr.errors import InputError
 from prvr.video.encoders import Identity
-from prvr.video.pretrained import hash_model, hash_tokenizer, load_model, load_tokenizer, read_config
+from prvr.video.pretrained import explained, hash_model, hash_tokenizer, load_model, load_tokenizer, read_config
 from prvr.video.tokens import token_ids
 
 WORD_MODELS = ("roberta", "xlm-roberta", "mpnet", "bert", "distilbert")
@@ -32,8 +32,10 @@ class WordModel:
         self._model, self._tokenizer = load_model(name, self._device), load_tokenizer(name)
         config: Any = self._model.config
         found = read_config(name)
-        kept = config.pad_token_id + 1 if found["model_type"] in _COUNT_FROM_PAD else 0
-        self._most = int(config.max_position_embeddings) - kept
+        with explained(name):
+            kept = config.pad_token_id + 1 if found["model_type"] in _COUNT_FROM_PAD else 0
+            self._most = int(config.max_position_embeddings) - kept
+            self.words("a")
         cut = hash_tokenizer(self._tokenizer)
         weights = hash_model(self._model, found)
         self.identity = Identity(name, weights, f"tokens {cut[:16]}, at most {self._most}")
