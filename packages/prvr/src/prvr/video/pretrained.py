@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from prvr.data import reading
+from prvr import reading
 from prvr.data.errors import DataError
 from prvr.errors import PrvrError, require
 
