@@ -2,6 +2,9 @@
 
 import dataclasses
 import random
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -9,24 +12,82 @@ import torch
 import yaml
 
 import prvr
-from prvr.config import ConfigError, config_from_dict, config_to_dict, dump_config, load_config, preset_names
+from prvr.config import (
+    BlockConfig,
+    ConfigError,
+    config_from_dict,
+    dump_config,
+    load_config,
+    preset_names,
+    preset_text,
+)
 from prvr.models.choose import build_retriever
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_presets_are_complete_and_say_what_they_are(name: str, tmp_path) -> None:
+def test_presets_say_what_they_are_and_what_they_change(name: str, tmp_path: Path) -> None:
     config = load_config(name)
     assert config.name == name
     path = tmp_path / "copy.yaml"
     path.write_text(dump_config(config), encoding="utf-8")
     assert load_config(path) == config
-    from importlib import resources
-
-    text = (resources.files("prvr") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-    assert yaml.safe_load(text) == config_to_dict(config), "a preset names every key"
+    text = preset_text(name)
     header = text.split("name:")[0]
     assert f"--preset {name}" in header
     assert "Measured:" in header
+
+    # Without any one of its lines it would be another configuration, or none.
+    values = yaml.safe_load(text)
+    for key in leaves(values):
+        if key in ("name", "base", "model.kind"):
+            continue
+        path.write_text(yaml.safe_dump(without(values, key)), encoding="utf-8")
+        with suppress(ConfigError):
+            assert load_config(path) != config, f"{key}: is so without being named"
+
+
+def leaves(values: dict, prefix: str = "") -> list[str]:
+    """Dotted keys of all values that are no groups."""
+    found = []
+    for key, value in values.items():
+        found += leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
+    return found
+
+
+def without(values: dict, key: str) -> dict:
+    first, _, rest = key.partition(".")
+    if not rest:
+        return {name: value for name, value in values.items() if name != first}
+    return values | {first: without(values[first], rest)}
+
+
+class TestBase:
+    def write(self, path: Path, text: str) -> Path:
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def test_groups_are_merged_and_lists_replaced(self, tmp_path: Path) -> None:
+        mine = "name: mine\nbase: hlformer-tvr\nmodel: {blocks: [{space: lorentz}]}\nloss: {margin: 0.3}\n"
+        config, base = load_config(self.write(tmp_path / "mine.yaml", mine)), load_config("hlformer-tvr")
+        assert config.model == replace(base.model, blocks=(BlockConfig("lorentz"),))
+        assert config.loss == replace(base.loss, margin=0.3)
+        assert (config.name, config.optim, config.train) == ("mine", base.optim, base.train)
+
+    def test_a_base_is_a_file_beside_the_one_that_names_it(self, tmp_path: Path, monkeypatch) -> None:
+        self.write(tmp_path / "first.yaml", "name: first\nbase: hybrid-tvr\ntrain: {epochs: 3}\n")
+        second = self.write(tmp_path / "second.yaml", "name: second\nbase: first.yaml\noptim: {lr: 0.5}\n")
+        config = load_config(second, {"train.seed": 7})
+        assert (config.train.epochs, config.optim.lr, config.train.seed) == (3, 0.5, 7)
+
+    def test_a_base_that_cannot_be_used(self, tmp_path: Path) -> None:
+        for text, named in {
+            "name: x\nbase: hybrid-tv\n": "did you mean hybrid-tvr",
+            "name: x\nbase: [hybrid-tvr]\n": "base: expected the name",
+            "name: x\nbase: none.yaml\n": "none.yaml does not exist",
+            "name: x\nbase: bad.yaml\n": "based on itself",
+        }.items():
+            with pytest.raises(ConfigError, match=named):
+                load_config(self.write(tmp_path / "bad.yaml", text))
 
 
 def test_the_family_is_there() -> None:
@@ -57,7 +118,7 @@ def test_overrides() -> None:
         ({"train.on_nonfinite": "ignore"}, r"train\.on_nonfinite.*'stop' or 'skip'.*'ignore'"),
         ({"model.registers.kind": "condition", "model.branches": "frames"}, "registers are generated from the clips"),
         ({"optim": 3}, "optim"),
-        ({"optim.lr.deep": 3}, "'lr' is a value"),
+        ({"optim.name.deep": 3}, "'name' is a value"),
     ],
 )
 def test_unusable_values_are_named(overrides: dict, message: str) -> None:

@@ -10,6 +10,7 @@ from prvr.config.load import dump_config as dump_config
 from prvr.config.load import load_config as load_config
 from prvr.config.load import model_config_from_dict as model_config_from_dict
 from prvr.config.load import preset_names as preset_names
+from prvr.config.load import preset_text as preset_text
 from prvr.config.load import read_yaml as read_yaml
 from prvr.config.load import read_yaml_file as read_yaml_file
 from prvr.config.load import records_of as records_of
@@ -47,6 +48,7 @@ __all__ = [
     "load_config",
     "model_config_from_dict",
     "preset_names",
+    "preset_text",
     "read_yaml",
     "read_yaml_file",
     "records_of",

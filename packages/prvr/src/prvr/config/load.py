@@ -25,6 +25,7 @@ __all__ = [
     "load_config",
     "model_config_from_dict",
     "preset_names",
+    "preset_text",
     "read_yaml",
     "read_yaml_file",
     "records_of",
@@ -53,18 +54,45 @@ def preset_names() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def _read(name_or_path: str | Path) -> tuple[str, dict[str, Any]]:
+def _read(name_or_path: str | Path, heirs: tuple[str, ...] = ()) -> tuple[str, dict[str, Any]]:
+    """The name of a source, and its values laid over those of its `base`."""
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         return str(path), read_yaml_file(path)
     else:
-        name = str(name_or_path)
-        names = preset_names()
-        if name not in names:
-            close = get_close_matches(name, names, n=3) or names
-            raise ConfigError(f"unknown preset {name!r}; did you mean {', '.join(close)}? All: {', '.join(names)}")
-        source, text = name, (resources.files("prvr") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-    return source, read_yaml(text, source)
+        source, text = str(name_or_path), preset_text(str(name_or_path))
+    if source in heirs:
+        raise ConfigError(f"{source}: is based on itself: {' -> '.join([*heirs, source])}")
+    values = read_yaml(text, source)
+    if "base" not in values:
+        return source, values
+    base = values.pop("base")
+    if not isinstance(base, str):
+        raise ConfigError(f"{source}: base: expected the name of a preset or a YAML file, got {base!r}")
+    beside = base.endswith((".yaml", ".yml"))  # a file is named relative to the one that names it
+    return source, _laid_over(_read(path.parent / base if beside else base, (*heirs, source))[1], values)
+
+
+def _laid_over(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a base with others in their place: groups of keys are merged, lists and values replaced."""
+    merged = dict(base)
+    for key, value in values.items():
+        known = merged.get(key)
+        merged[key] = _laid_over(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def preset_text(name: str) -> str:
+    """The YAML of a preset, as it ships: what differs from its base, or from the defaults.
+
+    Raises:
+        ConfigError: there is no such preset; names those with the closest names.
+    """
+    names = preset_names()
+    if name not in names:
+        close = get_close_matches(name, names, n=3) or names
+        raise ConfigError(f"unknown preset {name!r}; did you mean {', '.join(close)}? All: {', '.join(names)}")
+    return (resources.files("prvr") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def read_yaml_file(path: Path) -> dict[str, Any]:
@@ -220,11 +248,12 @@ def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
     """A preset by name, or a YAML file by path, with dotted overrides.
 
     Args:
-        name_or_path: one of `preset_names()`, or a path that ends in `.yaml`.
+        name_or_path: one of `preset_names()`, or a path that ends in `.yaml`. The file names what differs from its
+            `base`, which is a preset or a file beside it; without a base, what differs from the defaults.
         overrides: for example `{"train.epochs": 5, "model.registers.num": 4}`; strings are read as YAML.
 
     Raises:
-        ConfigError: unknown preset, missing file, unknown key or a value out of range.
+        ConfigError: unknown preset, missing file, a base of itself, unknown key or a value out of range.
 
     Example:
         >>> load_config("hlformer-tvr", {"train.epochs": 5}).train.epochs
