@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from drawn_world import audit, audit_table
 from prvr import load_config
-from prvr.audit import audit, audit_table
 from prvr.data import write_corpus
 from prvr.training import terminal_bar
 

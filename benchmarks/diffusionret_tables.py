@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from _device import median_ratio, seconds
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from _device import median_ratio, seconds
 from prvr.metrics import RetrievalMetrics, ranks
 from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig
 from prvr.scoring import max_scores

@@ -31,17 +31,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _device import rates, seconds
-from _noise_store import noise_store
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from evaluation import encoded_noise, streamed
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
+from _device import rates, seconds
+from _noise_store import noise_store
+from evaluation import encoded_noise, streamed
 from prvr.config import Config, load_config
 from prvr.data import PackedSplit, make_loader
 from prvr.models import Retriever

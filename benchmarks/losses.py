@@ -10,12 +10,12 @@ import argparse
 from collections.abc import Callable
 
 import torch
-from _device import median_ratio, seconds
-from _plain_training import diversity, info_nce, query_structure, triplet
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from _device import median_ratio, seconds
+from _plain_training import diversity, info_nce, query_structure, triplet
 from prvr.config import load_config
 from prvr.losses import diversity_loss, info_nce_loss, query_structure_loss, triplet_loss
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from _vectors import bench_model, statistics, write_index
 
 

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from _device import Traffic, kept_for_backward, median_ratio, rates, seconds
-from _plain_model import PlainRetriever
-from _plain_training import PlainBertAdam, all_terms
-from loader import batches_from_hdf5
 from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
+from _device import Traffic, kept_for_backward, median_ratio, rates, seconds
+from _plain_model import PlainRetriever
+from _plain_training import PlainBertAdam, all_terms
+from loader import batches_from_hdf5
 from prvr.config import Config, load_config
 from prvr.data import Caption, Corpus, PackedSplit, PackSettings, make_loader, open_corpus, pack, write_layout
 from prvr.models import Retriever

@@ -11,13 +11,14 @@ import pytest
 import torch
 from rich.console import Console
 
-from prvr.audit import AuditReport, AuditRow, audit, audit_table, measure, runs, write_variant
-from prvr.audit.runs import fair_recall
-from prvr.audit.variants import decoded, exchanged, lengths_only, reversed_in_time, shuffled
+from drawn_world import AuditReport, AuditRow, audit, audit_table, measure, runs, write_variant
+from drawn_world.runs import fair_recall
+from drawn_world.variants import decoded, exchanged, lengths_only, reversed_in_time, shuffled
+from drawn_world.world import file_rows
+from prvr import MissingExtraError
 from prvr.config import Config, load_config
 from prvr.data import Caption, Corpus, DataError, Moment, load_encoder, open_corpus, pack, write_layout
 from prvr.data.synthetic.annotate import SPLITS, Scenes, draw_split, write_scenes
-from prvr.data.synthetic.audit import file_rows
 from prvr.data.synthetic.corpus import SCENES, frame_features
 from prvr.data.synthetic.encoder import DIM, WORD_DIM
 from prvr.data.synthetic.gallery import relevance
@@ -181,7 +182,7 @@ def config() -> Config:
 
 
 def _no_mp4(*_: object, **__: object) -> None:
-    raise ImportError("MP4 files need PyAV")
+    raise MissingExtraError("MP4 files need PyAV")
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ class TestPresets:
         (["convert", "checkpoint", "nowhere.ckpt", "--dataset", "tvr", "--out", "out"], ["nowhere.ckpt"]),
         (["convert", "checkpoint", "x.ckpt", "--dataset", "msrvtt", "--out", "out"], ["msrvtt", "activitynet"]),
         (["flap"], ["'flap'", "train", "prvr --help"]),
-        (["data"], ["make", "show", "audit", "prvr data --help"]),
+        (["data"], ["make", "show", "prvr data --help"]),
         (["data", "make"], ["OUT", "prvr data make --help"]),
         (["data", "make", "out", "--size", "vast"], ["vast", "tiny, demo, bench"]),
         (["data", "make", "out", "--seed", "some"], ["--seed", "a whole number", "'some'"]),
@@ -62,14 +62,6 @@ class TestPresets:
         (["data", "show", "test0000", "--size", "vast"], ["vast", "tiny, demo, bench"]),
         (["data", "show", "test0000", "--data-root", "nowhere"], ["nowhere", "embedded-demo"]),
         (["data", "show", "test0000", "--output", "sheet.jpg"], ["sheet.jpg", ".png"]),
-        (["data", "audit", "--size", "vast"], ["vast", "tiny, demo, bench"]),
-        (["data", "audit", "--preset", "hybrid-embeded"], ["'hybrid-embeded'", "hybrid-embedded"]),
-        (["data", "audit", "--seeds", "0", "1", "0"], ["--seeds 0 1 0", "different"]),
-        (["data", "audit", "--seeds", "-1"], ["--seeds -1", "from 0"]),
-        (["data", "audit", "--seeds", "one"], ["--seeds", "one"]),
-        (["data", "audit", "--runs", "nowhere"], ["--runs nowhere"]),
-        (["data", "audit", "--data-root", "nowhere"], ["nowhere", "embedded-demo"]),
-        (["data", "audit", "--data.collection", "tvr"], ["--size"]),
     ],
 )
 def test_mistakes_are_explained(

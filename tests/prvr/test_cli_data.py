@@ -1,4 +1,4 @@
-"""prvr data make, show and audit, and the bar while a corpus is made."""
+"""prvr data make and show, and the bar while a corpus is made."""
 
 import errno
 import io
@@ -14,7 +14,6 @@ import pytest
 from commands import explained
 from PIL import Image
 
-from prvr.audit import AuditReport, AuditRow
 from prvr.cli import main
 from prvr.cli.console import logged
 from prvr.cli.embedded import counting_bar
@@ -175,54 +174,6 @@ class TestShow:
         (tmp_path / "embedded-tiny" / making.SCENES).unlink()
         error = explained(["data", "show", "test0000", "--data-root", str(tmp_path), "--size", "tiny"], capsys)
         assert making.SCENES in error
-
-
-class TestAudit:
-    @pytest.mark.parametrize("ok", [True, False])
-    def test_table_file_and_exit_code(
-        self,
-        ok: bool,
-        embedded_root: Path,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        asked: dict[str, Any] = {}
-
-        def audit(corpus: Corpus, config: Any, **options: Any) -> AuditReport:
-            asked.update(options, corpus=corpus, config=config)
-            options["progress"]("an oracle", 1, 9)
-            rows = (
-                AuditRow("ratio", "moment-to-video ratio", "0.12", "0.10 - 0.25", True, 0.12),
-                AuditRow("oracle", "R@1 of an oracle", "98.0", ">= 99", ok, 98.0),
-            )
-            return AuditReport(corpus.name, config.name, rows)
-
-        monkeypatch.setattr("prvr.audit.audit", audit)
-        run, folder = tmp_path / "run", tmp_path / "new" / "audit"
-        run.mkdir()
-        command = [
-            "data",
-            "audit",
-            "--data-root",
-            str(embedded_root),
-            "--size",
-            "tiny",
-            "--preset",
-            "hlformer-embedded",
-        ]
-        command += ["--seeds", "4", "7", "--runs", str(run), "--output", str(folder), "--train.epochs", "2"]
-        assert main(command) == (0 if ok else 1)
-        out, err = capsys.readouterr()
-        assert "98.0" in out
-        assert str(folder / "audit.json") in out
-        assert "an oracle" in err
-        written = json.loads((folder / "audit.json").read_text())
-        assert (written["corpus"], written["config"], written["ok"]) == ("embedded-tiny", "hlformer-embedded", ok)
-        assert asked["corpus"].folder == embedded_root / "embedded-tiny"
-        assert (asked["config"].name, asked["config"].train.epochs) == ("hlformer-embedded", 2)
-        assert (asked["seeds"], asked["folder"], asked["runs"]) == ([4, 7], folder, [str(run)])
-        assert asked["device"] == "cpu"
 
 
 class Terminal(io.StringIO):

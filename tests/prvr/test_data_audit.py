@@ -7,12 +7,12 @@ import jaxtyping
 import numpy as np
 import pytest
 
+from drawn_world.reading import happenings, mistakes, read_sentence
+from drawn_world.world import AuditRow, oracle_scores, vocabulary, world_rows
 from prvr.data.synthetic.annotate import SPLITS, Scenes, Sentence, draw_split
-from prvr.data.synthetic.audit import AuditRow, oracle_scores, vocabulary, world_rows
 from prvr.data.synthetic.drawing import draw_videos
 from prvr.data.synthetic.gallery import relevance
 from prvr.data.synthetic.grammar import HELD_OUT_TEMPLATES, describe
-from prvr.data.synthetic.reading import happenings, mistakes, read_sentence
 from prvr.data.synthetic.world import ACTIONS, Shot, Thing
 
 

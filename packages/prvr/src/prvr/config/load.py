@@ -56,14 +56,11 @@ def preset_names() -> list[str]:
 
 def _read(name_or_path: str | Path, heirs: tuple[str, ...] = ()) -> tuple[str, dict[str, Any]]:
     """The name of a source, and its values laid over those of its `base`."""
-    path = Path(name_or_path)
-    if path.suffix in (".yaml", ".yml"):
-        return str(path), read_yaml_file(path)
-    else:
-        source, text = str(name_or_path), preset_text(str(name_or_path))
+    path, source = Path(name_or_path), str(name_or_path)
     if source in heirs:
         raise ConfigError(f"{source}: is based on itself: {' -> '.join([*heirs, source])}")
-    values = read_yaml(text, source)
+    is_file = path.suffix in (".yaml", ".yml")
+    values = read_yaml_file(path) if is_file else read_yaml(preset_text(source), source)
     if "base" not in values:
         return source, values
     base = values.pop("base")

@@ -8,6 +8,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from drawn_world.reading import (
+    Reading,
+    all_held,
+    happenings,
+    mistakes,
+    read_sentence,
+    satisfied,
+    split_text,
+    true_videos,
+    words_held,
+)
 from prvr.data.corpus import Corpus
 from prvr.data.synthetic.annotate import SENTENCES_PER_VIDEO, SPLITS, Scenes, Sentence
 from prvr.data.synthetic.grammar import (
@@ -21,17 +32,6 @@ from prvr.data.synthetic.grammar import (
     TEMPLATES,
     UNSEEN,
     WORDS_RANGE,
-)
-from prvr.data.synthetic.reading import (
-    Reading,
-    all_held,
-    happenings,
-    mistakes,
-    read_sentence,
-    satisfied,
-    split_text,
-    true_videos,
-    words_held,
 )
 from prvr.data.synthetic.world import (
     ACTIONS,

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from prvr.audit.report import AuditReport
-from prvr.audit.runs import (
+from drawn_world.report import AuditReport
+from drawn_world.runs import (
     TEST,
     Trained,
     adapted,
@@ -23,7 +23,7 @@ from prvr.audit.runs import (
     take_over,
     trained,
 )
-from prvr.audit.variants import (
+from drawn_world.variants import (
     Transform,
     decoded,
     exchanged,
@@ -32,11 +32,11 @@ from prvr.audit.variants import (
     shuffled,
     write_variant,
 )
+from drawn_world.world import AuditRow, file_rows, oracle_scores, world_rows
 from prvr.config import Config
 from prvr.data import COLLECTIONS, Corpus, PackedSplit
 from prvr.data.captions import read_relevance
 from prvr.data.synthetic import Scenes, read_embedded_scenes
-from prvr.data.synthetic.audit import AuditRow, file_rows, oracle_scores, world_rows
 from prvr.data.synthetic.world import PUSHES
 from prvr.errors import InputError, MissingExtraError
 from prvr.evaluation import EvaluationReport, report_from_scores

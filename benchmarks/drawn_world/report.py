@@ -9,9 +9,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from drawn_world.world import AuditRow
 from prvr.data import DataError
 from prvr.data.atomic import replace_file
-from prvr.data.synthetic.audit import AuditRow
 
 __all__ = ["AuditReport", "audit_table"]
 
