@@ -26,7 +26,7 @@ from rich.table import Table
 from torch import Tensor
 
 from _device import median_ratio, seconds
-from prvr.metrics import RetrievalMetrics, ranks
+from prvr.evaluation.metrics import RetrievalMetrics, ranks
 from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig
 from prvr.scoring import max_scores
 

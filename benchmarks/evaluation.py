@@ -4,9 +4,10 @@
     python benchmarks/evaluation.py --queries 10895 --videos 2179 --device cuda --json evaluation.json
     python benchmarks/evaluation.py --made --queries 10000 --videos 100000 --hidden 64 --clips 4 --frames 8
 
-Streamed: `prvr.scoring.max_scores` block by block into `prvr.streaming.stream_counts`, which gives ranks in both
-directions. Plain: every chunk of videos is normalised anew for every chunk of queries, the whole matrix is kept, and
-ranks are looked up in sorted rows, query by query and (for video to text) video by video. Both must give equal ranks.
+Streamed: `prvr.scoring.max_scores` block by block into `prvr.evaluation.streaming.stream_counts`, which gives ranks in
+both directions. Plain: every chunk of videos is normalised anew for every chunk of queries, the whole matrix is kept,
+and ranks are looked up in sorted rows, query by query and (for video to text) video by video. Both must give equal
+ranks.
 
 With `--made` the gallery is made part by part as it is asked for, and only the memory of ranking it is told.
 """
@@ -24,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from prvr.evaluation.streaming import stream_counts
 from prvr.scoring import max_scores, normalised
-from prvr.streaming import stream_counts
 from prvr.types import VideoEmbedding
 
 

@@ -26,7 +26,7 @@ from prvr import load_config
 from prvr.data import Corpus, open_corpus, write_corpus, write_layout
 from prvr.data.captions import read_relevance
 from prvr.data.synthetic import write_videos
-from prvr.metrics import chance_recall
+from prvr.evaluation.metrics import chance_recall
 from prvr.search import SearchHit, SearchResult, VideoIndex, open_model
 from prvr.training import terminal_bar, train
 from prvr.video import VideoStore, extract, open_encoder

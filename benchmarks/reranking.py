@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from prvr.config import load_config
-from prvr.encoding import EncodedSplit, encode_split, evaluation_mode
+from prvr.evaluation.encode import EncodedSplit, encode_split, evaluation_mode
+from prvr.evaluation.report import EvaluationReport
 from prvr.generation import (
     SplitScores,
     evaluate_reranked,
@@ -35,7 +36,6 @@ from prvr.generation import (
     training_banks,
 )
 from prvr.models import load_pretrained
-from prvr.results import EvaluationReport
 from prvr.training import open_splits, terminal_bar, train
 
 SMALL = {

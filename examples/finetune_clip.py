@@ -21,7 +21,7 @@ from prvr.config import LossConfig, OptimConfig, TokenModelConfig
 from prvr.data.synthetic import render
 from prvr.data.synthetic.annotate import draw_split
 from prvr.data.synthetic.mp4 import write_mp4
-from prvr.metrics import RetrievalMetrics, ranks
+from prvr.evaluation.metrics import RetrievalMetrics, ranks
 from prvr.models import ClipRetriever, PixelBatch
 from prvr.objective import Objective
 from prvr.training.global_batch import backward_in_parts

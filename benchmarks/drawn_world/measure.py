@@ -40,9 +40,9 @@ from prvr.data.synthetic import Scenes, read_embedded_scenes
 from prvr.data.synthetic.world import PUSHES
 from prvr.errors import InputError, MissingExtraError
 from prvr.evaluation import EvaluationReport, report_from_scores
-from prvr.metrics import chance_recall
+from prvr.evaluation.metrics import chance_recall
+from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.training import EpochProgress, no_progress, open_split
-from prvr.zero_shot import zero_shot_scores
 
 __all__ = ["audit"]
 

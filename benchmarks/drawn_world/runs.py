@@ -14,8 +14,8 @@ from torch import Tensor
 
 from prvr.config import Config, ConfigError, config_to_dict, load_config
 from prvr.data import Corpus, DataError, PackedSplit
-from prvr.encoding import TextVideoModel, encode_split, evaluation_mode
 from prvr.evaluation import EvaluationReport, evaluate
+from prvr.evaluation.encode import TextVideoModel, encode_split, evaluation_mode
 from prvr.models import AnyRetriever, build_retriever
 from prvr.training import EpochProgress, TrainingError, open_split, train
 from prvr.training.checkpoint import load_best

@@ -25,7 +25,7 @@ from prvr.data.synthetic.gallery import relevance
 from prvr.data.synthetic.render import render, render_frames
 from prvr.data.synthetic.world import ACTIONS, PUSHES, Video
 from prvr.evaluation import report_from_scores
-from prvr.zero_shot import zero_shot_scores
+from prvr.evaluation.zero_shot import zero_shot_scores
 
 
 @pytest.fixture(scope="module")

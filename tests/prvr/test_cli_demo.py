@@ -16,8 +16,8 @@ from prvr.config import Config
 from prvr.data import open_corpus, pack
 from prvr.data.synthetic import read_embedded_scenes, render, sheet
 from prvr.evaluation import report_from_scores
+from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.search import VideoIndex
-from prvr.zero_shot import zero_shot_scores
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from commands import SMALL, explained
 import prvr
 from prvr.cli import main
 from prvr.config import dump_config
+from prvr.evaluation.report import EvaluationReport
 from prvr.generation import load_rerankers
 from prvr.models import Retriever
-from prvr.results import EvaluationReport
 
 QUICK = ["course.epochs=2", "course.batch_size=100", "reranker.steps=4", "candidates.num=5", "reranker.candidates=6"]
 

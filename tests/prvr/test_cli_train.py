@@ -13,7 +13,7 @@ from search_files import some_videos, write_store
 
 import prvr
 from prvr.cli import main
-from prvr.results import EvaluationReport
+from prvr.evaluation.report import EvaluationReport
 
 
 @pytest.fixture(scope="module")

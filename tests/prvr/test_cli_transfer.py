@@ -15,12 +15,12 @@ from prvr.data.synthetic import read_embedded_scenes, render
 from prvr.data.synthetic.annotate import SPLITS, draw_split
 from prvr.data.synthetic.corpus import frame_features
 from prvr.data.synthetic.looks import LOOKS, with_look
+from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.transfer import Domain, expect_same_features, target_split, transfer_table
 from prvr.generation import fingerprint
 from prvr.generation.folder import save_rerankers
 from prvr.models import load_pretrained
 from prvr.reranking import CandidateReranker, RerankerConfig
-from prvr.results import EvaluationReport
-from prvr.transfer import Domain, expect_same_features, target_split, transfer_table
 from prvr.video import Identity, open_featurizer
 from prvr.video.benchmarks import convert_benchmark
 from prvr.video.embedded import EmbeddedEncoder

@@ -8,11 +8,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from prvr.compare import compare, compare_reports, comparison_table
 from prvr.data.errors import DataError
-from prvr.metrics import RetrievalMetrics
-from prvr.results import EvaluationReport
-from prvr.statistics import paired_test
+from prvr.evaluation.compare import compare, compare_reports, comparison_table
+from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.significance import paired_test
 
 OWNER = np.repeat(np.arange(30), 3)
 

@@ -19,7 +19,6 @@ from commands import explained
 from fuzzing import REPLACEMENTS, json_text_mutations, mutations
 
 from prvr.cli.convert import convert_checkpoint
-from prvr.compare import compare, comparison_table
 from prvr.config import BlockConfig, ModelConfig, dump_config, load_config
 from prvr.data import (
     Caption,
@@ -36,13 +35,14 @@ from prvr.data.benchmarks import benchmark, benchmark_of
 from prvr.data.own import read_own_captions
 from prvr.data.synthetic.annotate import draw_split, read_scenes, write_scenes
 from prvr.errors import PrvrError
+from prvr.evaluation.compare import compare, comparison_table
+from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
+from prvr.evaluation.significance import Interval
 from prvr.generation.folder import is_generation_run, read_config
-from prvr.metrics import RetrievalMetrics
 from prvr.models import Retriever, load_pretrained
 from prvr.reranking import CandidateReranker
 from prvr.reranking.config import RerankerConfig
-from prvr.results import EvaluationReport, GroupMetrics, TagMetrics
-from prvr.statistics import Interval
 from prvr.video.joint import corpus_encoders, read_sentences, write_sentences
 
 LONGEST = 2_000

@@ -13,11 +13,11 @@ from prvr import Retriever
 from prvr.config import BlockConfig, ModelConfig
 from prvr.data import Caption, Moment, PackSettings, open_corpus, pack, write_layout
 from prvr.data.packed import Moments
-from prvr.encoding import EncodedSplit, encode_split
 from prvr.evaluation import evaluate, moment_groups, report_from_scores, tag_metrics
-from prvr.metrics import RankCounts, RetrievalMetrics, ranks, sumr
-from prvr.moments import find_moments
-from prvr.results import EvaluationReport
+from prvr.evaluation.encode import EncodedSplit, encode_split
+from prvr.evaluation.metrics import RankCounts, RetrievalMetrics, ranks, sumr
+from prvr.evaluation.moments import find_moments
+from prvr.evaluation.report import EvaluationReport
 from prvr.types import Scores, VideoEmbedding
 
 

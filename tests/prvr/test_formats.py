@@ -8,10 +8,10 @@ import pytest
 from search_files import forget, write_store
 
 from prvr.config import load_config
+from prvr.evaluation.report import EvaluationReport
 from prvr.generation import load_rerankers, train_reranker
 from prvr.generation.folder import read_config
 from prvr.models import load_pretrained
-from prvr.results import EvaluationReport
 from prvr.search import VideoIndex
 from prvr.training import open_splits, train
 from prvr.video import VideoStore

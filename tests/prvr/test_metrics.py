@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from prvr.metrics import (
+from prvr.evaluation.metrics import (
     RECALLS,
     RankCounts,
     RetrievalMetrics,
@@ -26,7 +26,7 @@ from prvr.metrics import (
     text_to_text_ranks,
     tied_share,
 )
-from prvr.streaming import stream_counts
+from prvr.evaluation.streaming import stream_counts
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "prvr_metrics.npz"
 

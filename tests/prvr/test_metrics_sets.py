@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from rich.console import Console
 
-from prvr.metrics import RetrievalMetrics, ranks
-from prvr.report import text_video_table
-from prvr.results import EvaluationReport
-from prvr.streaming import stream_set_counts
+from prvr.evaluation.metrics import RetrievalMetrics, ranks
+from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.streaming import stream_set_counts
+from prvr.evaluation.tables import text_video_table
 
 
 @st.composite

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 
 import prvr
 from prvr.config import ConfigError, LossConfig, TokenCompat, TokenModelConfig, load_config
-from prvr.encoding import encode_split
 from prvr.evaluation import evaluate
+from prvr.evaluation.encode import encode_split
+from prvr.evaluation.moments import find_moments
 from prvr.losses import contrastive_loss
 from prvr.models import TokenRetriever, load_pretrained
 from prvr.models.token_parts import last_word
-from prvr.moments import find_moments
 from prvr.objective import Objective
 from prvr.scoring import token_alignment
 from prvr.text import TextEmbedding, cat_texts, sentences

@@ -16,7 +16,7 @@ from runs_of_retrievers import write_run
 
 from prvr.cli import main
 from prvr.data import DataError, PackedSplit, open_corpus, pack
-from prvr.encoding import encode_split
+from prvr.evaluation.encode import encode_split
 from prvr.generation import RerankerInputs, SplitScores, fingerprint, reranker_inputs
 from prvr.generation.folder import save_rerankers
 from prvr.plot import (

@@ -10,11 +10,11 @@ import torch
 from rich.console import Console
 
 from prvr.cli.console import show_report
-from prvr.metrics import RetrievalMetrics
-from prvr.moments import ExampleQuery, Hit
-from prvr.report import examples_table, groups_table, metrics_table, tags_table
-from prvr.results import EvaluationReport, GroupMetrics, TagMetrics
-from prvr.statistics import Interval
+from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.evaluation.moments import ExampleQuery, Hit
+from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
+from prvr.evaluation.significance import Interval
+from prvr.evaluation.tables import examples_table, groups_table, metrics_table, tags_table
 
 
 def shown(renderable, width=80):

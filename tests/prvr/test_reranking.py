@@ -10,7 +10,7 @@ from diffusionret import FRAMES, NUM, RELEASED, ROWS, STEPS, WIDTH, config, gall
 from torch import Tensor
 
 from prvr.config import ConfigError
-from prvr.metrics import ranks, recall_at_k
+from prvr.evaluation.metrics import ranks, recall_at_k
 from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig, TextFrameAttention, directions
 
 both_ways = pytest.mark.parametrize("direction", ["t2v", "v2t"])

@@ -8,8 +8,9 @@ from retrievers import MeanPooling
 
 from prvr.config import TokenModelConfig
 from prvr.data import pack, write_corpus
-from prvr.encoding import EncodedSplit, encode_split
 from prvr.evaluation import evaluate
+from prvr.evaluation.encode import EncodedSplit, encode_split
+from prvr.evaluation.metrics import RetrievalMetrics, ranks
 from prvr.generation import (
     SplitScores,
     candidate_pool,
@@ -20,7 +21,6 @@ from prvr.generation import (
 )
 from prvr.generation.candidates import PairSource
 from prvr.generation.evaluation import ranked_counts
-from prvr.metrics import RetrievalMetrics, ranks
 from prvr.models import TokenRetriever
 from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig, hard_candidates, qb_norm
 from prvr.types import VideoEmbedding

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prvr.metrics import ranks
+from prvr.evaluation.metrics import ranks
 from prvr.reranking import QueryBank, qb_norm
 
 

@@ -16,8 +16,9 @@ from training_runs import StopInEpoch, half_written, same, state_of
 from prvr.config import ConfigError
 from prvr.data import DataError, pack, write_corpus
 from prvr.data.atomic import make_marked
-from prvr.encoding import encode_split
 from prvr.evaluation import evaluate
+from prvr.evaluation.encode import encode_split
+from prvr.evaluation.report import EvaluationReport
 from prvr.generation import (
     evaluate_reranked,
     fingerprint,
@@ -29,7 +30,6 @@ from prvr.generation import (
 from prvr.generation.folder import is_generation_run, read_config
 from prvr.generation.job import rsum
 from prvr.generation.material import learning_splits
-from prvr.results import EvaluationReport
 from prvr.training import Splits, Terminated, TrainingError
 
 WIDTH = 8

@@ -10,7 +10,7 @@ from retrievers import MeanPooling
 from prvr.data import open_corpus, pack
 from prvr.data.errors import DataError
 from prvr.evaluation import evaluate
-from prvr.results import EvaluationReport
+from prvr.evaluation.report import EvaluationReport
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from video_models import tiny_clip, tiny_roberta
 from prvr import Retriever
 from prvr.config import Compat, RegisterConfig
 from prvr.data import DataError, PackSettings, open_corpus, open_features, pack
-from prvr.encoding import encode_split
-from prvr.moments import find_moments
+from prvr.evaluation.encode import encode_split
+from prvr.evaluation.moments import find_moments
 from prvr.search import SearchResult, VideoIndex, open_model
 from prvr.video import Identity, StoreHeader, VideoStore, open_encoder, open_featurizer
 

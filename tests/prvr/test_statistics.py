@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prvr.statistics import METRICS, bootstrap_intervals, paired_test
+from prvr.evaluation.significance import METRICS, bootstrap_intervals, paired_test
 
 
 def simulated(videos=150, per_video=5, seed=0, spread=1.0):
@@ -103,7 +103,7 @@ def test_p_values_of_equal_models_are_not_small():
 
 def test_many_samples_are_drawn_in_chunks_to_the_number(monkeypatch):
     ranks, owner = simulated(videos=30)
-    monkeypatch.setattr("prvr.statistics._CHUNK", 30 * 7)
+    monkeypatch.setattr("prvr.evaluation.significance._CHUNK", 30 * 7)
     assert paired_test(ranks, ranks, owner, samples=100)["r1"].p_value == 1.0  # (1 + 100) / (100 + 1)
 
 

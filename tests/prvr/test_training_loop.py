@@ -15,8 +15,8 @@ from training_runs import losses, make_config, steps_counter
 from prvr.config import ConfigError, config_from_dict, config_to_dict, load_config
 from prvr.data import DataError, make_loader, open_corpus
 from prvr.evaluation import evaluate
+from prvr.evaluation.report import EvaluationReport
 from prvr.models import Retriever
-from prvr.results import EvaluationReport
 from prvr.training import Splits, TrainingError, open_split, open_splits, resume, train
 from prvr.training.step import _in_float32
 

@@ -17,11 +17,11 @@ from prvr.cli.beside import show_beside
 from prvr.config import load_config
 from prvr.data import Caption, Corpus, DataError, PackedSplit, load_encoder, open_corpus, pack, write_layout
 from prvr.evaluation import report_from_scores
-from prvr.report import beside_table
+from prvr.evaluation.tables import beside_table
+from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot, zero_shot_scores
 from prvr.video import TextFeaturizer, VideoStore, open_encoder, open_featurizer
 from prvr.video.captions import convert_captions
 from prvr.video.store import StoreHeader, VideoEntry, write_entry, write_header
-from prvr.zero_shot import beside_zero_shot, has_zero_shot, zero_shot_scores
 
 TEXTS = ("a red circle", "blue square rises", "red", "a square moves left", "falls", "a blue circle", "right")
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from prvr.data import Corpus
-    from prvr.results import EvaluationReport
+    from prvr.evaluation.report import EvaluationReport
 
 __all__ = ["show_beside"]
 
@@ -28,9 +28,9 @@ def show_beside(
         note: below the table.
     """
     from prvr.data import DataError
-    from prvr.report import beside_table
+    from prvr.evaluation.tables import beside_table
+    from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot
     from prvr.training import open_split
-    from prvr.zero_shot import beside_zero_shot, has_zero_shot
 
     try:
         corpus = _corpus_of(config)

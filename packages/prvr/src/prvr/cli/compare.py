@@ -27,7 +27,7 @@ def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], No
 
 def run(args: Namespace) -> None:
     """Carries it out."""
-    from prvr.compare import compare, comparison_table
+    from prvr.evaluation.compare import compare, comparison_table
 
     comparison = compare(Path(args.run_a), Path(args.run_b), samples=args.samples, seed=args.seed)
     stdout().print(comparison_table(comparison))

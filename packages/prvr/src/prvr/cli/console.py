@@ -17,7 +17,7 @@ from prvr.errors import DISK_FULL, PrvrError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from prvr.results import EvaluationReport
+    from prvr.evaluation.report import EvaluationReport
 
 __all__ = [
     "CommandError",
@@ -81,7 +81,7 @@ def stdout() -> "Console":
 
 def show_report(console: "Console", report: "EvaluationReport", *, text_to_video: bool = False) -> None:
     """Prints the tables of an evaluation; `text_to_video`: that of papers on text-to-video retrieval comes first."""
-    from prvr.report import groups_table, metrics_table, tags_table, text_video_table
+    from prvr.evaluation.tables import groups_table, metrics_table, tags_table, text_video_table
 
     first = text_video_table(report) if text_to_video else metrics_table(report)
     for table in (first, groups_table(report), tags_table(report)):

@@ -17,8 +17,8 @@ from prvr.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from prvr.data import Corpus, PackedSplit
-    from prvr.moments import ExampleQuery
-    from prvr.results import EvaluationReport
+    from prvr.evaluation.moments import ExampleQuery
+    from prvr.evaluation.report import EvaluationReport
 
 NAME = "demo"
 # As much as half a minute can show: so few videos have no use for hard negatives yet.
@@ -78,7 +78,7 @@ def run(args: Namespace) -> None:
         show_report(console, result.report)
         examples, ranks = _examples(config, output, split, result.report)
         _draw(corpus, name, examples, ranks, picture)
-    from prvr.report import examples_table
+    from prvr.evaluation.tables import examples_table
 
     console.print()
     console.print(examples_table(examples))
@@ -103,7 +103,7 @@ def _examples(
     config: Config, output: Path, split: "PackedSplit", report: "EvaluationReport"
 ) -> "tuple[tuple[ExampleQuery, ...], list[int]]":
     """Three sentences and what is found for them; which ones follows from their ranks alone, good and bad alike."""
-    from prvr.moments import find_moments
+    from prvr.evaluation.moments import find_moments
 
     order = report.ranks.argsort(kind="stable")
     queries = [int(order[int(share * len(order))]) for share in _EXAMPLES]

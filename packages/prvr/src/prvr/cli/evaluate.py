@@ -18,7 +18,7 @@ from prvr.cli.transfer import check_features, show_transfer
 from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
-    from prvr.results import EvaluationReport
+    from prvr.evaluation.report import EvaluationReport
 
 NAME = "evaluate"
 

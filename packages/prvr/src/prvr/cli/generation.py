@@ -18,9 +18,9 @@ from prvr.config import Config, yaml_value
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from prvr.evaluation.report import EvaluationReport
     from prvr.generation import GenerationConfig, GenerationResult
     from prvr.models import AnyRetriever
-    from prvr.results import EvaluationReport
 
 __all__ = ["add_stage_options", "train_generation", "variants_table", "wants_generation"]
 

@@ -54,8 +54,8 @@ def trajectory(args: Namespace) -> None:
 def scores(args: Namespace) -> None:
     """Draws the scores of right and wrong pairs on the run's own corpus and on others."""
     from prvr.data import open_corpus
+    from prvr.evaluation.transfer import target_split
     from prvr.plot import pair_scores, save_figure, scores_figure
-    from prvr.transfer import target_split
 
     config, weights = _run(args)
     asked = [(config.data.collection, config, args.split)]
@@ -147,7 +147,7 @@ def _run(args: Namespace) -> tuple[Config, Path]:
 @contextmanager
 def _scores(args: Namespace, config: Config, weights: Path, split: str | None = None) -> "Iterator[SplitScores]":
     """The scores of a run on a split, ready to be asked."""
-    from prvr.encoding import encode_split, evaluation_mode
+    from prvr.evaluation.encode import encode_split, evaluation_mode
     from prvr.generation import SplitScores
     from prvr.training import open_split
 

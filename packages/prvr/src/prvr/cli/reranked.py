@@ -15,7 +15,7 @@ from prvr.cli.transfer import corpus_of
 from prvr.config import Config
 
 if TYPE_CHECKING:
-    from prvr.results import EvaluationReport
+    from prvr.evaluation.report import EvaluationReport
 
 __all__ = ["add_rerank_options", "reports_of", "show_reranked", "wants_reranking", "wants_sets"]
 
@@ -76,8 +76,8 @@ def show_reranked(args: Namespace, trained: Config, config: Config, weights: Pat
 
 def reports_of(args: Namespace, config: Config, weights: Path, split_name: str) -> "dict[str, EvaluationReport]":
     """The reports of the retriever alone, first, and of all that was asked for, by name."""
-    from prvr.encoding import encode_split, evaluation_mode
     from prvr.evaluation import evaluate
+    from prvr.evaluation.encode import encode_split, evaluation_mode
     from prvr.generation import SplitScores, evaluate_reranked, load_rerankers, training_banks
     from prvr.generation.evaluation import expect_fits
     from prvr.training import open_split

@@ -14,8 +14,8 @@ from prvr.config import Config
 
 if TYPE_CHECKING:
     from prvr.data import Corpus
-    from prvr.results import EvaluationReport
-    from prvr.transfer import Domain
+    from prvr.evaluation.report import EvaluationReport
+    from prvr.evaluation.transfer import Domain
     from prvr.video.joint import CorpusEncoders
 
 __all__ = ["check_features", "corpus_of", "show_transfer"]
@@ -45,7 +45,7 @@ def check_features(trained: Config, asked: Config) -> None:
     Raises:
         prvr.data.DataError: they are of another encoder.
     """
-    from prvr.transfer import expect_same_features
+    from prvr.evaluation.transfer import expect_same_features
 
     if trained.data == asked.data:
         return
@@ -69,7 +69,7 @@ def show_transfer(args: Namespace, trained: Config, weights: Path, evaluate: Eva
         evaluate: (args, configuration, weights, split) to reports by name, that of the retriever alone first.
     """
     from prvr.data import open_corpus
-    from prvr.transfer import Domain, target_split, transfer_table
+    from prvr.evaluation.transfer import Domain, target_split, transfer_table
 
     if args.json is not None:
         raise CommandError("--json: --transfer writes a file for each target into RUN. Leave --json out.")
@@ -109,7 +109,7 @@ def show_transfer(args: Namespace, trained: Config, weights: Path, evaluate: Eva
 
 def _domains(name: str, reports: "Mapping[str, EvaluationReport]") -> "list[Domain]":
     """A row for each report; what a report is of is named where there are several."""
-    from prvr.transfer import Domain
+    from prvr.evaluation.transfer import Domain
 
     return [Domain(f"{name}, {of}" if len(reports) > 1 else name, report) for of, report in reports.items()]
 

@@ -8,16 +8,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prvr.data.packed import PackedSplit
-from prvr.encoding import EncodedSplit, TextVideoModel, device_of, encode_split, evaluation_mode
 from prvr.errors import InputError
 from prvr.evaluation import RATIO_EDGES, Progress, report_from_counts
+from prvr.evaluation.encode import EncodedSplit, TextVideoModel, device_of, encode_split, evaluation_mode
+from prvr.evaluation.metrics import RankCounts, RetrievalMetrics, Ties, count_ranks, text_to_text_ranks
+from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.streaming import stream_set_counts
 from prvr.generation.features import RerankerInputs, fingerprint, reranker_inputs
 from prvr.generation.rows import SplitScores
-from prvr.metrics import RankCounts, RetrievalMetrics, Ties, count_ranks, text_to_text_ranks
 from prvr.reranking import CandidateReranker, Direction, QueryBank
 from prvr.reranking.ranking import expect_top_k, placed
-from prvr.results import EvaluationReport
-from prvr.streaming import stream_set_counts
 from prvr.text import sentences
 
 __all__ = ["evaluate_reranked", "expect_fits", "ranked_counts", "ranked_rows", "training_banks"]

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.encoding import EncodedSplit
 from prvr.errors import InputError
+from prvr.evaluation.encode import EncodedSplit
 from prvr.reranking import RerankerConfig
 from prvr.text import sentences
 from prvr.types import VideoEmbedding

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from prvr.config import config_to_dict
+from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.generation.config import GenerationConfig
 from prvr.generation.evaluation import ranked_counts
 from prvr.generation.folder import save_rerankers
 from prvr.generation.material import Material
 from prvr.generation.result import BestEpoch
-from prvr.metrics import RetrievalMetrics
 from prvr.reading import parse_record
 from prvr.reranking import CandidateReranker, Direction
 from prvr.training import EpochProgress, TrainingError, build_optimizer

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
-from prvr.encoding import TextVideoModel, device_of, encode_split
 from prvr.evaluation import evaluate
+from prvr.evaluation.encode import TextVideoModel, device_of, encode_split
+from prvr.evaluation.report import EvaluationReport
 from prvr.generation.config import GenerationConfig
 from prvr.generation.evaluation import evaluate_reranked
 from prvr.generation.features import fingerprint
@@ -16,7 +17,6 @@ from prvr.generation.job import GenerationJob, start_from_identity
 from prvr.generation.material import Encode, gathered, learning_splits
 from prvr.generation.result import GenerationResult
 from prvr.reranking import CandidateReranker, Direction
-from prvr.results import EvaluationReport
 from prvr.training import EpochProgress, Splits, Terminated, no_progress
 from prvr.training.run import RunFolder
 from prvr.training.seeds import derived_seed
@@ -54,8 +54,8 @@ def train_reranker(
         resume: go on with the run in `output`.
         device: where to compute; default: where the retriever is.
         progress: shows the steps of an epoch.
-        encode: as `prvr.encoding.encode_split`; one that remembers saves the work where several are trained over one
-            retriever.
+        encode: as `prvr.evaluation.encode_split`; one that remembers saves the work where several are trained over
+            one retriever.
 
     Raises:
         prvr.training.TrainingError: `output` is not empty, cannot be resumed or not be written, another process trains

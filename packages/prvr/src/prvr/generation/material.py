@@ -8,7 +8,7 @@ from torch import nn
 
 from prvr.data import holdout
 from prvr.data.packed import PackedSplit
-from prvr.encoding import EncodedSplit, TextVideoModel, encode_split, evaluation_mode
+from prvr.evaluation.encode import EncodedSplit, TextVideoModel, encode_split, evaluation_mode
 from prvr.generation.candidates import CandidatePool, PairSource, candidate_pool
 from prvr.generation.config import GenerationConfig
 from prvr.generation.features import RerankerInputs, reranker_inputs

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prvr.evaluation.report import EvaluationReport
 from prvr.reranking import Direction
-from prvr.results import EvaluationReport
 
 __all__ = ["BestEpoch", "GenerationResult"]
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prvr.data.packed import PackedSplit
-from prvr.encoding import EncodedSplit, TextVideoModel
+from prvr.evaluation.encode import EncodedSplit, TextVideoModel
 from prvr.reranking import Direction
 from prvr.types import VideoEmbedding
 

@@ -17,7 +17,7 @@ from prvr.data.corpus import open_corpus
 from prvr.data.errors import DataError
 from prvr.data.ragged import pad
 from prvr.data.segment import normalise_rows, sample_video, segment_mean
-from prvr.encoding import evaluation_mode
+from prvr.evaluation.encode import evaluation_mode
 from prvr.models import Retriever, load_pretrained
 from prvr.reading import parse_record, read_json
 from prvr.search.model import ModelIdentity, Score, WindowVectors
@@ -66,7 +66,7 @@ class TrainedModel:
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
-        """Clips and frames of each window, as `prvr.encoding.encode_split` makes those of a video."""
+        """Clips and frames of each window, as `prvr.evaluation.encode.encode_split` makes those of a video."""
         found: list[WindowVectors] = []
         with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
             for first in range(0, len(windows), _BATCH):

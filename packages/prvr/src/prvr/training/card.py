@@ -1,7 +1,7 @@
 """The model card of a trained retriever."""
 
 from prvr.config import Config, TokenModelConfig
-from prvr.metrics import RetrievalMetrics
+from prvr.evaluation.metrics import RetrievalMetrics
 
 __all__ = ["model_card"]
 

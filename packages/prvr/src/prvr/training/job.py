@@ -16,12 +16,12 @@ from prvr.config import Config, config_to_dict
 from prvr.data import PackedSplit, make_loader
 from prvr.data.dataset import Share
 from prvr.evaluation import evaluate
+from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.evaluation.report import EvaluationReport
 from prvr.losses import Negatives
-from prvr.metrics import RetrievalMetrics
 from prvr.models import AnyRetriever
 from prvr.objective import Objective
 from prvr.reading import parse_record
-from prvr.results import EvaluationReport
 from prvr.training.batches import training_batches
 from prvr.training.card import model_card
 from prvr.training.checkpoint import check_state, load_best, load_weights, restore_optimizer, save_best

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prvr.results import EvaluationReport
+from prvr.evaluation.report import EvaluationReport
 
 __all__ = ["RunResult"]
 

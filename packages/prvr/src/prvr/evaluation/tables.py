@@ -6,10 +6,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from prvr.metrics import RECALLS, RetrievalMetrics
-from prvr.moments import ExampleQuery
-from prvr.results import EvaluationReport
-from prvr.zero_shot import Beside
+from prvr.evaluation.metrics import RECALLS, RetrievalMetrics
+from prvr.evaluation.moments import ExampleQuery
+from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.zero_shot import Beside
 
 __all__ = ["beside_table", "examples_table", "groups_table", "metrics_table", "tags_table", "text_video_table"]
 
@@ -74,7 +74,7 @@ def beside_table(beside: Beside, note: str | None = None) -> Table:
     """Recalls of chance, of the joint encoder alone, and of the model; what follows from them stands below.
 
     Args:
-        beside: what `prvr.zero_shot.beside_zero_shot` gave.
+        beside: what `prvr.evaluation.zero_shot.beside_zero_shot` gave.
         note: a further line below.
     """
     caption = beside.verdict if note is None else f"{beside.verdict}\n{note}"

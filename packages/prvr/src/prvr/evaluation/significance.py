@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int, Real
 
 from prvr.errors import InputError
-from prvr.metrics import RECALLS
+from prvr.evaluation.metrics import RECALLS
 
 __all__ = ["METRICS", "Difference", "Interval", "bootstrap_intervals", "paired_test"]
 

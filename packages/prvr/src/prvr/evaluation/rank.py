@@ -9,12 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from prvr.data.packed import Moments, PackedSplit
-from prvr.encoding import EncodedSplit, Progress, TextVideoModel, device_of, encode_split, evaluation_mode
 from prvr.errors import InputError
-from prvr.metrics import RECALLS, RankCounts, RetrievalMetrics, Ties, chance_recall, text_to_text_ranks
-from prvr.results import EvaluationReport, GroupMetrics, TagMetrics
-from prvr.statistics import bootstrap_intervals
-from prvr.streaming import stream_counts, stream_set_counts
+from prvr.evaluation.encode import EncodedSplit, Progress, TextVideoModel, device_of, encode_split, evaluation_mode
+from prvr.evaluation.metrics import RECALLS, RankCounts, RetrievalMetrics, Ties, chance_recall, text_to_text_ranks
+from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
+from prvr.evaluation.significance import bootstrap_intervals
+from prvr.evaluation.streaming import stream_counts, stream_set_counts
 from prvr.text import sentences
 from prvr.types import VideoEmbedding
 

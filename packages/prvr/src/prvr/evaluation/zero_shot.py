@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prvr.data import Corpus, DataError, PackedSplit
-from prvr.evaluation import report_from_scores
-from prvr.metrics import RECALLS, RetrievalMetrics, chance_recall
-from prvr.results import EvaluationReport
-from prvr.statistics import Difference, paired_test
+from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
+from prvr.evaluation.rank import report_from_scores
+from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.significance import Difference, paired_test
 from prvr.video import TextFeaturizer, check_joint, open_featurizer
 from prvr.video.joint import CorpusEncoders, corpus_encoders, read_sentences
 
@@ -51,7 +51,7 @@ class Beside:
         Better than the other is only what is better than chance too.
 
         Example:
-            >>> from prvr.statistics import Interval
+            >>> from prvr.evaluation.significance import Interval
             >>> metrics = RetrievalMetrics.from_ranks(torch.tensor([1, 2]))
             >>> worse = Difference(-20.0, Interval(-31.0, -9.0), 0.004)
             >>> print(Beside("films test", (1.0,) * 5, metrics, metrics, worse).verdict)
@@ -135,7 +135,7 @@ def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSpli
 
     Args:
         report: of a model on all of a split.
-        corpus: as in [zero_shot_scores][prvr.zero_shot.zero_shot_scores].
+        corpus: as in [zero_shot_scores][prvr.evaluation.zero_shot.zero_shot_scores].
         split: the same split, packed.
 
     Raises:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from prvr.metrics import RankCounts, count_ranks, reject_lonely, reject_nan
+from prvr.evaluation.metrics import RankCounts, count_ranks, reject_lonely, reject_nan
 
 __all__ = ["stream_counts", "stream_set_counts"]
 

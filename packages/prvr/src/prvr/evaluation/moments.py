@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from prvr.data.packed import PackedSplit
-from prvr.encoding import EncodedSplit, TextVideoModel, device_of, encode_split, evaluation_mode
 from prvr.errors import InputError
+from prvr.evaluation.encode import EncodedSplit, TextVideoModel, device_of, encode_split, evaluation_mode
 from prvr.scoring import best_moment, clip_scores
 from prvr.text import sentences
 

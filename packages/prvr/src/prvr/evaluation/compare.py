@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from prvr.data.errors import DataError
-from prvr.metrics import RetrievalMetrics
-from prvr.results import EvaluationReport
-from prvr.statistics import METRICS, Difference, paired_test
+from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.significance import METRICS, Difference, paired_test
 
 __all__ = ["Comparison", "compare", "compare_reports", "comparison_table"]
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prvr.data import Corpus, DataError
-from prvr.results import EvaluationReport
+from prvr.evaluation.report import EvaluationReport
 from prvr.video.joint import CorpusEncoders
 
 __all__ = ["Domain", "expect_same_features", "target_split", "transfer_table"]
