@@ -86,6 +86,15 @@ for heavy in ("matplotlib", "fastapi", "transformers", "faiss"):
     assert done.stdout == ""
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count as well."""
+    counted = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "count.py"], capture_output=True, text=True, check=True
+    )
+    for package in PACKAGES:
+        assert f"import cycles in {package}: 0\n" in counted.stdout, counted.stdout
+
+
 def test_constraints_name_every_direct_dependency() -> None:
     pinned = {
         line.split("==")[0].lower().replace("_", "-")

@@ -162,7 +162,7 @@ def test_zero_shot_is_the_best_frame_and_controls_leave_nothing(corpus: Corpus, 
 def test_zero_shot_needs_its_own_encoder(corpus: Corpus, tmp_path: Path) -> None:
     other = write_variant(corpus, tmp_path, ("test",), lengths_only)
     (other.folder / "corpus.json").write_text('{"encoder": "another"}')
-    with pytest.raises(DataError, match="features of the encoder another, expected"):
+    with pytest.raises(DataError, match="features of the encoder 'another', expected"):
         zero_shot_scores(other, "test")
     (other.folder / "corpus.json").write_text("{}")
     with pytest.raises(DataError, match="does not say which encoder"):

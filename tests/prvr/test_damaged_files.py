@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from random import Random
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -25,8 +26,10 @@ from prvr.data import (
     Moment,
     PackedSplit,
     PackSettings,
+    QueryFeatures,
     load_encoder,
     open_corpus,
+    open_features,
     pack,
     write_corpus,
     write_layout,
@@ -34,7 +37,7 @@ from prvr.data import (
 from prvr.data.benchmarks import benchmark, benchmark_of
 from prvr.data.own import read_own_captions
 from prvr.data.synthetic.annotate import draw_split, read_scenes, write_scenes
-from prvr.errors import PrvrError
+from prvr.errors import DataError, PrvrError
 from prvr.evaluation.compare import compare, comparison_table
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics

@@ -83,7 +83,7 @@ def test_a_corpus_that_stands_is_used_again_and_another_is_an_error(
         write_corpus(embedded_root, "tiny", 1)
     folder = tmp_path / "embedded-tiny"
     folder.mkdir()
-    with pytest.raises(DataError, match="holds another corpus"):
+    with pytest.raises(DataError, match=r"it has no corpus\.json"):
         write_corpus(tmp_path, "tiny")
     about = json.loads((corpus.folder / "corpus.json").read_text()) | {"version": 1}
     (folder / "corpus.json").write_text(json.dumps(about))

@@ -1,5 +1,6 @@
 """Rsum, and video to text among sets of captions, against ir-measures and plain loops."""
 
+import json
 from pathlib import Path
 
 import ir_measures
@@ -134,7 +135,8 @@ class TestReport:
             found = report([0, 0, 1], given_)
             found.to_json(tmp_path / f"{name}.json")
             assert EvaluationReport.from_json(tmp_path / f"{name}.json").video_to_sets == given_
-        text = (tmp_path / "without.json").read_text()
-        assert '"video_to_sets": null,' in text
-        (tmp_path / "without.json").write_text(text.replace('"video_to_sets": null,', ""))
+        values = json.loads((tmp_path / "without.json").read_text())
+        assert values.pop("video_to_sets") is None
+        del values["sha256"]
+        (tmp_path / "without.json").write_text(json.dumps(values | {"format": 2}))
         assert EvaluationReport.from_json(tmp_path / "without.json") == report([0, 0, 1])

@@ -134,7 +134,7 @@ def explain_usage(message: str, words: Sequence[str], commands: Iterable[tuple[s
         words: what stands after `prvr`.
         commands: all there are.
     """
-    from prvr.cli.overrides import config_keys
+    from prvr.config import Config, config_leaves
 
     text = " ".join(message.split()).rstrip(".")
     if text.startswith("the following arguments are required"):  # jsonargparse says evaluate.run for RUN
@@ -147,7 +147,7 @@ def explain_usage(message: str, words: Sequence[str], commands: Iterable[tuple[s
         text = f"--{kind[1]}: expected {_KINDS.get(kind[2], kind[2])}, got {kind[3]!r}"
     if text.startswith("unrecognized arguments"):
         named = ["preset", "config", "data-root", "output", "resume", "size", "seed", "seeds", "quick"]
-        options = [f"--{name}" for name in (*named, *config_keys())]
+        options = [f"--{name}" for name in (*named, *config_leaves(Config))]
         for unknown in re.findall(r"--[\w.-]+", text):
             close = get_close_matches(unknown, options, n=2)
             text += f"; did you mean {' or '.join(close)}?" if close else ""

@@ -10,7 +10,6 @@ from jsonargparse import Namespace
 
 from prvr.cli.console import CommandError
 from prvr.config import Config
-from prvr.data.owning import LOCK
 
 if TYPE_CHECKING:
     from prvr.models import AnyRetriever
@@ -41,6 +40,8 @@ def fresh_folder(stem: Path, first: Path | None = None) -> Iterator[Path]:
     try:
         yield path
     finally:
+        from prvr.data.owning import LOCK  # here, because it brings torch
+
         if {one.name for one in path.iterdir()} <= {LOCK}:
             (path / LOCK).unlink(missing_ok=True)
             path.rmdir()

@@ -1,38 +1,15 @@
 """Every key of a configuration as a dotted option: `--preset hlformer-tvr --optim.lr 1e-4`."""
 
-import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import SUPPRESS, ArgumentParser, Namespace
 
 from prvr.cli.console import CommandError
-from prvr.config import Config, load_config, records_of
+from prvr.config import Config, config_leaves, load_config
 
-__all__ = ["add_config_options", "chosen_config", "config_keys", "overrides"]
-
-
-def _leaves(kind: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for field in dataclasses.fields(kind):
-        records = records_of(field.type)
-        found: dict[str, Any] = {}
-        for record in records:  # of a choice of records each key once
-            found |= {key: leaf for key, leaf in _leaves(record, f"{prefix}{field.name}.") if key not in found}
-        yield from found.items()
-        if not records:
-            yield prefix + field.name, field.type
-
-
-def config_keys() -> list[str]:
-    """Every key that can be overridden, dotted.
-
-    Example:
-        >>> "model.registers.num" in config_keys()
-        True
-    """
-    return [key for key, _ in _leaves(Config)]
+__all__ = ["add_config_options", "chosen_config", "overrides"]
 
 
 def add_config_options(parser: ArgumentParser) -> None:
@@ -41,7 +18,7 @@ def add_config_options(parser: ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE.yaml", help="a configuration of your own, instead of a preset")
     parser.add_argument("--data-root", metavar="ROOT", help="folder that holds the corpus; short for --data.root")
     group = parser.add_argument_group("any key of the configuration (values of a preset: prvr presets NAME)")
-    for key, kind in _leaves(Config):
+    for key, kind in config_leaves(Config).items():
         group.add_argument(f"--{key}", type=kind, default=SUPPRESS)
 
 
@@ -51,7 +28,7 @@ def overrides(args: Namespace) -> dict[str, Any]:
     Raises:
         CommandError: the folder of the data is given twice.
     """
-    known, given = set(config_keys()), {}
+    known, given = config_leaves(Config), {}
     for key, value in args.items():
         if key in known:
             # load_config reads strings as YAML ("no" would be False there); these have their type already.

@@ -5,6 +5,7 @@
 
 from prvr.config.load import ConfigError as ConfigError
 from prvr.config.load import config_from_dict as config_from_dict
+from prvr.config.load import config_leaves as config_leaves
 from prvr.config.load import config_to_dict as config_to_dict
 from prvr.config.load import dump_config as dump_config
 from prvr.config.load import load_config as load_config
@@ -43,6 +44,7 @@ __all__ = [
     "TokenModelConfig",
     "TrainConfig",
     "config_from_dict",
+    "config_leaves",
     "config_to_dict",
     "dump_config",
     "load_config",

@@ -20,6 +20,7 @@ from prvr.reading import read_text
 __all__ = [
     "ConfigError",
     "config_from_dict",
+    "config_leaves",
     "config_to_dict",
     "dump_config",
     "load_config",
@@ -175,13 +176,22 @@ def records_of(kind: Any) -> tuple[Any, ...]:
     return (kind,) if dataclasses.is_dataclass(kind) else ()
 
 
-def _known_keys(kind: Any, prefix: str = "") -> list[str]:
-    keys = []
+def config_leaves(kind: Any, prefix: str = "") -> dict[str, Any]:
+    """The dotted keys of all values of a record, with their types; of a choice of records each key once.
+
+    Example:
+        >>> "model.registers.num" in config_leaves(Config)
+        True
+    """
+    found: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
-        keys.append(prefix + field.name)
-        for record in records_of(field.type):
-            keys += _known_keys(record, f"{prefix}{field.name}.")
-    return keys
+        records = records_of(field.type)
+        for record in records:
+            inside = config_leaves(record, f"{prefix}{field.name}.")
+            found |= {key: kind for key, kind in inside.items() if key not in found}
+        if not records:
+            found.setdefault(prefix + field.name, field.type)
+    return found
 
 
 def _key(place: tuple[int | str, ...]) -> str:
@@ -212,7 +222,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str) -> _T:
         for problem in error.errors():
             key = _key(problem["loc"])
             if problem["type"] == "unexpected_keyword_argument":
-                close = get_close_matches(key, _known_keys(kind), n=2)
+                close = get_close_matches(key, config_leaves(kind), n=2)
                 lines.append(f"unknown key {key!r}" + (f"; did you mean {' or '.join(close)}?" if close else ""))
             elif problem["type"] in ("missing", "missing_argument"):
                 lines.append(f"{key} is required")

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 
 from prvr.released.checkpoint import CheckpointError
 from prvr.reranking.config import Direction, RerankerCompat, RerankerConfig
-from prvr.reranking.reranker import CandidateReranker
 from prvr.scoring import token_alignment
 
 __all__ = [
     "ReleasedScores",
     "ReleasedTextFrameAttention",
-    "load_released_reranker",
+    "fill_released_denoiser",
     "released_reranker_config",
     "released_reranker_state",
     "released_token_alignment",
@@ -158,23 +157,15 @@ def released_reranker_state(state: Mapping[str, Tensor], direction: Direction) -
 
 
 @torch.no_grad()
-def load_released_reranker(
-    state: Mapping[str, Tensor], config: Mapping[str, Any], direction: Direction
-) -> CandidateReranker:
-    """A re-ranker from the authors' tensors and options; see `CandidateReranker.load_released`.
+def fill_released_denoiser(denoiser: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copies what `released_reranker_state` gave into a denoiser.
 
     Raises:
-        CheckpointError: a tensor missing, unknown or of another shape, or an option missing.
+        CheckpointError: a tensor of another shape.
     """
-    weights = released_reranker_state(state, direction)
-    width = weights["query.weight"].shape[-1]
-    reranker = CandidateReranker(released_reranker_config(config, direction, width), direction)
-    reranker.to(weights["query.weight"].dtype)
-    for name, slot in reranker.denoiser.named_parameters():
+    for name, slot in denoiser.named_parameters():
         if slot.shape != weights[name].shape:
             raise CheckpointError(
-                f"{_NAMES[name]!r} has shape {tuple(weights[name].shape)}, a denoiser of width {width} asks for "
-                f"{tuple(slot.shape)}"
+                f"{_NAMES[name]!r} has shape {tuple(weights[name].shape)}, this denoiser asks for {tuple(slot.shape)}"
             )
         slot.copy_(weights[name])
-    return reranker.eval()

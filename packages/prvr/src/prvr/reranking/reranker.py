@@ -317,6 +317,14 @@ class CandidateReranker(
         Raises:
             CheckpointError: a tensor missing, unknown or of another shape, or an option missing.
         """
-        from prvr.released.reranker import load_released_reranker
+        from prvr.released.reranker import (
+            fill_released_denoiser,
+            released_reranker_config,
+            released_reranker_state,
+        )
 
-        return load_released_reranker(state_dict, config, direction)
+        weights = released_reranker_state(state_dict, direction)
+        like = weights["query.weight"]
+        reranker = cls(released_reranker_config(config, direction, like.shape[-1]), direction).to(like.dtype)
+        fill_released_denoiser(reranker.denoiser, weights)
+        return reranker.eval()

@@ -19,7 +19,7 @@ from prvr.search.index import VideoIndex as VideoIndex
 from prvr.search.model import ModelIdentity as ModelIdentity
 from prvr.search.model import SearchModel as SearchModel
 from prvr.search.model import WindowVectors as WindowVectors
-from prvr.search.model import open_model as open_model
+from prvr.search.opening import open_model as open_model
 from prvr.search.verifying import verify_index as verify_index
 
 __all__ = [

@@ -17,7 +17,8 @@ from prvr.search.changes import bring_in
 from prvr.search.hits import IndexedVideo, IndexInfo, IndexReport, SearchHit, SearchResult
 from prvr.search.making import describe, make_index
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest
-from prvr.search.model import Score, SearchModel, load_model
+from prvr.search.model import Score, SearchModel
+from prvr.search.opening import load_model
 from prvr.search.ranking import Ranked, rank
 from prvr.search.segments import check_files
 from prvr.search.snapshot import Snapshot

@@ -6,7 +6,7 @@ import numpy as np
 
 from prvr.data.errors import DataError
 from prvr.search.manifest import MANIFEST, MEND, MODEL, SEGMENTS, Manifest
-from prvr.search.model import check_copy
+from prvr.search.opening import check_copy
 from prvr.search.segments import Segment, check_files
 from prvr.search.snapshot import Snapshot
 from prvr.search.vectors import PackedRows, unpack_rows

@@ -16,13 +16,13 @@ from prvr.video.encoders import FrameEncoder as FrameEncoder
 from prvr.video.encoders import Identity as Identity
 from prvr.video.encoders import TextFeaturizer as TextFeaturizer
 from prvr.video.encoders import check_joint as check_joint
-from prvr.video.encoders import open_encoder as open_encoder
-from prvr.video.encoders import open_featurizer as open_featurizer
 from prvr.video.errors import VideoError as VideoError
 from prvr.video.extraction import ExtractReport as ExtractReport
 from prvr.video.extraction import Outcome as Outcome
 from prvr.video.extraction import encode_video as encode_video
 from prvr.video.extraction import extract as extract
+from prvr.video.opening import open_encoder as open_encoder
+from prvr.video.opening import open_featurizer as open_featurizer
 from prvr.video.reader import VideoStore as VideoStore
 from prvr.video.store import StoreHeader as StoreHeader
 from prvr.video.store import VideoEntry as VideoEntry

@@ -1,7 +1,7 @@
 """What turns frames and texts into features, and how one of them is told from another."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, UInt8
@@ -98,50 +98,3 @@ def check_joint(text: Identity, frames: Identity) -> None:
             f"texts encoded by {text}, frames by {frames}: two models, whose features cannot be compared. "
             "Encode texts with the model of the frames, or extract the videos with the model of the texts."
         )
-
-
-def open_encoder(name: str, device: Any = "cpu") -> FrameEncoder:
-    """The encoder of frames that a name stands for.
-
-    Args:
-        name: `embedded`, a folder of `save_pretrained`, or a name on the Hugging Face hub
-            (`openai/clip-vit-base-patch32`, `google/siglip-base-patch16-224`).
-        device: of torch.
-
-    Raises:
-        DataError: no such model, or not a CLIP or SigLIP.
-        prvr.MissingExtraError: transformers is not installed.
-    """
-    if name == EMBEDDED:
-        from prvr.video.embedded import EmbeddedEncoder
-
-        return EmbeddedEncoder(device)
-    from prvr.video.clip import ClipEncoder, load_clip
-
-    return ClipEncoder(load_clip(name, device))
-
-
-def open_featurizer(name: str, device: Any = "cpu") -> TextFeaturizer:
-    """The text side that a name stands for.
-
-    Args:
-        name: as in [open_encoder][prvr.video.encoders.open_encoder]: the model's own text side; or a RoBERTa (or BERT)
-            of either place, which gives words only.
-        device: of torch.
-
-    Raises:
-        DataError: no such model, or one without a text side.
-        prvr.MissingExtraError: transformers is not installed.
-    """
-    if name == EMBEDDED:
-        from prvr.video.embedded import EmbeddedText
-
-        return EmbeddedText()
-    from prvr.video.pretrained import read_config
-    from prvr.video.words import WORD_MODELS, WordModel
-
-    if read_config(name).get("model_type") in WORD_MODELS:
-        return WordModel(name, device)
-    from prvr.video.clip import ClipText, load_clip
-
-    return ClipText(load_clip(name, device))

@@ -92,7 +92,7 @@ def extract(
 
     Args:
         videos: files, and folders that are searched for them.
-        encoder: of [open_encoder][prvr.video.encoders.open_encoder].
+        encoder: of [open_encoder][prvr.video.opening.open_encoder].
         out: the store; made if it is not there.
         rate: frames per second.
         batch_size: frames that are encoded at once; no batch is of two videos.

@@ -210,8 +210,10 @@ def _open_existing(target: Path, about: dict[str, object]) -> Corpus:
     mend = "Delete this folder or choose another root."
     try:
         values = read_json(target / "corpus.json")
-    except (FileNotFoundError, DataError) as error:
-        raise DataError(f"{target}: expected an embedded corpus, but {error}. {mend}") from error
+    except FileNotFoundError as error:
+        raise DataError(f"{target}: expected an embedded corpus, it has no corpus.json. {mend}") from error
+    except DataError as error:
+        raise DataError(f"{target}: expected an embedded corpus, but {str(error).rstrip('.')}. {mend}") from error
     found = {key: values.get(key) for key in about} if isinstance(values, dict) else values
     if found != about:
         raise DataError(f"{target}: holds another corpus ({short(found, 300)}), expected {about}. {mend}")

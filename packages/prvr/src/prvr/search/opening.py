@@ -1,0 +1,93 @@
+"""Which model a name stands for, and the model of an index from its own copy."""
+
+from pathlib import Path
+from typing import Any
+
+from prvr.data.errors import DataError
+from prvr.search.joint import JointModel
+from prvr.search.model import ZERO_SHOT, ModelIdentity, Score, SearchModel
+from prvr.search.trained import load_retriever, load_trained, open_trained, score_of
+from prvr.video import StoreHeader, TextFeaturizer, open_featurizer
+
+__all__ = ["check_copy", "load_model", "open_model"]
+
+
+def open_model(
+    name: str | Path, encoder: StoreHeader, device: Any = "cpu", text: TextFeaturizer | None = None
+) -> SearchModel:
+    """The model that a name stands for, for features of an encoder.
+
+    Args:
+        name: a run of `prvr train` (its best epoch), a folder of `save_pretrained`, or `zero-shot`: the encoder alone,
+            the cosine of the sentence with the frame that it fits best.
+        encoder: header of the store that holds the features.
+        device: of torch.
+        text: what reads queries; default: the text side of the encoder.
+
+    Raises:
+        DataError: there is no such model, or it does not read these features or these texts.
+        prvr.MissingExtraError: transformers is needed and not installed.
+
+    Example:
+        >>> model = open_model("runs/hybrid-1", VideoStore("store").header)  # doctest: +SKIP
+        >>> model.encode_text("a person opens the fridge").shape  # doctest: +SKIP
+        (384,)
+    """
+    if str(name) == ZERO_SHOT:
+        return JointModel(encoder, text or open_featurizer(encoder.encoder.name, device))
+    return open_trained(Path(name).expanduser(), encoder, text, device)
+
+
+def load_model(
+    folder: Path, identity: ModelIdentity, encoder: StoreHeader, device: Any, text: TextFeaturizer | None
+) -> SearchModel:
+    """The model of an index, from its own copy.
+
+    Args:
+        folder: that `SearchModel.save` filled.
+        identity: what the index was made with.
+        encoder: of frames.
+        device: of torch.
+        text: what reads queries; default: opened by the name in the identity.
+
+    Raises:
+        DataError: the copy is damaged, or the texts would be read by another model than that of the index.
+    """
+    text = text or open_featurizer(identity.text.name, device)
+    if text.identity != identity.text:
+        raise DataError(
+            f"queries would be read by {text.identity}, the index was made for {identity.text}: their vectors cannot "
+            "be compared. Give the text model of the index, or make the index anew with the other one."
+        )
+    if identity.kind == ZERO_SHOT:
+        found: SearchModel = JointModel(encoder, text)
+    else:
+        found = load_trained(folder, identity, encoder, text, device)
+    if found.identity != identity:
+        raise _another(folder, identity)
+    return found
+
+
+def check_copy(folder: Path, identity: ModelIdentity, encoder: StoreHeader) -> Score:
+    """How the model of an index scores, from its own copy; what reads queries is not needed for that.
+
+    Args:
+        folder: that `SearchModel.save` filled.
+        identity: what the index was made with.
+        encoder: of frames.
+
+    Raises:
+        DataError: the copy is damaged, or of another model.
+    """
+    if identity.kind == ZERO_SHOT:
+        if identity.weights != encoder.encoder.weights:
+            raise _another(folder, identity)
+        return Score(encoder.joint_dim, JointModel.clips, JointModel.clip_weight, JointModel.frame_weight)
+    retriever, weights = load_retriever(folder, identity.weights)
+    if weights != identity.weights:
+        raise _another(folder, identity)
+    return score_of(retriever.config)
+
+
+def _another(folder: Path, identity: ModelIdentity) -> DataError:
+    return DataError(f"{folder}: not the model that the index was made with ({identity}). Make the index anew.")
