@@ -129,8 +129,14 @@ def _identity(corpus: Corpus, split: str) -> list[list[str | int]]:
     files += [path for path in (corpus.moments_file, corpus.relevance_file, corpus.tags_file) if path.is_file()]
     if not corpus.caption_file(split).is_file():
         corpus.split(split)  # raises, and says which splits there are
-    stats = [(path.relative_to(corpus.folder).as_posix(), path.stat()) for path in files]
-    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+    found: list[list[str | int]] = []
+    for path in files:
+        try:
+            about = path.stat()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror}). Check the files of {corpus.name}.") from error
+        found.append([path.relative_to(corpus.folder).as_posix(), about.st_size, about.st_mtime_ns])
+    return found
 
 
 def _check_complete(split: Split, videos: FeatureReader, queries: QueryFeatures, corpus: Corpus) -> None:
