@@ -180,6 +180,7 @@ def test_changing_an_index_leaves_the_folders_of_others_alone(
     segments = index.folder / "segments"
     kept = [thesis(segments / name) for name in ("mine", "0123456789abcdef" * 2, ".tmp-mine", ".prvr-tmp-new-00000000")]
     (index.folder / "mine.prvr-tmp").write_text("mine")
+    (segments / ("f" * 32)).mkdir()  # of which a kill left nothing but the folder: it goes
     act(index, store)
     assert all(map(intact, kept))
     assert (index.folder / "mine.prvr-tmp").exists()

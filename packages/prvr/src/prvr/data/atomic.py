@@ -13,7 +13,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -181,11 +181,14 @@ def is_marked(folder: Path) -> bool:
 
 
 def remove_marked(folder: Path) -> None:
-    """Deletes a folder with the mark, the mark last; leaves any other alone.
+    """Deletes a folder with the mark, the mark last; leaves any other alone, unless it is empty.
 
     What cannot be deleted, because somebody has it open, stays marked.
     """
     if not is_marked(folder):
+        if is_real_folder(folder):
+            with suppress(OSError):  # what a kill left of one: the mark is gone already, and all else before it
+                folder.rmdir()
         return
     try:
         for path in folder.iterdir():
@@ -208,7 +211,7 @@ def clear_abandoned(target: Path, *, older_than: float = 0.0) -> None:
     """
     name = re.compile(re.escape(f"{HALF_WRITTEN}-{target.name}-") + "[0-9a-f]{8}")
     for path in target.parent.glob(f"{HALF_WRITTEN}-*"):
-        if not name.fullmatch(path.name) or not is_marked(path):
+        if not name.fullmatch(path.name) or not is_real_folder(path) or (any(path.iterdir()) and not is_marked(path)):
             continue
         try:
             changed = max(one.lstat().st_mtime for one in [path, *path.rglob("*")])
