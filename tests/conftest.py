@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; xdist workers share the cores
+os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: a name that is not here is refused at once
 
 import jaxtyping
 import numpy as np
