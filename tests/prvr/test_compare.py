@@ -8,7 +8,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.evaluation.compare import compare, compare_reports, comparison_table
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport

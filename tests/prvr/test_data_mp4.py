@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prvr.data.errors import DataError
 from prvr.data.synthetic import mp4
 from prvr.data.synthetic.mp4 import read_mp4, write_mp4
 from prvr.data.synthetic.render import RGB, render
 from prvr.data.synthetic.world import Shot, Thing, Video
+from prvr.errors import DataError
 
 av = pytest.importorskip("av")
 

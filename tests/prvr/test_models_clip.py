@@ -9,7 +9,7 @@ import torch
 from video_models import WORDS
 
 from prvr.config import LossConfig, OptimConfig, TokenModelConfig
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.models import ClipRetriever, PixelBatch, TokenRetriever, build_retriever
 from prvr.models.clip import start_from_clip
 from prvr.objective import Objective

@@ -8,7 +8,7 @@ import pytest
 from retrievers import MeanPooling
 
 from prvr.data import open_corpus, pack
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.evaluation import evaluate
 from prvr.evaluation.report import EvaluationReport
 

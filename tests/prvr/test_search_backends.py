@@ -13,7 +13,7 @@ from clip_sources import MemorySource, Torn, brute_force, check_complete, check_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.search.backends import CandidateBackend, milvus, open_backend
 from prvr.search.backends.faiss import FaissBackend, lists_for
 from prvr.search.backends.milvus import MilvusBackend

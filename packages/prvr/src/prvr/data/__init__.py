@@ -16,7 +16,6 @@ from prvr.data.dataset import VideoDataset as VideoDataset
 from prvr.data.dataset import VideoItem as VideoItem
 from prvr.data.dataset import collate as collate
 from prvr.data.dataset import make_loader as make_loader
-from prvr.data.errors import DataError as DataError
 from prvr.data.features import FeatureReader as FeatureReader
 from prvr.data.features import QueryFeatures as QueryFeatures
 from prvr.data.features import open_features as open_features
@@ -31,6 +30,7 @@ from prvr.data.synthetic import COLLECTIONS as COLLECTIONS
 from prvr.data.synthetic import JointEncoder as JointEncoder
 from prvr.data.synthetic import load_encoder as load_encoder
 from prvr.data.synthetic import write_corpus as write_corpus
+from prvr.errors import DataError as DataError
 
 __all__ = [
     "COLLECTIONS",

@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from prvr.data.errors import DataError
-from prvr.errors import DISK_FULL
+from prvr.errors import DISK_FULL, DataError
 
 logger = logging.getLogger(__name__)
 

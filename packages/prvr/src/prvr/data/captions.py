@@ -6,7 +6,7 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_text, short
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from prvr.data.captions import Caption, Moment, read_captions, read_moments, read_relevance, read_tags
-from prvr.data.errors import DataError
 from prvr.data.features import FeatureReader, QueryFeatures, open_features
+from prvr.errors import DataError
 from prvr.reading import read_json, short
 
 logger = logging.getLogger(__name__)

@@ -4,8 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
-from prvr.data.errors import DataError
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
 
 __all__ = ["SPLITS", "divide", "plain_ids"]
 

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 from jaxtyping import Float
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.reading import LARGE, read_bytes, read_text, short
 
 _SPARSE = 256 * 2**20  # bytes that a matrix may have which its file hardly holds

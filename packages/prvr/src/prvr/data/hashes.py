@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from prvr.data.atomic import MARK
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.reading import read_text
 
 __all__ = ["HASHES", "check_hashes", "hash_file", "write_hashes"]

@@ -4,9 +4,8 @@ import hashlib
 
 import numpy as np
 
-from prvr.data.errors import DataError
 from prvr.data.packed import PackedSplit
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
 
 
 def holdout(packed: PackedSplit, fraction: float = 0.1) -> tuple[PackedSplit, PackedSplit]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from prvr.data.atomic import publish, temporary_folder
 from prvr.data.captions import Caption, Moment, video_of
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.reading import short
 
 Formats = Sequence[Literal["bigfile", "hdf5"]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_bytes
 
 __all__ = ["COLUMNS", "OwnCaption", "Problems", "read_own_captions"]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from prvr.data.errors import DataError
-from prvr.errors import PrvrError
+from prvr.errors import DataError, PrvrError
 
 __all__ = ["LOCK", "owned"]
 

@@ -12,12 +12,11 @@ import numpy as np
 
 from prvr.data.atomic import discard, publish, temporary_folder
 from prvr.data.corpus import Corpus, Split, check_dim
-from prvr.data.errors import DataError
 from prvr.data.features import FeatureReader, QueryFeatures, feature_files
 from prvr.data.packed import PackedSplit, longest_told
 from prvr.data.segment import normalise_rows, sample_video
 from prvr.data.store import FILES, FORMAT, Store, StoreWriter
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
 
 logger = logging.getLogger(__name__)
 

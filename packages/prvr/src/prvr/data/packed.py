@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prvr.data.errors import DataError
 from prvr.data.ragged import pad, read_runs
 from prvr.data.store import Store
+from prvr.errors import DataError
 
 _EQUAL = 1e-3
 """Entries of unit rows that differ by less are equal, but for rounding to float16 and means of equal rows."""

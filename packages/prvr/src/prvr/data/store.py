@@ -9,8 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from prvr.data.errors import DataError
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, read_json
 
 FORMAT = 2

@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import METRICS, Difference, paired_test

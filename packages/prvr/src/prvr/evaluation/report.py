@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Int, Real
 
 from prvr.data.atomic import replace_file
-from prvr.data.errors import DataError
 from prvr.data.store import digest
+from prvr.errors import DataError
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, Ties
 from prvr.evaluation.significance import Interval
 from prvr.reading import LARGE, parse_record, read_bytes, read_json

@@ -5,7 +5,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from prvr.data.atomic import replace_file
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

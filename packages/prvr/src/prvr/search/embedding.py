@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.search.manifest import Manifest
 from prvr.search.model import SearchModel
 from prvr.search.segments import VideoVectors

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from prvr.data.errors import DataError
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
 from prvr.search.candidates import find_candidates
 from prvr.search.changes import bring_in

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from prvr.data.errors import DataError
 from prvr.data.segment import segment_mean
+from prvr.errors import DataError
 from prvr.search.model import ZERO_SHOT, ModelIdentity, WindowVectors
 from prvr.search.vectors import unit
 from prvr.video import StoreHeader, TextFeaturizer, check_joint

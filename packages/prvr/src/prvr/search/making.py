@@ -4,9 +4,8 @@ import secrets
 from pathlib import Path
 
 from prvr.data.atomic import publish, temporary_folder
-from prvr.data.errors import DataError
 from prvr.data.hashes import hash_file
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
 from prvr.search.hits import IndexInfo
 from prvr.search.manifest import MODEL, SEGMENTS, FileStamp, Manifest
 from prvr.search.model import SearchModel

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from prvr.data.atomic import is_real_folder, replace_file
-from prvr.data.errors import DataError
 from prvr.data.store import digest, read_signed
+from prvr.errors import DataError
 from prvr.reading import parse_record
 from prvr.search.model import ModelIdentity, Score
 from prvr.search.vectors import Dtype

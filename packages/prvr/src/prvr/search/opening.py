@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.search.joint import JointModel
 from prvr.search.model import ZERO_SHOT, ModelIdentity, Score, SearchModel
 from prvr.search.trained import load_retriever, load_trained, open_trained, score_of

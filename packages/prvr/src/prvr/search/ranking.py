@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.scoring import clip_scores, packed_max_scores
 from prvr.search.snapshot import RowBlock, Snapshot
 from prvr.search.timeline import WindowCosines

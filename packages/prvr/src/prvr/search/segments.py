@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from prvr.data.atomic import MARK, publish, temporary_folder
-from prvr.data.errors import DataError
 from prvr.data.hashes import hash_file
+from prvr.errors import DataError
 from prvr.reading import parse_record, read_array, read_json
 from prvr.search.manifest import MEND, SEGMENTS, TABLES, VIDEOS, FileStamp, Manifest, SegmentRecord, segment_name
 from prvr.search.vectors import Dtype, PackedRows

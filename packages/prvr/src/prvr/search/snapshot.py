@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.search.backends import ClipBlock
 from prvr.search.manifest import MANIFEST, MEND, Manifest
 from prvr.search.segments import Segment

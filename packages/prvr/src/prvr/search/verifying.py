@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.search.manifest import MANIFEST, MEND, MODEL, SEGMENTS, Manifest
 from prvr.search.opening import check_copy
 from prvr.search.segments import Segment, check_files

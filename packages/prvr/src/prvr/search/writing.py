@@ -8,9 +8,8 @@ from math import log
 from pathlib import Path
 
 from prvr.data.atomic import HALF_WRITTEN, clear_half_written, mark, remove_marked, unmark
-from prvr.data.errors import DataError
 from prvr.data.owning import owned
-from prvr.errors import DISK_FULL
+from prvr.errors import DISK_FULL, DataError
 from prvr.search.manifest import SEGMENTS, Manifest
 from prvr.search.segments import Segment, VideoVectors, write_segment
 from prvr.search.snapshot import Snapshot

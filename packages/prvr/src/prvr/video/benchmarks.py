@@ -11,9 +11,9 @@ from jaxtyping import Float32
 
 from prvr.data.benchmarks import Annotations, CaptionedVideo, benchmark, match_videos
 from prvr.data.captions import Caption
-from prvr.data.errors import DataError
 from prvr.data.features import FeatureReader
 from prvr.data.layout import write_layout
+from prvr.errors import DataError
 from prvr.video.encoders import TextFeaturizer
 from prvr.video.joint import CorpusEncoders, about_encoders, write_sentences
 from prvr.video.reader import VideoStore

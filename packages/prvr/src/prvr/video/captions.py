@@ -13,9 +13,9 @@ import numpy as np
 
 from prvr.data.captions import Caption, Moment
 from prvr.data.division import SPLITS, divide, plain_ids
-from prvr.data.errors import DataError
 from prvr.data.layout import write_layout
 from prvr.data.own import OwnCaption, Problems, read_own_captions
+from prvr.errors import DataError
 from prvr.video.encoders import TextFeaturizer
 from prvr.video.joint import CorpusEncoders, about_encoders, write_sentences
 from prvr.video.reader import VideoStore

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float32, UInt8
 
-from prvr.data.errors import DataError
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
 from prvr.video.encoders import Identity
 from prvr.video.preprocessing import Preprocessing, preprocessing_from
 from prvr.video.pretrained import (

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 
 EMBEDDED = "embedded"
 

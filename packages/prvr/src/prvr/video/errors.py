@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 
 
 class VideoError(DataError):

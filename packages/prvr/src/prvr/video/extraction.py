@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from prvr.data.errors import DataError
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
 from prvr.video.decode import Limits, VideoFile, check_rate, open_video
 from prvr.video.encoders import FrameEncoder
 from prvr.video.errors import VideoError

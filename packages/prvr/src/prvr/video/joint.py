@@ -12,9 +12,9 @@ from safetensors.numpy import save_file
 
 from prvr.data.captions import Caption
 from prvr.data.corpus import Corpus
-from prvr.data.errors import DataError
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FPS
+from prvr.errors import DataError
 from prvr.reading import parse_record, short
 from prvr.video.embedded import EmbeddedEncoder, EmbeddedText
 from prvr.video.encoders import Identity

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from prvr import reading
-from prvr.data.errors import DataError
-from prvr.errors import PrvrError, require
+from prvr.errors import DataError, PrvrError, require
 
 _NOT_OF_THE_MODEL = ("transformers_version", "_name_or_path", "_commit_hash", "dtype", "torch_dtype", "architectures")
 

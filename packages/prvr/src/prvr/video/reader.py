@@ -6,8 +6,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from prvr.data.errors import DataError
 from prvr.data.features import FeatureReader
+from prvr.errors import DataError
 from prvr.video.encoders import Identity
 from prvr.video.store import FOLDER, HEADER, SUFFIX, VideoEntry, entry_path, read_entry, read_features, read_header
 

@@ -13,8 +13,8 @@ from jaxtyping import Float32
 from safetensors import SafetensorError, safe_open
 
 from prvr.data.atomic import replace_file
-from prvr.data.errors import DataError
 from prvr.data.store import digest, read_signed
+from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
 from prvr.video.encoders import Identity
 

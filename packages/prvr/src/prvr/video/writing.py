@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from prvr.data.atomic import clear_half_written
-from prvr.data.errors import DataError
 from prvr.data.owning import LOCK, owned
+from prvr.errors import DataError
 from prvr.video.store import FOLDER, HEADER, StoreHeader, read_header, write_header
 
 

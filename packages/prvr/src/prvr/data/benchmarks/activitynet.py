@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from prvr.data.benchmarks.annotations import Annotations, captioned, find_file, read_json
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 
 __all__ = ["read_activitynet"]
 

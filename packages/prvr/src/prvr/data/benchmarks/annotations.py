@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_bytes, short
 
 __all__ = ["Annotations", "CaptionedVideo", "captioned", "find_file", "read_json", "read_lines", "read_list"]

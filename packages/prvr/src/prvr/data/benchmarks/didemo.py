@@ -4,7 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from prvr.data.benchmarks.annotations import Annotations, captioned, find_file, read_json, read_list
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 
 __all__ = ["read_didemo"]
 

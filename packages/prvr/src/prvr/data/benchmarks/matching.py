@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 
 __all__ = ["match_videos"]
 

@@ -7,7 +7,7 @@ from io import StringIO
 from pathlib import Path
 
 from prvr.data.benchmarks.annotations import Annotations, captioned, find_file, read_json, read_text
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.reading import short
 
 __all__ = ["read_msrvtt", "read_msrvtt_7k"]

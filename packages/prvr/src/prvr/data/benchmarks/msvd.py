@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.data.benchmarks.annotations import Annotations, captioned, find_file, read_json, read_list
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.reading import SMALL, read_bytes, short
 
 __all__ = ["read_msvd"]

@@ -13,7 +13,7 @@ from prvr.data.benchmarks.lsmdc import read_lsmdc
 from prvr.data.benchmarks.msrvtt import read_msrvtt, read_msrvtt_7k
 from prvr.data.benchmarks.msvd import read_msvd
 from prvr.data.corpus import Corpus
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 
 __all__ = ["BENCHMARKS", "Benchmark", "benchmark", "benchmark_of"]
 

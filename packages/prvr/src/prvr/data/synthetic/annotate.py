@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from prvr.data.errors import DataError
 from prvr.data.synthetic.drawing import draw_videos
 from prvr.data.synthetic.gallery import near_misses, plant_near_misses
 from prvr.data.synthetic.grammar import Claim, describe
 from prvr.data.synthetic.world import Video, in_training
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, read_text, short
 
 SPLITS = {

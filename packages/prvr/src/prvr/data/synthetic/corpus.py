@@ -13,7 +13,6 @@ from jaxtyping import Float, UInt8
 from prvr.data.atomic import publish, temporary_folder
 from prvr.data.captions import Caption, Moment
 from prvr.data.corpus import Corpus, open_corpus
-from prvr.data.errors import DataError
 from prvr.data.layout import write_layout
 from prvr.data.synthetic.annotate import SPLITS, Scenes, draw_split, read_scenes, write_scenes
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, JointEncoder, load_encoder
@@ -21,7 +20,7 @@ from prvr.data.synthetic.gallery import relevance
 from prvr.data.synthetic.looks import DAY, LOOKS, with_look
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.world import FPS, Video
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
 from prvr.reading import read_json, short
 
 GENERATOR, VERSION = "prvr.data.synthetic", 3

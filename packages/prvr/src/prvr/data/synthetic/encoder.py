@@ -18,9 +18,8 @@ from jaxtyping import Float, UInt8
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from prvr.data.errors import DataError
 from prvr.data.synthetic.world import FRAME
-from prvr.errors import InputError
+from prvr.errors import DataError, InputError
 from prvr.reading import parse_json, read_bytes, short
 
 DIM, WORD_DIM = 256, 48

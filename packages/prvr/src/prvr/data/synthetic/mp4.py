@@ -10,9 +10,8 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from prvr.data.atomic import replace_file
-from prvr.data.errors import DataError
 from prvr.data.synthetic.world import FPS, FRAME
-from prvr.errors import InputError, MissingExtraError, require
+from prvr.errors import DataError, InputError, MissingExtraError, require
 
 ENCODER = "libx264"
 _OPTIONS = {"crf": "16", "preset": "veryfast", "g": "20"}  # a key frame every 10 s at least, to seek to

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from prvr.data.atomic import clear_half_written, is_real_folder, replace_file
-from prvr.data.errors import DataError
-from prvr.errors import require
+from prvr.errors import DataError, require
 from prvr.reading import parse_record, read_json
 
 __all__ = ["FaissFiles", "FaissState", "StoredIndex", "import_faiss"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 from prvr.search.backends.protocol import ClipBlock, ClipSource
 
 __all__ = ["MOST", "MilvusRows"]

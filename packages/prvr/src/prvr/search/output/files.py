@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from prvr.data.atomic import replace_file
-from prvr.data.errors import DataError
+from prvr.errors import DataError
 
 __all__ = ["write_text"]
 
