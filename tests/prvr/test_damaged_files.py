@@ -79,7 +79,7 @@ class Reader:
     """Fills a folder; gives the file to be damaged."""
     read: Callable[[Path], object]
     """Reads the folder."""
-    rounds: int = 2
+    rounds: int = 1
     """Copies of each kind of damage."""
     readable: bool = True
     """Whether what is written can be read."""
@@ -289,7 +289,7 @@ def damages(file: Path, rounds: int) -> Iterator[tuple[str, bytes]]:
             value = json.loads(text)
         except ValueError:
             continue
-        for name, damaged in json_text_mutations(value, random, 30):
+        for name, damaged in json_text_mutations(value, random, 15):
             if name in REPLACEMENTS:  # they were among the first
                 continue
             yield f"JSON: {name}", damaged
