@@ -156,7 +156,7 @@ def test_videos_of_another_form_are_refused(index: Path, content: bytes) -> None
     [("clips.npy", 0.5), ("frames.npy", 2.0), ("clips.npy", np.nan), ("frames.npy", np.inf)],
 )
 def test_verify_looks_at_every_vector(whole: Callable[[str], Path], tmp_path: Path, name: str, value: float) -> None:
-    """Of right size and hash, but not of unit length: opening does not read them."""
+    """Vectors with the right size and hash but not of unit length: opening does not read them."""
     folder = Path(shutil.copytree(whole("float16"), tmp_path / "index"))
     rows = table(folder, 1, name)
     rows[-1] *= np.float16(value)

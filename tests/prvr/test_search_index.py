@@ -462,7 +462,7 @@ def test_the_seed_of_a_run_is_not_of_its_model(embedded_cache: Path, store: Vide
 def test_an_index_that_is_replaced_while_it_is_open_brings_its_own_model(
     hidden: int, backend: str, store: VideoStore, model: Path, tmp_path: Path
 ) -> None:
-    """Of the same width, or of another: vectors and queries are of one model always."""
+    """The new model has the same width or another one: vectors and queries always come from one model."""
     if backend == "faiss":
         pytest.importorskip("faiss")
     other = tiny_model(tmp_path / "model", hidden=hidden, num_clips=4)

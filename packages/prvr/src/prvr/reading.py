@@ -44,7 +44,10 @@ def short(value: object, most: int = 80) -> str:
         >>> short(["a", 1]), short("b" * 100, most=10)
         ("['a', 1]", "'bbbbbbbbb ...")
     """
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than some thousand digits
+        return "a very long number"
     return text if len(text) <= most else f"{text[:most]} ..."
 
 

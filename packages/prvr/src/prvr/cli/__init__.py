@@ -46,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         the exit code: 0, 2 for a mistake in the arguments, the configuration or the data, 1 for a fault of prvr
-        itself or one that an audit found, 130 when interrupted, 141 when nobody reads what it prints
-        (`prvr presets | head`), 143 when terminated (SIGTERM) while it trained, which is saved then. Mistakes are
-        explained on standard error.
+        itself or an index in which `prvr index verify` found damage, 130 when interrupted, 141 when nobody reads what
+        it prints (`prvr presets | head`), 143 when terminated (SIGTERM) while it trained, which is saved then. Mistakes
+        are explained on standard error.
     """
     try:
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["QB_BETA", "fresh_folder", "latest_run", "load_retriever", "model_folder", "report_file", "variant_parts"]
 
 QB_BETA = 20.0
-"""Of `--qb-beta`, where it is not given."""
+"""The default of `--qb-beta`."""
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from prvr.config.model import ModelConfig
 from prvr.config.token_model import TokenModelConfig
 from prvr.config.whole import Config
 from prvr.errors import DataError, PrvrError
-from prvr.reading import read_text
+from prvr.reading import read_text, short
 
 __all__ = [
     "ConfigError",
@@ -227,18 +227,13 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str) -> _T:
             elif problem["type"] in ("missing", "missing_argument"):
                 lines.append(f"{key} is required")
             else:
-                shown = f", got {_shown(problem['input'])}" if not isinstance(problem["input"], dict | Config) else ""
+                shown = (
+                    f", got {short(problem['input'], _SHOWN)}"
+                    if not isinstance(problem["input"], dict | Config)
+                    else ""
+                )
                 lines.append(f"{key or source}: {problem['msg'].removeprefix('Value error, ')}{shown}")
         raise ConfigError(f"{source}: " + "; ".join(lines)) from error
-
-
-def _shown(value: Any) -> str:
-    """A value in a message: not more of it than can be read."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no whole number of more than some thousand digits
-        return "a very long number"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
 
 
 def model_config_from_dict(values: Mapping[str, Any]) -> ModelConfig:

@@ -35,7 +35,7 @@ TABLES = {
     "frame_counts.npy": ("<i8", 1),
     "steps.npy": ("<i8", 1),
 }
-"""Of every segment, with their types and numbers of axes."""
+"""The tables of every segment, with their types and numbers of axes."""
 
 
 @dataclass(frozen=True)

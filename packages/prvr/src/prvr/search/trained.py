@@ -253,7 +253,7 @@ def _load(weights: Path) -> Retriever:
 def _fingerprint(retriever: Retriever, feeding: Feeding) -> str:
     """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
 
-    Of the configuration only what differs from the defaults, so that a field that a later version adds changes nothing.
+    Only what differs from the defaults of the configuration counts, so that a field added later changes nothing.
     """
     config = retriever.config
     values = config_to_dict(config)

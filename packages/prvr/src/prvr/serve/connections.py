@@ -39,14 +39,14 @@ class Connections:
         self.look_seconds = min(_SLOWEST_LOOK, max(_FASTEST_LOOK, seconds / 4))
 
     def admit(self, new: "Connection") -> bool:
-        """Takes a connection in; whether there is room for it."""
+        """Admits a connection; returns whether there is room for it."""
         self._open.add(new)
         of_client = [one for one in self._open if one.address == new.address]
         most = self.limits.client_connections or self.limits.connections
         return _has_room(new, of_client, most) and _has_room(new, self._open, self.limits.connections)
 
     def forget(self, one: "Connection") -> None:
-        """Of a connection that is closed."""
+        """Removes a connection that is closed."""
         self._open.discard(one)
 
     def cut(self) -> None:
@@ -88,7 +88,7 @@ class Connection(H11Protocol):
 
     @property
     def address(self) -> str:
-        """Of the client, without its port."""
+        """The address of the client, without its port."""
         return self.client[0] if self.client else ""
 
     @property

@@ -115,11 +115,10 @@ def _where(name: str) -> dict[str, bool]:
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Without the library's bars; what it raises becomes one message. Only calls of the library stand in it,
-    and the first trial of a model.
+    """Hides the library's progress bars and turns what it raises into one message.
 
-    Of any kind: a folder with wrong numbers or types in it makes the library raise whatever its code meets, and the
-    one that reads tokenizers raises bare exceptions.
+    Only calls of the library, and the first trial of a model, belong inside. Exceptions of every kind are caught: wrong
+    numbers or types in a folder make the library raise whatever its code meets, and tokenizers raises bare exceptions.
     """
     from transformers.utils import logging
 
