@@ -15,6 +15,7 @@ import prvr
 from prvr.config import (
     BlockConfig,
     ConfigError,
+    Registry,
     config_from_dict,
     dump_config,
     load_config,
@@ -234,3 +235,13 @@ def test_all_losses_off_is_refused() -> None:
     off = {f"loss.{t}": 0 for t in ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "entailment")}
     with pytest.raises(ConfigError, match="every loss weight is 0"):
         load_config("hlformer-tvr", off)
+
+
+def test_a_registry_takes_each_name_once() -> None:
+    registry: Registry[type] = Registry("part")
+    registry.register("first", dict, "A mapping.")
+    assert ("first" in registry, len(registry), [entry.part for entry in registry]) == (True, 1, [dict])
+    with pytest.raises(prvr.InputError, match="part 'first' is already registered"):
+        registry.register("first", list, "A list.")
+    with pytest.raises(prvr.InputError, match=r"unknown part 'second'\. Known: first$"):
+        registry["second"]

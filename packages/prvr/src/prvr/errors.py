@@ -2,9 +2,11 @@
 
 import errno
 import importlib
+from collections.abc import Iterable
+from difflib import get_close_matches
 from types import ModuleType
 
-__all__ = ["DISK_FULL", "DataError", "InputError", "MissingExtraError", "PrvrError", "require"]
+__all__ = ["DISK_FULL", "DataError", "InputError", "MissingExtraError", "PrvrError", "require", "unknown_name"]
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC, errno.EFBIG)
 """Codes of `OSError` that say that the disk, or what one may use of it, is full."""
@@ -51,3 +53,16 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     except ImportError as error:
         name = module.split(".")[0]
         raise MissingExtraError(f'{purpose} needs {name}. Install it: pip install "prvr[{extra}]"') from error
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """The message for a name that does not exist: the closest names, and all that are known.
+
+    Example:
+        >>> unknown_name("loss", "tripet", ["triplet", "diversity"])
+        "unknown loss 'tripet'; did you mean triplet? Known: triplet, diversity"
+    """
+    known = list(known)
+    close = get_close_matches(str(name), known, n=3)
+    suggestion = f"; did you mean {', '.join(close)}?" if close else "."
+    return f"unknown {what} {name!r}{suggestion} Known: {', '.join(known) or 'none'}"

@@ -23,6 +23,7 @@ from prvr.config.model import BlockConfig as BlockConfig
 from prvr.config.model import Compat as Compat
 from prvr.config.model import ModelConfig as ModelConfig
 from prvr.config.model import RegisterConfig as RegisterConfig
+from prvr.config.registry import Registry as Registry
 from prvr.config.token_model import TokenCompat as TokenCompat
 from prvr.config.token_model import TokenModelConfig as TokenModelConfig
 from prvr.config.training import DataConfig as DataConfig
@@ -40,6 +41,7 @@ __all__ = [
     "ModelConfig",
     "OptimConfig",
     "RegisterConfig",
+    "Registry",
     "TokenCompat",
     "TokenModelConfig",
     "TrainConfig",

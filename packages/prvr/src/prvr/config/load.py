@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from prvr.config.model import ModelConfig
 from prvr.config.token_model import TokenModelConfig
 from prvr.config.whole import Config
-from prvr.errors import DataError, PrvrError
+from prvr.errors import DataError, PrvrError, unknown_name
 from prvr.reading import read_text, short
 
 __all__ = [
@@ -88,8 +88,7 @@ def preset_text(name: str) -> str:
     """
     names = preset_names()
     if name not in names:
-        close = get_close_matches(name, names, n=3) or names
-        raise ConfigError(f"unknown preset {name!r}; did you mean {', '.join(close)}? All: {', '.join(names)}")
+        raise ConfigError(unknown_name("preset", name, names))
     return (resources.files("prvr") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
 
 

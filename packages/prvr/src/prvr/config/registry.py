@@ -1,0 +1,126 @@
+"""A registry of named parts: the one place where a part, its settings and its line of documentation meet."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Generic, TypeVar, cast
+
+from prvr.errors import InputError, unknown_name
+
+__all__ = ["Entry", "Registry"]
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True)
+class Entry(Generic[P]):
+    """What a registry knows of one name.
+
+    Args:
+        name: the name that a configuration uses.
+        source: the part itself, or "module:attribute" of one that is imported when it is first used.
+        settings: dataclass of the settings of the part; None if it has none.
+        description: one line of documentation.
+    """
+
+    name: str
+    source: P | str
+    settings: type | None
+    description: str
+
+    @property
+    def part(self) -> P:
+        """The class or function that was registered."""
+        if not isinstance(self.source, str):
+            return self.source
+        module, _, attribute = self.source.partition(":")
+        return cast(P, getattr(import_module(module), attribute))
+
+
+class Registry(Generic[P]):
+    """Parts by name, in the order of registration.
+
+    Reading a configuration must not import torch. So a part in a module that imports torch is registered as
+    "module:attribute", beside its settings, and imported only when `Entry.part` is read.
+
+    Args:
+        what: what the parts are, in the singular, for messages.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class PowerSettings:
+        ...     exponent: float = 2.0
+        >>> functions = Registry("function")
+        >>> functions.register("square_root", "math:sqrt", "The positive square root.")
+        >>> functions.register("power", "math:pow", "x to a fixed power.", PowerSettings)
+        >>> functions["square_root"].part(9.0), functions["power"].settings(), functions.names
+        (3.0, PowerSettings(exponent=2.0), ('square_root', 'power'))
+        >>> print(functions.describe())
+        square_root: The positive square root.
+        power: x to a fixed power. Settings: exponent=2.0
+        >>> functions["squareroot"]
+        Traceback (most recent call last):
+        ...
+        prvr.errors.InputError: unknown function 'squareroot'; did you mean square_root? Known: square_root, power
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._entries: dict[str, Entry[P]] = {}
+
+    def register(self, name: str, part: P | str, description: str, settings: type | None = None) -> None:
+        """Add a part.
+
+        Args:
+            name: the name that a configuration uses.
+            part: a class or a function, or "module:attribute" of one.
+            description: one line of documentation.
+            settings: dataclass of the settings of the part, if it has any.
+
+        Raises:
+            InputError: the name is taken.
+        """
+        if name in self._entries:
+            raise InputError(f"{self.what} {name!r} is already registered: choose another name")
+        self._entries[name] = Entry(name, part, settings, description)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, in the order of registration."""
+        return tuple(self._entries)
+
+    def __getitem__(self, name: str) -> Entry[P]:
+        """The entry of a name.
+
+        Raises:
+            InputError: the name is unknown; the message lists the closest names and all that are known.
+        """
+        if name not in self._entries:
+            raise InputError(unknown_name(self.what, name, self._entries))
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[Entry[P]]:
+        return iter(self._entries.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def describe(self) -> str:
+        """One line for each part: its name, what it does, and its settings with their defaults."""
+        return "\n".join(
+            f"{entry.name}: {entry.description}" + ("" if entry.settings is None else _shown(entry.settings))
+            for entry in self
+        )
+
+
+def _shown(settings: type) -> str:
+    values: list[str] = []
+    for field in dataclasses.fields(cast(Any, settings)):
+        default = getattr(field.default, "default", field.default)  # pydantic keeps the default inside its own record
+        values.append(field.name if default is dataclasses.MISSING else f"{field.name}={default!r}")
+    return " Settings: " + ", ".join(values)
