@@ -27,8 +27,8 @@ from torch import Tensor
 
 from _device import median_ratio, seconds
 from prvr.evaluation.metrics import RetrievalMetrics, ranks
-from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig
 from prvr.scoring import max_scores
+from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
 
 WIDTH, FRAMES, TOPICS = 64, 12, 3
 TABLES = ("a", "b", "c", "d", "e", "f", "4")

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prvr.reranking import CandidateReranker, Direction, RerankerCompat, RerankerConfig, TokenWeights
+from prvr.models import TokenWeights
+from prvr.stages import CandidateReranker, Direction, RerankerCompat, RerankerConfig
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "prvr_diffusionret.npz"
 

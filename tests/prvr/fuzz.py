@@ -399,7 +399,7 @@ def _make_models(folder: Path) -> None:
 
     from prvr import CandidateReranker, Retriever, TokenRetriever
     from prvr.config import TokenModelConfig
-    from prvr.reranking import RerankerConfig
+    from prvr.stages import RerankerConfig
 
     Retriever(tiny_config()).save_pretrained(folder / "retriever")
     tokens = TokenModelConfig(kind="tokens", video_dim=8, query_dim=8, hidden=8, heads=2)

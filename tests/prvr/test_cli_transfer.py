@@ -20,7 +20,7 @@ from prvr.evaluation.transfer import Domain, expect_same_features, target_split,
 from prvr.generation import fingerprint
 from prvr.generation.folder import save_rerankers
 from prvr.models import load_pretrained
-from prvr.reranking import CandidateReranker, RerankerConfig
+from prvr.stages import CandidateReranker, RerankerConfig
 from prvr.video import Identity, open_featurizer
 from prvr.video.benchmarks import convert_benchmark
 from prvr.video.embedded import EmbeddedEncoder

@@ -44,8 +44,8 @@ from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
 from prvr.evaluation.significance import Interval
 from prvr.generation.folder import is_generation_run, read_config
 from prvr.models import Retriever, load_pretrained
-from prvr.reranking import CandidateReranker
-from prvr.reranking.config import RerankerConfig
+from prvr.stages import CandidateReranker
+from prvr.stages.diffusion.config import RerankerConfig
 from prvr.video.joint import corpus_encoders, read_sentences, write_sentences
 
 LONGEST = 2_000

@@ -32,7 +32,7 @@ from prvr.plot import (
     trajectory_of,
 )
 from prvr.plot.figures import RIGHT, WRONG, brief
-from prvr.reranking import CandidateReranker, Direction, RerankerConfig
+from prvr.stages import CandidateReranker, Direction, RerankerConfig
 
 
 @pytest.fixture(scope="module")

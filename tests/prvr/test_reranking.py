@@ -11,7 +11,7 @@ from torch import Tensor
 
 from prvr.config import ConfigError
 from prvr.evaluation.metrics import ranks, recall_at_k
-from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig, TextFrameAttention, directions
+from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig, TextFrameAttention, directions
 
 both_ways = pytest.mark.parametrize("direction", ["t2v", "v2t"])
 
@@ -292,5 +292,5 @@ def test_the_gather_is_bounded_and_shares_frames(monkeypatch):
 
 
 def test_importing_it_leaves_diffusers_alone():
-    code = "import sys, prvr.reranking; print('diffusers' in sys.modules, 'prvr.released' in sys.modules)"
+    code = "import sys, prvr.stages; print('diffusers' in sys.modules, 'prvr.released' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]

@@ -22,7 +22,7 @@ from prvr.generation import (
 from prvr.generation.candidates import PairSource
 from prvr.generation.evaluation import ranked_counts
 from prvr.models import TokenRetriever
-from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig, hard_candidates, qb_norm
+from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig, qb_norm
 from prvr.types import VideoEmbedding
 
 WIDTH = 8
@@ -194,8 +194,6 @@ def test_candidates_hold_the_right_one_and_the_hardest_wrong_ones_once_each(
         assert columns[0] == own
         order = matrix[asking].argsort(descending=True).tolist()
         assert columns[1:] == [column for column in order if not right[asking, column]][:6]
-    hard, _ = hard_candidates(matrix[pool.asking], right[pool.asking], 7)
-    assert torch.equal(hard[:, 1:], pool.columns[:, 1:])
 
     picked = pool.draw(len(owner), 4, torch.Generator().manual_seed(0))
     assert picked.shape == (len(owner), 4)

@@ -6,8 +6,9 @@ from diffusionret import FRAMES, RELEASED, WIDTH, gallery, make
 from torch import Tensor
 
 from prvr import scoring
-from prvr.reranking import CandidateReranker, RerankerConfig, TokenWeights, hard_candidates
+from prvr.models import TokenWeights
 from prvr.scoring import token_alignment
+from prvr.stages import CandidateReranker, RerankerConfig
 
 both_ways = pytest.mark.parametrize("direction", ["t2v", "v2t"])
 
@@ -206,19 +207,3 @@ def test_token_weights_ignore_padding():
     x[~mask] = torch.nan
     torch.testing.assert_close(weigh(x, mask), expected)
     torch.testing.assert_close(expected.sum(1), torch.ones(4).double())
-
-
-def test_hard_candidates_are_the_right_one_and_the_best_wrong_ones():
-    scores, positives = torch.rand(6, 9), torch.eye(6, 9, dtype=torch.bool)
-    positives |= positives.roll(1, 1)  # two for each row
-    columns, right = hard_candidates(scores, positives, 4, torch.Generator().manual_seed(0))
-    for row in range(6):
-        wrong = sorted((v for v in range(9) if not positives[row, v]), key=lambda v: -scores[row, v])
-        assert columns[row, 1:].tolist() == wrong[:3]
-        assert right[row].tolist() == [True, False, False, False]
-        assert positives[row, columns[row, 0]]
-    assert {int(hard_candidates(scores, positives, 2)[0][3, 0]) for _ in range(50)} == {3, 4}
-    with pytest.raises(ValueError, match="num: got 9"):
-        hard_candidates(scores, positives, 9)
-    with pytest.raises(ValueError, match="row 3 has no right candidate"):
-        hard_candidates(scores, positives & (torch.arange(6) != 3)[:, None], 2)

@@ -12,10 +12,10 @@ from golden import check_close
 from prvr.config import ConfigError
 from prvr.released import CheckpointError
 from prvr.released.reranker import released_token_alignment
-from prvr.reranking import CandidateReranker, RerankerCompat, RerankerConfig
-from prvr.reranking.config import reranker_config_from_dict
-from prvr.reranking.process import beta_schedule
 from prvr.scoring import token_alignment
+from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
+from prvr.stages.diffusion.config import reranker_config_from_dict
+from prvr.stages.diffusion.process import beta_schedule
 
 ARRAYS = GOLDEN.arrays
 DTYPES = [torch.float64, torch.float32]

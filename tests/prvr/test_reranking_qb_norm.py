@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prvr.evaluation.metrics import ranks
-from prvr.reranking import QueryBank, qb_norm
+from prvr.stages import QueryBank, qb_norm
 
 
 def loop(scores: torch.Tensor, bank: torch.Tensor, beta: float, top_k: int) -> list[list[float]]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from prvr.models import Retriever, TokenRetriever
     from prvr.objective import Objective
     from prvr.released import load_released
-    from prvr.reranking import CandidateReranker
+    from prvr.stages import CandidateReranker
     from prvr.text import TextEmbedding
     from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 
@@ -42,7 +42,7 @@ _LATER = {
     "TokenRetriever": "prvr.models",
     "TextEmbedding": "prvr.text",
     "Objective": "prvr.objective",
-    "CandidateReranker": "prvr.reranking",
+    "CandidateReranker": "prvr.stages",
     "load_released": "prvr.released",
     "Batch": "prvr.types",
     "RetrieverOutput": "prvr.types",

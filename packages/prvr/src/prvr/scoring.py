@@ -193,7 +193,7 @@ def token_alignment(
         word_mask: `(q, w)` True = valid.
         frames: `(v, f, d)` frame embeddings.
         frame_mask: `(v, f)` True = valid.
-        word_weights: `(q, w)` g_t, of sum one over valid words; see `prvr.reranking.TokenWeights`.
+        word_weights: `(q, w)` g_t, of sum one over valid words; see `prvr.models.TokenWeights`.
         frame_weights: `(v, f)` g_v.
         padding_score: The cosine that padding has in the maxima; the default leaves it out.
 

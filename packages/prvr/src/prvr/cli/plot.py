@@ -17,7 +17,7 @@ from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
     from prvr.generation import RerankerInputs, SplitScores
-    from prvr.reranking import CandidateReranker
+    from prvr.stages import CandidateReranker
 
 NAME = "plot"
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from prvr.errors import InputError
 from prvr.generation.features import RerankerInputs
 from prvr.generation.rows import SplitScores
-from prvr.reranking import CandidateReranker, Direction
-from prvr.reranking.directions import Pairs
+from prvr.stages import CandidateReranker, Direction
+from prvr.stages.diffusion.pooling import Pairs
 
 __all__ = ["CandidatePool", "PairSource", "candidate_pool"]
 

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from prvr.config import OptimConfig, validated
 from prvr.config.strict import LARGE, MANY, SEED, STRICT
 from prvr.errors import InputError
-from prvr.reranking import Direction, RerankerConfig
+from prvr.stages import Direction, RerankerConfig
 
 __all__ = ["CandidatesConfig", "CourseConfig", "GenerationConfig", "generation_config"]
 

@@ -16,8 +16,8 @@ from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.streaming import stream_set_counts
 from prvr.generation.features import RerankerInputs, fingerprint, reranker_inputs
 from prvr.generation.rows import SplitScores
-from prvr.reranking import CandidateReranker, Direction, QueryBank
-from prvr.reranking.ranking import expect_top_k, placed
+from prvr.stages import CandidateReranker, Direction, QueryBank
+from prvr.stages.merge import expect_top_k, placed
 from prvr.text import sentences
 
 __all__ = ["evaluate_reranked", "expect_fits", "ranked_counts", "ranked_rows", "training_banks"]
@@ -116,7 +116,7 @@ def training_banks(
         retriever: the model.
         training: embeddings of the training split.
         scores: of the split that is ranked.
-        beta: inverse temperature, see `prvr.reranking.qb_norm`.
+        beta: inverse temperature, see `prvr.stages.qb_norm`.
         block: queries scored at a time.
     """
     texts = [

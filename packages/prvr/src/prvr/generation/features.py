@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from prvr.errors import InputError
 from prvr.evaluation.encode import EncodedSplit
-from prvr.reranking import RerankerConfig
+from prvr.stages import RerankerConfig
 from prvr.text import sentences
 from prvr.types import VideoEmbedding
 

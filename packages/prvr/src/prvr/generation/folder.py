@@ -9,7 +9,7 @@ from prvr.config import config_to_dict, read_yaml_file
 from prvr.data import DataError
 from prvr.data.hashes import check_hashes
 from prvr.generation.config import GenerationConfig, generation_config
-from prvr.reranking import CandidateReranker, Direction
+from prvr.stages import CandidateReranker, Direction
 from prvr.training.checkpoint import replace_folder, write_file
 
 __all__ = ["is_generation_run", "load_rerankers", "read_config", "save_rerankers", "write_config"]

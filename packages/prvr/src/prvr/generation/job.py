@@ -18,7 +18,7 @@ from prvr.generation.folder import save_rerankers
 from prvr.generation.material import Material
 from prvr.generation.result import BestEpoch
 from prvr.reading import parse_record
-from prvr.reranking import CandidateReranker, Direction
+from prvr.stages import CandidateReranker, Direction
 from prvr.training import EpochProgress, TrainingError, build_optimizer
 from prvr.training.checkpoint import check_state, load_weights, restore_optimizer
 from prvr.training.errors import Terminated

@@ -16,7 +16,7 @@ from prvr.generation.folder import write_config
 from prvr.generation.job import GenerationJob, start_from_identity
 from prvr.generation.material import Encode, gathered, learning_splits
 from prvr.generation.result import GenerationResult
-from prvr.reranking import CandidateReranker, Direction
+from prvr.stages import CandidateReranker, Direction
 from prvr.training import EpochProgress, Splits, Terminated, no_progress
 from prvr.training.run import RunFolder
 from prvr.training.seeds import derived_seed

@@ -13,7 +13,7 @@ from prvr.generation.candidates import CandidatePool, PairSource, candidate_pool
 from prvr.generation.config import GenerationConfig
 from prvr.generation.features import RerankerInputs, reranker_inputs
 from prvr.generation.rows import SplitScores
-from prvr.reranking import CandidateReranker, Direction
+from prvr.stages import CandidateReranker, Direction
 from prvr.text import cat_texts
 from prvr.training import Splits
 from prvr.training.seeds import derived_seed

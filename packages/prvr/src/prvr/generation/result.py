@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.evaluation.report import EvaluationReport
-from prvr.reranking import Direction
+from prvr.stages import Direction
 
 __all__ = ["BestEpoch", "GenerationResult"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from prvr.data.packed import PackedSplit
 from prvr.evaluation.encode import EncodedSplit, TextVideoModel
-from prvr.reranking import Direction
+from prvr.stages import Direction
 from prvr.types import VideoEmbedding
 
 __all__ = ["SplitScores"]

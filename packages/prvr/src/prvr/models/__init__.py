@@ -4,6 +4,7 @@ from prvr.models.choose import AnyRetriever, build_retriever, load_pretrained
 from prvr.models.clip_retriever import ClipRetriever, PixelBatch
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
+from prvr.models.weights import TokenWeights
 
 __all__ = [
     "AnyRetriever",
@@ -11,6 +12,7 @@ __all__ = [
     "PixelBatch",
     "Retriever",
     "TokenRetriever",
+    "TokenWeights",
     "build_retriever",
     "load_pretrained",
 ]

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from prvr.errors import InputError
 from prvr.generation.features import RerankerInputs
 from prvr.plot.figures import RIGHT, brief, new_figure
-from prvr.reranking import CandidateReranker
+from prvr.stages import CandidateReranker
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ from prvr.generation.evaluation import ranked_rows
 from prvr.generation.features import RerankerInputs
 from prvr.generation.rows import SplitScores
 from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
-from prvr.reranking import CandidateReranker
+from prvr.stages import CandidateReranker
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.released.checkpoint import CheckpointError
-from prvr.reranking.config import Direction, RerankerCompat, RerankerConfig
 from prvr.scoring import token_alignment
+from prvr.stages.diffusion.config import Direction, RerankerCompat, RerankerConfig
 
 __all__ = [
     "ReleasedScores",

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from prvr.errors import InputError
-from prvr.reranking.directions import TextToVideo, VideoToText
+from prvr.stages.diffusion.pooling import TextToVideo, VideoToText
 
 __all__ = ["expect_gallery", "expect_pairs", "expect_shape", "expect_target", "expect_timestep"]
 

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from torch import nn
 
 from prvr.errors import InputError
-from prvr.reranking.attention import TextFrameAttention
-from prvr.reranking.config import Direction, RerankerConfig
-from prvr.reranking.denoiser import CandidateDenoiser
-from prvr.reranking.directions import TextToVideo, VideoToText
-from prvr.reranking.output import Distribution, Output
-from prvr.reranking.process import DiffusionProcess, OneStepProcess, Process
+from prvr.stages.diffusion.config import Direction, RerankerConfig
+from prvr.stages.diffusion.denoiser import CandidateDenoiser
+from prvr.stages.diffusion.pooling import TextFrameAttention, TextToVideo, VideoToText
+from prvr.stages.diffusion.process import DiffusionProcess, Distribution, OneStepProcess, Output, Process
 
 __all__ = ["RerankerParts", "build_reranker"]
 

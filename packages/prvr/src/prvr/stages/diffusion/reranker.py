@@ -10,12 +10,12 @@ from torch import Tensor
 from prvr.config import config_to_dict
 from prvr.errors import InputError
 from prvr.models.pretrained import PretrainedModel
-from prvr.reranking.build import build_reranker
-from prvr.reranking.checks import expect_gallery, expect_pairs, expect_shape, expect_target, expect_timestep
-from prvr.reranking.config import Direction, RerankerConfig, reranker_config_from_dict
-from prvr.reranking.denoiser import PreparedPairs
-from prvr.reranking.directions import Pairs
-from prvr.reranking.ranking import add_top_k
+from prvr.stages.diffusion.build import build_reranker
+from prvr.stages.diffusion.checks import expect_gallery, expect_pairs, expect_shape, expect_target, expect_timestep
+from prvr.stages.diffusion.config import Direction, RerankerConfig, reranker_config_from_dict
+from prvr.stages.diffusion.denoiser import PreparedPairs
+from prvr.stages.diffusion.pooling import Pairs
+from prvr.stages.merge import add_top_k
 
 __all__ = ["CandidateReranker"]
 
