@@ -11,7 +11,8 @@ from torch import Tensor
 
 from prvr.config import ConfigError
 from prvr.evaluation.metrics import ranks, recall_at_k
-from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig, TextFrameAttention, directions
+from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig, TextFrameAttention
+from prvr.stages.diffusion import pooling
 
 both_ways = pytest.mark.parametrize("direction", ["t2v", "v2t"])
 
@@ -285,8 +286,8 @@ def test_the_gather_is_bounded_and_shares_frames(monkeypatch):
         reranker = make(direction)
         expected = reranker.rerank(given, text, frames, mask)
         for block, shared in ((1, 8), (2, 1), (2, 3)):
-            monkeypatch.setattr(directions, "_BLOCK", block * FRAMES * WIDTH)
-            monkeypatch.setattr(directions, "_SHARED", shared)
+            monkeypatch.setattr(pooling, "_BLOCK", block * FRAMES * WIDTH)
+            monkeypatch.setattr(pooling, "_SHARED", shared)
             torch.testing.assert_close(reranker.rerank(given, text, frames, mask), expected)
         monkeypatch.undo()
 
