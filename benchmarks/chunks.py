@@ -23,7 +23,7 @@ import torch
 from prvr.config import load_config
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.training.global_batch import backward_in_parts
+from prvr.training.gradients import backward_in_parts
 from prvr.types import Batch
 
 

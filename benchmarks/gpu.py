@@ -47,9 +47,9 @@ from prvr.data import PackedSplit, make_loader
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import build_optimizer
-from prvr.training.batches import training_batches
 from prvr.training.compiling import compile_blocks
-from prvr.training.step import Stepper
+from prvr.training.data import training_batches
+from prvr.training.step import TrainingStep
 from prvr.types import Batch
 
 TINY = {"hidden": 32, "video_dim": 64, "query_dim": 48, "num_clips": 8, "max_frames": 16, "lorentz_dim": 31}
@@ -91,7 +91,7 @@ class Training:
         loader = make_loader(packed, config.train.batch_size, drop_last=True)
         self.loader = training_batches(loader, self.device, config.train.data_on_device)
         optimizer, scheduler = build_optimizer(config, retriever, objective, 100_000)
-        self.stepper = Stepper(config, accelerator, retriever, objective, optimizer, scheduler)
+        self.stepper = TrainingStep(config, accelerator, retriever, objective, optimizer, scheduler)
         self.generator = torch.Generator(self.device)
         self.batches = self._endless()
         self.done = 0

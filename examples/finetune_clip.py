@@ -24,7 +24,7 @@ from prvr.data.synthetic.mp4 import write_mp4
 from prvr.evaluation.metrics import RetrievalMetrics, ranks
 from prvr.models import ClipRetriever, PixelBatch
 from prvr.objective import Objective
-from prvr.training.global_batch import backward_in_parts
+from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import parameter_groups
 from prvr.types import Labels
 from prvr.video import open_video

@@ -13,7 +13,7 @@ from prvr.errors import DataError
 from prvr.models import ClipRetriever, PixelBatch, TokenRetriever, build_retriever
 from prvr.models.clip import start_from_clip
 from prvr.objective import Objective
-from prvr.training.global_batch import backward_in_parts
+from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import parameter_groups
 from prvr.types import Labels
 

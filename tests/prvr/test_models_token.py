@@ -22,7 +22,7 @@ from prvr.objective import Objective
 from prvr.scoring import token_alignment
 from prvr.text import TextEmbedding, cat_texts, sentences
 from prvr.training import open_split, train
-from prvr.training.global_batch import backward_in_parts
+from prvr.training.gradients import backward_in_parts
 
 SMALL: dict[str, Any] = {
     "kind": "tokens",

@@ -13,9 +13,9 @@ from torch import Tensor
 from training_runs import losses, make_config, same_end
 
 from prvr.data import Corpus, PackedSplit, PackSettings, make_loader, open_corpus, pack
-from prvr.data.resident import ResidentLoader, ResidentSplit, resident_bytes
+from prvr.data.on_device import DeviceLoader, DeviceSplit, split_bytes
 from prvr.training import train
-from prvr.training.batches import Batches, StreamedLoader, training_batches
+from prvr.training.data import Batches, StreamedLoader, training_batches
 from prvr.types import Batch
 
 CPU = torch.device("cpu")
@@ -53,27 +53,27 @@ def test_batches_made_on_the_device_are_those_of_the_loader(packed: PackedSplit,
     part = packed.subset([0, 1, 2, 5, 7, 8, 11, 13, 14, 19])  # not one after another in the store
     options: dict[str, Any] = {"seed": 3, "captions_per_video": captions}
     loader, resident = (make_loader(part, 4, **options) for _ in range(2))
-    expected, found = passes(StreamedLoader(loader, CPU)), passes(ResidentLoader(resident, CPU))
+    expected, found = passes(StreamedLoader(loader, CPU)), passes(DeviceLoader(resident, CPU))
     assert len(found) == 6
     assert all(map(equal, found, expected))
-    resumed = passes(ResidentLoader(make_loader(part, 4, **options), CPU), first=2)
+    resumed = passes(DeviceLoader(make_loader(part, 4, **options), CPU), first=2)
     assert all(map(equal, resumed, [expected[2], expected[5]]))
 
 
 def test_videos_that_match_each_other_keep_their_labels(packed: PackedSplit) -> None:
-    batch = next(iter(ResidentLoader(make_loader(packed, 20, shuffle=False), CPU)))
+    batch = next(iter(DeviceLoader(make_loader(packed, 20, shuffle=False), CPU)))
     assert batch.relevant is not None
     assert equal(batch, next(iter(make_loader(packed, 20, shuffle=False))))
 
 
 def test_half_precision_stays_half_on_the_device(corpus: Corpus, tmp_path: Path) -> None:
     half = pack(corpus, "test", cache_dir=tmp_path, settings=PackSettings(4, 8, 6, dtype="float16"))
-    resident = ResidentSplit(half, CPU)
+    resident = DeviceSplit(half, CPU)
     kept = [runs.rows for runs in (resident.clips, resident.frames, resident.words)]
     assert {rows.dtype for rows in kept} == {torch.float16}
-    assert resident_bytes(half) == sum(rows.nbytes for rows in kept)
-    assert resident_bytes(half.subset([3])) < resident_bytes(half) / 10
-    assert all(map(equal, passes(ResidentLoader(make_loader(half, 8), CPU)), passes(make_loader(half, 8))))
+    assert split_bytes(half) == sum(rows.nbytes for rows in kept)
+    assert split_bytes(half.subset([3])) < split_bytes(half) / 10
+    assert all(map(equal, passes(DeviceLoader(make_loader(half, 8), CPU)), passes(make_loader(half, 8))))
 
 
 def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong(packed: PackedSplit) -> None:
@@ -91,7 +91,7 @@ def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong
 
 def test_where_features_are_kept(packed: PackedSplit) -> None:
     loader = make_loader(packed, 6)
-    assert isinstance(training_batches(loader, CPU, "always"), ResidentLoader)
+    assert isinstance(training_batches(loader, CPU, "always"), DeviceLoader)
     for choice in ("auto", "never"):
         assert isinstance(training_batches(loader, CPU, choice), StreamedLoader)
 
@@ -108,8 +108,8 @@ def test_a_run_may_change_where_its_features_are(embedded_cache: Path, tmp_path:
 
 
 def test_whole_batches_are_known_beside_the_resident_ones(packed: PackedSplit) -> None:
-    loader = ResidentLoader(make_loader(packed, 6, seed=1), CPU)
-    for batch, whole in zip(loader, loader.whole_batches(), strict=True):
+    loader = DeviceLoader(make_loader(packed, 6, seed=1), CPU)
+    for batch, whole in zip(loader, loader.batch_infos(), strict=True):
         assert whole.frames == batch.frames.shape[1]
         np.testing.assert_array_equal(whole.labels.query_to_video, batch.query_to_video)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prvr.training.curves import plot_curves
 from prvr.training.progress import terminal_bar
+from prvr.training.run import plot_curves
 
 HISTORY = [
     {"epoch": 0, "loss": {"total": 2.0, "triplet": 1.5}, "sumr": 50.0},

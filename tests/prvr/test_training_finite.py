@@ -13,8 +13,8 @@ from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import Splits, TrainingError, resume, train
-from prvr.training.finite import StepNumbers
-from prvr.training.step import Stepper
+from prvr.training.nonfinite import StepMetrics
+from prvr.training.step import TrainingStep
 
 PARAMETER = "query.project.linear.weight"
 
@@ -172,13 +172,13 @@ class TestReadLater:
 
     @pytest.fixture(autouse=True)
     def _lag(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = Stepper.__init__
+        real = TrainingStep.__init__
 
-        def lagging(stepper: Stepper, *args: Any, **options: Any) -> None:
+        def lagging(stepper: TrainingStep, *args: Any, **options: Any) -> None:
             real(stepper, *args, **options)
             stepper.lag = 1
 
-        monkeypatch.setattr(Stepper, "__init__", lagging)
+        monkeypatch.setattr(TrainingStep, "__init__", lagging)
 
     def test_the_run_is_the_same(
         self, tmp_path: Path, cache: str, splits: Splits, monkeypatch: pytest.MonkeyPatch
@@ -207,7 +207,7 @@ def test_what_is_not_finite_is_put_into_words() -> None:
     def words(terms: dict[str, float], norms: list[float], total: float) -> str:
         tensors = {name: torch.tensor(value) for name, value in terms.items()}
         names = [f"p{i}" for i in range(len(norms))]
-        numbers = StepNumbers.send(0, (), tensors, names, torch.tensor(norms), torch.tensor(total), wait=True)
+        numbers = StepMetrics.send(0, (), tensors, names, torch.tensor(norms), torch.tensor(total), wait=True)
         assert not numbers.finite
         return numbers.trouble()
 

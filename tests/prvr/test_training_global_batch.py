@@ -17,7 +17,7 @@ from prvr.config import Config, load_config
 from prvr.models import AnyRetriever, build_retriever
 from prvr.objective import Objective
 from prvr.training import TrainingError, resume, train
-from prvr.training.global_batch import backward_in_parts
+from prvr.training.gradients import backward_in_parts
 from prvr.training.run import RunFolder
 from prvr.types import Batch
 

@@ -17,8 +17,8 @@ from prvr.models import Retriever
 from prvr.models.rows import Rows
 from prvr.objective import Objective
 from prvr.training import build_optimizer
-from prvr.training.global_batch import backward_in_parts
-from prvr.training.step import Stepper
+from prvr.training.gradients import backward_in_parts
+from prvr.training.step import TrainingStep
 from prvr.types import Counts
 
 SMALL: dict[str, Any] = {
@@ -90,7 +90,7 @@ def test_a_step_neither_reads_from_the_device_nor_sends_to_it(preset: str, rows:
     config = configured(preset, rows)
     retriever, objective = parts(config)
     optimizer, scheduler = build_optimizer(config, retriever, objective, 10)
-    stepper = Stepper(config, OnMeta(), retriever, objective, optimizer, scheduler)
+    stepper = TrainingStep(config, OnMeta(), retriever, objective, optimizer, scheduler)
     stepper.lag = 1  # as on a GPU: the numbers of a step are read when the next one is queued
     batch = make_batch([12, 5, 1], dtype=torch.float32).to("meta")
     stepper(0, 0, batch, "random", None)  # fills caches

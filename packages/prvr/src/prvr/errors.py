@@ -27,6 +27,10 @@ class DataError(PrvrError, ValueError):
     """Data on disk that cannot be used: the message names the file or id, what was expected and how to mend it."""
 
 
+class TrainingError(PrvrError, RuntimeError):
+    """A run that cannot start, continue or be saved; the message says what was found and what to do."""
+
+
 class MissingExtraError(PrvrError, ImportError):
     """An optional library that is not installed; the message holds the line that installs it."""
 

@@ -47,7 +47,7 @@ def show_beside(
 
 def _corpus_of(config: Config) -> "Corpus":
     from prvr.data import open_corpus
-    from prvr.training.splits import embedded_corpus
+    from prvr.training.data import embedded_corpus
 
     data = config.data
     if data.root is None:

@@ -41,7 +41,7 @@ def cached_corpus(config: Config, quiet: bool) -> "Corpus":
         prvr.training.TrainingError: the collection is another one.
         prvr.data.DataError: the disk is full, or the encoder is damaged.
     """
-    from prvr.training.splits import embedded_corpus
+    from prvr.training.data import embedded_corpus
 
     with counting_bar(f"making {config.data.collection}, once", quiet) as progress:
         return embedded_corpus(config, progress)

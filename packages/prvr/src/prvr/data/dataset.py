@@ -69,14 +69,14 @@ class VideoDataset(Dataset[VideoItem]):
             relevant=tuple(frozenset(packed.video_ids[v] for v in packed.relevant[q]) for q in queries),
         )
 
-    def whole(self, numbers: Sequence[tuple[int, int]], first: int = 0) -> "WholeBatch":
-        """What is known of the batch of the items (number, epoch) without reading any features.
+    def info(self, numbers: Sequence[tuple[int, int]], first: int = 0) -> "BatchInfo":
+        """Labels and sizes of the batch of the items (number, epoch), known without reading any features.
 
         Queries are in the order of `collate`, without its `sort`.
         """
         packed, videos = self.packed, [number for number, _ in numbers]
         queries = [self.queries_of(*item) for item in numbers]
-        return WholeBatch(
+        return BatchInfo(
             labels=_labels([[packed.relevant[query] for query in some] for some in queries], videos),
             first=first,
             frames=int(packed.frame_counts[videos].max()),
@@ -96,17 +96,17 @@ class VideoDataset(Dataset[VideoItem]):
 
 
 @dataclass(frozen=True)
-class Share:
-    """Which part of every batch a process reads: the `rank`-th of `count`, in consecutive runs."""
+class Shard:
+    """The part of every batch that one process reads: the `rank`-th of `count` consecutive runs."""
 
     rank: int = 0
     count: int = 1
 
     def of(self, length: int) -> slice:
-        """The part of `length` items.
+        """The slice of this shard among `length` items.
 
         Example:
-            >>> [Share(rank, 3).of(8) for rank in range(3)]
+            >>> [Shard(rank, 3).of(8) for rank in range(3)]
             [slice(0, 3, None), slice(3, 6, None), slice(6, 8, None)]
         """
         small, more = divmod(length, self.count)
@@ -114,12 +114,12 @@ class Share:
         return slice(first, first + small + (self.rank < more))
 
 
-_ALL = Share()
+_ALL = Shard()
 
 
 @dataclass(frozen=True)
-class WholeBatch:
-    """What a process knows of a batch whose features it reads in part.
+class BatchInfo:
+    """What every process knows about a batch of which it reads only its own shard.
 
     Args:
         labels: of all its videos and queries.
@@ -187,7 +187,7 @@ class EpochBatches(Sampler[list[tuple[int, int]]]):
         shuffle: a new order each epoch; False: ascending.
         seed: of the order.
         drop_last: leave out a last, smaller batch.
-        share: the part of each batch that is given.
+        shard: the part of each batch that is given.
     """
 
     def __init__(
@@ -197,9 +197,9 @@ class EpochBatches(Sampler[list[tuple[int, int]]]):
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
-        share: Share = _ALL,
+        shard: Shard = _ALL,
     ) -> None:
-        self.length, self.batch_size, self.shuffle, self.seed, self.share = length, batch_size, shuffle, seed, share
+        self.length, self.batch_size, self.shuffle, self.seed, self.shard = length, batch_size, shuffle, seed, shard
         self.batches = length // batch_size if drop_last else -(-length // batch_size)
         self.epoch, self.first_batch = 0, 0
 
@@ -212,10 +212,10 @@ class EpochBatches(Sampler[list[tuple[int, int]]]):
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         for batch in self.whole()[self.first_batch :]:
-            yield batch[self.share.of(len(batch))]
+            yield batch[self.shard.of(len(batch))]
 
     def whole(self) -> list[list[tuple[int, int]]]:
-        """All batches of the epoch, whatever the share."""
+        """All batches of the epoch, of all processes."""
         order = np.arange(self.length)
         if self.shuffle:
             order = _generator(self.seed, self.epoch, "order").permutation(self.length)
@@ -238,11 +238,11 @@ class VideoLoader(DataLoader[VideoItem]):
         """
         self.batch_sampler.set_epoch(epoch, first_batch)
 
-    def whole_batches(self) -> Iterator[WholeBatch]:
-        """Beside each batch of the next pass, what is known of the whole batch that it is a part of."""
+    def batch_infos(self) -> Iterator[BatchInfo]:
+        """The labels and sizes of each whole batch of the next pass, in the order of the batches."""
         batches, dataset = self.batch_sampler, self.dataset
         for numbers in batches.whole()[batches.first_batch :]:
-            yield dataset.whole(numbers, batches.share.of(len(numbers)).start)
+            yield dataset.info(numbers, batches.shard.of(len(numbers)).start)
 
 
 def make_loader(
@@ -255,7 +255,7 @@ def make_loader(
     sort: Sort = None,
     drop_last: bool = False,
     workers: int = 0,
-    share: Share = _ALL,
+    shard: Shard = _ALL,
 ) -> VideoLoader:
     """Batches of videos with their captions; call ``set_epoch`` before each pass.
 
@@ -270,11 +270,11 @@ def make_loader(
         sort: see [collate][prvr.data.dataset.collate].
         drop_last: leave out a last, smaller batch.
         workers: processes that read ahead (spawned); a packed split rarely needs one.
-        share: the part of each batch that is read, where several processes train.
+        shard: the part of each batch that is read, where several processes train.
     """
     return VideoLoader(
         VideoDataset(packed, captions_per_video, seed),
-        batch_sampler=EpochBatches(len(packed), batch_size, shuffle, seed, drop_last, share),
+        batch_sampler=EpochBatches(len(packed), batch_size, shuffle, seed, drop_last, shard),
         collate_fn=partial(collate, sort=sort),
         num_workers=workers,
         multiprocessing_context="spawn" if workers else None,

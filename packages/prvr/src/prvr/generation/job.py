@@ -21,12 +21,10 @@ from prvr.reading import parse_record
 from prvr.stages import CandidateReranker, Direction
 from prvr.training import EpochProgress, TrainingError, build_optimizer
 from prvr.training.checkpoint import check_state, load_weights, restore_optimizer
-from prvr.training.errors import Terminated
 from prvr.training.optimizer import BertAdam
-from prvr.training.position import Position
 from prvr.training.run import RunFolder
-from prvr.training.seeds import derived_seed
-from prvr.training.signals import StopRequest
+from prvr.training.signals import StopRequest, Terminated
+from prvr.training.state import TrainerState, derived_seed
 
 __all__ = ["GenerationJob", "rsum", "start_from_identity"]
 
@@ -69,7 +67,7 @@ class GenerationJob:
         )
         self.device = next(self.networks.parameters()).device
         self.draws, self.noise = torch.Generator("cpu"), torch.Generator(self.device)
-        self.epoch, self.position = 0, Position()
+        self.epoch, self.position = 0, TrainerState()
         self.history: list[dict[str, Any]] = []
         self.best: dict[Direction, BestEpoch] = dict.fromkeys(rerankers, BestEpoch())
         self.best_weights: dict[str, dict[str, Tensor]] = {}
@@ -82,7 +80,7 @@ class GenerationJob:
         load_weights(self.networks, state["networks"], self.run.state)
         restore_optimizer(self.optimizer, self.scheduler, state, self.run.state)
         self.epoch, self.history = state["epoch"], state["history"]
-        self.position = parse_record(Position, state["position"], f"{self.run.state}: position")
+        self.position = parse_record(TrainerState, state["position"], f"{self.run.state}: position")
         best = state["best"]
         self.best = {one: parse_record(BestEpoch, best[one], f"{self.run.state}: best") for one in self.rerankers}
         self.best_weights = state["best_weights"]
@@ -193,7 +191,7 @@ class GenerationJob:
         if better:
             save_rerankers(self.run.best, self.selected())
         logger.info("epoch %d: loss %.4f, Rsum %.1f", self.epoch, losses["total"], total)
-        self.epoch, self.position = self.epoch + 1, Position()
+        self.epoch, self.position = self.epoch + 1, TrainerState()
         self._save()
 
     def _select(self, direction: Direction) -> BestEpoch:

@@ -19,8 +19,8 @@ from prvr.generation.result import GenerationResult
 from prvr.stages import CandidateReranker, Direction
 from prvr.training import EpochProgress, Splits, Terminated, no_progress
 from prvr.training.run import RunFolder
-from prvr.training.seeds import derived_seed
 from prvr.training.signals import StopRequest, listening
+from prvr.training.state import derived_seed
 
 __all__ = ["train_reranker"]
 

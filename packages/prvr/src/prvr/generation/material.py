@@ -16,7 +16,7 @@ from prvr.generation.rows import SplitScores
 from prvr.stages import CandidateReranker, Direction
 from prvr.text import cat_texts
 from prvr.training import Splits
-from prvr.training.seeds import derived_seed
+from prvr.training.state import derived_seed
 
 __all__ = ["Encode", "Material", "gathered", "learning_splits"]
 

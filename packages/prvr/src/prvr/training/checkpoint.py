@@ -28,7 +28,7 @@ from prvr.data.atomic import (
     unmark,
 )
 from prvr.data.hashes import check_hashes, write_hashes
-from prvr.training.errors import TrainingError
+from prvr.errors import TrainingError
 
 __all__ = [
     "check_state",

@@ -14,7 +14,8 @@ from accelerate import Accelerator
 
 from prvr.config import Config, config_to_dict
 from prvr.data import PackedSplit, make_loader
-from prvr.data.dataset import Share
+from prvr.data.dataset import Shard
+from prvr.errors import TrainingError
 from prvr.evaluation import evaluate
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
@@ -22,22 +23,19 @@ from prvr.losses import Negatives
 from prvr.models import AnyRetriever
 from prvr.objective import Objective
 from prvr.reading import parse_record
-from prvr.training.batches import training_batches
 from prvr.training.card import model_card
 from prvr.training.checkpoint import check_state, load_best, load_weights, restore_optimizer, save_best
 from prvr.training.compiling import compile_blocks
-from prvr.training.errors import Terminated, TrainingError
-from prvr.training.finite import StepNumbers, Tolerance
+from prvr.training.data import Splits, training_batches
+from prvr.training.nonfinite import NonFinitePolicy, StepMetrics
 from prvr.training.optimizer import build_optimizer
-from prvr.training.position import Position, random_states, restore_random_states
 from prvr.training.processes import agree_to_stop, from_main
 from prvr.training.progress import EpochProgress, Report
 from prvr.training.result import RunResult
 from prvr.training.run import RunFolder
-from prvr.training.seeds import derived_seed
-from prvr.training.signals import StopRequest
-from prvr.training.splits import Splits
-from prvr.training.step import Stepper
+from prvr.training.signals import StopRequest, Terminated
+from prvr.training.state import TrainerState, derived_seed, random_states, restore_random_states
+from prvr.training.step import TrainingStep
 
 __all__ = ["Job"]
 
@@ -79,16 +77,16 @@ class Job:
             captions_per_video=config.data.captions_per_video,
             drop_last=videos > size and 0 < videos % size < max(2, processes),
             workers=config.train.workers,
-            share=Share(accelerator.process_index, processes),
+            shard=Shard(accelerator.process_index, processes),
         )
         self.loader = training_batches(loader, accelerator.device, config.train.data_on_device)
         steps = len(self.loader) * config.train.epochs
         self.optimizer, self.scheduler = build_optimizer(config, retriever, objective, steps)
-        self.stepper = Stepper(config, accelerator, retriever, objective, self.optimizer, self.scheduler)
+        self.stepper = TrainingStep(config, accelerator, retriever, objective, self.optimizer, self.scheduler)
         self.generator = torch.Generator(accelerator.device)
-        self.epoch, self.position = 0, Position()
+        self.epoch, self.position = 0, TrainerState()
         self.random: Mapping[str, Any] | None = None  # of a run that goes on inside an epoch, until it does
-        self.tolerance = Tolerance(config)
+        self.tolerance = NonFinitePolicy(config)
         self.best_epoch, self.best_score = -1, -math.inf
         self.history: list[dict[str, Any]] = []
         self.saved = "nothing is saved yet, --resume starts over"
@@ -105,7 +103,7 @@ class Job:
         self.best_epoch, self.best_score = state["best_epoch"], state["best_score"]
         self.tolerance.in_row = state.get("skipped_in_row", 0)
         if inside:
-            self.position = parse_record(Position, state["position"], f"{self.run.state}: position")
+            self.position = parse_record(TrainerState, state["position"], f"{self.run.state}: position")
             self.random = state["random"]
         for module in (self.retriever, self.objective):
             module.project_bounds()
@@ -178,7 +176,7 @@ class Job:
         if self.config.train.on_nonfinite == "skip":
             line["skipped"] = self.position.skipped
         self.history.append(line)
-        self.epoch, self.position = epoch + 1, Position()
+        self.epoch, self.position = epoch + 1, TrainerState()
         if scores["sumr"] > self.best_score:
             self.best_epoch, self.best_score = epoch, scores["sumr"]
             if self.accelerator.is_main_process:
@@ -261,7 +259,7 @@ class Job:
         self.retriever.train()
         self.objective.train()
         began = time.perf_counter() - position.seconds
-        waiting: deque[StepNumbers] = deque()
+        waiting: deque[StepMetrics] = deque()
         title = f"epoch {self.epoch + 1}/{self.config.train.epochs}"
         with self.progress(title, steps - position.step) as report:
 
@@ -269,7 +267,7 @@ class Job:
                 while len(waiting) > keep:
                     self._account(waiting.popleft(), report)
 
-            wholes = self.loader.whole_batches() if self.stepper.in_parts else itertools.repeat(None)
+            wholes = self.loader.batch_infos() if self.stepper.in_parts else itertools.repeat(None)
             for step, (batch, whole) in enumerate(zip(self.loader, wholes, strict=False), position.step):
                 position.rate = self.stepper.learning_rate
                 waiting.append(self.stepper(self.epoch, step, batch, self._negatives, self.generator, whole))
@@ -297,7 +295,7 @@ class Job:
         torch.manual_seed(derived_seed(*where, "dropout"))  # dropout can only draw from the global generator
         self.generator.manual_seed(derived_seed(*where, "objective"))
 
-    def _account(self, numbers: StepNumbers, report: Report) -> None:
+    def _account(self, numbers: StepMetrics, report: Report) -> None:
         """Reads what a step has left, and counts it."""
         where = f"{self.run.path}: epoch {self.epoch}, step {numbers.step} of {len(self.loader)}"
         if self.tolerance.accepts(numbers, where, self.saved):

@@ -11,17 +11,17 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, is_initialized
 
 from prvr.config import Config, load_config
+from prvr.errors import TrainingError
 from prvr.models import AnyRetriever, build_retriever
 from prvr.objective import Objective
-from prvr.training.errors import Terminated, TrainingError
+from prvr.training.data import Splits, open_splits
 from prvr.training.job import Job
 from prvr.training.processes import in_main
 from prvr.training.progress import EpochProgress, no_progress
 from prvr.training.result import RunResult
 from prvr.training.run import RunFolder
-from prvr.training.seeds import derived_seed
-from prvr.training.signals import listening
-from prvr.training.splits import Splits, open_splits
+from prvr.training.signals import Terminated, listening
+from prvr.training.state import derived_seed
 
 __all__ = ["resume", "train"]
 

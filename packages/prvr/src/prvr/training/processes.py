@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 
-from prvr.training.errors import TrainingError
+from prvr.errors import TrainingError
 from prvr.training.signals import StopRequest
 
 __all__ = ["agree_to_stop", "from_main", "in_main"]

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a request: the step is finished and saved before the run ends."""
+"""SIGTERM and Ctrl-C as requests to stop: the current step is finished and saved before the run ends."""
 
 import signal
 import threading
@@ -6,20 +6,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from prvr.training.errors import Terminated
+__all__ = ["StopRequest", "Terminated", "listening"]
 
-__all__ = ["StopRequest", "listening"]
+
+class Terminated(SystemExit):
+    """Raised by `train` after SIGTERM, once the run is saved; uncaught, the process exits with code 143 (128 + 15)."""
+
+    def __init__(self) -> None:
+        super().__init__(143)
 
 
 class StopRequest:
-    """What the system has asked for since `listening` began."""
+    """The signal that was received since `listening` began, if any."""
 
     def __init__(self) -> None:
         self.received: int | None = None
         self._at_once = False
 
     def raise_if_received(self) -> None:
-        """Ends the run in the way of the signal.
+        """Raises the exception that belongs to the signal, if one was received.
 
         Raises:
             KeyboardInterrupt: after SIGINT.
@@ -30,8 +35,8 @@ class StopRequest:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside, a signal raises where it arrives: for work that may be broken off, such as an evaluation."""
-        self._at_once = True  # before the question: no signal falls between the two
+        """A context in which a signal raises at once: for work that may be interrupted, such as an evaluation."""
+        self._at_once = True  # before the check, so that no signal falls between the two
         try:
             self.raise_if_received()
             yield
@@ -39,23 +44,23 @@ class StopRequest:
             self._at_once = False
 
     def receive(self, number: int, frame: FrameType | None = None) -> None:
-        """The handler: notes the first signal; a second SIGINT is a user who does not want to wait."""
+        """The signal handler: records the first signal; a second SIGINT raises at once."""
         again = self.received is not None
         if not again:
             self.received = number
         if again and number == signal.SIGINT:
             raise KeyboardInterrupt
         if self._at_once:
-            self._at_once = False  # once is enough: what follows is the saving
+            self._at_once = False  # only once: saving follows
             self.raise_if_received()
 
 
 @contextmanager
 def listening() -> Iterator[StopRequest]:
-    """Takes SIGTERM and SIGINT for the length of a run, and gives the handlers back afterwards.
+    """Handles SIGTERM and SIGINT during a run, and restores the previous handlers afterwards.
 
-    Only in the main thread, as Python has it, and only where the default handler stands: a program that handles a
-    signal itself, or ignores it (nohup), goes on doing so.
+    This works in the main thread only, as Python requires, and only where the default handler is installed: a program
+    that handles a signal itself, or ignores it (nohup), continues to do so.
     """
     request = StopRequest()
     before: dict[int, object] = {}

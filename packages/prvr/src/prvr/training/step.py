@@ -10,20 +10,20 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.config import Config
-from prvr.data.dataset import WholeBatch
+from prvr.data.dataset import BatchInfo
 from prvr.losses import Negatives
 from prvr.models import AnyRetriever
 from prvr.objective import Objective
-from prvr.training.finite import StepNumbers
-from prvr.training.global_batch import backward_in_parts
+from prvr.training.gradients import backward_in_parts
+from prvr.training.nonfinite import StepMetrics
 from prvr.training.optimizer import BertAdam
-from prvr.training.seeds import derived_seed
+from prvr.training.state import derived_seed
 from prvr.types import Batch, Labels
 
-__all__ = ["Stepper"]
+__all__ = ["TrainingStep"]
 
 
-class Stepper:
+class TrainingStep:
     """Takes steps, and leaves out those whose numbers are not finite, where it knows in time.
 
     The host needs a step's numbers for the log, for the progress bar, and to see that all is well. With
@@ -77,8 +77,8 @@ class Stepper:
         batch: Batch,
         negatives: Negatives,
         generator: torch.Generator | None,
-        whole: WholeBatch | None = None,
-    ) -> StepNumbers:
+        whole: BatchInfo | None = None,
+    ) -> StepMetrics:
         """Takes one step; without an update if its numbers are read in time and not finite.
 
         Args:
@@ -103,7 +103,7 @@ class Stepper:
         norms = torch.stack(torch._foreach_norm([p.grad for p in parameters]))
         total = torch.linalg.vector_norm(norms)
         names = [self._names[p] for p in parameters]
-        numbers = StepNumbers.send(step, tuple(batch.video_ids), terms, names, norms, total, wait=self.lag == 0)
+        numbers = StepMetrics.send(step, tuple(batch.video_ids), terms, names, norms, total, wait=self.lag == 0)
         if self.lag or numbers.finite:
             self._update(parameters, total)
         return numbers
@@ -115,7 +115,7 @@ class Stepper:
         batch: Batch,
         negatives: Negatives,
         generator: torch.Generator | None,
-        whole: WholeBatch,
+        whole: BatchInfo,
     ) -> dict[str, Tensor]:
         config = self.config
         # As long as in one process: dropout draws for padding too, and some released parts average over it.
@@ -135,7 +135,7 @@ class Stepper:
             autocast=lambda: self.accelerator.autocast(),
         )
 
-    def _labels(self, batch: Batch, whole: WholeBatch) -> Labels:
+    def _labels(self, batch: Batch, whole: BatchInfo) -> Labels:
         """Of the whole batch, on the device; a process that is alone has them there already."""
         if self.accelerator.num_processes == 1:
             return batch.labels

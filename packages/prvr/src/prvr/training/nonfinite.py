@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prvr.config import Config
-from prvr.training.errors import TrainingError
+from prvr.errors import TrainingError
 
-__all__ = ["StepNumbers", "Tolerance"]
+__all__ = ["NonFinitePolicy", "StepMetrics"]
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True)
-class StepNumbers:
+class StepMetrics:
     """The numbers of one step, on their way from the device to the host: one small transfer, begun by `send`.
 
     Args:
@@ -53,7 +53,7 @@ class StepNumbers:
         norms: Float[Tensor, " p"],
         total_norm: Float[Tensor, ""],
         wait: bool,
-    ) -> "StepNumbers":
+    ) -> "StepMetrics":
         """Begins the transfer.
 
         Args:
@@ -100,7 +100,7 @@ class StepNumbers:
         return f"the loss is finite, its gradient is not (in {', '.join(bad[:_SHOWN])}{more})"
 
 
-class Tolerance:
+class NonFinitePolicy:
     """What is done about a step whose loss or gradient is not finite: `train.on_nonfinite`, `train.max_skipped`.
 
     Args:
@@ -112,7 +112,7 @@ class Tolerance:
         self.in_row = 0
         """Steps skipped one after the other up to now."""
 
-    def accepts(self, numbers: StepNumbers, where: str, saved: str) -> bool:
+    def accepts(self, numbers: StepMetrics, where: str, saved: str) -> bool:
         """Whether a step counts; one that does not is logged with its videos.
 
         Args:

@@ -1,17 +1,18 @@
-"""How far an epoch has come, and the random states there: what a run needs to go on in the middle of one."""
+"""The state of training inside an epoch, and of everything that draws random numbers: what a resumed run needs."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-__all__ = ["Position", "random_states", "restore_random_states"]
+__all__ = ["TrainerState", "derived_seed", "random_states", "restore_random_states"]
 
 
 @dataclass
-class Position:
-    """Where in its epoch a run stands, and what it has gathered there.
+class TrainerState:
+    """How far an epoch has come, with the sums of its loss terms.
 
     Args:
         step: batches of the epoch that are done, skipped ones included.
@@ -28,12 +29,12 @@ class Position:
     sums: dict[str, float] = field(default_factory=dict)
 
     def add(self, terms: Mapping[str, float]) -> None:
-        """Counts the loss terms of a step.
+        """Adds the loss terms of a step to the sums.
 
         Example:
-            >>> position = Position(step=2)
-            >>> position.add({"total": 1.0}); position.add({"total": 2.0})
-            >>> position.means()
+            >>> state = TrainerState(step=2)
+            >>> state.add({"total": 1.0}); state.add({"total": 2.0})
+            >>> state.means()
             {'total': 1.5}
         """
         for name, value in terms.items():
@@ -79,3 +80,14 @@ def restore_random_states(states: Mapping[str, Any], objective: torch.Generator)
     elif device.type == "mps":
         torch.mps.set_rng_state(states["accelerator"])
     return True
+
+
+def derived_seed(*parts: int | str) -> int:
+    """A seed in [0, 2^63) that depends on all parts, for example (run seed, epoch, purpose).
+
+    Example:
+        >>> derived_seed(0, 1, "dropout") == derived_seed(0, 1, "dropout") != derived_seed(0, 2, "dropout")
+        True
+    """
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,4 +1,4 @@
-"""A packed split in the memory of a device: batches are put together there, the host sends only numbers of rows."""
+"""A packed split in the memory of a device, where batches are assembled; the host sends only row numbers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prvr.data.dataset import VideoLoader, WholeBatch
+from prvr.data.dataset import BatchInfo, VideoLoader
 from prvr.data.packed import PackedSplit
 from prvr.types import Batch, Counts
 
-__all__ = ["ResidentLoader", "ResidentSplit", "resident_bytes", "sent"]
+__all__ = ["DeviceLoader", "DeviceSplit", "sent", "split_bytes"]
 
 _BLOCK = 2**26
 """Bytes copied at a time when a split is loaded: what the host holds of it."""
@@ -22,11 +22,11 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
     return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
 
 
-def resident_bytes(packed: PackedSplit) -> int:
-    """What the features of a split take on a device, in the type that they are stored in.
+def split_bytes(packed: PackedSplit) -> int:
+    """Bytes that the features of a split take on a device, in the type that they are stored in.
 
     Example:
-        >>> resident_bytes(PackedSplit.open("cache/tvr-train-0123456789abcdef"))  # doctest: +SKIP
+        >>> split_bytes(PackedSplit.open("cache/tvr-train-0123456789abcdef"))  # doctest: +SKIP
         24830115840
     """
     return sum(
@@ -67,7 +67,7 @@ class _Runs:
         return rows.unflatten(0, mask.shape).masked_fill_(~mask[..., None], 0.0), mask
 
 
-class ResidentSplit:
+class DeviceSplit:
     """The features of a packed split on a device, in the type of the store.
 
     Args:
@@ -79,15 +79,15 @@ class ResidentSplit:
         self.packed, self.device = packed, torch.device(device)
         self.clips, self.frames, self.words = (_Runs(*runs, self.device) for runs in packed.stored_runs())
 
-    def batch(self, videos: Sequence[int], queries: Sequence[Int[np.ndarray, " k"]], whole: WholeBatch) -> Batch:
+    def batch(self, videos: Sequence[int], queries: Sequence[Int[np.ndarray, " k"]], info: BatchInfo) -> Batch:
         """The batch that `collate` makes of these videos, put together on the device.
 
         Args:
             videos: their numbers.
             queries: the numbers of the queries that go with each.
-            whole: what is known of this batch without its features.
+            info: labels and sizes of the batch.
         """
-        packed, labels = self.packed, whole.labels
+        packed, labels = self.packed, info.labels
         which, asked = np.asarray(videos), np.concatenate(queries)
         clips, _ = self.clips.padded(which)
         frames, frame_mask = self.frames.padded(which)
@@ -112,7 +112,7 @@ class ResidentSplit:
         )
 
 
-class ResidentLoader:
+class DeviceLoader:
     """The batches of a loader, in its order, made of features that lie on a device.
 
     Args:
@@ -120,7 +120,7 @@ class ResidentLoader:
         device: where the features are kept and the batches made.
 
     Example:
-        >>> loader = ResidentLoader(make_loader(packed, 128), "cuda")  # doctest: +SKIP
+        >>> loader = DeviceLoader(make_loader(packed, 128), "cuda")  # doctest: +SKIP
         >>> loader.set_epoch(0)  # doctest: +SKIP
         >>> next(iter(loader)).frames.device  # doctest: +SKIP
         device(type='cuda', index=0)
@@ -128,7 +128,7 @@ class ResidentLoader:
 
     def __init__(self, loader: VideoLoader, device: torch.device | str) -> None:
         self.loader = loader
-        self.split = ResidentSplit(loader.dataset.packed, device)
+        self.split = DeviceSplit(loader.dataset.packed, device)
 
     def __len__(self) -> int:
         """Batches of a whole pass."""
@@ -138,12 +138,12 @@ class ResidentLoader:
         """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
         self.loader.set_epoch(epoch, first_batch)
 
-    def whole_batches(self) -> Iterator[WholeBatch]:
+    def batch_infos(self) -> Iterator[BatchInfo]:
         """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
-        return self.loader.whole_batches()
+        return self.loader.batch_infos()
 
     def __iter__(self) -> Iterator[Batch]:
         dataset = self.loader.dataset
         for numbers in self.loader.batch_sampler:
             queries = [dataset.queries_of(*item) for item in numbers]
-            yield self.split.batch([number for number, _ in numbers], queries, dataset.whole(numbers))
+            yield self.split.batch([number for number, _ in numbers], queries, dataset.info(numbers))
