@@ -182,9 +182,8 @@ poincare_disk(
     points,
     edges=[(base, row) for row, base in enumerate(bases) if row],
     labels=[label(cls) if size >= 4 else None for cls, size in zip(classes, sizes, strict=True)],
-    colors=colors,
-    sizes=[6.0 + 8.0 * size**0.5 for size in sizes],
-    edge_colors=colors[1:],
+    point_style={"c": colors, "s": [6.0 + 8.0 * size**0.5 for size in sizes]},
+    edge_style={"colors": colors[1:]},
     ax=figure.subplots(),
 )
 figure.savefig(arguments.out / "tree.png", dpi=100)

@@ -1,10 +1,12 @@
 """How large the house is: lines of code, YAML and files, what stands in `prvr`, import cycles, long signatures.
 
-    python scripts/count.py [--names]
+    python scripts/count.py [--names] [--folders]
 
 Lines are counted without blanks, comments and docstrings. A cycle is a set of modules that import each other, imports
-inside functions included. `--names` lists the public names without documentation and the functions with more than eight
-parameters (constructors of configuration aside). Run it before and after a change.
+inside functions included. `--names` lists the modules, classes, functions, methods and properties without documentation
+whose names are public, and the functions with more than eight parameters. Private functions and written constructors
+count as functions; only a dataclass, whose constructor nobody writes, may have as many fields as it needs. `--folders`
+also counts the folders of `prvr` and of the tests. Run it before and after a change.
 """
 
 import argparse
@@ -89,20 +91,27 @@ def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
     return found
 
 
-def definitions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
-    """Public functions, classes and their public methods, with dotted names."""
-
-    def inside(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.AST]]:
-        for node in body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name[0] != "_":
-                yield prefix + node.name, node
-                if isinstance(node, ast.ClassDef):
-                    yield from inside(node.body, f"{prefix}{node.name}.")
-
-    yield from inside(ast.parse(path.read_text(encoding="utf-8")).body, "")  # type: ignore[misc]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def definitions(tree: ast.Module) -> Iterator[tuple[str, Function | ast.ClassDef]]:
+    """Functions and classes with their methods, with dotted names; what is defined inside functions is left out."""
+
+    def inside(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function | ast.ClassDef]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, Function | ast.ClassDef):
+                yield prefix + child.name, child
+            if isinstance(child, ast.ClassDef | ast.If | ast.Try | ast.With):
+                yield from inside(child, f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix)
+
+    yield from inside(tree, "")
+
+
+def is_public(name: str) -> bool:
+    return not any(part.startswith("_") for part in name.split("."))
+
+
+def parameters(node: Function) -> int:
     arguments = node.args
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     return len([name for name in names if name not in ("self", "cls")])
@@ -111,14 +120,22 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", action="store_true", help="also list what is undocumented or takes too much")
+    parser.add_argument("--folders", action="store_true", help="also count the folders of prvr and of the tests")
     args = parser.parse_args()
+    lines = {path: code_lines(path) for folder in FOLDERS.values() for path in sources(folder)}
     print("| part | lines of code | files |\n|---|---|---|")
-    total = 0
     for name, folder in FOLDERS.items():
-        count = sum(map(code_lines, sources(folder)))
-        total += count * (name != "examples")
-        print(f"| {name} | {count:,} | {len(sources(folder))} |")
+        print(f"| {name} | {sum(lines[path] for path in sources(folder)):,} | {len(sources(folder))} |")
+    total = sum(count for path, count in lines.items() if FOLDERS["examples"] not in path.parents)
     print(f"| packages, tests and benchmarks | {total:,} | |")
+    if args.folders:
+        for package in (PACKAGES["prvr"], FOLDERS["tests"]):
+            print("\n| folder | lines of code | files |\n|---|---|---|")
+            for part in (package, *sorted(path for path in package.iterdir() if path.is_dir())):
+                inside = [p for p in lines if p.parent == part or (part != package and part in p.parents)]
+                if inside:
+                    name = part.relative_to(package.parent).as_posix()
+                    print(f"| {name} | {sum(lines[path] for path in inside):,} | {len(inside)} |")
     yaml = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in ROOT.glob("packages/**/presets/*.yaml"))
     directly = [p for p in PACKAGES["prvr"].iterdir() if p.name[0] != "_" and p.name != "py.typed"]
     print(f"\nlines of presets: {yaml:,}\nfiles and folders directly in prvr: {len(directly)}")
@@ -130,16 +147,17 @@ def main() -> None:
     documented, bare, long = 0, [], []
     for package, folder in PACKAGES.items():
         for path in sources(folder):
-            where = module_name(path, package)
-            for name, node in definitions(path):
+            where, tree = module_name(path, package), ast.parse(path.read_text(encoding="utf-8"))
+            defined = list(definitions(tree))
+            for name, node in [("", tree), *((name, node) for name, node in defined if is_public(name))]:
                 if ast.get_docstring(node):
                     documented += 1
-                else:
-                    bare.append(f"{where}.{name}")
-                if not isinstance(node, ast.ClassDef) and parameters(node) > MOST_PARAMETERS:
-                    long.append(f"{where}.{name}: {parameters(node)}")
+                elif not getattr(node, "decorator_list", None) or "overload" not in ast.dump(node):
+                    bare.append(f"{where}.{name}".rstrip("."))
+            taken = [(name, parameters(node)) for name, node in defined if isinstance(node, Function)]
+            long += [f"{where}.{name}: {count}" for name, count in taken if count > MOST_PARAMETERS]
     print(f"public definitions with documentation: {documented:,}, without: {len(bare)}")
-    print(f"public functions with more than {MOST_PARAMETERS} parameters: {len(long)}")
+    print(f"functions with more than {MOST_PARAMETERS} parameters: {len(long)}")
     if args.names:
         print("\n".join(["", "without documentation:", *bare, "", "long signatures:", *long]))
 

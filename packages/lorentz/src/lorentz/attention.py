@@ -99,12 +99,12 @@ def lorentz_attention(
     bias: Float[Tensor, "..."] | None = None,
     mask: Bool[Tensor, "..."] | None = None,
     dropout_p: float = 0.0,
-    precision: Precision | None = None,
 ) -> Float[Tensor, "*#b l m"]:
     """Lorentz attention (HLFormer eq. 15): centroid of v under softmax(-d^2/scale + bias), d^2 = -2/c - 2<q, k>_L.
 
     <q, k>_L is a plain dot product once the sign of q0 is flipped, so this is one `scaled_dot_product_attention`.
-    Rows whose keys are all masked give the origin, with zero gradient.
+    Rows whose keys are all masked give the origin, with zero gradient. Computed in the dtype of the points, which is
+    sound up to about radius 6 in float32; `with lorentz.precision("float64")` chooses another.
 
     Args:
         q: query points, leading axes (batch, heads, stacked blocks) free and broadcastable.
@@ -115,8 +115,6 @@ def lorentz_attention(
         bias: added to the logits (the logarithm of a window, say), broadcastable to (*b, l, s); -inf hides a key.
         mask: True where a key may be attended to, broadcastable to (*b, l, s).
         dropout_p: dropout on the attention weights (the centroid does not depend on their total).
-        precision: dtype to compute in, "auto" being native, sound up to about radius 6 in float32; None: that of the
-            `lorentz.precision` block, or "auto".
 
     Returns:
         Points, one per query.
@@ -146,7 +144,7 @@ def lorentz_attention(
         space = attend(q, k, v, c, scale, bias, mask, dropout_p)
         return hyp.point(space, hyp.time(space, c))
 
-    return evaluate(kernel, precision, c, q[..., 1:], k[..., 1:], v[..., 1:], auto="native", axes=2)
+    return evaluate(kernel, None, c, q[..., 1:], k[..., 1:], v[..., 1:], auto="native", axes=2)
 
 
 def split_heads(

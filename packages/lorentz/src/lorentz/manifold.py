@@ -226,4 +226,5 @@ class Lorentz(Manifold):
         return False, "time part is not x.u / x0"
 
     def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
         return f"c={float(self.c):g}, learnable={self.log_c is not None}"

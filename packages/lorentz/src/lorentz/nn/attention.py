@@ -166,4 +166,5 @@ class LorentzMultiheadAttention(OnHyperboloid):
             check_batch("v", v.shape, v.shape[:-2], "q", q.shape[:-2])
 
     def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
         return f"dim={self.dim}, heads={self.heads}, head_dim={self.head_dim}, dropout={self.dropout}"

@@ -47,4 +47,5 @@ class Curvature(nn.Module):
         return torch.exp(self._log_low + self._log_range * torch.sigmoid(self.raw))
 
     def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
         return f"init={self.init}, learnable={self.learnable}, bounds={self.bounds}"

@@ -116,7 +116,9 @@ class LorentzLinear(OnHyperboloid):
         return evaluate(_along, None, self.c, space, length)
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
+        """Map points (*b, in_features + 1) to points (*b, out_features + 1); only the space parts of `x` are read."""
         return evaluate(_fill_gap, None, self.c, self._with_gaps(self._checked(x), 1), auto="native")
 
     def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
         return f"in_features={self.in_features}, out_features={self.out_features}, magnitude={self.magnitude!r}"

@@ -30,6 +30,7 @@ class ExpMap0(OnHyperboloid):
         super().__init__(c)
 
     def forward(self, v: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d+1"]:
+        """Map tangent vectors at the origin (*b, d) to points (*b, d + 1)."""
         return lf.expmap0(v, self.c)
 
 
@@ -52,4 +53,5 @@ class LogMap0(OnHyperboloid):
         super().__init__(c)
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n-1"]:
+        """Map points (*b, d + 1) to tangent vectors at the origin (*b, d)."""
         return lf.logmap0(x, self.c)

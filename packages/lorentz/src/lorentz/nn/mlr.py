@@ -68,6 +68,7 @@ class LorentzMLR(OnHyperboloid):
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5.0))  # as nn.Linear
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b k"]:
+        """Return the logits (*b, classes) of points (*b, in_features + 1)."""
         check_points("x", x, self.in_features, self.weight)
 
         def kernel(space: Tensor, c: Scalar) -> Tensor:
@@ -76,4 +77,5 @@ class LorentzMLR(OnHyperboloid):
         return evaluate(kernel, None, self.c, x[..., 1:])
 
     def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
         return f"in_features={self.in_features}, classes={self.classes}"

@@ -50,6 +50,7 @@ class LorentzLayerNorm(OnHyperboloid):
         self.bias = nn.Parameter(torch.zeros(features)) if affine and bias else None
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
+        """Normalise the space parts of points (*b, features + 1) and recompute their time parts."""
         check_points("x", x, self.features, self.weight)
 
         def normalise(space: Tensor, c: Scalar) -> Tensor:
@@ -62,4 +63,5 @@ class LorentzLayerNorm(OnHyperboloid):
         return evaluate(normalise, None, self.c, x[..., 1:])
 
     def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
         return f"{self.features}, eps={self.eps}, affine={self.weight is not None}, bias={self.bias is not None}"

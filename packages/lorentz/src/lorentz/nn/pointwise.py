@@ -39,10 +39,12 @@ class LorentzActivation(OnHyperboloid):
         self.activation = activation
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
+        """Apply the activation to the space parts of points (*b, d + 1) and recompute their time parts."""
         (space,) = spaces(1, x=x)
         return lf.project(self.activation(space), self.c)
 
     def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
         return "" if isinstance(self.activation, nn.Module) else getattr(self.activation, "__name__", "")
 
 
@@ -74,8 +76,10 @@ class LorentzDropout(OnHyperboloid):
         self.p = p
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
+        """Drop space coordinates of points (*b, d + 1) in training and recompute their time parts."""
         (space,) = spaces(1, x=x)
         return lf.project(F.dropout(space, self.p, self.training), self.c)
 
     def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
         return f"p={self.p}"

@@ -64,4 +64,5 @@ class LorentzResidual(OnHyperboloid):
         return evaluate(between, None, self.c, *spaces(1, x=x, y=y), auto="native")
 
     def extra_repr(self) -> str:
+        """Return the settings that `repr` shows."""
         return f"share={self.init}, learnable={self.learnable}"

@@ -1,6 +1,6 @@
 """Points of the hyperbolic plane on the Poincare disk, with geodesic edges and labels that keep off each other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,10 +35,8 @@ def poincare_disk(
     *,
     edges: Int[Tensor, "e 2"] | Sequence[tuple[int, int]] | None = None,
     labels: Sequence[str | None] | None = None,
-    colors: Any = None,
-    sizes: Any = 16.0,
-    edge_colors: Any = "0.65",
-    edge_width: float = 0.8,
+    point_style: Mapping[str, Any] | None = None,
+    edge_style: Mapping[str, Any] | None = None,
     label_size: float = 8.0,
     ax: "Axes | None" = None,
 ) -> "Axes":
@@ -53,10 +51,8 @@ def poincare_disk(
         c: curvature -c < 0, a number or a scalar tensor.
         edges: pairs of row numbers to join.
         labels: a text per point; None or "" for none.
-        colors: of the points, anything that `Axes.scatter` takes as `c`.
-        sizes: of the points, in square points; a number or one per point.
-        edge_colors: of the edges; one colour or one per edge.
-        edge_width: width of the edges in points.
+        point_style: keyword arguments of `Axes.scatter`, for example {"c": colours, "s": sizes}.
+        edge_style: keyword arguments of `LineCollection`, for example {"colors": colours, "linewidths": widths}.
         label_size: font size of the labels.
         ax: axes to draw on; None makes a figure with pyplot.
 
@@ -92,9 +88,11 @@ def poincare_disk(
     ax.axis("off")
     ax.add_patch(Circle((0.0, 0.0), 1.0, facecolor="none", edgecolor="0.3", linewidth=0.8, zorder=0))
     z = [complex(a, b) for a, b in points]
+    lines = {"colors": "0.65", "linewidths": 0.8, "zorder": 1, **(edge_style or {})}
     arcs = [arc(z[a], z[b]) for a, b in pairs]
-    ax.add_collection(LineCollection(arcs, colors=edge_colors, linewidths=edge_width, zorder=1), autolim=False)
-    ax.scatter(points[:, 0], points[:, 1], s=sizes, c=colors, linewidths=0, zorder=2, clip_on=False)
+    ax.add_collection(LineCollection(arcs, **lines), autolim=False)
+    marks = {"s": 16.0, "linewidths": 0, "zorder": 2, "clip_on": False, **(point_style or {})}
+    ax.scatter(points[:, 0], points[:, 1], **marks)
     if labels is not None:
         place_labels(ax, points, labels, label_size)
     return ax
