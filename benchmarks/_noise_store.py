@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from prvr.data import PackedSplit
-from prvr.data.store import StoreWriter
+from prvr.data.packed_files import StoreWriter
 
 POOL = 4096
 """Rows of noise that all features are taken from: drawing billions of numbers would take minutes."""

@@ -28,7 +28,7 @@ from prvr.data import (
     sample_video,
     write_layout,
 )
-from prvr.data.segment import normalise_rows
+from prvr.data.rows import normalise_rows
 from prvr.types import Batch
 
 

@@ -24,7 +24,7 @@ import torch
 
 from prvr import load_config
 from prvr.data import Corpus, open_corpus, write_corpus, write_layout
-from prvr.data.captions import read_relevance
+from prvr.data.layout import read_relevance
 from prvr.data.synthetic import write_videos
 from prvr.evaluation.metrics import chance_recall
 from prvr.search import SearchHit, SearchResult, VideoIndex, open_model

@@ -43,7 +43,7 @@ from search_kills import POINTS, QUERY, Case, adding, killed, small_segments, up
 from search_kills import half_written as left_of_index
 
 from prvr.config import Config, dump_config, load_config
-from prvr.data.atomic import HALF_WRITTEN, MARK
+from prvr.data.files import HALF_WRITTEN, MARK
 from prvr.search import VideoIndex, verify_index
 from prvr.training.checkpoint import load_state
 from prvr.video import VideoStore

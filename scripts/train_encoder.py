@@ -26,7 +26,7 @@ from safetensors.torch import save
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from prvr.data.atomic import replace_file
+from prvr.data.files import replace_file
 from prvr.data.synthetic.drawing import draw_videos
 from prvr.data.synthetic.encoder import ABOUT, DIM, WEIGHTS, JointEncoder
 from prvr.data.synthetic.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SHAPE_WORDS, SIZE_WORDS, with_article

@@ -35,7 +35,7 @@ from drawn_world.variants import (
 from drawn_world.world import AuditRow, file_rows, oracle_scores, world_rows
 from prvr.config import Config
 from prvr.data import COLLECTIONS, Corpus, PackedSplit
-from prvr.data.captions import read_relevance
+from prvr.data.layout import read_relevance
 from prvr.data.synthetic import Scenes, read_embedded_scenes
 from prvr.data.synthetic.world import PUSHES
 from prvr.errors import InputError, MissingExtraError

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from drawn_world.world import AuditRow
 from prvr.data import DataError
-from prvr.data.atomic import replace_file
+from prvr.data.files import replace_file
 
 __all__ = ["AuditReport", "audit_table"]
 

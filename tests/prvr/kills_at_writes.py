@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from prvr.data import atomic
+from prvr.data import files
 
 
 def die() -> None:
@@ -40,6 +40,6 @@ def at_write(number: int, point: str) -> Callable[[], None]:
 
             return move
 
-        atomic.os.fsync, Path.replace, Path.rename = fsync, moved(replace), moved(rename)  # type: ignore[method-assign]
+        files.os.fsync, Path.replace, Path.rename = fsync, moved(replace), moved(rename)  # type: ignore[method-assign]
 
     return prepare

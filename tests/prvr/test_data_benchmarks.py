@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from prvr.config import load_config
 from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features, pack
 from prvr.data.benchmarks import BENCHMARKS, Annotations, benchmark, benchmark_of, match_videos
-from prvr.data.captions import Caption
+from prvr.data.layout import Caption
 from prvr.video import Identity
 from prvr.video.benchmarks import BenchmarkReport, convert_benchmark, fit_words
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prvr.data import Caption, DataError, Moment, open_corpus, write_layout
-from prvr.data.captions import read_captions, read_moments, read_relevance, read_tags
+from prvr.data.layout import read_captions, read_moments, read_relevance, read_tags
 
 
 def file(tmp_path: Path, text: str) -> Path:
@@ -32,7 +32,7 @@ def test_ids_split_at_the_first_hash_and_lines_at_the_first_space(tmp_path: Path
         ("\n\n", "holds no caption"),
         ("a#enc#0 x\nb#enc#0 \n", "line 2: caption 'b#enc#0' has no text"),
         ("a#enc#0\n", "line 1: caption 'a#enc#0' has no text"),
-        ("a#enc#0 x\na#enc#0 y\n", "line 2: caption id 'a#enc#0' stands there twice"),
+        ("a#enc#0 x\na#enc#0 y\n", "line 2: caption id 'a#enc#0' is repeated"),
         ("#enc#0 x\n", "line 1: no video id"),
     ],
 )
@@ -72,14 +72,14 @@ def test_tags(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('{"cap_id": "a", "tags": ["x"]', "line 1: not valid JSON"),
-        ('["a"]', "line 1: expected a JSON object"),
+        ('["a"]', "line 1: expected cap_id and tags"),
         ('{"cap_id": "a", "tags": []}\n{"tags": ["x"]}', "line 2: expected cap_id and tags"),
         ('{"cap_id": "a"}', "line 1: expected cap_id and tags"),
         ('{"cap_id": 7, "tags": ["x"]}', "line 1: expected cap_id and tags"),
         ('{"cap_id": "a", "tags": "seen"}', "line 1: expected cap_id and tags"),
         ('{"cap_id": "a", "tags": ["x", 1]}', "line 1: expected cap_id and tags"),
         ('{"cap_id": "a", "tags": ["x", " "]}', "line 1: expected cap_id and tags"),
-        ('{"cap_id": "a", "tags": ["x"]}\n' * 2, "line 2: caption id 'a' stands there twice"),
+        ('{"cap_id": "a", "tags": ["x"]}\n' * 2, "line 2: caption id 'a' is repeated"),
     ],
 )
 def test_bad_tags(tmp_path: Path, text: str, message: str) -> None:

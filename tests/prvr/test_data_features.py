@@ -71,10 +71,10 @@ def test_a_truncated_hdf5_is_named(tmp_path: Path, videos: dict) -> None:
     [
         ("shape.txt", "many 5", "expected one line 'ROWS WIDTH'"),
         ("id.txt", "only two", "2 names, but shape.txt says 10 rows"),
-        ("id.txt", " ".join(["same"] * 10), "'same' stands there twice"),
+        ("id.txt", " ".join(["same"] * 10), "'same' is repeated"),
         ("video2frames.txt", "{'plain': ['plain_0'", "not a Python dict literal"),
         ("video2frames.txt", "['plain_0']", "not a Python dict literal"),
-        ("video2frames.txt", "{'v': ['plain_0'], 'v': []}", "'v' stands there twice"),
+        ("video2frames.txt", "{'v': ['plain_0'], 'v': []}", "'v' is repeated"),
         ("video2frames.txt", "{'v': ['elsewhere_7']}", "'elsewhere_7' of video 'v' is not in id.txt"),
         ("video2frames.txt", "__import__('os')", "not a Python dict literal"),
     ],

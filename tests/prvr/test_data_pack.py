@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from prvr.data import Caption, Corpus, DataError, Moment, PackedSplit, PackSettings, open_corpus, pack, write_layout
-from prvr.data.atomic import publish, temporary_folder
-from prvr.data.segment import normalise_rows, sample_video
-from prvr.data.store import FORMAT, StoreWriter, digest
+from prvr.data.files import publish, temporary_folder
+from prvr.data.hashes import digest
+from prvr.data.packed_files import FORMAT, StoreWriter
+from prvr.data.rows import normalise_rows, sample_video
 
 LENGTHS = {"one": 1, "few": 7, "edge": 128, "many-日本": 300}
 CAPTIONS = [("one", 0), ("few", 0), ("edge", 0), ("many-日本", 0), ("one", 1), ("edge", 1)]

@@ -13,7 +13,7 @@ import pytest
 from search_files import make_index, some_videos, walk, write_store
 
 from prvr.data import DataError, open_corpus, pack
-from prvr.data.atomic import publish, replace_file, temporary_folder
+from prvr.data.files import publish, replace_file, temporary_folder
 from prvr.search import VideoIndex, writing
 from prvr.training import TrainingError
 from prvr.training.checkpoint import recover, replace_folder

@@ -15,7 +15,7 @@ from training_runs import StopInEpoch, half_written, same, state_of
 
 from prvr.config import ConfigError
 from prvr.data import DataError, pack, write_corpus
-from prvr.data.atomic import make_marked
+from prvr.data.files import make_marked
 from prvr.evaluation import evaluate
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.report import EvaluationReport

@@ -160,7 +160,7 @@ def parse_record(kind: type[_T], values: Any, source: str, *, file_names: bool =
         DataError: a field is missing, or of another type.
 
     Example:
-        >>> from prvr.data.captions import Caption
+        >>> from prvr.data.layout import Caption
         >>> parse_record(Caption, {"id": "v#0", "video_id": 1, "text": "x"}, "example")
         Traceback (most recent call last):
         ...

@@ -125,7 +125,7 @@ def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
 def _write(converted: Converted, out: Path, source: str, dataset: str) -> None:
     from safetensors.torch import save_file
 
-    from prvr.data.atomic import publish, temporary_folder
+    from prvr.data.files import publish, temporary_folder
 
     config = converted.config
     card = _CARD.format(

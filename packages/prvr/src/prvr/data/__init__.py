@@ -7,8 +7,6 @@ Example:
     (20, torch.Size([32, 512]))
 """
 
-from prvr.data.captions import Caption as Caption
-from prvr.data.captions import Moment as Moment
 from prvr.data.corpus import Corpus as Corpus
 from prvr.data.corpus import Split as Split
 from prvr.data.corpus import open_corpus as open_corpus
@@ -19,13 +17,15 @@ from prvr.data.dataset import make_loader as make_loader
 from prvr.data.features import FeatureReader as FeatureReader
 from prvr.data.features import QueryFeatures as QueryFeatures
 from prvr.data.features import open_features as open_features
-from prvr.data.holdout import holdout as holdout
+from prvr.data.layout import Caption as Caption
+from prvr.data.layout import Moment as Moment
 from prvr.data.layout import write_layout as write_layout
 from prvr.data.pack import PackSettings as PackSettings
+from prvr.data.pack import holdout as holdout
 from prvr.data.pack import pack as pack
 from prvr.data.packed import PackedSplit as PackedSplit
-from prvr.data.segment import sample_video as sample_video
-from prvr.data.segment import segment_mean as segment_mean
+from prvr.data.rows import sample_video as sample_video
+from prvr.data.rows import segment_mean as segment_mean
 from prvr.data.synthetic import COLLECTIONS as COLLECTIONS
 from prvr.data.synthetic import JointEncoder as JointEncoder
 from prvr.data.synthetic import load_encoder as load_encoder

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from prvr.data.captions import Caption, Moment, read_captions, read_moments, read_relevance, read_tags
 from prvr.data.features import FeatureReader, QueryFeatures, open_features
+from prvr.data.layout import Caption, Moment, read_captions, read_moments, read_relevance, read_tags
 from prvr.errors import DataError
 from prvr.reading import read_json, short
 

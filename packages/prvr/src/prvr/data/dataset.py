@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from prvr.data.packed import PackedSplit
-from prvr.data.ragged import pad
+from prvr.data.rows import pad
 from prvr.errors import InputError
 from prvr.types import Batch, Labels
 

@@ -85,9 +85,7 @@ class BigFileReader(FeatureReader):
             raise DataError(f"{ids}: {len(names)} names, but shape.txt says {rows} rows. Copy the folder again.")
         row_of = {name: row for row, name in enumerate(names)}
         if len(row_of) != rows:
-            raise DataError(
-                f"{ids}: frame name {short(_first_repeat(names))} stands there twice. Names must be unique."
-            )
+            raise DataError(f"{ids}: frame name {short(_first_repeat(names))} is repeated. Names must be unique.")
         self._row_numbers = {v: _rows_of(v, n, row_of, frames) for v, n in _read_video2frames(frames).items()}
         self.video_ids = tuple(self._row_numbers)
         self._file = binary.open("rb", buffering=0)
@@ -216,7 +214,7 @@ def _read_video2frames(path: Path) -> dict[str, list[str]]:
     while text.startswith("{") and (entry := _ENTRY.match(text, place)) is not None:
         video_id, frames = _literal(entry[1], path), entry[2]
         if video_id in table:
-            raise DataError(f"{path}: video {short(video_id)} stands there twice. Ids must be unique.")
+            raise DataError(f"{path}: video {short(video_id)} is repeated. Ids must be unique.")
         table[video_id] = [_literal(name, path) for name in re.findall(_STRING, frames)]
         place = entry.end()
     if not text.startswith("{") or text[place:].strip() != "}":

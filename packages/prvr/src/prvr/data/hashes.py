@@ -1,19 +1,22 @@
-"""A list of hashes beside the files it vouches for: what is loaded is what was saved, or it is refused."""
+"""Hashes that files and headers carry: what is read is what was written, or it is refused."""
 
 import hashlib
+import json
 import re
 from pathlib import Path
+from typing import Any
 
-from prvr.data.atomic import MARK
+from prvr.data.files import MARK
 from prvr.errors import DataError
-from prvr.reading import read_text
+from prvr.reading import read_json, read_text
 
-__all__ = ["HASHES", "check_hashes", "hash_file", "write_hashes"]
+__all__ = ["HASHES", "check_hashes", "digest", "hash_file", "read_signed", "write_hashes"]
 
 HASHES = "sha256.txt"
 """Lines as `sha256sum` writes and checks them."""
-_NOT_LISTED = {HASHES, MARK, "README.md"}  # the card is for people, who may edit it
+_NOT_LISTED = {HASHES, MARK, "README.md"}  # people may edit the model card
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_MEND = f"Put back a copy of the folder; if you have changed it yourself, delete its {HASHES}."
 
 
 def hash_file(path: Path) -> str:
@@ -22,8 +25,39 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def digest(header: dict[str, Any]) -> str:
+    """The sha256 of a JSON object without its own key `sha256`."""
+    body = {key: value for key, value in header.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def read_signed(path: Path, format_: int, mend: str) -> dict[str, Any]:
+    """The object in a JSON file that states its format and its own hash (see `digest`).
+
+    Args:
+        path: the file.
+        format_: the expected format.
+        mend: what to do about a damaged file, a sentence.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataError: it is damaged, was edited, or is of another format.
+    """
+    try:
+        body = read_json(path)
+    except DataError as error:
+        raise DataError(f"{error} {mend}") from error
+    if not isinstance(body, dict) or not {"format", "sha256"} <= body.keys():
+        raise DataError(f"{path}: expected a JSON object with the keys format and sha256. {mend}")
+    if type(body["format"]) is not int or body["format"] != format_:
+        raise DataError(f"{path}: format {str(body['format'])[:20]}, this version reads {format_}. {mend}")
+    if body["sha256"] != digest(body):
+        raise DataError(f"{path}: does not match its own hash: it was edited or damaged. {mend}")
+    return body
+
+
 def write_hashes(folder: Path) -> None:
-    """Lists the files in a folder, and in the folders inside it."""
+    """Lists the files in a folder, and in the folders inside it, in its `sha256.txt`."""
     lines = [f"{hash_file(folder / name)}  {name}\n" for name in _listed(folder)]
     (folder / HASHES).write_text("".join(lines), encoding="utf-8", newline="\n")
 
@@ -57,6 +91,3 @@ def check_hashes(folder: Path) -> None:
 def _listed(folder: Path) -> list[str]:
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in _NOT_LISTED)
     return sorted(path.relative_to(folder).as_posix() for path in files)
-
-
-_MEND = f"Put back a copy of the folder; if you have changed it yourself, delete its {HASHES}."

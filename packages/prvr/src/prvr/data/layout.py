@@ -1,21 +1,148 @@
-"""Writer of the public on-disk layout, for own features and for generated corpora."""
+"""The public on-disk layout: readers of captions, moments, relevance sets and tags, and a writer of whole corpora."""
 
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from math import isnan
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan, nan
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import h5py
 import numpy as np
 
-from prvr.data.atomic import publish, temporary_folder
-from prvr.data.captions import Caption, Moment, video_of
+from prvr.data.files import publish, temporary_folder
 from prvr.errors import DataError
-from prvr.reading import short
+from prvr.reading import LARGE, parse_json, read_text, short
 
+_T = TypeVar("_T")
 Formats = Sequence[Literal["bigfile", "hdf5"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """One query: its id, the video it was written for, and its words."""
+
+    id: str
+    video_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The part of a video that a caption speaks of, in seconds, and the length of the whole video.
+
+    Start and end are NaN where only the length is known.
+    """
+
+    start: float
+    end: float
+    duration: float
+
+
+def video_of(caption_id: str) -> str:
+    """The video of a caption id ``VIDEOID#enc#K``: everything before the first ``#``.
+
+    Example:
+        >>> video_of("s01e02#enc#4")
+        's01e02'
+    """
+    return caption_id.split("#", 1)[0]
+
+
+def read_captions(path: Path) -> tuple[Caption, ...]:
+    """Captions of one split, in file order; a line is ``CAPTIONID TEXT``, split at the first space.
+
+    Raises:
+        DataError: no file, no caption, a caption without text, an id that is repeated, or no UTF-8.
+    """
+    captions: dict[str, Caption] = {}
+    for number, line in _lines(path):
+        caption_id, _, text = line.partition(" ")
+        if not video_of(caption_id):
+            raise DataError(f"{path}, line {number}: no video id before the first '#' in {line[:60]!r}.")
+        if not text.strip():
+            raise DataError(
+                f"{path}, line {number}: caption {short(caption_id)} has no text. Write it or remove the line."
+            )
+        if caption_id in captions:
+            raise DataError(f"{path}, line {number}: caption id {short(caption_id)} is repeated.")
+        captions[caption_id] = Caption(caption_id, video_of(caption_id), text)
+    if not captions:
+        raise DataError(f"{path}: holds no caption. A split needs at least one line 'VIDEOID#enc#K TEXT'.")
+    return tuple(captions.values())
+
+
+def read_moments(path: Path) -> dict[str, Moment]:
+    """Moments by caption id from ``COL_moments.jsonl`` (cap_id, duration, ts = [start, end]).
+
+    Where start and end are swapped, they are put in order. ``ts`` may be null: then only the length of the video is
+    known.
+
+    Raises:
+        DataError: a line is no such record, or a caption id is repeated.
+    """
+
+    def moment(row: dict[str, Any]) -> tuple[str, Moment]:
+        start, end = (nan, nan) if row["ts"] is None else sorted(float(t) for t in row["ts"])
+        return str(row["cap_id"]), Moment(start, end, float(row["duration"]))
+
+    return _by_caption(path, moment, "cap_id, duration and ts = [start, end] in seconds")
+
+
+def read_relevance(path: Path) -> dict[str, frozenset[str]]:
+    """Videos that match each caption, from ``COL_relevance.jsonl`` (cap_id, vids).
+
+    Raises:
+        DataError: a line is no such record, or a caption id is repeated.
+    """
+
+    def videos(row: dict[str, Any]) -> tuple[str, frozenset[str]]:
+        if not isinstance(row["cap_id"], str) or not isinstance(row["vids"], list):
+            raise TypeError
+        return row["cap_id"], frozenset(map(str, row["vids"]))
+
+    return _by_caption(path, videos, "cap_id and vids = [video id, ...]")
+
+
+def read_tags(path: Path) -> dict[str, frozenset[str]]:
+    """Tags of each caption, from ``COL_tags.jsonl`` (cap_id, tags).
+
+    Raises:
+        DataError: a line is no such record, or a caption id is repeated.
+    """
+
+    def tags(row: dict[str, Any]) -> tuple[str, frozenset[str]]:
+        names = row["tags"]
+        if not isinstance(row["cap_id"], str) or not isinstance(names, list) or not all(name.strip() for name in names):
+            raise TypeError
+        return row["cap_id"], frozenset(names)
+
+    return _by_caption(path, tags, "cap_id and tags = [text, ...]")
+
+
+def _by_caption(path: Path, parse: Callable[[dict[str, Any]], tuple[str, _T]], expected: str) -> dict[str, _T]:
+    found: dict[str, _T] = {}
+    for number, line in _lines(path):
+        row = parse_json(line, f"{path}, line {number}")
+        try:
+            caption_id, value = parse(row)
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise DataError(f"{path}, line {number}: expected {expected}, got {short(row)}.") from error
+        if caption_id in found:
+            raise DataError(f"{path}, line {number}: caption id {short(caption_id)} is repeated.")
+        found[caption_id] = value
+    return found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    if not path.is_file():
+        raise DataError(f"{path}: no such file. Check the data root and the name of the collection.")
+    # not splitlines: a caption may hold U+2028, U+0085 and the like
+    for number, line in enumerate(read_text(path, LARGE).split("\n"), 1):
+        line = line.removesuffix("\r")
+        if line.strip():
+            yield number, line
 
 
 def write_layout(

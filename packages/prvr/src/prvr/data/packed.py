@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prvr.data.ragged import pad, read_runs
-from prvr.data.store import Store
+from prvr.data.packed_files import Store
+from prvr.data.rows import pad, read_runs
 from prvr.errors import DataError
 
 _EQUAL = 1e-3

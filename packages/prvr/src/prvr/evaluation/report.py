@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Real
 
-from prvr.data.atomic import replace_file
-from prvr.data.store import digest
+from prvr.data.files import replace_file
+from prvr.data.hashes import digest
 from prvr.errors import DataError
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, Ties
 from prvr.evaluation.significance import Interval

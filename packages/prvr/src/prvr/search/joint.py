@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from prvr.data.segment import segment_mean
+from prvr.data.rows import segment_mean
 from prvr.errors import DataError
 from prvr.search.model import ZERO_SHOT, ModelIdentity, WindowVectors
 from prvr.search.vectors import unit

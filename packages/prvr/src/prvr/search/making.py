@@ -3,7 +3,7 @@
 import secrets
 from pathlib import Path
 
-from prvr.data.atomic import publish, temporary_folder
+from prvr.data.files import publish, temporary_folder
 from prvr.data.hashes import hash_file
 from prvr.errors import DataError, InputError
 from prvr.search.hits import IndexInfo

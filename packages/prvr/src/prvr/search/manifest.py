@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from prvr.data.atomic import is_real_folder, replace_file
-from prvr.data.store import digest, read_signed
+from prvr.data.files import is_real_folder, replace_file
+from prvr.data.hashes import digest, read_signed
 from prvr.errors import DataError
 from prvr.reading import parse_record
 from prvr.search.model import ModelIdentity, Score

@@ -14,8 +14,7 @@ from jaxtyping import Float32
 
 from prvr.config import Config, ConfigError, ModelConfig, config_to_dict, load_config
 from prvr.data.corpus import open_corpus
-from prvr.data.ragged import pad
-from prvr.data.segment import normalise_rows, sample_video, segment_mean
+from prvr.data.rows import normalise_rows, pad, sample_video, segment_mean
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.models import Retriever, load_pretrained

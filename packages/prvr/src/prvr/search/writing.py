@@ -7,8 +7,7 @@ from dataclasses import replace
 from math import log
 from pathlib import Path
 
-from prvr.data.atomic import HALF_WRITTEN, clear_half_written, mark, remove_marked, unmark
-from prvr.data.owning import owned
+from prvr.data.files import HALF_WRITTEN, clear_half_written, mark, owned, remove_marked, unmark
 from prvr.errors import DISK_FULL, DataError
 from prvr.search.manifest import SEGMENTS, Manifest
 from prvr.search.segments import Segment, VideoVectors, write_segment

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from prvr.data.atomic import (
+from prvr.data.files import (
     clear_abandoned,
     clear_half_written,
     is_real_folder,

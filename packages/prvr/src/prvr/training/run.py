@@ -19,7 +19,7 @@ from typing import Any
 
 from prvr.config import Config, ConfigError, config_to_dict, dump_config, validated
 from prvr.data import DataError
-from prvr.data.owning import LOCK, owned
+from prvr.data.files import LOCK, owned
 from prvr.errors import TrainingError
 from prvr.evaluation.report import EvaluationReport
 from prvr.training.checkpoint import check_state, load_state, recover, save_state, write_file

@@ -10,9 +10,8 @@ import numpy as np
 from jaxtyping import Float32
 
 from prvr.data.benchmarks import Annotations, CaptionedVideo, benchmark, match_videos
-from prvr.data.captions import Caption
 from prvr.data.features import FeatureReader
-from prvr.data.layout import write_layout
+from prvr.data.layout import Caption, write_layout
 from prvr.errors import DataError
 from prvr.video.encoders import TextFeaturizer
 from prvr.video.joint import CorpusEncoders, about_encoders, write_sentences

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from prvr.data.captions import Caption, Moment
 from prvr.data.division import SPLITS, divide, plain_ids
-from prvr.data.layout import write_layout
+from prvr.data.layout import Caption, Moment, write_layout
 from prvr.data.own import OwnCaption, Problems, read_own_captions
 from prvr.errors import DataError
 from prvr.video.encoders import TextFeaturizer

@@ -10,8 +10,8 @@ from jaxtyping import Float32
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from prvr.data.captions import Caption
 from prvr.data.corpus import Corpus
+from prvr.data.layout import Caption
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FPS
 from prvr.errors import DataError

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float32
 from safetensors import SafetensorError, safe_open
 
-from prvr.data.atomic import replace_file
-from prvr.data.store import digest, read_signed
+from prvr.data.files import replace_file
+from prvr.data.hashes import digest, read_signed
 from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
 from prvr.video.encoders import Identity

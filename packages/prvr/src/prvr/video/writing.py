@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from prvr.data.atomic import clear_half_written
-from prvr.data.owning import LOCK, owned
+from prvr.data.files import LOCK, clear_half_written, owned
 from prvr.errors import DataError
 from prvr.video.store import FOLDER, HEADER, StoreHeader, read_header, write_header
 

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 
-from prvr.data.atomic import publish, temporary_folder
-from prvr.data.captions import Caption, Moment
 from prvr.data.corpus import Corpus, open_corpus
-from prvr.data.layout import write_layout
+from prvr.data.files import publish, temporary_folder
+from prvr.data.layout import Caption, Moment, write_layout
 from prvr.data.synthetic.annotate import SPLITS, Scenes, draw_split, read_scenes, write_scenes
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, JointEncoder, load_encoder
 from prvr.data.synthetic.gallery import relevance

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from prvr.data.atomic import replace_file
+from prvr.data.files import replace_file
 from prvr.data.synthetic.world import FPS, FRAME
 from prvr.errors import DataError, InputError, MissingExtraError, require
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from prvr.data.atomic import replace_file
+from prvr.data.files import replace_file
 
 WIDTH = 1200
 PICTURE = 128  # two pixels for each of a frame

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from prvr.data.atomic import clear_half_written, is_real_folder, replace_file
+from prvr.data.files import clear_half_written, is_real_folder, replace_file
 from prvr.errors import DataError, require
 from prvr.reading import parse_record, read_json
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from prvr.data.owning import owned
+from prvr.data.files import owned
 
 __all__ = ["locked"]
 

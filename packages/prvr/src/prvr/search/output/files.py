@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from prvr.data.atomic import replace_file
+from prvr.data.files import replace_file
 from prvr.errors import DataError
 
 __all__ = ["write_text"]

@@ -1,11 +1,13 @@
-"""Segment means: a video of any length becomes a fixed number of rows."""
+"""Rows of features: segment means, unit length, padding to the longest, and runs of rows in a flat matrix."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from prvr.errors import InputError
 
@@ -44,7 +46,7 @@ def segment_mean(x: Float[Array, "n f"], bins: int, keep_last: bool = True) -> F
     """Means of ``bins`` consecutive segments of a sequence.
 
     Segment i is the mean of ``x[b_i:b_{i+1}]``, or the row ``x[b_i]`` alone where that is empty (see
-    [segment_edges][prvr.data.segment.segment_edges]); this makes the 32 clips and the up to 128 frames of Partially
+    [segment_edges][prvr.data.rows.segment_edges]); this makes the 32 clips and the up to 128 frames of Partially
     Relevant Video Retrieval (Dong et al., 2022).
 
     Args:
@@ -93,7 +95,7 @@ def sample_video(
         x: (n f) frame features as stored, n >= 1.
         clips: number of clips, c.
         frames: most frames kept, so that l = min(n, frames).
-        keep_last: see [segment_mean][prvr.data.segment.segment_mean].
+        keep_last: see [segment_mean][prvr.data.rows.segment_mean].
 
     Returns:
         clips (c f) and frames (l f), rows normalised after sampling; computed in float64, returned in float32.
@@ -107,3 +109,44 @@ def sample_video(
     fine = wide if len(wide) <= frames else segment_mean(wide, frames, keep_last)
     coarse = segment_mean(wide, clips, keep_last)
     return normalise_rows(coarse).astype(np.float32), normalise_rows(fine).astype(np.float32)
+
+
+def pad(sequences: Sequence[Float[Tensor, "_ f"]]) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
+    """Pads sequences with zeros to the longest.
+
+    Args:
+        sequences: at least one, (_ f) each.
+
+    Returns:
+        (b l f) and its mask, True = valid.
+
+    Example:
+        >>> padded, mask = pad([torch.ones(1, 2), torch.ones(2, 2)])
+        >>> padded.shape, mask.tolist()
+        (torch.Size([2, 2, 2]), [[True, False], [True, True]])
+    """
+    lengths = torch.tensor([len(sequence) for sequence in sequences])
+    mask = torch.arange(int(lengths.max())) < lengths[:, None]
+    return pad_sequence(list(sequences), batch_first=True), mask
+
+
+def read_runs(
+    matrix: Float[np.ndarray, "n f"], offsets: Int[np.ndarray, " m"], which: Int[np.ndarray, " b"]
+) -> tuple[Float[Tensor, "_ f"], ...]:
+    """Copies runs of rows out of a (mapped) flat matrix, neighbours in one piece.
+
+    Args:
+        matrix: (n f), all runs one after another.
+        offsets: (m), run i is ``matrix[offsets[i]:offsets[i + 1]]``.
+        which: (b), the wanted runs.
+
+    Returns:
+        the rows of each run, float32.
+    """
+    start, stop = offsets[which], offsets[which + 1]
+    breaks = np.flatnonzero(stop[:-1] != start[1:]) + 1
+    pieces: list[Tensor] = []
+    for first, last in zip([0, *breaks], [*breaks, len(which)], strict=True):
+        rows = torch.from_numpy(np.array(matrix[start[first] : stop[last - 1]], np.float32))
+        pieces += rows.split((stop[first:last] - start[first:last]).tolist())
+    return tuple(pieces)

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and how what a killed process left of them is cleared away.
+"""Files and folders that appear whole or not at all, and folders that one process owns.
 
 Nothing is deleted that was not provably made here. A file that is being written has a name of its own kind; a folder
 holds a mark, a file named `.prvr-unfinished`, from before anything is put into it until it counts. Links are never
@@ -17,7 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from prvr.errors import DISK_FULL, DataError
+from filelock import FileLock, Timeout
+
+from prvr.errors import DISK_FULL, DataError, PrvrError
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +27,8 @@ HALF_WRITTEN = ".prvr-tmp"
 """Ends the name of a file that is being written, and starts that of a folder."""
 MARK = ".prvr-unfinished"
 """Lies in a folder that does not count, not yet or not any more. Who finds it there may delete the folder."""
+LOCK = ".lock"
+"""The lock of a folder that a process owns. It is never deleted: that could let two processes in."""
 ABANDONED_AFTER = 24 * 3600.0  # seconds until what a killed process left behind is cleared away
 
 _FILE = re.compile(r".+\.[0-9a-f]{16}" + re.escape(HALF_WRITTEN), re.DOTALL)
@@ -85,7 +89,7 @@ def publish(folder: Path, target: Path, is_good: Callable[[Path], bool], *, mark
     """Renames a finished folder to ``target``; where a good one stands already, that one stays.
 
     Args:
-        folder: what [temporary_folder][prvr.data.atomic.temporary_folder] gave.
+        folder: what [temporary_folder][prvr.data.files.temporary_folder] gave.
         target: its final name.
         is_good: judges a folder that stands there. A bad one is replaced if it holds nothing but files that `folder`
             has as well.
@@ -143,6 +147,34 @@ def discard(target: Path, files: Collection[str]) -> None:
         raise DataError(f"{target}: cannot be removed ({error}). Close what uses it, delete it, run again.") from error
     else:
         remove_marked(aside)
+
+
+@contextmanager
+def owned(folder: Path, busy: str, kind: type[PrvrError] = DataError, *, wait: bool = False) -> Iterator[None]:
+    """Owns a folder inside the `with` statement. The operating system releases it if the process dies.
+
+    Args:
+        folder: an existing folder.
+        busy: the error message if another process owns it.
+        kind: the class of that error.
+        wait: wait for the other process instead of raising.
+
+    Raises:
+        kind: another process owns it, or its lock is a link.
+        OSError: it cannot be written.
+    """
+    path = folder / LOCK
+    if path.is_symlink():
+        raise kind(f"{path}: is a symbolic link, expected a lock that prvr has made. Remove the link.")
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=wait)
+    except Timeout:
+        raise kind(busy) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def is_real_folder(path: Path) -> bool:

@@ -1,6 +1,5 @@
 """The packed store on disk: flat memory-mapped matrices with checksums."""
 
-import hashlib
 import json
 import zlib
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from prvr.data.hashes import digest
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, read_json
 
@@ -74,7 +74,7 @@ class Store:
     """An open store. Matrices are mapped, not read; the small files are read at once.
 
     Args:
-        folder: what a [StoreWriter][prvr.data.store.StoreWriter] filled.
+        folder: what a [StoreWriter][prvr.data.packed_files.StoreWriter] filled.
         verify: read all checksums now; default: if the store is at most 512 MiB.
 
     Raises:
@@ -126,37 +126,6 @@ class Store:
     def close(self) -> None:
         """Unmaps the matrices, so that the folder can be deleted or replaced (Windows refuses that before)."""
         self._maps = None
-
-
-def digest(header: dict[str, Any]) -> str:
-    """sha256 of a header without its own hash."""
-    body = {key: value for key, value in header.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def read_signed(path: Path, format_: int, mend: str) -> dict[str, Any]:
-    """The object in a JSON file that tells its format and its own hash (`digest`).
-
-    Args:
-        path: the file.
-        format_: that is expected.
-        mend: what to do about a damaged one, a sentence.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        DataError: it is damaged, was edited, or is of another format.
-    """
-    try:
-        body = read_json(path)
-    except DataError as error:
-        raise DataError(f"{error} {mend}") from error
-    if not isinstance(body, dict) or not {"format", "sha256"} <= body.keys():
-        raise DataError(f"{path}: expected a JSON object with the keys format and sha256. {mend}")
-    if type(body["format"]) is not int or body["format"] != format_:
-        raise DataError(f"{path}: format {str(body['format'])[:20]}, this version reads {format_}. {mend}")
-    if body["sha256"] != digest(body):
-        raise DataError(f"{path}: does not match its own hash: it was edited or damaged. {mend}")
-    return body
 
 
 def _damaged(folder: Path, what: str) -> DataError:
