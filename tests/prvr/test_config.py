@@ -22,7 +22,7 @@ from prvr.config import (
     preset_names,
     preset_text,
 )
-from prvr.models.choose import build_retriever
+from prvr.models.auto import build_retriever
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 import prvr
 from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
 from prvr.models import Retriever
-from prvr.models.attention import EuclideanMixer, TransformerBlocks
+from prvr.models.blocks import EuclideanMixer, GaussianWindows, TransformerBlocks, gaussian_window
 from prvr.models.fusion import PooledAttention
-from prvr.models.windows import GaussianWindows, gaussian_window
 from prvr.objective import Objective
 
 E, L = "euclidean", "lorentz"

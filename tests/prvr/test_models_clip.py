@@ -11,7 +11,7 @@ from video_models import WORDS
 from prvr.config import LossConfig, OptimConfig, TokenModelConfig
 from prvr.errors import DataError
 from prvr.models import ClipRetriever, PixelBatch, TokenRetriever, build_retriever
-from prvr.models.clip import start_from_clip
+from prvr.models.clip_retriever import start_from_clip
 from prvr.objective import Objective
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import parameter_groups

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from prvr.models.dropout import Dropout, dropout, relu_dropout
+from prvr.models.layers import Dropout, dropout, relu_dropout
 
 COUNT = 400_003  # no multiple of the four elements that share a draw
 

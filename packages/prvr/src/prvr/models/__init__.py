@@ -1,6 +1,6 @@
 """The family of retrievers, composed of blocks, a fusion and optional registers; and one that compares tokens."""
 
-from prvr.models.choose import AnyRetriever, build_retriever, load_pretrained
+from prvr.models.auto import AnyRetriever, build_retriever, load_pretrained
 from prvr.models.clip_retriever import ClipRetriever, PixelBatch
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever

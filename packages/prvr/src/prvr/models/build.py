@@ -10,13 +10,12 @@ import torch
 from torch import nn
 
 from prvr.config import BlockConfig, ModelConfig
-from prvr.models.attention import AttentionBlocks, EuclideanMixer, TransformerBlocks
+from prvr.models.blocks import AttentionBlocks, EuclideanMixer, GaussianWindows, TransformerBlocks
 from prvr.models.encoders import BlockStack, BranchEncoder, QueryEncoder
 from prvr.models.fusion import ConcatFusion, MeanFusion, MeanGuidedFusion
 from prvr.models.layers import AttentionPooling, InputProjection, Positions, masked_mean
 from prvr.models.lorentz_mixer import LorentzMixer
 from prvr.models.padding import FramePadding, MaskedFrames
-from prvr.models.windows import GaussianWindows
 from regdiff import RegisterGenerator
 
 __all__ = ["Parts", "build_parts"]

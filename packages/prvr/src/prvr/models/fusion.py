@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.models.dropout import Dropout, relu_dropout
-from prvr.models.layers import masked_mean
+from prvr.models.layers import Dropout, masked_mean, relu_dropout
 
 __all__ = ["ConcatFusion", "MeanFusion", "MeanGuidedFusion", "PooledAttention"]
 

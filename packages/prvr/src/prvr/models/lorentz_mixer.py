@@ -8,10 +8,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lorentz.functional import centroid, expmap0, join_heads, logmap0, lorentz_attention, pairwise_inner, project
-from prvr.models.attention import key_mask, pad_window, windowed
-from prvr.models.dropout import Dropout
-from prvr.models.dropout import dropout as dropped
-from prvr.models.layers import StackedLayerNorm, StackedLinear
+from prvr.models.blocks import key_mask, pad_window, windowed
+from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear
+from prvr.models.layers import dropout as dropped
 from prvr.models.rows import Rows
 
 __all__ = ["LorentzMixer", "StackedProjection", "join_registers"]

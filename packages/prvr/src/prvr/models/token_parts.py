@@ -1,4 +1,4 @@
-"""From a configuration to the parts of a `TokenRetriever`."""
+"""The parts of a `TokenRetriever`: temporal transformer, token weights, sentence pooling, and how they are built."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +9,105 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import TokenModelConfig
-from prvr.models.temporal import TemporalTransformer
-from prvr.models.weights import TokenWeights
+from prvr.errors import InputError
 from prvr.scoring import token_alignment
 
-__all__ = ["TokenParts", "build_token_parts", "last_word", "weighted_words"]
+__all__ = [
+    "TemporalTransformer",
+    "TokenParts",
+    "TokenWeights",
+    "build_token_parts",
+    "last_word",
+    "quick_gelu",
+    "weighted_words",
+]
 
 Pool = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def quick_gelu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """x sigmoid(1.702 x), the activation of CLIP."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+class TemporalTransformer(nn.Module):
+    """Frames with positions through pre-norm layers shaped as CLIP's text layers, added to the frames themselves.
+
+    Positions and what each layer adds start at zero: a new one doubles its frames, so that cosines are those of the
+    features until training, or `prvr.models.clip_retriever.start_from_clip`, changes it.
+
+    Args:
+        width: d.
+        heads: of the attention.
+        layers: how many.
+        length: of the position table.
+        dropout: inside the layers.
+
+    Raises:
+        ValueError: (forward) more frames than positions.
+
+    Example:
+        >>> frames, mask = torch.randn(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
+        >>> temporal = TemporalTransformer(width=8, heads=2, layers=1, length=6, dropout=0.0)
+        >>> torch.equal(temporal(frames, mask), 2 * frames)
+        True
+    """
+
+    def __init__(self, width: int, heads: int, layers: int, length: int, dropout: float) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.zeros(length, width))
+        self.layers = nn.ModuleList(_layer(width, heads, dropout) for _ in range(layers))
+
+    def forward(self, frames: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+        """Frames that know of each other; padded rows are 0, whatever they hold.
+
+        Args:
+            frames: `(v, l, d)` frame features.
+            mask: `(v, l)` True = valid.
+        """
+        length = frames.shape[1]
+        if length > len(self.positions):
+            raise InputError(
+                f"got {length} frames, this model takes at most {len(self.positions)}: pool them with "
+                "prvr.data.segment_mean"
+            )
+        frames = frames.masked_fill(~mask[..., None], 0)
+        x = frames + self.positions[:length]
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=~mask)
+        return (frames + x).masked_fill(~mask[..., None], 0)
+
+
+def _layer(width: int, heads: int, dropout: float) -> nn.TransformerEncoderLayer:
+    layer = nn.TransformerEncoderLayer(
+        width, heads, 4 * width, dropout, activation=quick_gelu, batch_first=True, norm_first=True
+    )
+    for last in (layer.self_attn.out_proj, layer.linear2):
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+    return layer
+
+
+class TokenWeights(nn.Module):
+    """Weights of `prvr.scoring.token_alignment`: g = Softmax(MLP(x)) over valid tokens (DiffusionRet, eq. 10).
+
+    Args:
+        width: d of the tokens; the hidden layer has twice that.
+
+    Example:
+        >>> weights = TokenWeights(width=4)(torch.randn(2, 3, 4), torch.tensor([[True, True, False]] * 2))
+        >>> weights.sum(-1).allclose(torch.ones(2)), weights[:, 2].tolist()
+        (True, [0.0, 0.0])
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, 1))
+
+    def forward(self, tokens: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"]) -> Float[Tensor, "b l"]:
+        """Weights of the tokens; `mask` is True at valid ones."""
+        logits = self.net(tokens.masked_fill(~mask[..., None], 0)).squeeze(-1)
+        return logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1).masked_fill(~mask, 0)
 
 
 @dataclass(frozen=True)

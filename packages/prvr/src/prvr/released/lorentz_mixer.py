@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.models.attention import key_mask, windowed
-from prvr.models.dropout import Dropout
-from prvr.models.layers import StackedLinear
+from prvr.models.blocks import key_mask, windowed
+from prvr.models.layers import Dropout, StackedLinear
 from prvr.models.lorentz_mixer import StackedProjection, join_registers
 from prvr.models.rows import Rows
 from prvr.released.numerics import guarded_acosh, guarded_sqrt

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from prvr.models.attention import AttentionBlocks, TransformerBlocks
+from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.encoders import BlockStack, BranchEncoder
 from prvr.models.fusion import MeanGuidedFusion
 from prvr.models.retriever import Retriever

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from prvr.errors import InputError
-from prvr.models.windows import ExactTable
+from prvr.models.blocks import ExactTable
 
 __all__ = ["BatchWindows", "CroppedWindows", "ReleasedWindows", "released_window"]
 

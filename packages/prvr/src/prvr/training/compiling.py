@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from prvr.models.attention import AttentionBlocks, TransformerBlocks
+from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 
 __all__ = ["compile_blocks"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prvr.config import ModelConfig, TokenModelConfig
 from prvr.data.hashes import check_hashes
-from prvr.models.clip import start_from_clip
+from prvr.models.clip_retriever import start_from_clip
 from prvr.models.pretrained import pretrained_folder, read_model_config
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
