@@ -3,8 +3,8 @@
 from prvr.models.auto import AnyRetriever, build_retriever, load_pretrained
 from prvr.models.clip_retriever import ClipRetriever, PixelBatch
 from prvr.models.retriever import Retriever
+from prvr.models.token_parts import TokenWeights
 from prvr.models.token_retriever import TokenRetriever
-from prvr.models.weights import TokenWeights
 
 __all__ = [
     "AnyRetriever",
