@@ -5,50 +5,57 @@ Building the parser imports no torch: each command imports what it needs when it
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from argparse import RawDescriptionHelpFormatter
+from collections.abc import Sequence
 from io import StringIO
-from typing import Any
-
-from jsonargparse import ArgumentError, ArgumentParser
 
 from prvr.cli import compare, convert, data, demo, evaluate, extract, index, plot, presets, search, serve, train
-from prvr.cli.console import complain, explain_usage, logged
+from prvr.cli.console import CommandError, complain, logged
+from prvr.cli.options import Parser
 
 __all__ = ["build_parser", "main"]
 
 _NOBODY_READS = 141  # as a shell reports SIGPIPE
 _COMMANDS = (demo, train, evaluate, compare, plot, extract, index, search, serve, convert, presets, data)
+_DESCRIPTION = "Train, evaluate and search with models for partially relevant video retrieval."
+_EXIT_CODES = """\
+Run `prvr COMMAND --help` for the options of a command.
+
+exit codes:
+  0    success
+  1    an error in prvr itself, or damage that `prvr index verify` found
+  2    an error in the arguments, the configuration or the data; the message says how to fix it
+  130  interrupted (Ctrl-C)
+  141  the reader of the output went away (`prvr presets | head`)
+  143  terminated (SIGTERM) during training, which saved its state first
+"""
 
 
-def build_parser() -> tuple[ArgumentParser, dict[tuple[str, ...], Callable[[Any], int | None]]]:
-    """The parser of all commands, and the function behind each."""
+def build_parser() -> Parser:
+    """The parser of all commands."""
     from prvr import __version__
 
-    parser = ArgumentParser(
+    parser = Parser(
         prog="prvr",
-        exit_on_error=False,
-        version=__version__,
-        description="Partially relevant video retrieval: train, evaluate and compare the models of one family.",
-        usage="prvr COMMAND ... (prvr COMMAND --help explains one)",
+        usage="prvr COMMAND [OPTIONS]",
+        description=_DESCRIPTION,
+        epilog=_EXIT_CODES,
+        formatter_class=RawDescriptionHelpFormatter,
     )
-    subcommands = parser.add_subcommands(dest="command", metavar="COMMAND")
-    runs: dict[tuple[str, ...], Callable[[Any], int | None]] = {}
+    parser.add_argument("--version", action="version", version=__version__, help="show the version and exit")
     for module in _COMMANDS:
-        runs |= module.register(subcommands)
-    return parser, runs
+        module.register(parser)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-        argv: what stands after `prvr`; default: that of the process.
+        argv: the words after `prvr`; by default, those of the process.
 
     Returns:
-        the exit code: 0, 2 for a mistake in the arguments, the configuration or the data, 1 for a fault of prvr
-        itself or an index in which `prvr index verify` found damage, 130 when interrupted, 141 when nobody reads what
-        it prints (`prvr presets | head`), 143 when terminated (SIGTERM) while it trained, which is saved then. Mistakes
-        are explained on standard error.
+        The exit code, see `prvr --help`. Errors are explained on standard error.
     """
     try:
         try:
@@ -61,21 +68,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    parser, runs = build_parser()
+    parser = build_parser()
     if not words:
         parser.print_help()
         return 2
     try:
-        parsed = parser.parse_args(words)
-    except ArgumentError as error:
-        return explain_usage(str(error), words, runs)
-    path, args = [], parsed
-    while "command" in args:
-        path.append(args.command)
-        args = args[args.command]
+        args = parser.parse(words)
+    except CommandError as error:
+        return complain(error)
     with logged(args.verbose, args.quiet):
         try:
-            return runs[tuple(path)](args) or 0
+            return args.execute(args) or 0
         except BrokenPipeError:
             raise
         except KeyboardInterrupt:
@@ -90,7 +93,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _silence_stdout() -> None:
-    """What is still to be written goes nowhere, so that Python does not complain of it at its end."""
+    """Discards what is still to be written, so that Python does not complain about it when it ends."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # a program that embeds the command has put something else there

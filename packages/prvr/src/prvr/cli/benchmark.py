@@ -1,44 +1,48 @@
 """`prvr convert benchmark`: a text-to-video benchmark as a corpus."""
 
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jsonargparse import ArgumentParser, Namespace
-
-from prvr.cli.console import CommandError, device_of, leaf, stdout
+from prvr.cli.console import CommandError, device_of, stdout
 from prvr.cli.embedded import counting_bar
+from prvr.cli.options import Parser, whole_number
 
 if TYPE_CHECKING:
     from prvr.data import FeatureReader
     from prvr.video.benchmarks import BenchmarkReport
 
-NAME = "benchmark"
-HELP = "a text-to-video benchmark from its annotation files"
 
-
-def parser() -> ArgumentParser:
-    """What it takes."""
-    found = leaf(
-        "prvr convert benchmark NAME --annotations DIR --features STORE --out ROOT [--text MODEL] [--allow-missing]",
+def register(convert: Parser) -> None:
+    """Adds the command."""
+    parser = convert.command(
+        "benchmark",
+        run,
+        "Convert a public text-to-video benchmark into a corpus",
+        "NAME --annotations DIR --features STORE --out ROOT [--text ENCODER] [OPTIONS]",
         "Make a corpus of a text-to-video benchmark (msrvtt, msrvtt-7k, msvd, lsmdc, didemo, activitynet-paragraphs) "
         "from its public annotation files and the features of its videos.",
     )
-    found.add_argument("name", metavar="NAME", help="of the benchmark")
-    found.add_argument("--annotations", required=True, metavar="DIR", help="folder of the annotation files")
-    found.add_argument(
-        "--features", required=True, metavar="STORE", help="of `prvr extract`, or a folder of BigFile or feature.hdf5"
+    parser.add_argument("name", metavar="NAME", help="the name of the benchmark")
+    parser.add_argument("--annotations", required=True, metavar="DIR", help="the folder of the annotation files")
+    parser.add_argument(
+        "--features",
+        required=True,
+        metavar="STORE",
+        help="the features that `prvr extract` wrote, or a folder of BigFile or feature.hdf5",
     )
-    found.add_argument("--out", required=True, metavar="ROOT", help="folder that holds corpora")
-    found.add_argument("--text", metavar="MODEL", help="what reads the captions; default: the text side of the store")
-    found.add_argument("--collection", metavar="NAME", help="of the new corpus; default: the name of the benchmark")
-    found.add_argument("--max-words", type=int, metavar="N", help="rows of text features; default: 32 or 64, as usual")
-    found.add_argument("--allow-missing", action="store_true", help="leave out videos without features, and say so")
-    found.add_argument("--device", choices=["cpu", "cuda", "auto"], default="auto", help="that reads the captions")
-    return found
+    parser.add_argument("--out", required=True, metavar="ROOT", help="the folder that holds corpora")
+    parser.shared("--text", help="the encoder of the captions; by default, the text side of the store's encoder")
+    parser.add_argument("--collection", metavar="NAME", help="the name of the new corpus; by default, the benchmark's")
+    parser.add_argument(
+        "--max-words", type=whole_number, metavar="N", help="the most words of a caption; by default 32 or 64, as usual"
+    )
+    parser.add_argument("--allow-missing", action="store_true", help="leave out videos without features, and list them")
+    parser.shared("--device")
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Writes the corpus and says how to train on it."""
     from prvr.data.benchmarks import benchmark
     from prvr.video import VideoStore, open_featurizer
     from prvr.video.benchmarks import convert_benchmark

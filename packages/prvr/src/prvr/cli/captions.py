@@ -1,52 +1,49 @@
 """`prvr convert captions`: a table of sentences about one's own videos as a corpus to train on."""
 
 import logging
+from argparse import Namespace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
-
-from prvr.cli.console import device_of, leaf, stdout
+from prvr.cli.console import device_of, stdout
 from prvr.cli.embedded import counting_bar
+from prvr.cli.options import Parser, number
 
 if TYPE_CHECKING:
     from prvr.video import TextFeaturizer, VideoStore
     from prvr.video.captions import CaptionsReport
 
-NAME = "captions"
 _PRESETS = {(512, 48): "hybrid-embedded", (512, 512): "hybrid-clip", (768, 768): "hybrid-clip-l"}
 """By the widths of frames and words that they expect."""
 
 logger = logging.getLogger(__name__)
 
 
-def captions_parser() -> ArgumentParser:
-    """Of the command."""
-    parser = leaf(
-        "prvr convert captions FILE.csv|FILE.jsonl --features STORE --out ROOT [--name NAME] [--text ENCODER]",
-        "Make a corpus of your own captions and of the features of `prvr extract`: ROOT/NAME, to train on. The table "
-        "has the columns video and text, and start and end where they are known (seconds, or m:ss). Videos are divided "
-        "into train, val and test.",
+def register(convert: Parser) -> None:
+    """Adds the command."""
+    parser = convert.command(
+        "captions",
+        run,
+        "Convert your own captions into a corpus",
+        "FILE --features STORE --out ROOT [--name NAME] [--text ENCODER] [OPTIONS]",
+        "Make a corpus to train on, ROOT/NAME, from your own captions and the features that `prvr extract` wrote. The "
+        "table has the columns video and text, and start and end where they are known (seconds, or m:ss). The videos "
+        "are divided into train, val and test.",
     )
-    parser.add_argument("file", metavar="FILE", help="CSV with a header, or JSON lines with the same keys")
-    parser.add_argument("--features", required=True, metavar="STORE", help="of `prvr extract`")
-    parser.add_argument("--out", required=True, metavar="ROOT", help="folder that holds corpora")
-    parser.add_argument("--name", metavar="NAME", help="of the new one (default: that of FILE)")
-    parser.add_argument(
-        "--text",
-        metavar="ENCODER",
-        help="what reads the captions: the encoder of the frames (default), or a RoBERTa; name or folder",
-    )
-    parser.add_argument("--test", type=float, default=0.2, help="share of the videos")
-    parser.add_argument("--val", type=float, default=0.1, help="share of the videos")
-    parser.add_argument("--seed", type=int, default=0, help="draws other splits")
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"], help="where to encode")
-    return parser
+    parser.add_argument("file", metavar="FILE", help="a CSV file with a header, or JSON lines with the same keys")
+    parser.add_argument("--features", required=True, metavar="STORE", help="the features that `prvr extract` wrote")
+    parser.add_argument("--out", required=True, metavar="ROOT", help="the folder that holds corpora")
+    parser.add_argument("--name", metavar="NAME", help="the name of the new corpus; by default, that of FILE")
+    parser.shared("--text", help="the encoder of the captions: by default that of the frames, or a RoBERTa")
+    parser.add_argument("--test", type=number, default=0.2, help="the share of test videos (default: 0.2)")
+    parser.add_argument("--val", type=number, default=0.1, help="the share of validation videos (default: 0.1)")
+    parser.shared("--seed", help="the seed of the division into splits (default: 0)")
+    parser.shared("--device")
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Writes the corpus and says how to train on it."""
     from prvr.video import VideoStore, open_featurizer
     from prvr.video.captions import convert_captions
 

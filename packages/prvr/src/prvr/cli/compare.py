@@ -1,32 +1,34 @@
-"""`prvr compare`: is run B better than run A, or would chance do?"""
+"""`prvr compare`: whether one run ranks better than another, or only by chance."""
 
-from collections.abc import Callable
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
-from jsonargparse import Namespace
-
-from prvr.cli.console import leaf, stdout
-
-NAME = "compare"
+from prvr.cli.console import stdout
+from prvr.cli.options import Parser, whole_number
 
 
-def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
+def register(prvr: Parser) -> None:
     """Adds the command."""
-    parser = leaf(
-        "prvr compare RUN_A RUN_B",
-        "The paired test of two evaluations of the same queries, resampled by video.",
+    parser = prvr.command(
+        "compare",
+        run,
+        "Test whether one run ranks better than another",
+        "RUN_A RUN_B [OPTIONS]",
+        ("Compare two evaluations of the same queries with a paired test, whose resamples are drawn by video."),
     )
-    parser.add_argument("run_a", metavar="RUN_A", help="a run folder, or an evaluation.json")
+    parser.add_argument("run_a", metavar="RUN_A", help="the folder of a run, or its evaluation.json")
     parser.add_argument("run_b", metavar="RUN_B", help="the same of the other run")
-    parser.add_argument("--samples", type=int, default=10_000, help="resamples and permutations")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws")
-    subcommands.add_subcommand(NAME, parser, help="paired test of two runs")
-    return {(NAME,): run}
+    parser.add_argument(
+        "--samples",
+        type=whole_number,
+        default=10_000,
+        help="the number of resamples and permutations (default: 10,000)",
+    )
+    parser.shared("--seed")
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Prints the comparison."""
     from prvr.evaluation.compare import compare, comparison_table
 
     comparison = compare(Path(args.run_a), Path(args.run_b), samples=args.samples, seed=args.seed)

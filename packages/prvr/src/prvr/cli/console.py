@@ -4,12 +4,9 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
-
-from jsonargparse import ArgumentParser
 
 from prvr import __version__
 from prvr.errors import DISK_FULL, PrvrError
@@ -23,8 +20,6 @@ __all__ = [
     "CommandError",
     "complain",
     "device_of",
-    "explain_usage",
-    "leaf",
     "logged",
     "show_report",
     "stdout",
@@ -36,16 +31,6 @@ _LOGGERS = ("prvr", "regdiff", "lorentz")
 
 class CommandError(PrvrError):
     """A command that cannot be carried out; the message says what was found and what to do."""
-
-
-def leaf(usage: str, description: str) -> ArgumentParser:
-    """A parser of one command, with the options that every command has."""
-    parser = ArgumentParser(exit_on_error=False, usage=usage, description=description)
-    parser.add_argument(
-        "-v", "--verbose", action="count", default=0, help="say more; -vv also shows the traceback of an error"
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="only results, warnings and errors")
-    return parser
 
 
 @contextmanager
@@ -124,45 +109,6 @@ def _mendable(error: Exception) -> str | None:
             "batches or a smaller model, or close other programs."
         )
     return None
-
-
-def explain_usage(message: str, words: Sequence[str], commands: Iterable[tuple[str, ...]]) -> int:
-    """One paragraph on standard error for arguments that cannot be read; gives the exit code.
-
-    Args:
-        message: of jsonargparse.
-        words: what stands after `prvr`.
-        commands: all there are.
-    """
-    from prvr.config import Config, config_leaves
-
-    text = " ".join(message.split()).rstrip(".")
-    if text.startswith("the following arguments are required"):  # jsonargparse says evaluate.run for RUN
-        head, _, names = text.partition(": ")
-        text = f"{head}: {', '.join(n if n.startswith('-') else n.split('.')[-1].upper() for n in names.split(', '))}"
-    kind = re.fullmatch(
-        r"""Parser key "([\w.]+)"(?: element \d+)?: Expected a <class '(\w+)'>\. Got value: ?(.*)""", text
-    )
-    if kind is not None:
-        text = f"--{kind[1]}: expected {_KINDS.get(kind[2], kind[2])}, got {kind[3]!r}"
-    if text.startswith("unrecognized arguments"):
-        named = ["preset", "config", "data-root", "output", "resume", "size", "seed", "seeds", "quick"]
-        options = [f"--{name}" for name in (*named, *config_leaves(Config))]
-        for unknown in re.findall(r"--[\w.-]+", text):
-            close = get_close_matches(unknown, options, n=2)
-            text += f"; did you mean {' or '.join(close)}?" if close else ""
-    stop = "" if text.endswith("?") else "."
-    sys.stderr.write(f"prvr: error: {text}{stop} See {' '.join(['prvr', *_known(words, commands)])} --help.\n")
-    return 2
-
-
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
-
-
-def _known(words: Sequence[str], commands: Iterable[tuple[str, ...]]) -> Sequence[str]:
-    """As many of the first words as name a command or a group of commands."""
-    known = {path[:n] for path in commands for n in range(1, len(path) + 1)}
-    return next((words[:n] for n in (2, 1) if tuple(words[:n]) in known), ())
 
 
 @contextmanager

@@ -1,22 +1,20 @@
 """`prvr convert`: checkpoints of the authors' code as a folder for `from_pretrained`; the other kinds stand beside."""
 
 import shutil
-from collections.abc import Callable
+from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from jsonargparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from prvr.cli import benchmark, captions
-from prvr.cli.console import CommandError, leaf, stdout
+from prvr.cli.console import CommandError, stdout
+from prvr.cli.options import Parser, one_of
 from prvr.config import Config, dump_config, load_config
 
 if TYPE_CHECKING:
     from prvr.models import Retriever
     from prvr.objective import Objective
 
-NAME = "convert"
 DATASETS = ("tvr", "activitynet", "charades")
 _CARD = """---
 library_name: prvr
@@ -41,27 +39,30 @@ retrieval does not need.
 """
 
 
-def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
-    """Adds the command."""
-    parser = leaf(
-        "prvr convert checkpoint FILE --dataset tvr|activitynet|charades --out DIR",
-        "Turn a checkpoint of HLFormer, DreamPRVR or GMMFormer, as their code saves it, into a folder that "
-        "Retriever.from_pretrained and `prvr evaluate` read.",
+def register(prvr: Parser) -> None:
+    """Adds the commands."""
+    group = prvr.group(
+        "convert",
+        "Convert released checkpoints, captions or benchmarks",
+        "Convert released checkpoints, your own captions or public benchmarks into what the other commands read.",
     )
-    parser.add_argument("file", metavar="FILE", help="for example best.ckpt")
-    parser.add_argument("--dataset", required=True, choices=list(DATASETS), help="that it was trained on")
-    parser.add_argument("--out", required=True, metavar="DIR", help="new folder")
-    group = ArgumentParser(exit_on_error=False, usage="prvr convert KIND FILE ...", description="Convert files.")
-    subcommands.add_subcommand(NAME, group, help="turn checkpoints of the authors' code, or captions, into ours")
-    kinds = group.add_subcommands(dest="command", metavar="KIND")
-    kinds.add_subcommand("checkpoint", parser, help="of the authors' code")
-    kinds.add_subcommand("captions", captions.captions_parser(), help="of your own videos")
-    kinds.add_subcommand(benchmark.NAME, benchmark.parser(), help=benchmark.HELP)
-    return {(NAME, "checkpoint"): run, (NAME, "captions"): captions.run, (NAME, benchmark.NAME): benchmark.run}
+    parser = group.command(
+        "checkpoint",
+        run,
+        "Convert a checkpoint of the authors' code",
+        "FILE --dataset NAME --out DIR",
+        "Convert a checkpoint of HLFormer, DreamPRVR or GMMFormer, as the authors' code saves it, into a folder that "
+        "`Retriever.from_pretrained` and `prvr evaluate` read.",
+    )
+    parser.add_argument("file", metavar="FILE", help="the checkpoint, for example best.ckpt")
+    parser.add_argument("--dataset", required=True, **one_of(*DATASETS), help="the data set that it was trained on")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write, new or empty")
+    captions.register(group)
+    benchmark.register(group)
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Converts a checkpoint and says how to evaluate it."""
     found = convert_checkpoint(Path(args.file), args.dataset, Path(args.out))
     parameters = sum(p.numel() for p in found.retriever.parameters())
     stdout().print(

@@ -1,16 +1,16 @@
 """`prvr demo`: train a small model on the embedded corpus, see what it finds."""
 
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from jsonargparse import Namespace
+from typing import TYPE_CHECKING
 
 from prvr.cli.beside import show_beside
-from prvr.cli.console import CommandError, leaf, show_report, stdout, threads
+from prvr.cli.console import CommandError, show_report, stdout, threads
 from prvr.cli.embedded import cached_corpus, counting_bar
 from prvr.cli.folders import fresh_folder, load_retriever
+from prvr.cli.options import Parser
 from prvr.cli.train import show_folder, train
 from prvr.config import Config, load_config
 from prvr.errors import MissingExtraError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from prvr.evaluation.moments import ExampleQuery
     from prvr.evaluation.report import EvaluationReport
 
-NAME = "demo"
 # As much as half a minute can show: so few videos have no use for hard negatives yet.
 _QUICK = {"data.collection": "embedded-tiny", "train.epochs": 8, "train.hard_negatives_from": 8, "train.batch_size": 12}
 _EXAMPLES = (0.1, 0.5, 0.9)  # where in the order of ranks
@@ -28,26 +27,37 @@ _SENTENCE = "a small blue circle rises"
 _FILMS = 24  # videos of the gallery that become files: what a minute is enough for
 
 
-def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
+def register(prvr: Parser) -> None:
     """Adds the command."""
-    parser = leaf(
-        "prvr demo [--quick] [--preset hybrid-embedded] [--output runs/demo]",
-        "Train a small model on videos that prvr draws itself (nothing is downloaded), compare it with chance and with "
-        "no training, and let it find videos and moments from sentences.",
+    parser = prvr.command(
+        "demo",
+        run,
+        "Train a small model in minutes and search with it",
+        "[--quick] [--preset NAME] [--output RUN] [OPTIONS]",
+        "Train a small model on videos that prvr draws itself, so that nothing is downloaded; compare it with chance "
+        "and with the joint encoder without training; and find videos and moments from sentences.",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="100 videos and a few epochs: shows that it works, not how well"
+        "--quick",
+        action="store_true",
+        help="use 100 videos and a few epochs, which shows that everything works but not how well",
     )
-    parser.add_argument("--preset", default="hybrid-embedded", metavar="NAME", help="one that ends in -embedded")
     parser.add_argument(
-        "--output", default="runs/demo", metavar="RUN", help="run folder; where it is taken, RUN-1, RUN-2, ..."
+        "--preset",
+        default="hybrid-embedded",
+        metavar="NAME",
+        help="a preset whose name ends in -embedded (default: hybrid-embedded)",
     )
-    subcommands.add_subcommand(NAME, parser, help="train a small model and search with it, in minutes")
-    return {(NAME,): run}
+    parser.add_argument(
+        "--output",
+        default="runs/demo",
+        metavar="RUN",
+        help="the run folder (default: runs/demo); if it is taken, RUN-1, RUN-2, ...",
+    )
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Trains, compares and searches."""
     named = load_config(args.preset)
     from prvr.data import COLLECTIONS
 

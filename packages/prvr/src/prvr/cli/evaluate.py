@@ -1,18 +1,17 @@
 """`prvr evaluate`: all metrics of a trained model on a split."""
 
-from collections.abc import Callable
+import json
+from argparse import Namespace
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import Namespace
-
 from prvr.cli.beside import show_beside
-from prvr.cli.console import CommandError, device_of, leaf, show_report, stdout
+from prvr.cli.console import CommandError, device_of, show_report, stdout
 from prvr.cli.embedded import cached_corpus
 from prvr.cli.folders import load_retriever, model_folder, report_file
-from prvr.cli.overrides import chosen_config
+from prvr.cli.options import Parser, chosen_config, one_of
 from prvr.cli.reranked import add_rerank_options, reports_of, show_reranked, wants_reranking, wants_sets
 from prvr.cli.transfer import check_features, show_transfer
 from prvr.config import Config, load_config
@@ -20,42 +19,45 @@ from prvr.config import Config, load_config
 if TYPE_CHECKING:
     from prvr.evaluation.report import EvaluationReport
 
-NAME = "evaluate"
 
-
-def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
+def register(prvr: Parser) -> None:
     """Adds the command."""
-    parser = leaf(
-        "prvr evaluate RUN [--split test] [--data-root ROOT] [--collection NAME] [--ties worst] [--json FILE] "
-        "[--rerank RUN] [--qb-norm]",
-        "Rank every video of a split for every query, and report recalls with their intervals.",
+    parser = prvr.command(
+        "evaluate",
+        run,
+        "Evaluate a trained model",
+        "RUN [--split NAME] [--data-root ROOT] [--rerank RUN] [--qb-norm] [OPTIONS]",
+        "Rank every video of a split for every query, and report recalls with their confidence intervals.",
     )
-    parser.add_argument("run", metavar="RUN", help="a run folder, or a folder of save_pretrained")
-    parser.add_argument("--split", help="default: the one that the configuration reports")
-    parser.add_argument("--data-root", metavar="ROOT", help="folder that holds the corpus (default: the run's)")
-    parser.add_argument("--collection", metavar="NAME", help="another than the configuration names")
-    parser.add_argument("--preset", metavar="NAME", help="of the data, for a model folder without config.yaml")
+    parser.shared("run", help="the folder of a run of `prvr train`, or a folder of save_pretrained")
+    parser.shared("--split", "--data-root")
+    parser.add_argument("--collection", metavar="NAME", help="the corpus, if it is not the one of the configuration")
+    parser.add_argument("--preset", metavar="NAME", help="a preset of the same data, if RUN has no config.yaml")
     parser.add_argument(
-        "--transfer", nargs="+", metavar="ROOT/COLLECTION", help="other corpora to test on, beside the run's own"
+        "--transfer", nargs="+", metavar="ROOT/COLLECTION", help="evaluate on these corpora too, out of domain"
     )
     parser.add_argument(
         "--table",
-        choices=["auto", "prvr", "t2v"],
+        **one_of("auto", "prvr", "t2v"),
         default="auto",
-        help="t2v: that of text-to-video papers",
+        help="the metrics to print: those of papers on partially relevant retrieval (prvr) or on text-to-video "
+        "retrieval (t2v); `auto`, the default, goes by the corpus",
     )
     add_rerank_options(parser)
-    parser.add_argument("--ties", choices=["worst", "mean", "best"], default="worst", help="how equal scores count")
     parser.add_argument(
-        "--json", metavar="FILE", help="default: in RUN, evaluation.json or evaluation_COLLECTION_SPLIT_TIES.json"
+        "--ties",
+        **one_of("worst", "mean", "best"),
+        default="worst",
+        help="the rank among equal scores (default: worst)",
     )
-    parser.add_argument("--device", choices=["cpu", "cuda", "auto"], default="auto")
-    subcommands.add_subcommand(NAME, parser, help="all metrics of a trained model")
-    return {(NAME,): run}
+    parser.add_argument(
+        "--json", metavar="FILE", help="the file to write; by default, RUN/evaluation.json, or a name that says more"
+    )
+    parser.shared("--device")
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Evaluates, prints the tables and writes the numbers."""
     folder = Path(args.run)
     weights, file = model_folder(folder)
     config = _config(args, weights, file)
@@ -82,9 +84,8 @@ def _config(args: Namespace, weights: Path, file: Path | None) -> Config:
         raise CommandError(
             f"{weights}: no config.yaml says which data this model reads. Name a preset of the same data with --preset."
         )
-    known = Namespace(preset=args.preset, config=None, data_root=args.data_root)
-    if args.collection is not None:
-        known["data.collection"] = args.collection
+    other = {} if args.collection is None else {"data.collection": json.dumps(args.collection)}
+    known = Namespace(preset=args.preset, config=None, data_root=args.data_root, **other)
     return chosen_config(known, default=file)
 
 

@@ -1,13 +1,13 @@
 """`prvr extract`: features of one's own videos."""
 
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jsonargparse import Namespace
-
-from prvr.cli.console import CommandError, device_of, leaf, stdout
+from prvr.cli.console import CommandError, device_of, stdout
+from prvr.cli.options import Parser, number, whole_number
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,36 +15,44 @@ if TYPE_CHECKING:
 
     from prvr.video import ExtractReport, Outcome
 
-NAME = "extract"
 
-
-def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
+def register(prvr: Parser) -> None:
     """Adds the command."""
-    parser = leaf(
-        "prvr extract VIDEOS... --encoder NAME --out STORE [--rate 2] [--device auto]",
-        "Decode videos at a fixed rate, encode their frames, and keep the features in STORE. Run it again to go on "
-        "after an interruption, or to bring the store up to date: what has not changed is left as it is.",
+    parser = prvr.command(
+        "extract",
+        run,
+        "Extract features from your own videos",
+        "VIDEO... --encoder NAME --out STORE [OPTIONS]",
+        "Decode videos at a fixed rate, encode their frames, and write the features to STORE. Run it again to continue "
+        "after an interruption or to bring the store up to date: videos that have not changed are skipped.",
     )
-    parser.add_argument("videos", metavar="VIDEOS", nargs="+", help="files, and folders that hold some")
+    parser.add_argument("videos", metavar="VIDEO", nargs="+", help="video files, and folders that hold some")
     parser.add_argument(
         "--encoder",
         required=True,
         metavar="NAME",
-        help="a CLIP or SigLIP on the Hugging Face hub, a folder of one, or `embedded`, which only knows its own world",
+        help="a CLIP or SigLIP model on the Hugging Face hub, a folder with one, or `embedded`, the small encoder of "
+        "prvr's synthetic videos",
     )
-    parser.add_argument("--out", required=True, metavar="STORE", help="folder of the features, new or of before")
-    parser.add_argument("--rate", type=float, default=2.0, help="frames per second")
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"], help="where to encode")
-    parser.add_argument("--batch-size", type=int, default=64, help="frames that are encoded at once")
-    parser.add_argument("--max-hours", type=float, default=24.0, help="longer videos are refused")
-    parser.add_argument("--max-megapixels", type=float, default=33.2, help="videos with larger frames are refused")
-    parser.add_argument("--thorough", action="store_true", help="compare contents even where size and time agree")
-    subcommands.add_subcommand(NAME, parser, help="features of one's own videos")
-    return {(NAME,): run}
+    parser.add_argument("--out", required=True, metavar="STORE", help="the folder of the features, new or not")
+    parser.add_argument("--rate", type=number, default=2.0, help="frames per second (default: 2)")
+    parser.add_argument(
+        "--batch-size", type=whole_number, metavar="N", default=64, help="frames that are encoded at once (default: 64)"
+    )
+    parser.add_argument(
+        "--max-hours", type=number, metavar="H", default=24.0, help="refuse longer videos (default: 24 hours)"
+    )
+    parser.add_argument(
+        "--max-megapixels", type=number, metavar="M", default=33.2, help="refuse larger frames (default: 33.2, 8K)"
+    )
+    parser.add_argument(
+        "--thorough", action="store_true", help="compare the contents of files even if size and time are the same"
+    )
+    parser.shared("--device")
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Extracts the features and reports what was done."""
     from prvr.video import Limits, extract, open_encoder
 
     if not 0 < args.max_megapixels < 1e6:

@@ -1,12 +1,11 @@
 """Where runs and models lie."""
 
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from jsonargparse import Namespace
 
 from prvr.cli.console import CommandError
 from prvr.config import Config

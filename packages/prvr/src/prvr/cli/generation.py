@@ -1,18 +1,17 @@
 """`prvr train --stage generation`: a re-ranker over a retriever that is trained already."""
 
 import os
+from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
-
 from prvr.cli.console import CommandError, device_of, stdout, threads
 from prvr.cli.embedded import cached_corpus
 from prvr.cli.folders import fresh_folder, latest_run, load_retriever, model_folder
-from prvr.cli.overrides import chosen_config, overrides
+from prvr.cli.options import Parser, chosen_config, one_of, overrides
 from prvr.config import Config, yaml_value
 
 if TYPE_CHECKING:
@@ -27,21 +26,23 @@ __all__ = ["add_stage_options", "train_generation", "variants_table", "wants_gen
 _OF_THE_RETRIEVER = ("data.", "train.protocol", "train.holdout_fraction")
 
 
-def add_stage_options(parser: ArgumentParser) -> None:
+def add_stage_options(parser: Parser) -> None:
     """Adds `--stage`, `--retriever` and `--generation`."""
     parser.add_argument(
         "--stage",
-        choices=["discrimination", "generation"],
+        **one_of("discrimination", "generation"),
         default="discrimination",
-        help="discrimination: the retriever; generation: a re-ranker over the one that --retriever names",
+        help="discrimination (default) trains a retriever; generation trains a re-ranker over the one of --retriever",
     )
-    parser.add_argument("--retriever", metavar="RUN", help="of stage generation: a finished run, or its best/")
+    parser.add_argument(
+        "--retriever", metavar="RUN", help="for --stage generation: the run of a trained retriever, or its best/"
+    )
     parser.add_argument(
         "--generation",
         nargs="+",
         default=[],
         metavar="KEY=VALUE",
-        help="of stage generation: keys of prvr.generation.GenerationConfig, e.g. course.epochs=5 reranker.steps=50",
+        help="for --stage generation: keys of prvr.generation.GenerationConfig, e.g. course.epochs=5 reranker.steps=50",
     )
 
 
@@ -64,7 +65,7 @@ def wants_generation(args: Namespace) -> bool:
 
 
 def train_generation(args: Namespace) -> None:
-    """Carries it out."""
+    """Trains the re-ranker and prints its tables."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise CommandError("--stage generation trains in one process: start it without torchrun.")
     if args.trackers:
@@ -130,8 +131,7 @@ def _data_config(args: Namespace, weights: Path, file: Path | None, retriever: "
         raise CommandError(
             f"{weights}: no config.yaml says which data this model reads. Name a preset of the same data with --preset."
         )
-    known = args.clone()
-    known.config = None  # of stage 2
+    known = Namespace(**vars(args) | {"config": None})  # --config is of stage 2
     return replace(chosen_config(known, default=file), model=retriever.config)
 
 

@@ -1,106 +1,99 @@
 """`prvr index add | update | remove | info | verify`: an index of one's own videos."""
 
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
-
-from prvr.cli.console import CommandError, device_of, leaf, stdout
+from prvr.cli.console import CommandError, device_of, stdout
+from prvr.cli.options import Parser, number, one_of
 
 if TYPE_CHECKING:
     from prvr.search import IndexReport, VideoIndex
 
-NAME = "index"
 
-
-def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], int | None]]:
-    """Adds the command."""
-    parser = ArgumentParser(
-        exit_on_error=False,
-        usage="prvr index add | update | remove | info | verify INDEX ...",
-        description="Vectors of videos, to be searched by sentences: make them, keep them in step, check them.",
+def register(prvr: Parser) -> None:
+    """Adds the commands."""
+    group = prvr.group(
+        "index",
+        "Create and maintain an index of your own videos",
+        "Create an index of videos that sentences can search, keep it up to date with a store, and check it.",
     )
-    subcommands.add_subcommand(NAME, parser, help="make and keep an index of one's own videos")
-    parts = parser.add_subcommands(dest="command", metavar="COMMAND")
-    parts.add_subcommand("add", _add_parser(), help="put videos of a store into an index")
-    parts.add_subcommand("update", _update_parser(), help="bring an index in step with a store")
-    parts.add_subcommand("remove", _remove_parser(), help="take videos out of an index")
-    parts.add_subcommand("info", _info_parser(), help="what is in an index")
-    parts.add_subcommand("verify", _verify_parser(), help="read all of an index and compare hashes")
-    runs = {"add": run_add, "update": run_update, "remove": run_remove, "info": run_info, "verify": run_verify}
-    return {(NAME, command): run for command, run in runs.items()}
-
-
-def _add_parser() -> ArgumentParser:
-    parser = leaf(
-        "prvr index add INDEX --store STORE [--model RUN|zero-shot] [--dtype float16] [--window 120] [--stride 60]",
-        "Put the videos of STORE that are not in INDEX into it; make INDEX, with a copy of the model, if there is "
-        "none. Run it again to go on after an interruption.",
+    add = group.command(
+        "add",
+        run_add,
+        "Add the videos of a store to an index",
+        "INDEX --store STORE [--model RUN|zero-shot] [OPTIONS]",
+        "Add the videos of STORE that are not yet in INDEX; if there is no INDEX, create it, with a copy of the model. "
+        "Run it again to continue after an interruption.",
     )
-    _add_folders(parser)
-    parser.add_argument(
+    add.shared("index", "--store")
+    add.add_argument(
         "--model",
         metavar="NAME",
-        help="of a new index: a run of `prvr train`, a folder of save_pretrained, or zero-shot, the encoder alone",
+        help="for a new index: a run of `prvr train`, a folder of save_pretrained, or `zero-shot`, the encoder alone",
     )
-    parser.add_argument("--text", metavar="NAME", help="of a new index: what reads queries (default: the encoder)")
-    parser.add_argument(
-        "--dtype", choices=["float16", "int8", "float32"], help="of a new index: of vectors on disk (default: float16)"
+    add.shared("--text", help="for a new index: the encoder of the sentences; by default, that of the videos")
+    add.add_argument(
+        "--dtype",
+        **one_of("float16", "int8", "float32"),
+        help="for a new index: the type of the vectors on disk (default: float16)",
     )
-    parser.add_argument(
-        "--window", type=float, help="of a new index: longer videos are cut to so many seconds (120; 0: not cut)"
+    add.add_argument(
+        "--window",
+        type=number,
+        metavar="SECONDS",
+        help="for a new index: split longer videos into windows of this length (default: 120; 0: do not split)",
     )
-    parser.add_argument("--stride", type=float, help="of a new index: seconds between starts (half the window)")
-    return parser
-
-
-def _update_parser() -> ArgumentParser:
-    parser = leaf(
-        "prvr index update INDEX --store STORE",
-        "Put new videos of STORE into INDEX, embed those whose file has changed or moved again, and take out those "
-        "that STORE has not.",
+    add.add_argument(
+        "--stride",
+        type=number,
+        metavar="SECONDS",
+        help="for a new index: the time between the starts of windows (default: half the window)",
     )
-    _add_folders(parser)
-    return parser
-
-
-def _remove_parser() -> ArgumentParser:
-    parser = leaf("prvr index remove INDEX VIDEO...", "Take videos out of INDEX; all of those that are named, or none.")
-    parser.add_argument("index", metavar="INDEX", help="folder of the index")
-    parser.add_argument("videos", metavar="VIDEO", nargs="+", help="ids, as `prvr index info --videos` shows them")
-    return parser
-
-
-def _info_parser() -> ArgumentParser:
-    parser = leaf("prvr index info INDEX [--videos]", "What is in INDEX, and what made it.")
-    parser.add_argument("index", metavar="INDEX", help="folder of the index")
-    parser.add_argument("--videos", action="store_true", help="every video too")
-    return parser
-
-
-def _verify_parser() -> ArgumentParser:
-    parser = leaf(
-        "prvr index verify INDEX", "Read all of INDEX and compare hashes. Exit code 1 where something is wrong."
+    update = group.command(
+        "update",
+        run_update,
+        "Bring an index up to date with a store",
+        "INDEX --store STORE [OPTIONS]",
+        "Add the new videos of STORE to INDEX, embed changed or moved files again, and remove the videos that are no "
+        "longer in STORE.",
     )
-    parser.add_argument("index", metavar="INDEX", help="folder of the index")
-    return parser
-
-
-def _add_folders(parser: ArgumentParser) -> None:
-    parser.add_argument("index", metavar="INDEX", help="folder of the index")
-    parser.add_argument("--store", required=True, metavar="STORE", help="features, of `prvr extract`")
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"], help="where to encode")
+    update.shared("index", "--store")
+    for parser in (add, update):
+        parser.shared("--device")
+    remove = group.command(
+        "remove",
+        run_remove,
+        "Remove videos from an index",
+        "INDEX VIDEO...",
+        "Remove videos from INDEX: all that are named, or none if one of them is unknown.",
+    )
+    remove.shared("index")
+    remove.add_argument(
+        "videos", metavar="VIDEO", nargs="+", help="ids, as `prvr index info INDEX --videos` lists them"
+    )
+    info = group.command("info", run_info, "Show what is in an index and which model made it", "INDEX [--videos]")
+    info.shared("index")
+    info.add_argument("--videos", action="store_true", help="list every video too")
+    verify = group.command(
+        "verify",
+        run_verify,
+        "Check an index for damage",
+        "INDEX",
+        "Read all of INDEX and compare hashes. The exit code is 1 if anything is damaged.",
+    )
+    verify.shared("index")
 
 
 def run_add(args: Namespace) -> None:
-    """Carries it out."""
+    """Adds the videos of a store."""
     from prvr.search import VideoIndex
     from prvr.video import VideoStore
 
     folder, store = Path(args.index).expanduser(), VideoStore(args.store)
-    given = [name for name in ("model", "text", "dtype", "window", "stride") if args[name] is not None]
+    given = [name for name in ("model", "text", "dtype", "window", "stride") if getattr(args, name) is not None]
     if (folder / "index.json").exists():
         if given:
             raise CommandError(
@@ -116,7 +109,7 @@ def run_add(args: Namespace) -> None:
 
 
 def run_update(args: Namespace) -> None:
-    """Carries it out."""
+    """Brings the index up to date."""
     from prvr.search import VideoIndex
     from prvr.video import VideoStore
 
@@ -127,7 +120,7 @@ def run_update(args: Namespace) -> None:
 
 
 def run_remove(args: Namespace) -> None:
-    """Carries it out."""
+    """Removes videos."""
     from prvr.search import VideoIndex
 
     with VideoIndex.open(args.index) as index:
@@ -135,7 +128,7 @@ def run_remove(args: Namespace) -> None:
 
 
 def run_info(args: Namespace) -> None:
-    """Carries it out."""
+    """Prints what is in the index."""
     from rich.table import Table
 
     from prvr.search import VideoIndex
@@ -164,7 +157,7 @@ def run_info(args: Namespace) -> None:
 
 
 def run_verify(args: Namespace) -> int:
-    """Carries it out."""
+    """Prints the damage that was found; the exit code is 1 if there is any."""
     from prvr.search import verify_index
     from prvr.video.gathering import printable
 

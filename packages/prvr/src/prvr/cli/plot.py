@@ -1,17 +1,17 @@
-"""`prvr plot`: pictures of a retriever and of a re-ranker."""
+"""`prvr plot`: what a retriever or a re-ranker computes, as pictures."""
 
-from collections.abc import Callable, Iterator
+from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jsonargparse import ArgumentParser, Namespace
-
-from prvr.cli.console import CommandError, device_of, leaf, stdout
+from prvr.cli.console import CommandError, device_of, stdout
 from prvr.cli.embedded import cached_corpus
 from prvr.cli.folders import load_retriever, model_folder
+from prvr.cli.options import Parser, whole_number
 from prvr.cli.transfer import check_features
 from prvr.config import Config, load_config
 
@@ -19,22 +19,65 @@ if TYPE_CHECKING:
     from prvr.generation import RerankerInputs, SplitScores
     from prvr.stages import CandidateReranker
 
-NAME = "plot"
+_RERANKER = "the folder of a run of `prvr train --stage generation`"
 
 
-def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
+def register(prvr: Parser) -> None:
     """Adds the commands."""
-    group = ArgumentParser(
-        exit_on_error=False,
-        usage="prvr plot PICTURE ... (prvr plot PICTURE --help explains one)",
-        description="Pictures of a retriever and of a re-ranker, as PNG files.",
+    group = prvr.group(
+        "plot",
+        "Plot what a retriever or a re-ranker computes",
+        "Plot what a retriever or a re-ranker computes, as PNG.",
     )
-    subcommands.add_subcommand(NAME, group, help="pictures of a retriever and of a re-ranker")
-    own = group.add_subcommands(dest="command", metavar="PICTURE")
-    own.add_subcommand("trajectory", _trajectory_parser(), help="from noise to an order of the candidates of a query")
-    own.add_subcommand("scores", _scores_parser(), help="scores of right and wrong pairs, in and out of domain")
-    own.add_subcommand("attention", _attention_parser(), help="what texts take of the frames of a video")
-    return {(NAME, "trajectory"): trajectory, (NAME, "scores"): scores, (NAME, "attention"): attention}
+    drawn = group.command(
+        "trajectory",
+        trajectory,
+        "Plot how a re-ranker orders the candidates of a query, from noise to the result",
+        "RUN RERANKER [--query 0] [--out trajectory.png] [OPTIONS]",
+    )
+    _add_common(drawn, "trajectory.png", reranker=True)
+    drawn.add_argument("--query", default="0", help="the id or number of a query of the split (default: 0)")
+    drawn.add_argument(
+        "--candidates",
+        type=whole_number,
+        metavar="N",
+        help="the number of candidates; by default, that of the re-ranker",
+    )
+    drawn.add_argument(
+        "--steps", type=whole_number, metavar="N", help="the steps of the sampler; by default, those of the re-ranker"
+    )
+    drawn.add_argument(
+        "--panels", type=whole_number, metavar="N", default=6, help="the noise levels to draw as bars (default: 6)"
+    )
+    drawn.shared("--seed", help="the seed of the noise (default: 0)")
+    drawn = group.command(
+        "scores",
+        scores,
+        "Plot the scores of right and wrong pairs, in and out of domain",
+        "RUN [--transfer ROOT/COLLECTION ...] [--rerank RERANKER] [--out scores.png] [OPTIONS]",
+    )
+    _add_common(drawn, "scores.png", reranker=False)
+    drawn.add_argument(
+        "--transfer", nargs="+", metavar="ROOT/COLLECTION", help="corpora that the run was not trained on"
+    )
+    drawn.add_argument("--rerank", metavar="RERANKER", help=f"{_RERANKER}, to plot its scores too")
+    drawn.add_argument("--bins", type=whole_number, default=50, help="the bins of each histogram (default: 50)")
+    drawn = group.command(
+        "attention",
+        attention,
+        "Plot how the texts of a video attend to its frames",
+        "RUN RERANKER [--video 0] [--out attention.png] [OPTIONS]",
+    )
+    _add_common(drawn, "attention.png", reranker=True)
+    drawn.add_argument("--video", default="0", help="the id or number of a video of the split (default: 0)")
+
+
+def _add_common(parser: Parser, out: str, reranker: bool) -> None:
+    parser.shared("run")
+    if reranker:
+        parser.add_argument("reranker", metavar="RERANKER", help=_RERANKER)
+    parser.shared("--data-root", "--split", "--device")
+    parser.add_argument("--out", metavar="FILE.png", default=out, help=f"the picture (default: {out})")
 
 
 def trajectory(args: Namespace) -> None:
@@ -88,47 +131,6 @@ def attention(args: Namespace) -> None:
         drawn = attention_of(reranker, inputs, found.split, video)
     path = save_figure(attention_figure(drawn), args.out)
     stdout().print(f"{path}: {drawn.video}, {len(drawn.texts)} texts", markup=False, soft_wrap=True)
-
-
-def _trajectory_parser() -> ArgumentParser:
-    found = _common("trajectory RUN RERANKER [--query 0] [--out trajectory.png]", "The way of a query's candidates.")
-    found.add_argument("reranker", metavar="RERANKER", help="a run of `prvr train --stage generation`")
-    found.add_argument("--query", default="0", help="id or number of a query of the split")
-    found.add_argument("--candidates", type=int, metavar="N", help="default: as many as are re-ranked")
-    found.add_argument("--steps", type=int, metavar="N", help="of sampling; default: that of the re-ranker")
-    found.add_argument("--panels", type=int, default=6, help="levels that are drawn as bars")
-    found.add_argument("--seed", type=int, default=0, help="of the noise")
-    found.add_argument("--out", metavar="FILE.png", default="trajectory.png")
-    return found
-
-
-def _scores_parser() -> ArgumentParser:
-    found = _common(
-        "scores RUN [--transfer ROOT/COLLECTION ...] [--rerank RERANKER] [--out scores.png]",
-        "Scores of right and wrong pairs.",
-    )
-    found.add_argument("--transfer", nargs="+", metavar="ROOT/COLLECTION", help="corpora that the run has not seen")
-    found.add_argument("--rerank", metavar="RERANKER", help="a run of `prvr train --stage generation`: with it as well")
-    found.add_argument("--bins", type=int, default=50, help="of each histogram")
-    found.add_argument("--out", metavar="FILE.png", default="scores.png")
-    return found
-
-
-def _attention_parser() -> ArgumentParser:
-    found = _common("attention RUN RERANKER [--video 0] [--out attention.png]", "What texts take of a video's frames.")
-    found.add_argument("reranker", metavar="RERANKER", help="a run of `prvr train --stage generation`")
-    found.add_argument("--video", default="0", help="id or number of a video of the split")
-    found.add_argument("--out", metavar="FILE.png", default="attention.png")
-    return found
-
-
-def _common(usage: str, description: str) -> ArgumentParser:
-    found = leaf(f"prvr plot {usage}", description)
-    found.add_argument("run", metavar="RUN", help="a run of `prvr train`")
-    found.add_argument("--data-root", metavar="ROOT", help="folder that holds the corpus (default: the run's)")
-    found.add_argument("--split", help="default: the one that the configuration reports")
-    found.add_argument("--device", choices=["cpu", "cuda", "auto"], default="auto")
-    return found
 
 
 def _run(args: Namespace) -> tuple[Config, Path]:

@@ -1,28 +1,24 @@
-"""`prvr presets`: which there are, and what one says."""
+"""`prvr presets`: the presets that ship with prvr."""
 
-from collections.abc import Callable
+from argparse import Namespace
 from itertools import takewhile
-from typing import Any
 
-from jsonargparse import Namespace
-
-from prvr.cli.console import CommandError, leaf, stdout
+from prvr.cli.console import CommandError, stdout
+from prvr.cli.options import Parser
 from prvr.config import dump_config, load_config, preset_names, preset_text
 
-NAME = "presets"
 
-
-def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
+def register(prvr: Parser) -> None:
     """Adds the command."""
-    parser = leaf("prvr presets [NAME]", "List the presets that ship with prvr, or print one.")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="print what this one changes of its base")
-    parser.add_argument("--resolved", action="store_true", help="print every key of it, the defaults included")
-    subcommands.add_subcommand(NAME, parser, help="list the presets, or print one")
-    return {(NAME,): run}
+    parser = prvr.command("presets", run, "List the presets, or print one", "[NAME] [--resolved]")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="the preset to print: what it changes of its base, which it names"
+    )
+    parser.add_argument("--resolved", action="store_true", help="print every key of it, with the defaults")
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Prints the list, or the preset."""
     console = stdout()
     if args.name is not None:
         text = dump_config(load_config(args.name)) if args.resolved else preset_text(args.name)

@@ -1,16 +1,16 @@
 """`prvr evaluate --rerank RUN --qb-norm`: a retriever with what is put on top of it, beside itself."""
 
+from argparse import Namespace
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
-
 from prvr.cli.console import CommandError, device_of, stdout
 from prvr.cli.embedded import cached_corpus
 from prvr.cli.folders import QB_BETA, load_retriever, report_file, variant_parts
 from prvr.cli.generation import variants_table
+from prvr.cli.options import Parser, number, whole_number
 from prvr.cli.transfer import corpus_of
 from prvr.config import Config
 
@@ -20,16 +20,43 @@ if TYPE_CHECKING:
 __all__ = ["add_rerank_options", "reports_of", "show_reranked", "wants_reranking", "wants_sets"]
 
 
-def add_rerank_options(parser: ArgumentParser) -> None:
+def add_rerank_options(parser: Parser) -> None:
     """Adds `--rerank`, its options, and `--qb-norm`."""
-    group = parser.add_argument_group("re-ranking (docs: Re-ranking)")
-    group.add_argument("--rerank", metavar="RUN", help="a run of `prvr train --stage generation` over this retriever")
-    group.add_argument("--top", type=int, metavar="K", help="how many candidates are re-ranked (default: its own, 32)")
-    group.add_argument("--steps", type=int, metavar="N", help="of the sampler, at most those trained")
-    group.add_argument("--weight", type=float, metavar="W", help="of the generated probability (default: its own)")
-    group.add_argument("--rerank-seed", type=int, default=0, metavar="N", help="of the noise that sampling starts from")
-    group.add_argument("--qb-norm", action="store_true", help="normalise scores by a bank of training queries first")
-    group.add_argument("--qb-beta", type=float, default=QB_BETA, metavar="B", help="inverse temperature of --qb-norm")
+    group = parser.add_argument_group("re-ranking")
+    group.add_argument(
+        "--rerank", metavar="RUN", help="a run of `prvr train --stage generation` that was trained over this retriever"
+    )
+    group.add_argument(
+        "--top", type=whole_number, metavar="K", help="the number of candidates to re-rank; by default, that of the run"
+    )
+    group.add_argument(
+        "--steps", type=whole_number, metavar="N", help="the steps of the sampler, at most those of training"
+    )
+    group.add_argument(
+        "--weight",
+        type=number,
+        metavar="W",
+        help="the weight of the generated probability; by default, that of the run",
+    )
+    group.add_argument(
+        "--rerank-seed",
+        type=whole_number,
+        default=0,
+        metavar="N",
+        help="the seed of the noise that sampling starts from (default: 0)",
+    )
+    group.add_argument(
+        "--qb-norm",
+        action="store_true",
+        help="normalise the scores with a bank of training queries (QB-Norm) before re-ranking",
+    )
+    group.add_argument(
+        "--qb-beta",
+        type=number,
+        default=QB_BETA,
+        metavar="B",
+        help="the inverse temperature of --qb-norm (default: 20)",
+    )
 
 
 def wants_reranking(args: Namespace) -> bool:
@@ -40,7 +67,7 @@ def wants_reranking(args: Namespace) -> bool:
     """
     if args.rerank is None:
         for name in ("top", "steps", "weight"):
-            if args[name] is not None:
+            if getattr(args, name) is not None:
                 raise CommandError(f"--{name} is an option of --rerank RUN, which is missing.")
     return args.rerank is not None or args.qb_norm
 

@@ -1,48 +1,53 @@
 """`prvr search`: the videos of an index that answer a sentence, and where in them."""
 
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jsonargparse import Namespace
-
-from prvr.cli.console import CommandError, device_of, leaf, stdout
+from prvr.cli.console import CommandError, device_of, stdout
+from prvr.cli.options import Parser, whole_number
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from prvr.search import SearchResult
 
-NAME = "search"
 _MOST = 10_000  # queries of a file
 
 
-def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
+def register(prvr: Parser) -> None:
     """Adds the command."""
-    parser = leaf(
-        'prvr search INDEX "a person opens the fridge" [-k 10] [--json FILE] [--csv FILE] [--html FILE]',
+    parser = prvr.command(
+        "search",
+        run,
+        "Find videos and moments by a sentence",
+        "INDEX QUERY [-k 10] [--json FILE] [--csv FILE] [--html FILE] [OPTIONS]",
         "Find the videos of an index that answer a sentence best, and the moment in each. The time line shows how well "
-        "each part of a video fits.",
+        "each part of a video matches.",
     )
-    parser.add_argument("index", metavar="INDEX", help="of `prvr index`")
+    parser.shared("index")
     parser.add_argument("query", metavar="QUERY", nargs="?", help="a sentence")
-    parser.add_argument("--file", metavar="FILE", help="a text file with a sentence a line, instead of QUERY")
-    parser.add_argument("-k", "--top", type=int, default=10, metavar="K", help="videos for each sentence")
-    parser.add_argument("--moments", type=int, default=3, help="at most, of each video, in the files")
-    parser.add_argument("--json", metavar="FILE", help="everything, for programs")
-    parser.add_argument("--csv", metavar="FILE", help="a line for each video found")
-    parser.add_argument("--html", metavar="FILE", help="a page with pictures, in one file")
+    parser.add_argument("--file", metavar="FILE", help="a text file with one sentence on each line, instead of QUERY")
     parser.add_argument(
-        "--backend", default="auto", metavar="NAME", help="exact, faiss, milvus or milvus:ADDRESS; auto chooses by size"
+        "-k", "--top", type=whole_number, default=10, metavar="K", help="videos for each sentence (default: 10)"
     )
-    parser.add_argument("--text", metavar="ENCODER", help="what reads the sentence, if it was moved: name or folder")
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"], help="of the text model")
-    subcommands.add_subcommand(NAME, parser, help="find videos and moments by a sentence")
-    return {(NAME,): run}
+    parser.add_argument(
+        "--moments",
+        type=whole_number,
+        metavar="N",
+        default=3,
+        help="the most moments of each video, in files (default: 3)",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write everything, for programs")
+    parser.add_argument("--csv", metavar="FILE", help="write one line for each video found")
+    parser.add_argument("--html", metavar="FILE", help="write a page with pictures, in one file")
+    parser.shared("--text", help="where the encoder of the sentences is, if it was moved: a name or a folder")
+    parser.shared("--backend", "--device")
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Searches, prints the results and writes the files that were asked for."""
     queries = _queries(args)
     from prvr.search import VideoIndex
     from prvr.video import open_featurizer

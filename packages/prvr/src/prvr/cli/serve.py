@@ -1,48 +1,57 @@
-"""`prvr serve`: a page and an API to search an index."""
+"""`prvr serve`: the search page and an HTTP API for an index."""
 
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from argparse import Namespace
 
-from jsonargparse import Namespace
-
-from prvr.cli.console import device_of, leaf, stdout
+from prvr.cli.console import device_of, stdout
+from prvr.cli.options import Parser, number, whole_number
 from prvr.errors import require
 
-NAME = "serve"
 
-
-def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
+def register(prvr: Parser) -> None:
     """Adds the command."""
-    parser = leaf(
-        "prvr serve INDEX [--host 127.0.0.1] [--port 8000] [--token-file FILE]",
-        "Serve a page to search an index and watch what is found, and an API (its schema is at /openapi.json), until "
-        "Ctrl-C. Reachable from this machine alone, unless --host says otherwise; then a token is needed, from a file "
-        "or from the environment as PRVR_TOKEN.",
+    parser = prvr.command(
+        "serve",
+        run,
+        "Serve the search page and an HTTP API for an index",
+        "INDEX [--host HOST] [--port PORT] [--token-file FILE] [OPTIONS]",
+        "Serve the search page of an index, where results can be watched, and an HTTP API, whose schema is at "
+        "/openapi.json, until Ctrl-C. Only this machine can reach it, unless --host says otherwise; other machines "
+        "then need a token, which is read from a file or from the environment variable PRVR_TOKEN.",
     )
-    parser.add_argument("index", metavar="INDEX", help="folder of prvr index")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at; 0.0.0.0: all of this machine")
-    parser.add_argument("--port", type=int, default=8000, help="0: any that is free")
+    parser.shared("index")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="the address to listen on; 0.0.0.0 is all of this machine (default: 127.0.0.1)",
+    )
+    parser.add_argument(
+        "--port",
+        type=whole_number,
+        default=8000,
+        help="the port to listen on; 0 takes any that is free (default: 8000)",
+    )
     parser.add_argument(
         "--allow-host", metavar="NAME", action="append", default=[], help="a name by which clients call this server"
     )
-    parser.add_argument("--token-file", metavar="FILE", help="holds the token that clients must send")
-    parser.add_argument("--without-token", action="store_true", help="listen to other machines without a token")
-    parser.add_argument("--rate", type=float, default=40.0, help="requests per second of one client; 0: no limit")
+    parser.add_argument("--token-file", metavar="FILE", help="a file with the token that clients must send")
+    parser.add_argument("--without-token", action="store_true", help="serve other machines without a token")
     parser.add_argument(
-        "--client-connections", type=int, default=64, help="open connections of one client; 0: no limit of its own"
+        "--rate", type=number, default=40.0, help="requests per second for each client; 0 is no limit (default: 40)"
     )
     parser.add_argument(
-        "--backend", default="auto", metavar="NAME", help="looks for candidates: auto, exact, faiss or milvus[:ADDRESS]"
+        "--client-connections",
+        metavar="N",
+        type=whole_number,
+        default=64,
+        help="open connections for each client; 0 is no limit (default: 64)",
     )
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"], help="of the model")
-    subcommands.add_subcommand(NAME, parser, help="a page to search an index, on this machine")
-    return {(NAME,): run}
+    parser.shared("--backend", "--device")
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Serves until Ctrl-C."""
     for module in ("fastapi", "uvicorn"):
         require(module, "serve", "prvr serve")
     from prvr.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
@@ -51,7 +60,7 @@ def run(args: Namespace) -> None:
     check_bind(args.host, token, args.without_token)
     limits = ServeLimits(rate=args.rate, client_connections=args.client_connections)
     settings = ServeSettings(tuple(args.allow_host), token, limits=limits)
-    note = "with a token" if token else "without a token: whoever reaches it can search and watch"
+    note = "with a token" if token else "without a token: anyone who reaches it can search and watch"
     ended = serve(
         args.index,
         args.host,
@@ -61,7 +70,7 @@ def run(args: Namespace) -> None:
         device=device_of(args.device),
         backend=args.backend,
         started=lambda address: stdout().print(
-            f"{address}  ({note}; Ctrl-C ends it)", markup=False, soft_wrap=True, highlight=False
+            f"{address}  ({note}; Ctrl-C to stop)", markup=False, soft_wrap=True, highlight=False
         ),
     )
     if not ended:  # a thread computes what nobody waits for: Python would wait for it, or break off in the middle of it

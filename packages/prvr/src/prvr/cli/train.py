@@ -1,20 +1,18 @@
 """`prvr train`: a preset, or a file of one's own, into a run folder."""
 
 import os
-from collections.abc import Callable
+from argparse import Namespace
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from jsonargparse import Namespace
+from typing import TYPE_CHECKING
 
 from prvr.cli.beside import show_beside
-from prvr.cli.console import CommandError, device_of, leaf, show_report, stdout, threads
+from prvr.cli.console import CommandError, device_of, show_report, stdout, threads
 from prvr.cli.embedded import cached_corpus
 from prvr.cli.folders import fresh_folder, latest_run
 from prvr.cli.generation import add_stage_options, train_generation, wants_generation
-from prvr.cli.overrides import add_config_options, chosen_config, overrides
+from prvr.cli.options import Parser, add_config_options, chosen_config, overrides, whole_number
 from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
@@ -22,29 +20,35 @@ if TYPE_CHECKING:
 
     from prvr.training import RunResult
 
-NAME = "train"
 
-
-def register(subcommands: Any) -> dict[tuple[str, ...], Callable[[Namespace], None]]:
+def register(prvr: Parser) -> None:
     """Adds the command."""
-    parser = leaf(
-        "prvr train --preset NAME [--data-root ROOT] [--output RUN] [--KEY VALUE ...]\n"
-        "       prvr train --stage generation --retriever RUN [--output RUN] [--generation KEY=VALUE ...]",
-        "Train a retriever; the run folder gets its configuration, metrics, curves, best and last checkpoint.",
+    parser = prvr.command(
+        "train",
+        run,
+        "Train a retriever or a re-ranker",
+        "--preset NAME [--data-root ROOT] [--output RUN] [--KEY VALUE ...] [OPTIONS]\n"
+        "--stage generation --retriever RUN [--output RUN] [--generation KEY=VALUE ...] [OPTIONS]",
+        "Train a model. The run folder receives its configuration, metrics, curves, and the best and the last "
+        "checkpoint.",
     )
-    parser.add_argument("--output", metavar="RUN", help="run folder, new or empty (default: runs/NAME-N)")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --output, or the latest of NAME")
-    parser.add_argument("--device", choices=["cpu", "cuda", "auto"], default="auto")
-    parser.add_argument("--threads", type=int, metavar="N", help="of the CPU; 1 is best for small models on a busy one")
-    parser.add_argument("--trackers", nargs="+", default=[], metavar="NAME", help="of accelerate, e.g. tensorboard")
+    parser.add_argument("--output", metavar="RUN", help="the run folder, new or empty; by default, runs/NAME-N")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the run in --output, or the latest run of the preset"
+    )
+    parser.shared("--device")
+    parser.add_argument(
+        "--threads", type=whole_number, metavar="N", help="CPU threads; 1 is best for small models on a busy machine"
+    )
+    parser.add_argument(
+        "--trackers", nargs="+", default=[], metavar="NAME", help="trackers of accelerate, for example tensorboard"
+    )
     add_stage_options(parser)
     add_config_options(parser)
-    subcommands.add_subcommand(NAME, parser, help="train a retriever")
-    return {(NAME,): run}
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Trains, prints the tables and says where the results are."""
     if args.threads is not None and args.threads < 1:
         raise CommandError(f"--threads {args.threads}: expected at least 1.")
     if wants_generation(args):

@@ -1,12 +1,11 @@
 """`prvr evaluate RUN --transfer ...`: one model on the corpus it was trained on and on others."""
 
 import logging
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from jsonargparse import Namespace
 
 from prvr.cli.console import CommandError, stdout
 from prvr.cli.folders import variant_parts

@@ -1,38 +1,40 @@
 """`prvr data make`: the embedded corpus as files."""
 
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jsonargparse import ArgumentParser, Namespace
-
-from prvr.cli.console import CommandError, leaf, stdout
+from prvr.cli.console import CommandError, stdout
 from prvr.cli.embedded import collection_of, counting_bar
+from prvr.cli.options import Parser
 from prvr.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from prvr.data import Corpus
 
-NAME = "make"
-HELP = "write the embedded corpus"
 
-
-def parser() -> ArgumentParser:
-    """What it takes."""
-    found = leaf(
-        "prvr data make OUT [--size demo] [--seed 0] [--look day] [--mp4]",
-        "Draw the videos of the embedded corpus, encode them, and write it into OUT/embedded-SIZE, in the layout of "
-        "the public feature files. Where the same one stands already it is left as it is.",
+def register(data: Parser) -> None:
+    """Adds the command."""
+    parser = data.command(
+        "make",
+        run,
+        "Write the embedded corpus to files",
+        "OUT [--size demo] [--seed 0] [--look day] [--mp4]",
+        "Draw the videos of the embedded corpus, encode them, and write them to OUT/embedded-SIZE in the layout of the "
+        "public feature files. If the same corpus is already there, it is left as it is.",
     )
-    found.add_argument("out", metavar="OUT", help="folder that holds collections")
-    found.add_argument("--size", default="demo", help="tiny (100 videos), demo (720) or bench (2700)")
-    found.add_argument("--seed", type=int, default=0, help="of everything")
-    found.add_argument("--look", default="day", help="day, dusk or haze: another light, to test out of domain")
-    found.add_argument("--mp4", action="store_true", help='the videos as files too; needs pip install "prvr[video]"')
-    return found
+    parser.add_argument("out", metavar="OUT", help="the folder that holds corpora")
+    parser.shared("--size", "--seed")
+    parser.add_argument(
+        "--look", default="day", help="day (default), dusk or haze: another light, to test out of domain"
+    )
+    parser.add_argument(
+        "--mp4", action="store_true", help='write the videos as MP4 files too; needs pip install "prvr[video]"'
+    )
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Makes the corpus and says what to do with it."""
     collection = collection_of(args.size)
     if args.mp4:
         _require_av()  # now, not when all is drawn

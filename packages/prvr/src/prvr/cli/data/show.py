@@ -1,13 +1,13 @@
 """`prvr data show`: one video of the embedded corpus as a picture."""
 
+from argparse import Namespace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jsonargparse import ArgumentParser, Namespace
-
-from prvr.cli.console import CommandError, leaf, stdout
+from prvr.cli.console import CommandError, stdout
 from prvr.cli.embedded import cached_corpus, collection_of
+from prvr.cli.options import Parser
 from prvr.config import load_config
 
 if TYPE_CHECKING:
@@ -15,26 +15,27 @@ if TYPE_CHECKING:
     from prvr.data.synthetic import Sentence
     from prvr.data.synthetic.world import Video
 
-NAME = "show"
-HELP = "draw the contact sheet of a video"
 
-
-def parser() -> ArgumentParser:
-    """What it takes."""
-    found = leaf(
-        "prvr data show VIDEO [--data-root OUT] [--size demo] [--look day] [--output VIDEO.png]",
-        "Draw the contact sheet of one video: its frames in order of time, its moments and its sentences.",
+def register(data: Parser) -> None:
+    """Adds the command."""
+    parser = data.command(
+        "show",
+        run,
+        "Draw the contact sheet of a video",
+        "VIDEO [--data-root OUT] [--size demo] [--look day] [--output FILE.png]",
+        "Draw the contact sheet of one video: its frames in time order, its moments and its sentences.",
     )
-    found.add_argument("video", metavar="VIDEO", help="for example test0000")
-    found.add_argument("--data-root", metavar="OUT", help="of `prvr data make`; without it, the corpus in the cache")
-    found.add_argument("--size", default="demo", help="of the corpus: tiny, demo or bench")
-    found.add_argument("--look", default="day", help="day, dusk or haze; with --data-root")
-    found.add_argument("--output", metavar="FILE.png", help="without it, VIDEO.png in the working folder")
-    return found
+    parser.add_argument("video", metavar="VIDEO", help="the id of the video, for example test0000")
+    parser.shared(
+        "--data-root", metavar="OUT", help="the folder of `prvr data make`; by default, the corpus in the cache"
+    )
+    parser.shared("--size")
+    parser.add_argument("--look", default="day", help="day (default), dusk or haze; needs --data-root")
+    parser.add_argument("--output", metavar="FILE.png", help="the picture; by default, VIDEO.png in the working folder")
 
 
 def run(args: Namespace) -> None:
-    """Carries it out."""
+    """Draws the picture and lists the sentences."""
     if args.output is not None and (Path(args.output).suffix != ".png" or Path(args.output).is_dir()):
         raise CommandError(f"--output {args.output}: expected a file that ends in .png.")
     corpus = _corpus(args)

@@ -1,0 +1,253 @@
+"""How commands declare their options, and what is said about arguments that cannot be read."""
+
+import json
+import sys
+from argparse import SUPPRESS, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from prvr.cli.console import CommandError
+from prvr.config import Config, config_leaves, load_config
+from prvr.errors import unknown_name
+
+__all__ = ["Parser", "add_config_options", "chosen_config", "number", "one_of", "overrides", "whole_number"]
+
+Run = Callable[[Namespace], int | None]
+
+
+def whole_number(text: str) -> int:
+    """The type of an option that takes a whole number.
+
+    Raises:
+        ArgumentTypeError: the text is something else.
+    """
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"expected a whole number, got {text!r}") from error
+
+
+def number(text: str) -> float:
+    """The type of an option that takes a number.
+
+    Raises:
+        ArgumentTypeError: the text is something else.
+    """
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"expected a number, got {text!r}") from error
+
+
+def one_of(*names: str) -> dict[str, Any]:
+    """How an option that takes one of several names is declared.
+
+    Example:
+        >>> one_of("worst", "mean", "best")["type"]("men")
+        Traceback (most recent call last):
+        ...
+        argparse.ArgumentTypeError: unknown value 'men'; did you mean mean? Known: worst, mean, best
+    """
+
+    def name(text: str) -> str:
+        if text not in names:
+            raise ArgumentTypeError(unknown_name("value", text, names))
+        return text
+
+    return {"type": name, "metavar": f"{{{','.join(names)}}}"}
+
+
+_SHARED: dict[str, dict[str, Any]] = {
+    "index": {"metavar": "INDEX", "help": "the folder of the index"},
+    "run": {"metavar": "RUN", "help": "the folder of a run of `prvr train`"},
+    "--data-root": {"metavar": "ROOT", "help": "the folder that holds the corpus; by default, that of the run"},
+    "--split": {"help": "the split to use; by default, the one that the configuration reports"},
+    "--device": {
+        **one_of("auto", "cpu", "cuda"),
+        "default": "auto",
+        "help": "where to compute; `auto`, the default, takes a GPU if there is one",
+    },
+    "--seed": {"type": whole_number, "default": 0, "help": "the seed of all random numbers (default: 0)"},
+    "--store": {"required": True, "metavar": "STORE", "help": "the features that `prvr extract` wrote"},
+    "--text": {
+        "metavar": "ENCODER",
+        "help": "the encoder of the sentences: a name on the Hugging Face hub or a folder",
+    },
+    "--backend": {
+        "default": "auto",
+        "metavar": "NAME",
+        "help": "what proposes candidates: exact, faiss, milvus or milvus:ADDRESS; `auto`, the default, goes by size",
+    },
+    "--size": {
+        **one_of("tiny", "demo", "bench"),
+        "default": "demo",
+        "help": "the size of the corpus: 100, 720 (default) or 2700 videos",
+    },
+}
+"""Arguments that several commands take, declared once."""
+
+
+class Parser(ArgumentParser):
+    """The parser of one command, or of a group of commands.
+
+    It raises `CommandError` where `ArgumentParser` would end the process, and understands no abbreviated options.
+    """
+
+    def __init__(self, **texts: Any) -> None:
+        super().__init__(allow_abbrev=False, exit_on_error=False, **texts)
+        self._commands: dict[str, Parser] = {}
+        self._adding: Any = None
+
+    def group(self, name: str, summary: str, description: str) -> "Parser":
+        """Adds a command that has commands of its own.
+
+        Args:
+            name: as it is typed.
+            summary: for the list of commands.
+            description: for its own help.
+        """
+        return self._add(name, summary, usage=f"{self.prog} {name} COMMAND [OPTIONS]", description=description)
+
+    def command(self, name: str, run: Run, summary: str, usage: str, description: str | None = None) -> "Parser":
+        """Adds a command, with the options that every command has.
+
+        Args:
+            name: as it is typed.
+            run: what it does; returns the exit code, None for 0.
+            summary: for the list of commands.
+            usage: its arguments, after the name.
+            description: for its own help; by default the summary.
+        """
+        full = f"{self.prog} {name} {usage}".replace("\n", f"\n       {self.prog} {name} ")
+        found = self._add(name, summary, usage=full, description=description or f"{summary}.")
+        found.add_argument(
+            "-v", "--verbose", action="count", default=0, help="show more of the log; -vv also shows tracebacks"
+        )
+        found.add_argument("-q", "--quiet", action="store_true", help="show results, warnings and errors only")
+        found.set_defaults(execute=run, parser=found)
+        return found
+
+    def _add(self, name: str, summary: str, **texts: Any) -> "Parser":
+        if self._adding is None:
+            self._adding = self.add_subparsers(title="commands", metavar="COMMAND", prog=self.prog)
+        self._commands[name] = self._adding.add_parser(name, help=summary, **texts)
+        return self._commands[name]
+
+    def shared(self, *names: str, **changes: Any) -> None:
+        """Adds arguments that several commands have, such as `--device`.
+
+        Args:
+            names: as they are declared in this module.
+            changes: of their declaration, for example another `help`.
+        """
+        for name in names:
+            self.add_argument(name, **_SHARED[name] | changes)
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        """The arguments of the command that was asked for; its function is `execute`.
+
+        Raises:
+            CommandError: they cannot be read.
+        """
+        args, unknown = self.parse_known_args(words)
+        if unknown:
+            args.parser.refuse(unknown)
+        return args
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # what argparse calls for commands too
+        words = sys.argv[1:] if args is None else list(args)
+        if self._commands and not words:
+            self.error(f"expected a command, one of {', '.join(self._commands)}")
+        if self._commands and words[0] not in self._commands and not words[0].startswith("-"):
+            self.error(unknown_name("command", words[0], self._commands))
+        try:
+            return super().parse_known_args(words, namespace)
+        except ArgumentError as error:
+            self.error(f"{error.argument_name}: {error.message}" if error.argument_name else error.message)
+
+    def refuse(self, words: Sequence[str]) -> None:
+        """Explains words that the command does not have.
+
+        Raises:
+            CommandError: always.
+        """
+        options = [name for action in self._actions for name in action.option_strings]
+        strange = next((word for word in words if word.startswith("-")), words[0])
+        close = get_close_matches(strange.split("=")[0], options, n=2)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        self.error(f"unknown argument {strange}{hint}")
+
+    def error(self, message: str) -> Any:
+        """Refuses the arguments.
+
+        Raises:
+            CommandError: always.
+        """
+        stop = "" if message.endswith("?") else "."
+        raise CommandError(f"{message.rstrip('.')}{stop} See {self.prog} --help.")
+
+
+_METAVARS = {int: "N", float: "X", bool: "{true,false}"}
+
+
+def add_config_options(parser: Parser) -> None:
+    """Adds `--preset`, `--config`, `--data-root` and an option for every key of the configuration."""
+    parser.add_argument("--preset", metavar="NAME", help="the name of a preset; `prvr presets` lists them")
+    parser.add_argument("--config", metavar="FILE.yaml", help="a configuration file, instead of a preset")
+    parser.shared("--data-root", help="the folder that holds the corpus; short for --data.root")
+    group = parser.add_argument_group("keys of the configuration (`prvr presets NAME --resolved` prints their values)")
+    for key, kind in config_leaves(Config).items():
+        choices = f"{{{','.join(get_args(kind))}}}" if get_origin(kind) is Literal else _METAVARS.get(kind, "VALUE")
+        group.add_argument(
+            f"--{key}",
+            type=_quoted if _is_text(kind) else str,
+            metavar=choices,
+            default=SUPPRESS,
+        )
+
+
+def _is_text(kind: Any) -> bool:
+    return kind in (str, str | None) or get_origin(kind) is Literal
+
+
+def _quoted(text: str) -> str:
+    """A text as YAML, which reads a bare `no` as False; `null` stays what it is."""
+    return text if text == "null" else json.dumps(text)
+
+
+def overrides(args: Namespace) -> dict[str, str]:
+    """The keys of the configuration that stand on the command line, with their values as YAML.
+
+    Raises:
+        CommandError: the folder of the data is given twice.
+    """
+    known = config_leaves(Config)
+    given = {key: value for key, value in vars(args).items() if key in known}
+    if getattr(args, "data_root", None) is not None:
+        if "data.root" in given:
+            raise CommandError("--data-root and --data.root are the same: give one of them.")
+        given["data.root"] = _quoted(args.data_root)
+    return given
+
+
+def chosen_config(args: Namespace, default: str | Path | None = None) -> Config:
+    """The preset or file that was named, with its overrides.
+
+    Args:
+        args: of a parser with `add_config_options`.
+        default: what to read where neither is named.
+
+    Raises:
+        CommandError: both are named, or none and there is no default.
+        prvr.ConfigError: an unknown preset or key, or a bad value.
+    """
+    if args.preset is not None and args.config is not None:
+        raise CommandError("--preset and --config are both given: use one, and change single keys with --KEY VALUE.")
+    if args.config is not None and Path(args.config).suffix not in (".yaml", ".yml"):
+        raise CommandError(f"--config {args.config}: expected a file that ends in .yaml; a preset's name is --preset.")
+    source = args.preset or args.config or default
+    if source is None:
+        raise CommandError("neither --preset nor --config is given. `prvr presets` lists the presets.")
+    return load_config(source, overrides(args))
