@@ -1,15 +1,16 @@
 """Vectors with the statistics of real video embeddings, written as a real index a segment at a time."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from prvr.search.manifest import MODEL, SEGMENTS, Manifest
-from prvr.search.model import ModelIdentity
+from prvr.search.model import ModelIdentity, RowSet
 from prvr.search.segments import VideoVectors, write_segment
-from prvr.search.vectors import Dtype, pack_rows
+from prvr.search.vectors import Dtype, WindowRows, pack_rows
 from prvr.video import Identity, StoreHeader, VideoEntry
 
 CLIPS, DIM, TOPICS, EVENTS = 32, 384, 200, 4
@@ -30,6 +31,7 @@ class BenchModel:
     clips: int = CLIPS
     clip_weight: float = 0.7
     frame_weight: float = 0.3
+    stored: Mapping[str, RowSet] = field(default_factory=dict)
 
     def encode_windows(self, windows: object) -> list:
         raise TypeError("vectors are written as they are, no video is encoded")
@@ -129,8 +131,9 @@ def _video(first: int, i: int, clips: np.ndarray, frames: np.ndarray, dtype: Dty
         entry,
         np.array([first + i], np.int64),
         np.array([[0.0, 60.0]]),
-        pack_rows(clips, dtype),
-        pack_rows(frames, dtype),
         np.array([len(frames)], np.int64),
-        np.array([len(frames)], np.int64),
+        {
+            name: WindowRows(pack_rows(rows, dtype), np.array([len(rows)], np.int64))
+            for name, rows in (("clips", clips), ("frames", frames))
+        },
     )

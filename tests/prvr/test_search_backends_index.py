@@ -1,6 +1,7 @@
 """Backends behind an index: where they give enough candidates, the final list is that of the exact one."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 
 from prvr.search.index import VideoIndex
 from prvr.search.manifest import MODEL, SEGMENTS, Manifest
-from prvr.search.model import ModelIdentity
+from prvr.search.model import ModelIdentity, RowSet
 from prvr.search.segments import VideoVectors, write_segment
-from prvr.search.vectors import pack_rows
+from prvr.search.vectors import WindowRows, pack_rows
 from prvr.video import Identity, StoreHeader, VideoEntry
 
 pytest.importorskip("faiss")
@@ -32,6 +33,7 @@ class Drawn:
     identity: ModelIdentity = DRAWN
     dim: int = DIM
     clips: int = CLIPS
+    stored: Mapping[str, RowSet] = field(default_factory=dict)
 
     def encode_windows(self, windows: Any) -> Any:
         raise AssertionError("nothing is encoded or saved here")
@@ -58,10 +60,11 @@ def make_index(folder: Path, model: Drawn) -> None:
                 entry,
                 np.arange(key, key + windows),
                 np.array([[30.0 * w, 30.0 * w + 30] for w in range(windows)]),
-                pack_rows(drawn[: windows * CLIPS], "float32"),
-                pack_rows(drawn[windows * CLIPS :], "float32"),
                 np.full(windows, FRAMES),
-                np.full(windows, FRAMES),
+                {
+                    "clips": WindowRows(pack_rows(drawn[: windows * CLIPS], "float32"), np.full(windows, CLIPS)),
+                    "frames": WindowRows(pack_rows(drawn[windows * CLIPS :], "float32"), np.full(windows, FRAMES)),
+                },
             )
         )
         key += windows

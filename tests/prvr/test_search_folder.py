@@ -59,7 +59,7 @@ def test_an_edited_or_torn_manifest_is_refused(index: VideoIndex) -> None:
         VideoIndex.open(index.folder)
     body = json.loads(whole)
     path.write_text(json.dumps(body | {"format": 99}))
-    with pytest.raises(DataError, match="format 99, this version reads 1"):
+    with pytest.raises(DataError, match="format 99, this version reads 1 and 2"):
         VideoIndex.open(index.folder)
 
 

@@ -31,12 +31,12 @@ def digest(header: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def read_signed(path: Path, format_: int, mend: str) -> dict[str, Any]:
+def read_signed(path: Path, formats: range, mend: str) -> dict[str, Any]:
     """The object in a JSON file that states its format and its own hash (see `digest`).
 
     Args:
         path: the file.
-        format_: the expected format.
+        formats: the versions of the format that are read.
         mend: what to do about a damaged file, a sentence.
 
     Raises:
@@ -49,8 +49,9 @@ def read_signed(path: Path, format_: int, mend: str) -> dict[str, Any]:
         raise DataError(f"{error} {mend}") from error
     if not isinstance(body, dict) or not {"format", "sha256"} <= body.keys():
         raise DataError(f"{path}: expected a JSON object with the keys format and sha256. {mend}")
-    if type(body["format"]) is not int or body["format"] != format_:
-        raise DataError(f"{path}: format {str(body['format'])[:20]}, this version reads {format_}. {mend}")
+    if type(body["format"]) is not int or body["format"] not in formats:
+        known = " and ".join(map(str, formats))
+        raise DataError(f"{path}: format {str(body['format'])[:20]}, this version reads {known}. {mend}")
     if body["sha256"] != digest(body):
         raise DataError(f"{path}: does not match its own hash: it was edited or damaged. {mend}")
     return body

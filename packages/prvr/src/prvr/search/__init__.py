@@ -17,6 +17,7 @@ from prvr.search.hits import SearchHit as SearchHit
 from prvr.search.hits import SearchResult as SearchResult
 from prvr.search.index import VideoIndex as VideoIndex
 from prvr.search.model import ModelIdentity as ModelIdentity
+from prvr.search.model import RowSet as RowSet
 from prvr.search.model import SearchModel as SearchModel
 from prvr.search.model import WindowVectors as WindowVectors
 from prvr.search.opening import open_model as open_model
@@ -29,6 +30,7 @@ __all__ = [
     "IndexedVideo",
     "ModelIdentity",
     "Moment",
+    "RowSet",
     "SearchHit",
     "SearchModel",
     "SearchResult",

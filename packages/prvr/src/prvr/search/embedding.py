@@ -7,7 +7,7 @@ from prvr.errors import DataError
 from prvr.search.manifest import Manifest
 from prvr.search.model import SearchModel
 from prvr.search.segments import VideoVectors
-from prvr.search.vectors import concatenate_rows, pack_rows
+from prvr.search.vectors import PackedRows, WindowRows, concatenate_rows, pack_rows
 from prvr.search.windows import cut
 from prvr.video import VideoEntry
 
@@ -32,21 +32,23 @@ def embed(
         DataError: the model gives NaN or infinity for it.
     """
     windows = cut(len(features), entry.duration, about.encoder.rate, about.window, about.stride)
-    clips, frames, counts, steps = [], [], [], []
+    packed: dict[str, list[PackedRows]] = {name: [] for name in about.row_sets}
+    steps = []
     for first in range(0, len(windows), _AT_ONCE):
         for one in model.encode_windows([window.of(features) for window in windows[first : first + _AT_ONCE]]):
-            if not (np.isfinite(one.clips).all() and np.isfinite(one.frames).all()):
+            given = {**one.stored, "clips": one.clips, "frames": one.frames}
+            if not all(np.isfinite(rows).all() for rows in given.values()):
                 raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
-            clips.append(pack_rows(one.clips, about.dtype))
-            frames.append(pack_rows(one.frames, about.dtype))
-            counts.append(len(one.frames))
+            for name, kind in about.row_sets.items():
+                packed[name].append(pack_rows(given[name], about.dtype, kind.lengths))
             steps.append(one.steps)
     return VideoVectors(
         entry,
         np.arange(first_key, first_key + len(windows)),
         np.array([(window.start, window.end) for window in windows]),
-        concatenate_rows(clips),
-        concatenate_rows(frames),
-        np.array(counts, np.int64),
         np.array(steps, np.int64),
+        {
+            name: WindowRows(concatenate_rows(parts), np.array([len(part) for part in parts], np.int64))
+            for name, parts in packed.items()
+        },
     )

@@ -281,6 +281,9 @@ class VideoIndex:
         found = load_model(self.folder / MODEL, about.model, about.encoder, self._device, self._text)
         if (score := Score(found.dim, found.clips, found.clip_weight, found.frame_weight)) != about.score:
             raise DataError(f"{self.folder / MANIFEST}: tells of {about.score}, its model of {score}. {MEND}")
+        if dict(found.stored) != dict(about.stored):
+            told, given = ", ".join(about.stored) or "nothing", ", ".join(found.stored) or "nothing"
+            raise DataError(f"{self.folder / MANIFEST}: stores {told} beside the score, its model {given}. {MEND}")
         return found
 
     def _bring_in(self, store: VideoStore, follow: bool, progress: Progress | None) -> IndexReport:

@@ -1,14 +1,15 @@
 """The joint encoder alone: no training, the cosine of a sentence with the frame that it fits best."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float32
 
 from prvr.data.rows import segment_mean
 from prvr.errors import DataError
-from prvr.search.model import ZERO_SHOT, ModelIdentity, WindowVectors
+from prvr.search.model import ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import unit
 from prvr.video import StoreHeader, TextFeaturizer, check_joint
 
@@ -28,6 +29,7 @@ class JointModel:
 
     clips = 32
     clip_weight, frame_weight = 0.0, 1.0
+    stored: Mapping[str, RowSet] = MappingProxyType({})
 
     def __init__(self, encoder: StoreHeader, text: TextFeaturizer) -> None:
         if not encoder.joint_dim:

@@ -45,6 +45,7 @@ def make_index(
             clip_weight=float(model.clip_weight),
             frame_weight=float(model.frame_weight),
             model_files=files,
+            stored=dict(model.stored),
         ).write(made)
         if target.exists():
             target.rmdir()  # empty; not every system renames over it

@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from prvr.data.files import is_real_folder, replace_file
 from prvr.data.hashes import digest, read_signed
 from prvr.errors import DataError
 from prvr.reading import parse_record
-from prvr.search.model import ModelIdentity, Score
+from prvr.search.model import ModelIdentity, RowSet, Score
 from prvr.search.vectors import Dtype
 from prvr.search.windows import check_windows
 from prvr.video import StoreHeader
@@ -21,10 +21,11 @@ from prvr.video.store import check_header
 
 __all__ = [
     "MANIFEST", "MEND", "MODEL", "SEGMENTS", "TABLES", "VIDEOS",
-    "FileStamp", "Manifest", "SegmentRecord", "segment_files", "segment_name",
+    "FileStamp", "Manifest", "SegmentRecord", "counts_file", "segment_name",
 ]  # fmt: skip
 
-FORMAT = 1
+FORMATS = range(1, 3)
+"""Versions of the manifest that are read: 1; 2 says that the index stores more rows than those of the score."""
 MANIFEST, MODEL, SEGMENTS = "index.json", "model", "segments"
 VIDEOS = "videos.json"
 MEND = "Put back a copy of it, or delete the index and make it anew."
@@ -32,10 +33,9 @@ TABLES = {
     "keys.npy": ("<i8", 1),
     "owners.npy": ("<i8", 1),
     "spans.npy": ("<f8", 2),
-    "frame_counts.npy": ("<i8", 1),
     "steps.npy": ("<i8", 1),
 }
-"""The tables of every segment, with their types and numbers of axes."""
+"""The tables of every segment that are not of a set of rows, with their types and numbers of axes."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class Manifest:
         clips: of each window.
         clip_weight, frame_weight: of the score.
         model_files: of the copy of the model.
+        stored: what is kept of the rows of windows beside what the score needs, see `SearchModel.stored`.
         next_key: that no window has had yet.
         segments: in the order in which they were made.
     """
@@ -106,6 +107,22 @@ class Manifest:
     model_files: Mapping[str, FileStamp]
     next_key: int = 0
     segments: tuple[SegmentRecord, ...] = ()
+    stored: Mapping[str, RowSet] = field(default_factory=dict)
+
+    @property
+    def row_sets(self) -> dict[str, RowSet]:
+        """Every set of rows that the segments hold."""
+        return {"clips": RowSet(self.dim), "frames": RowSet(self.dim), **self.stored}
+
+    @property
+    def segment_files(self) -> set[str]:
+        """Names of the files of every segment."""
+        names = {*TABLES, VIDEOS}
+        for name, rows in self.row_sets.items():
+            kept = ("", "_scales") if self.dtype == "int8" else ("",)
+            names |= {f"{name}{suffix}.npy" for suffix in (*kept, *(("_lengths",) if rows.lengths else ()))}
+            names |= set() if name == "clips" else {counts_file(name)}
+        return names
 
     @property
     def score(self) -> Score:
@@ -124,7 +141,10 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Puts it in the place of the one before, in one step."""
-        body: dict[str, Any] = {"format": FORMAT, "index": asdict(self)}
+        values = asdict(self)
+        body: dict[str, Any] = {"format": 2 if self.stored else 1, "index": values}
+        if not self.stored:  # as before there were such sets
+            del values["stored"]
         body["sha256"] = digest(body)
         text = json.dumps(body, indent=1) + "\n"
         replace_file(folder / MANIFEST, lambda file: file.write(text.encode()))
@@ -138,7 +158,7 @@ class Manifest:
         """
         path = folder / MANIFEST
         try:
-            body = read_signed(path, FORMAT, MEND)
+            body = read_signed(path, FORMATS, MEND)
         except FileNotFoundError:
             raise DataError(f"{folder}: no index, it has no {MANIFEST}. Make one: prvr index add.") from None
         try:
@@ -158,11 +178,9 @@ def segment_name(files: Mapping[str, FileStamp]) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:32]
 
 
-def segment_files(dtype: Dtype) -> set[str]:
-    """Names of the files of every segment."""
-    return {*TABLES, VIDEOS, "clips.npy", "frames.npy"} | (
-        {"clips_scales.npy", "frames_scales.npy"} if dtype == "int8" else set()
-    )
+def counts_file(row_set: str) -> str:
+    """The file that holds how many rows of a set each window has; `clips` needs none."""
+    return "frame_counts.npy" if row_set == "frames" else f"{row_set}_counts.npy"
 
 
 def _check(about: Manifest) -> None:
@@ -181,6 +199,12 @@ def _check(about: Manifest) -> None:
         (all(_PLAIN.fullmatch(name) for name in about.model_files), "a file of its model that has no plain name"),
         (len(set(names)) == len(names), "the same segment twice"),
         (about.model.frames == about.encoder.encoder, "a model of another encoder"),
+        (all(_ROW_SET.fullmatch(name) for name in about.stored), f"sets of rows with the names {[*about.stored]}"),
+        (all(0 < rows.dim < _MOST for rows in about.stored.values()), "a set of rows without a width"),
+        (
+            all(about.row_sets[name].dim == about.dim for name in ("clips", "frames")),
+            "clips or frames of another width than that of the score",
+        ),
     ):
         if not true:
             raise ValueError(f"it tells of {what}")
@@ -188,7 +212,7 @@ def _check(about: Manifest) -> None:
         bounds = zip(one.removed, one.removed[1:], strict=False)
         for true, what in (
             (one.name == segment_name(one.files), "another name than its files have together"),
-            (one.files.keys() == segment_files(about.dtype), f"the files {sorted(one.files)}"),
+            (one.files.keys() == about.segment_files, f"the files {sorted(one.files)}"),
             (0 < one.videos <= one.windows < _MOST and 0 <= one.frames < _MOST, "numbers of vectors that cannot be"),
             (all(first < second for first, second in bounds), "removed videos that are not in ascending order"),
             (not one.removed or 0 <= one.removed[0] <= one.removed[-1] < one.videos, "removed videos beyond its own"),
@@ -198,4 +222,5 @@ def _check(about: Manifest) -> None:
 
 
 _PLAIN = re.compile(r"[\w-][\w.-]*", re.ASCII)
+_ROW_SET = re.compile(r"(?!(?:keys|owners|spans|steps|videos)$)[a-z][a-z0-9-]{0,63}", re.ASCII)
 _MOST = 2**48

@@ -1,8 +1,9 @@
 """What turns stored features and texts into vectors of one space, and how such a model is told from another."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +14,7 @@ from prvr.video import Identity
 __all__ = [
     "ZERO_SHOT",
     "ModelIdentity",
+    "RowSet",
     "Score",
     "SearchModel",
     "WindowVectors",
@@ -53,6 +55,19 @@ class Score(NamedTuple):
     frame_weight: float
 
 
+@dataclass(frozen=True)
+class RowSet:
+    """A named set of rows that an index stores for every window, with any number of rows per window.
+
+    Args:
+        dim: width of the rows.
+        lengths: whether the lengths of the rows are stored beside the unit rows, so that they can be read raw.
+    """
+
+    dim: int
+    lengths: bool = False
+
+
 class WindowVectors(NamedTuple):
     """The vectors of a window, not normalised, each kind in time order.
 
@@ -61,11 +76,13 @@ class WindowVectors(NamedTuple):
         frames: `(l, d)` all that count in the score; none if the model has none.
         steps: how many of the first frames share the time of the window evenly; what follows is padding that counts.
             0 or 1: the clips tell more of when.
+        stored: further rows by the name of their set, those that `SearchModel.stored` declares; not scored here.
     """
 
     clips: Float32[np.ndarray, "c d"]
     frames: Float32[np.ndarray, "l d"]
     steps: int
+    stored: Mapping[str, Float32[np.ndarray, "n d"]] = MappingProxyType({})
 
 
 @runtime_checkable
@@ -80,6 +97,8 @@ class SearchModel(Protocol):
         dim: width d of the vectors.
         clips: c, how many clips a window has.
         clip_weight, frame_weight: of the score.
+        stored: the sets of rows that an index keeps beside clips and frames, by name; `frames` (or `clips`) among them
+            says that the lengths of those rows are kept too. Names are lower-case letters, digits and hyphens.
     """
 
     identity: ModelIdentity
@@ -87,6 +106,7 @@ class SearchModel(Protocol):
     clips: int
     clip_weight: float
     frame_weight: float
+    stored: Mapping[str, RowSet]
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Vectors of windows of one video.

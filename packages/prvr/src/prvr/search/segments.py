@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +14,18 @@ from prvr.data.files import MARK, publish, temporary_folder
 from prvr.data.hashes import hash_file
 from prvr.errors import DataError
 from prvr.reading import parse_record, read_array, read_json
-from prvr.search.manifest import MEND, SEGMENTS, TABLES, VIDEOS, FileStamp, Manifest, SegmentRecord, segment_name
-from prvr.search.vectors import Dtype, PackedRows
+from prvr.search.manifest import (
+    MEND,
+    SEGMENTS,
+    TABLES,
+    VIDEOS,
+    FileStamp,
+    Manifest,
+    SegmentRecord,
+    counts_file,
+    segment_name,
+)
+from prvr.search.vectors import PackedRows, WindowRows
 from prvr.video import VideoEntry
 from prvr.video.store import check_entry
 
@@ -30,23 +39,20 @@ class VideoVectors(NamedTuple):
         entry: what is known of it.
         keys: `(w)` of its windows.
         spans: `(w, 2)` start and end of each, in seconds.
-        clips: `(w * c, d)` of all windows, one after the other.
-        frames: the same, `frame_counts` of each.
-        frame_counts, steps: `(w)`, see `prvr.search.model.WindowVectors`.
+        steps: `(w)`, see `prvr.search.model.WindowVectors`.
+        sets: rows of all windows by the name of their set: `clips`, `frames`, and what else the index stores.
     """
 
     entry: VideoEntry
     keys: Int64[np.ndarray, " w"]
     spans: Float64[np.ndarray, "w 2"]
-    clips: PackedRows
-    frames: PackedRows
-    frame_counts: Int64[np.ndarray, " w"]
     steps: Int64[np.ndarray, " w"]
+    sets: Mapping[str, WindowRows]
 
     @property
     def bytes(self) -> int:
         """Of its vectors."""
-        return self.clips.values.nbytes + self.frames.values.nbytes
+        return sum(rows.packed.values.nbytes for rows in self.sets.values())
 
 
 @dataclass(frozen=True)
@@ -64,10 +70,8 @@ class Segment:
         keys: `(w)` of its windows.
         owners: `(w)` number of the video of each window; windows of a video lie together, in time order.
         spans: `(w, 2)` start and end in seconds.
-        clips: `(w * c, d)`.
-        frames: of all windows, one after the other.
-        frame_counts: `(w)` how many each window has.
         steps: `(w)` how many of the first frames share the time of the window evenly.
+        sets: rows of all windows by the name of their set.
     """
 
     record: SegmentRecord
@@ -75,10 +79,8 @@ class Segment:
     keys: np.ndarray
     owners: np.ndarray
     spans: np.ndarray
-    clips: PackedRows
-    frames: PackedRows
-    frame_counts: np.ndarray
     steps: np.ndarray
+    sets: Mapping[str, WindowRows]
 
     @classmethod
     def open(cls, index: Path, about: Manifest, record: SegmentRecord) -> "Segment":
@@ -95,7 +97,8 @@ class Segment:
             DataError: a file of it is missing or damaged; names it.
         """
         folder = index / SEGMENTS / record.name
-        small = {name: stamp for name, stamp in record.files.items() if name in (VIDEOS, *TABLES)}
+        read = {VIDEOS, *TABLES, *(counts_file(name) for name in about.row_sets)}
+        small = {name: stamp for name, stamp in record.files.items() if name in read}
         said = check_files(folder, record.files, sizes_only=True) or check_files(folder, small)
         if said:
             raise DataError(f"{said[0]}. {MEND}")
@@ -104,8 +107,7 @@ class Segment:
             found = cls(
                 record,
                 parse_record(_Videos, entries, str(folder / VIDEOS), file_names=True).videos,
-                clips=_mapped(folder, "clips", about.dtype),
-                frames=_mapped(folder, "frames", about.dtype),
+                sets={name: _mapped(folder, name, about, record) for name in about.row_sets},
                 **{name: read_array(folder / f"{name}.npy", *TABLES[f"{name}.npy"]) for name in _NAMES},
             )
         except (DataError, OSError) as error:
@@ -123,13 +125,16 @@ class Segment:
             expected = (windows, 2) if name == "spans" else (windows,)
             if getattr(self, name).shape != expected:
                 yield f"{name}.npy", f"shape {getattr(self, name).shape}, expected {expected}"
-        for name, rows, length in (("clips", self.clips, windows * about.clips), ("frames", self.frames, frames)):
-            if rows.values.shape != (length, about.dim):
-                yield f"{name}.npy", f"shape {rows.values.shape}, expected {(length, about.dim)}"
-            if rows.scales is None:
-                continue
-            if rows.scales.shape != (length,) or not ((rows.scales >= 0) & np.isfinite(rows.scales)).all():
-                yield f"{name}_scales.npy", f"expected {length} numbers from 0"
+        for name, kind in about.row_sets.items():
+            rows, counts = self.sets[name].packed, self.sets[name].counts
+            length = {"clips": windows * about.clips, "frames": frames}.get(name, len(rows))
+            if rows.values.shape != (length, kind.dim):
+                yield f"{name}.npy", f"shape {rows.values.shape}, expected {(length, kind.dim)}"
+            for suffix, numbers in rows.arrays.items():
+                if suffix and (numbers.shape != (length,) or not ((numbers >= 0) & np.isfinite(numbers)).all()):
+                    yield f"{name}{suffix}.npy", f"expected {length} numbers from 0"
+            if counts.shape != (windows,) or ((counts < 0) | (counts > length)).any() or counts.sum() != length:
+                yield counts_file(name), f"expected the numbers of rows of {windows} windows, {length} in all"
         for entry in self.entries:
             try:
                 check_entry(entry, about.encoder.rate)
@@ -141,19 +146,12 @@ class Segment:
             yield "keys.npy", "keys are not in ascending order, or one was never given"
         if self.owners[0] != 0 or self.owners[-1] != videos - 1 or not np.isin(np.diff(self.owners), (0, 1)).all():
             yield "owners.npy", "windows are not in the order of the videos"
-        if ((self.frame_counts < 0) | (self.frame_counts > frames)).any() or self.frame_counts.sum() != frames:
-            yield "frame_counts.npy", f"windows have other numbers of frames than {frames} in all"
-        if ((self.steps < 0) | (self.steps > self.frame_counts)).any():
+        if ((self.steps < 0) | (self.steps > self.sets["frames"].counts)).any():
             yield "steps.npy", "a window has more frames that share its time than it has frames"
         ends = np.array([entry.duration for entry in self.entries])[self.owners] * (1 + 1e-9)
         starts, stops = self.spans.T
         if not ((starts >= 0) & (starts < stops) & (stops <= ends)).all():
             yield "spans.npy", "the time of a window is not within its video"
-
-    @cached_property
-    def frame_offsets(self) -> Int64[np.ndarray, " _"]:
-        """`(w + 1)`: the frames of window i are rows `frame_offsets[i]` to `frame_offsets[i + 1]`."""
-        return np.concatenate([[0], np.cumsum(self.frame_counts)])
 
     @property
     def live(self) -> list[int]:
@@ -169,15 +167,12 @@ class Segment:
     def video(self, number: int) -> VideoVectors:
         """One of its videos, as it was put in."""
         first, stop = self.windows_of(number)
-        clips = len(self.clips.values) // len(self.keys)
         return VideoVectors(
             self.entries[number],
             self.keys[first:stop],
             self.spans[first:stop],
-            self.clips[first * clips : stop * clips],
-            self.frames[int(self.frame_offsets[first]) : int(self.frame_offsets[stop])],
-            self.frame_counts[first:stop],
             self.steps[first:stop],
+            {name: rows.windows(first, stop) for name, rows in self.sets.items()},
         )
 
 
@@ -192,22 +187,23 @@ def write_segment(index: Path, videos: Sequence[VideoVectors]) -> SegmentRecord:
         DataError: the disk is full, or the place cannot be written.
     """
     with temporary_folder(index / SEGMENTS / "new") as folder:
-        for kind in ("clips", "frames"):
-            parts = [getattr(one, kind) for one in videos]
-            _write_rows(folder / f"{kind}.npy", [part.values for part in parts])
-            if parts[0].scales is not None:
-                _write_rows(folder / f"{kind}_scales.npy", [part.scales for part in parts])
         tables = {name: np.concatenate([getattr(one, name) for one in videos]) for name in _NAMES if name != "owners"}
         tables["owners"] = np.repeat(np.arange(len(videos)), [len(one.keys) for one in videos])
         for name, table in tables.items():
             _write_rows(folder / f"{name}.npy", [table.astype(TABLES[f"{name}.npy"][0])])
+        for name in videos[0].sets:
+            parts = [one.sets[name] for one in videos]
+            for suffix in parts[0].packed.arrays:
+                _write_rows(folder / f"{name}{suffix}.npy", [part.packed.arrays[suffix] for part in parts])
+            if name != "clips":
+                _write_rows(folder / counts_file(name), [np.concatenate([part.counts for part in parts]).astype("<i8")])
         text = json.dumps([asdict(one.entry) for one in videos])
         _synced(folder / VIDEOS, [text.encode()])
         written = [path for path in sorted(folder.iterdir()) if path.name != MARK]
         files = {path.name: FileStamp(path.stat().st_size, hash_file(path)) for path in written}
         name = segment_name(files)
         publish(folder, index / SEGMENTS / name, lambda there: not check_files(there, files), marked=True)
-    frames = sum(len(one.frames.values) for one in videos)
+    frames = sum(len(one.sets["frames"].packed) for one in videos)
     return SegmentRecord(name, files, len(videos), len(tables["owners"]), frames)
 
 
@@ -245,9 +241,18 @@ def _synced(path: Path, parts: Iterable[bytes]) -> None:
         os.fsync(file.fileno())
 
 
-def _mapped(folder: Path, kind: str, dtype: Dtype) -> PackedRows:
-    values = read_array(folder / f"{kind}.npy", np.dtype(dtype).newbyteorder("<"), 2, mapped=True)
-    return PackedRows(values, read_array(folder / f"{kind}_scales.npy", "<f4", 1) if dtype == "int8" else None)
+def _mapped(folder: Path, name: str, about: Manifest, record: SegmentRecord) -> WindowRows:
+    """A set of rows; the vectors are mapped, their counts, scales and lengths are read."""
+    values = read_array(folder / f"{name}.npy", np.dtype(about.dtype).newbyteorder("<"), 2, mapped=True)
+    scales, lengths = (
+        read_array(file, "<f4", 1) if (file := folder / f"{name}{suffix}.npy").name in record.files else None
+        for suffix in ("_scales", "_lengths")
+    )
+    if name == "clips":
+        counts = np.full(record.windows, about.clips)
+    else:
+        counts = read_array(folder / counts_file(name), "<i8", 1)
+    return WindowRows(PackedRows(values, scales, lengths), counts)
 
 
 _NAMES = tuple(name.removesuffix(".npy") for name in TABLES)

@@ -1,6 +1,6 @@
 """One state of an index, open for reading: it does not change, whatever a writer does meanwhile."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -144,7 +144,9 @@ class Snapshot:
         step = max(1, _BLOCK_ROWS // clips)
         for first in range(0, len(one.keys), step):
             stop = min(first + step, len(one.keys))
-            rows = np.array(unpack_rows(one.clips[first * clips : stop * clips]))  # a backend may work on it
+            rows = np.array(
+                unpack_rows(one.sets["clips"].packed[first * clips : stop * clips])
+            )  # a backend may work on it
             yield ClipBlock(one.keys[first:stop].copy(), rows.reshape(stop - first, clips, self.dim))
 
     def live_keys(self) -> Int64[np.ndarray, " n"]:
@@ -219,30 +221,55 @@ class Snapshot:
         clips = self.manifest.clips if self.manifest.clip_weight else 0
         for s in np.flatnonzero(np.diff(bounds)).tolist():
             one, local = self.opened[s], rows[bounds[s] : bounds[s + 1]] - self._firsts[s]
-            for some in _runs(local, one.frame_offsets, self.manifest.clips):
+            for some in _runs(local, one.sets["frames"].offsets, self.manifest.clips):
                 first, stop = int(some[0]), int(some[-1]) + 1
-                frames = slice(int(one.frame_offsets[first]), int(one.frame_offsets[stop]))
+                offsets = one.sets["frames"].offsets
+                frames = slice(int(offsets[first]), int(offsets[stop]))
                 yield RowBlock(
                     some + self._firsts[s],
-                    unpack_rows(one.clips[first * clips : stop * clips]).reshape(stop - first, clips, self.dim),
-                    unpack_rows(one.frames[frames])
+                    unpack_rows(one.sets["clips"].packed[first * clips : stop * clips]).reshape(
+                        stop - first, clips, self.dim
+                    ),
+                    unpack_rows(one.sets["frames"].packed[frames])
                     if self.manifest.frame_weight
                     else np.empty((0, self.dim), np.float32),
-                    one.frame_offsets[first : stop + 1] - one.frame_offsets[first],
+                    offsets[first : stop + 1] - offsets[first],
                 )
+
+    def stored_rows(
+        self, name: str, windows: Sequence[int] | Int64[np.ndarray, " n"], *, raw: bool = False
+    ) -> list[Float32[np.ndarray, "l d"]]:
+        """Rows of a set for each of some windows.
+
+        Args:
+            name: of the set: `clips`, `frames`, or one of `Manifest.stored`.
+            windows: numbers of windows through the whole snapshot, as `rows_of_videos` gives them, in any order.
+            raw: as they were before they were scaled to unit length; needs a set that keeps lengths.
+
+        Raises:
+            KeyError: the index has no such set.
+            ValueError: `raw`, and the set does not keep lengths.
+        """
+        if name not in self.manifest.row_sets:
+            raise KeyError(f"{name!r}: the index stores {', '.join(self.manifest.row_sets)}")
+        found = []
+        for window in windows:
+            segment = int(np.searchsorted(self._firsts, window, side="right")) - 1
+            first = int(window - self._firsts[segment])
+            found.append(unpack_rows(self.opened[segment].sets[name].windows(first, first + 1).packed, raw=raw))
+        return found
 
     def tokens(self, video_id: str) -> list[WindowTokens]:
         """Of each window of a video, in order of time, what is finer of its frames and its clips."""
         place = self.places[video_id]
         video = self.opened[place.segment].video(place.number)
-        offsets = np.concatenate([[0], np.cumsum(video.frame_counts)])
-        clips, found = self.manifest.clips, []
+        found = []
         for i, (start, end) in enumerate(video.spans.tolist()):
             steps = int(video.steps[i])
             if steps > 1 and self.manifest.frame_weight:
-                rows = video.frames[int(offsets[i]) : int(offsets[i]) + steps]
+                rows = video.sets["frames"].windows(i, i + 1).packed[:steps]
             else:
-                rows = video.clips[i * clips : (i + 1) * clips]
+                rows = video.sets["clips"].windows(i, i + 1).packed
             found.append(WindowTokens(start, end, unpack_rows(rows)))
         return found
 

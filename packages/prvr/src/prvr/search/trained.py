@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.models import Retriever, load_pretrained
 from prvr.reading import parse_record, read_json
-from prvr.search.model import ModelIdentity, Score, WindowVectors
+from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
 from prvr.search.vectors import unit
 from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open_featurizer
 from prvr.video.encoders import EMBEDDED
@@ -55,6 +56,8 @@ class TrainedModel:
         text: what reads queries.
         device: of torch.
     """
+
+    stored: Mapping[str, RowSet] = MappingProxyType({})
 
     def __init__(
         self, retriever: Retriever, feeding: Feeding, identity: ModelIdentity, text: TextFeaturizer, device: Any = "cpu"

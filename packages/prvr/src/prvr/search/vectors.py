@@ -1,31 +1,74 @@
-"""Vectors as they lie on disk: unit rows as float16 or float32, or as int8 with one scale for each."""
+"""Rows of vectors as an index stores them: unit rows in the dtype of the index, with their lengths on demand."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
-__all__ = ["Dtype", "PackedRows", "concatenate_rows", "pack_rows", "unit", "unpack_rows"]
+__all__ = ["Dtype", "PackedRows", "WindowRows", "concatenate_rows", "pack_rows", "unit", "unpack_rows"]
 
 Dtype = Literal["float16", "float32", "int8"]
-"""How vectors lie on disk: int8 with one scale for each vector."""
+"""Type of the stored vectors; int8 has a scale for each vector."""
 
 
-class PackedRows(NamedTuple):
-    """Rows on disk.
+@dataclass(frozen=True)
+class PackedRows:
+    """Rows as they are stored.
 
     Args:
         values: `(n, d)`.
-        scales: `(n)` float32, what the values are multiplied by; None: by nothing.
+        scales: `(n)` float32 factors that make the rows unit vectors; None: they are unit vectors.
+        lengths: `(n)` float32 lengths that the rows had; None: they were not kept.
     """
 
     values: np.ndarray
-    scales: np.ndarray | None
+    scales: np.ndarray | None = None
+    lengths: np.ndarray | None = None
 
-    def __getitem__(self, rows: slice) -> "PackedRows":  # type: ignore[override]
-        return PackedRows(self.values[rows], None if self.scales is None else self.scales[rows])
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays that there are, by the suffix of their file's name."""
+        named = {"": self.values, "_scales": self.scales, "_lengths": self.lengths}
+        return {suffix: array for suffix, array in named.items() if array is not None}
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice) -> "PackedRows":
+        return PackedRows(
+            self.values[rows],
+            None if self.scales is None else self.scales[rows],
+            None if self.lengths is None else self.lengths[rows],
+        )
+
+
+@dataclass(frozen=True)
+class WindowRows:
+    """One set of rows of consecutive windows, one window after the other.
+
+    Args:
+        packed: `(n)` rows.
+        counts: `(w)` number of rows of each window.
+    """
+
+    packed: PackedRows
+    counts: Int64[np.ndarray, " w"]
+
+    @cached_property
+    def offsets(self) -> Int64[np.ndarray, " _"]:
+        """`(w + 1)`: the rows of window i are `offsets[i]` to `offsets[i + 1] - 1`."""
+        return np.concatenate([[0], np.cumsum(self.counts)])
+
+    def windows(self, first: int, stop: int) -> "WindowRows":
+        """The rows of the windows `first` to `stop - 1`."""
+        return WindowRows(
+            self.packed[int(self.offsets[first]) : int(self.offsets[stop])],
+            self.counts[first:stop],
+        )
 
 
 def unit(rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
@@ -38,36 +81,59 @@ def unit(rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-12))
 
 
-def pack_rows(rows: Float32[np.ndarray, "n d"], dtype: Dtype) -> PackedRows:
+def pack_rows(rows: Float32[np.ndarray, "n d"], dtype: Dtype, lengths: bool = False) -> PackedRows:
     """Rows scaled to unit length, then rounded.
 
     int8 spreads each row over -127 to 127; its scale makes the rounded row a unit vector again.
 
+    Args:
+        rows: `(n, d)`.
+        dtype: of the result.
+        lengths: keep the lengths of the rows, so that `unpack_rows` can give them back as they were.
+
     Example:
-        >>> packed = pack_rows(np.array([[3.0, 4.0]], np.float32), "int8")
+        >>> packed = pack_rows(np.array([[3.0, 4.0]], np.float32), "int8", lengths=True)
         >>> packed.values.tolist(), unpack_rows(packed).round(2).tolist()
         ([[95, 127]], [[0.6000000238418579, 0.800000011920929]])
+        >>> unpack_rows(packed, raw=True).round(1).tolist()
+        [[3.0, 4.0]]
     """
     whole = unit(rows)
+    kept = np.linalg.norm(rows, axis=1).astype("<f4") if lengths else None
     if dtype != "int8":
-        return PackedRows(np.ascontiguousarray(whole, np.dtype(dtype).newbyteorder("<")), None)
+        return PackedRows(np.ascontiguousarray(whole, np.dtype(dtype).newbyteorder("<")), None, kept)
     highest = np.maximum(np.abs(whole).max(1, keepdims=True, initial=0), np.float32(1e-12))
     values = np.rint(whole * (127 / highest)).astype(np.int8)
-    lengths = np.linalg.norm(values.astype(np.float32), axis=1)
-    return PackedRows(values, np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0).astype("<f4"))
+    norms = np.linalg.norm(values.astype(np.float32), axis=1)
+    return PackedRows(values, np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0).astype("<f4"), kept)
 
 
-def unpack_rows(packed: PackedRows) -> Float32[np.ndarray, "n d"]:
-    """Rows as float32, to be read only: those of float32 are not copied."""
+def unpack_rows(packed: PackedRows, *, raw: bool = False) -> Float32[np.ndarray, "n d"]:
+    """Rows as float32, to be read only: unit rows of float32 are not copied.
+
+    Args:
+        packed: the rows.
+        raw: with the lengths that they had before they were packed, which must have been kept.
+    """
     rows = torch.from_numpy(packed.values).float()  # of half precision, ten times as fast as numpy
-    return (rows if packed.scales is None else rows.mul_(torch.from_numpy(packed.scales)[:, None])).numpy()
+    if packed.scales is not None:
+        rows = rows.mul_(torch.from_numpy(packed.scales)[:, None])
+    if not raw:
+        return rows.numpy()
+    if packed.lengths is None:
+        raise ValueError("the lengths of these rows were not kept: only unit rows can be given")
+    return (rows * torch.from_numpy(packed.lengths)[:, None]).numpy()
 
 
 def concatenate_rows(parts: Sequence[PackedRows]) -> PackedRows:
     """Rows one after the other.
 
     Args:
-        parts: at least one, all with scales or none.
+        parts: at least one, all with the same arrays.
     """
-    scales = [part.scales for part in parts if part.scales is not None]
-    return PackedRows(np.concatenate([part.values for part in parts]), np.concatenate(scales) if scales else None)
+    values, scales, lengths = (
+        np.concatenate([part.arrays[suffix] for part in parts]) if suffix in parts[0].arrays else None
+        for suffix in ("", "_scales", "_lengths")
+    )
+    assert values is not None
+    return PackedRows(values, scales, lengths)

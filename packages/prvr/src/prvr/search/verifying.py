@@ -63,9 +63,11 @@ def _model(root: Path, manifest: Manifest) -> list[str]:
 def _vectors(folder: Path, manifest: Manifest, segment: Segment) -> list[str]:
     """Files of vectors, whose hashes are right, that hold one that is neither of unit length nor zero."""
     return [
-        f"{folder / kind}.npy: holds a vector that is not of length 1. {MEND}"
-        for kind, rows in (("clips", segment.clips), ("frames", segment.frames))
-        if not all(_unit(rows[at : at + _BLOCK], _LENGTH[manifest.dtype]) for at in range(0, len(rows.values), _BLOCK))
+        f"{folder / name}.npy: holds a vector that is not of length 1. {MEND}"
+        for name, rows in segment.sets.items()
+        if not all(
+            _unit(rows.packed[at : at + _BLOCK], _LENGTH[manifest.dtype]) for at in range(0, len(rows.packed), _BLOCK)
+        )
     ]
 
 

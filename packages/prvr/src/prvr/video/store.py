@@ -97,7 +97,7 @@ def read_header(folder: Path) -> StoreHeader:
     """
     path = folder / HEADER
     try:
-        body = read_signed(path, FORMAT, _MEND)
+        body = read_signed(path, range(FORMAT, FORMAT + 1), _MEND)
     except FileNotFoundError:
         raise DataError(f"{folder}: no store of video features, it has no {HEADER}. Make one: prvr extract.") from None
     try:
