@@ -1,4 +1,4 @@
-"""Named sets of rows: what a model stores beside the score comes back, and is checked and kept like clips and frames."""
+"""Named sets of rows: what a model stores beside the score comes back, and is kept like clips and frames."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ ACCURACY = {"float16": 2e-3, "float32": 1e-6, "int8": 2e-2}
 
 
 class Storing:
-    """The joint encoder with frames that have lengths, a row of words for every second frame, and no or one pooled row."""
+    """The joint encoder with raw frames, a row of words for every second frame, and one pooled row or none."""
 
     def __init__(self, stored: Mapping[str, RowSet] = STORED) -> None:
         self._model = open_model("zero-shot", EMBEDDED)

@@ -144,10 +144,9 @@ class Snapshot:
         step = max(1, _BLOCK_ROWS // clips)
         for first in range(0, len(one.keys), step):
             stop = min(first + step, len(one.keys))
-            rows = np.array(
-                unpack_rows(one.sets["clips"].packed[first * clips : stop * clips])
-            )  # a backend may work on it
-            yield ClipBlock(one.keys[first:stop].copy(), rows.reshape(stop - first, clips, self.dim))
+            rows = unpack_rows(one.sets["clips"].windows(first, stop).packed)
+            vectors = np.array(rows).reshape(stop - first, clips, self.dim)  # a copy: a backend may work on it
+            yield ClipBlock(one.keys[first:stop].copy(), vectors)
 
     def live_keys(self) -> Int64[np.ndarray, " n"]:
         """Keys of the windows that count, in ascending order."""
@@ -217,22 +216,18 @@ class Snapshot:
 
     def _row_runs(self, rows: np.ndarray) -> Iterator[RowBlock]:
         """The same in runs without gaps, as they lie on disk."""
-        bounds = np.searchsorted(rows, self._firsts)
-        clips = self.manifest.clips if self.manifest.clip_weight else 0
+        about, bounds = self.manifest, np.searchsorted(rows, self._firsts)
+        clips, nothing = about.clips if about.clip_weight else 0, np.empty((0, self.dim), np.float32)
         for s in np.flatnonzero(np.diff(bounds)).tolist():
             one, local = self.opened[s], rows[bounds[s] : bounds[s + 1]] - self._firsts[s]
-            for some in _runs(local, one.sets["frames"].offsets, self.manifest.clips):
+            coarse, fine = one.sets["clips"].packed, one.sets["frames"].packed
+            offsets = one.sets["frames"].offsets
+            for some in _runs(local, offsets, about.clips):
                 first, stop = int(some[0]), int(some[-1]) + 1
-                offsets = one.sets["frames"].offsets
-                frames = slice(int(offsets[first]), int(offsets[stop]))
                 yield RowBlock(
                     some + self._firsts[s],
-                    unpack_rows(one.sets["clips"].packed[first * clips : stop * clips]).reshape(
-                        stop - first, clips, self.dim
-                    ),
-                    unpack_rows(one.sets["frames"].packed[frames])
-                    if self.manifest.frame_weight
-                    else np.empty((0, self.dim), np.float32),
+                    unpack_rows(coarse[first * clips : stop * clips]).reshape(stop - first, clips, self.dim),
+                    unpack_rows(fine[int(offsets[first]) : int(offsets[stop])]) if about.frame_weight else nothing,
                     offsets[first : stop + 1] - offsets[first],
                 )
 
