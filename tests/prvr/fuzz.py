@@ -427,7 +427,7 @@ def _make_checkpoint(folder: Path) -> None:
 
 
 def _read_checkpoint(folder: Path) -> object:
-    from prvr.cli.convert import convert_checkpoint
+    from prvr.released.convert import convert_checkpoint
 
     shutil.rmtree(folder / "out", ignore_errors=True)
     return str(convert_checkpoint(folder / "best.ckpt", "tvr", folder / "out").config)

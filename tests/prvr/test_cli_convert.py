@@ -13,10 +13,9 @@ from golden import SYSTEMS, Golden
 
 import prvr
 from prvr.cli import main
-from prvr.cli.checkpoint import published_config, read_checkpoint
-from prvr.cli.convert import DATASETS, convert_checkpoint
 from prvr.released import released_config, tensors
 from prvr.released.checkpoint import system_of
+from prvr.released.convert import DATASETS, convert_checkpoint, published_config, read_checkpoint
 
 CONVERT = ["convert", "checkpoint", "--dataset", "tvr", "--out"]
 

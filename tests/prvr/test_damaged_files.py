@@ -19,7 +19,6 @@ from benchmark_files import WRITERS
 from commands import explained
 from fuzzing import REPLACEMENTS, json_text_mutations, mutations
 
-from prvr.cli.convert import convert_checkpoint
 from prvr.config import BlockConfig, ModelConfig, dump_config, load_config
 from prvr.data import (
     Caption,
@@ -44,6 +43,7 @@ from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
 from prvr.evaluation.significance import Interval
 from prvr.generation.folder import is_generation_run, read_config
 from prvr.models import Retriever, load_pretrained
+from prvr.released.convert import convert_checkpoint
 from prvr.stages import CandidateReranker
 from prvr.stages.diffusion.config import RerankerConfig
 from prvr.video.joint import corpus_encoders, read_sentences, write_sentences

@@ -1,0 +1,268 @@
+"""Converts checkpoint files of the authors' code into folders for `from_pretrained`.
+
+These files are pickles. They are read with `torch.load(weights_only=True)` alone, which runs no code of the file.
+"""
+
+import pickle
+import re
+import shutil
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from prvr.config import Config, ModelConfig, dump_config, load_config
+from prvr.data.files import publish, temporary_folder
+from prvr.models import Retriever
+from prvr.objective import Objective
+from prvr.released.checkpoint import CheckpointError, load_released, system_of
+
+__all__ = ["DATASETS", "Converted", "convert_checkpoint", "published_config", "read_checkpoint"]
+
+DATASETS = ("tvr", "activitynet", "charades")
+"""The data sets for which the three systems have a preset each."""
+
+_TENSORS = ("state_dict", "model", "model_state_dict")
+_CONFIG = ("config", "model_cfg", "cfg")
+_EXPECTED = (
+    "Expected what their save_ckpt writes, {'state_dict': tensors by name, 'config': dictionary, ...}; "
+    "'model' for the tensors, 'model_cfg' for the configuration, or a plain dictionary of tensors will do"
+)
+
+_CARD = """---
+library_name: prvr
+tags:
+- partially-relevant-video-retrieval
+- text-to-video-retrieval
+---
+
+# {name}
+
+Converted from `{source}`, a checkpoint of the authors' code of {system}, made for `{dataset}`: {video_dim}-wide frame
+features, {query_dim}-wide word features. Its parts are those of the released code, numerical habits included.
+
+```python
+from prvr.models import Retriever
+
+retriever = Retriever.from_pretrained("path/to/this/folder")
+```
+
+`prvr evaluate FOLDER --data-root ROOT` scores it. `objective.safetensors` holds the parameters of the losses, which
+retrieval does not need.
+"""
+
+
+def read_checkpoint(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors and the configuration (empty if there is none) of a checkpoint file.
+
+    The tensors stand under "state_dict", "model" or "model_state_dict", or are the file's whole dictionary; the
+    configuration under "config", "model_cfg" or "cfg". A DataParallel prefix "module." is taken off.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, holds other objects, or has another layout.
+    """
+    if not file.is_file():
+        raise CheckpointError(f"{file}: no such file.")
+    try:
+        with torch.serialization.safe_globals(_harmless()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on pickle protocols; what cannot be read is explained below
+            found = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        what = f"it holds {named.group(1)}" if named else str(error).splitlines()[0]
+        raise CheckpointError(
+            f"{file}: not loaded, because {what}, which is neither tensors nor plain values, and reading it could run "
+            f"code of the file. {_EXPECTED}. If you trust the file, save it anew where it was made: "
+            "torch.save({'state_dict': ckpt['state_dict'], 'config': dict(ckpt['config'])}, 'plain.ckpt')."
+        ) from error
+    except (
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        LookupError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise CheckpointError(
+            f"{file}: not a readable torch checkpoint ({error}). Download or copy it again."
+        ) from error
+    return _tensors(file, found), _config(found)
+
+
+def _harmless() -> list[Any]:
+    """The other types that their configurations hold: attribute dictionaries, read as plain ones, and numpy numbers."""
+    from numpy._core.multiarray import scalar
+
+    kinds = [type(np.dtype(kind)) for kind in (np.float64, np.float32, np.int64, np.int32, np.bool_)]
+    return [
+        (OrderedDict, "easydict.EasyDict"),
+        (OrderedDict, "addict.addict.Dict"),
+        (scalar, "numpy.core.multiarray.scalar"),
+        (scalar, "numpy._core.multiarray.scalar"),
+        np.dtype,
+        *kinds,
+    ]
+
+
+def _tensors(file: Path, found: Any) -> dict[str, Tensor]:
+    if not isinstance(found, Mapping):
+        raise CheckpointError(f"{file}: holds a {type(found).__name__}, not a dictionary. {_EXPECTED}.")
+    for candidate in (*(found.get(key) for key in _TENSORS), found):
+        if isinstance(candidate, Mapping) and candidate and all(isinstance(v, Tensor) for v in candidate.values()):
+            return {str(name).removeprefix("module."): tensor for name, tensor in candidate.items()}
+    keys = ", ".join(sorted(map(str, found))[:8]) or "nothing"
+    raise CheckpointError(f"{file}: no tensors by name in it; it holds: {keys}. {_EXPECTED}.")
+
+
+def _config(found: Mapping[str, Any]) -> dict[str, Any]:
+    config = next((found[key] for key in _CONFIG if isinstance(found.get(key), Mapping)), {})
+    return {str(key): value for key, value in config.items()}
+
+
+def published_config(system: str, preset: Config, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The authors' configuration of a model: hyper-parameters as our preset has them, sizes as the tensors have them.
+
+    Args:
+        system: as `system_of` gives it.
+        preset: of that system and of the data set.
+        state: tensors by the authors' names.
+
+    Raises:
+        CheckpointError: a tensor that tells a size is missing, or the preset is of another family.
+    """
+    model, loss = preset.model, preset.loss
+    if not isinstance(model, ModelConfig):
+        raise CheckpointError(f"preset {preset.name}: is of another family than {system}. Name one of that system.")
+    weights = {
+        "GMMFormer_Net": [],
+        "HLFormer_Net": [loss.entailment],
+        "DreamPRVR_Net": [loss.query_structure, loss.prior_kl, loss.diffusion],
+    }[system]
+    hidden, video_dim = _shape(state, "clip_input_proj.net.1.weight")
+    config = {
+        "model": system,
+        "visual_feat_dim": video_dim,
+        "q_feat_size": _shape(state, "query_input_proj.net.1.weight")[1],
+        "hidden_size": hidden,
+        "n_heads": model.heads,
+        "map_size": model.num_clips,
+        "max_ctx_l": model.max_frames,
+        "max_desc_l": model.max_words,
+        "input_drop": model.input_dropout,
+        "drop": model.dropout,
+        "sft_factor": model.fusion_temperature,
+        "clip_scale_w": model.clip_weight,
+        "frame_scale_w": model.frame_weight,
+        "margin": loss.margin,
+        "hard_pool_size": loss.hard_pool,
+        "loss_factor": [loss.info_nce_clips, loss.info_nce_frames, loss.diversity, *weights],
+        "neg_factor": [loss.diversity_margin, loss.diversity_scale, loss.diversity_power],
+        "deterministic_tau": loss.query_structure_temperature,
+        "curv_init": loss.entailment_curvature,
+        "attention_num": _count(state, r"clip_encoder\.([eh]_attns\.\d+)\."),
+    }
+    if system == "HLFormer_Net":
+        config["lorentz_dim"] = _shape(state, "clip_encoder.h_attns.0.self.input_proj.net.1.weight")[0]
+    if system == "DreamPRVR_Net":
+        config |= {
+            "num_registers": _shape(state, "video_qformer.query_tokens")[-2],
+            "timesteps": model.registers.steps,
+            "num_diffusion_layers": _count(state, r"diffusion_mlp\.layers\.(\d+)\."),
+        }
+    return config
+
+
+def _shape(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
+    if name not in state:
+        raise CheckpointError(f"the checkpoint lacks {name!r}, whose shape tells the sizes of the model")
+    return tuple(state[name].shape)
+
+
+def _count(state: Mapping[str, Tensor], pattern: str) -> int:
+    return len({found.group(1) for name in state if (found := re.match(pattern, name))})
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A checkpoint of the authors' code as our parts.
+
+    Args:
+        retriever: the model, in eval mode.
+        objective: its losses, with their parameters.
+        config: the preset of the data set, with the model and the losses of the checkpoint.
+        system: "HLFormer", "DreamPRVR" or "GMMFormer".
+        source: where the configuration is from, in words.
+    """
+
+    retriever: Retriever
+    objective: Objective
+    config: Config
+    system: str
+    source: str
+
+
+def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
+    """Convert a checkpoint of the authors' code into a folder, which is written whole or not at all.
+
+    The folder receives the retriever as `save_pretrained` writes it, `objective.safetensors`, and a `config.yaml` with
+    the preset of the data set and the model and the losses of the checkpoint.
+
+    Args:
+        file: holds a dictionary as `read_checkpoint` describes it.
+        dataset: "tvr", "activitynet" or "charades".
+        out: the folder, new or empty.
+
+    Raises:
+        CheckpointError: the file cannot be read, holds something else than one of the three systems, or was trained on
+            another data set; or `out` is taken.
+    """
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise CheckpointError(f"{out}: already holds something. Name a new folder.")
+    state, theirs = read_checkpoint(file)
+    collection = theirs.get("collection", dataset)
+    if collection in DATASETS and collection != dataset:
+        raise CheckpointError(f"{file}: was trained on {collection}, not on {dataset}. Name that data set.")
+    try:
+        system = system_of(state, theirs)
+        preset = load_config(f"{system.removesuffix('_Net').lower()}-{dataset}")
+        retriever, objective = load_released(state, published_config(system, preset, state) | theirs)
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from error
+    config = replace(preset, model=retriever.config, loss=objective.config)
+    source = "from the checkpoint" if theirs else f"as published ({preset.name}), sizes from the tensors"
+    converted = Converted(retriever, objective, config, system.removesuffix("_Net"), source)
+    _write(converted, out, file.name, dataset)
+    return converted
+
+
+def _write(converted: Converted, out: Path, source: str, dataset: str) -> None:
+    config = converted.config
+    card = _CARD.format(
+        name=config.name,
+        source=source,
+        system=converted.system,
+        dataset=dataset,
+        video_dim=config.model.video_dim,
+        query_dim=config.model.query_dim,
+    )
+    with temporary_folder(out) as folder:
+        (folder / "README.md").write_text(card, encoding="utf-8", newline="\n")
+        (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8", newline="\n")
+        converted.retriever.save_pretrained(folder)  # keeps a README.md that is there
+        tensors = {name: t.detach().contiguous() for name, t in converted.objective.state_dict().items()}
+        save_file(tensors, folder / "objective.safetensors")
+        for file in folder.glob("*.safetensors"):
+            shutil.copymode(folder / "README.md", file)  # safetensors makes them private to the user
+        if out.is_dir():
+            out.rmdir()  # empty, or it would have been refused
+        if not publish(folder, out, is_good=lambda _: True):
+            raise CheckpointError(f"{out}: another process has just made it. Name a new folder.")
