@@ -14,6 +14,7 @@ from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterCo
 from prvr.models import Retriever
 from prvr.models.blocks import EuclideanMixer, GaussianWindows, TransformerBlocks, gaussian_window
 from prvr.models.fusion import PooledAttention
+from prvr.models.rows import Sequences
 from prvr.objective import Objective
 
 E, L = "euclidean", "lorentz"
@@ -136,7 +137,7 @@ def test_stacked_blocks_are_the_sequential_ones(window: str) -> None:
     registers = torch.randn(2, 2, 8, dtype=torch.float64)
     widths = (None, 2.0, 8.0)
     windows = GaussianWindows(widths, 6, logarithm=window == "add").double()
-    found = blocks(x, windows(5), mask, registers)
+    found = blocks(x, Sequences.padded(mask), windows(5), registers)
     weight, bias = blocks.mixer.qkv.weight, blocks.mixer.qkv.bias
     for k, width in enumerate(widths):
         g = gaussian_window(6, width)[:5, :5]

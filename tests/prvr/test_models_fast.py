@@ -11,7 +11,7 @@ from torch import Tensor
 import prvr
 from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
 from prvr.models import Retriever
-from prvr.models.rows import Rows
+from prvr.models.rows import Rows, Sequences
 from prvr.objective import Objective
 
 RELEASED: dict[str, Any] = {
@@ -25,7 +25,7 @@ LOSS = LossConfig(query_structure=0.01, entailment=1e-3)
 def both(changes: dict[str, Any]) -> tuple[Retriever, Retriever]:
     """The same weights, with padded rows computed and dropped."""
     torch.manual_seed(0)
-    config = ModelConfig(**(SMALL | changes))
+    config = ModelConfig(**(SMALL | changes), padded_rows="compute")
     exact = Retriever(config).double().eval()
     for key, parameter in exact.named_parameters():
         if "fusion" in key and key.endswith("weight"):
@@ -68,12 +68,11 @@ def test_released_parts_differ_in_the_guide_alone(space: Any) -> None:
     assert exact.frames is not None
     assert fast.frames is not None
     registers = torch.randn(3, 2, 16, dtype=torch.float64)
-    padded, mask = exact.padding.before(batch.frames, batch.frame_mask)
-    expected = exact.frames.layers[0].blocks(exact.frames.embed(padded), mask, registers)
-    rows = Rows.of(batch.frame_mask)
-    found = fast.frames.layers[0].blocks(fast.frames.embed(batch.frames, rows), batch.frame_mask, registers, rows)
-    kept = batch.frame_mask
-    torch.testing.assert_close(found[:, kept], expected[:, :, : kept.shape[1]][:, kept], rtol=0, atol=1e-10)
+    frames, mask, _ = exact.padding(batch.frames, batch.frame_mask)
+    padded, packed = Sequences.padded(mask), Sequences.packed(mask)
+    expected = exact.frames.layers[0].blocks(exact.frames.embed(frames, padded), padded, registers)
+    found = fast.frames.layers[0].blocks(fast.frames.embed(frames, packed), packed, registers)
+    torch.testing.assert_close(found[:, mask], expected[:, mask], rtol=0, atol=1e-10)
     slow, quick = exact(batch).scores, fast(batch).scores
     assert not torch.allclose(slow.frames, quick.frames)
     torch.testing.assert_close(quick.clips, slow.clips, rtol=0, atol=1e-10)
@@ -97,17 +96,24 @@ def test_windows_of_the_batch_need_their_padding() -> None:
         ModelConfig(**(SMALL | {"compat": Compat(padding="to_batch"), "padded_rows": "drop"}))
 
 
+def test_padding_is_dropped_by_itself_where_it_changes_nothing() -> None:
+    assert ModelConfig(**SMALL).drops_padding
+    for padding in ("to_length", "to_batch"):
+        assert not ModelConfig(**(SMALL | {"compat": Compat(padding=padding)})).drops_padding
+
+
 def test_rows_hold_holes_and_go_back_to_their_places() -> None:
     mask = torch.tensor([[True, False, True], [False, False, True]])
-    rows = Rows.of(mask)
+    rows = Sequences.packed(mask)
     x = torch.randn(2, 2, 3, 4, dtype=torch.float64)
     packed = rows.pack(x)
     assert packed.shape == (2, 1, 3, 4)
     assert torch.equal(packed[:, 0], x[:, mask])
     assert torch.equal(rows.pad(packed), x * mask[..., None])
-    assert rows.position.tolist() == [0, 2, 2]
+    assert rows.valid is not None
+    assert rows.valid.position.tolist() == [0, 2, 2]
     extra = torch.randn(2, 1, 4, 4, dtype=torch.float64)
-    joined = rows.pad_with(torch.cat([packed, extra], 2), 2)
+    joined = rows.pad(torch.cat([packed, extra], 2), 2)
     assert torch.equal(joined[:, :, :3], x * mask[..., None])
     assert torch.equal(joined[:, 1, 3:], extra[:, 0, 2:])
 

@@ -13,6 +13,7 @@ from golden import SYSTEMS, Golden, check_close
 
 import prvr
 from prvr.config import Config, OptimConfig
+from prvr.models.rows import Sequences
 from prvr.released import CheckpointError, released_config, tensors
 from prvr.released.entailment import ReleasedEntailment
 from prvr.released.numerics import guarded_acos, guarded_asin
@@ -157,12 +158,18 @@ def test_fusion_weights_and_lorentz_context() -> None:
     batch = golden.batch(torch.float64)
     branch = retriever.clips
     assert branch is not None
-    x = branch.embed(batch.clips)
+    sequences = Sequences(None, 32)
+    x = branch.embed(batch.clips, sequences)
     stack = branch.layers[0]
-    check_close(stack.fusion.logits(stack.blocks(x), None), golden.arrays["mid/clip/maim_logits"], 1e-6, "maim_logits")
-    context = stack.groups[1].mixer.context(x, stack.windows[1](32), None, None)
+    check_close(
+        stack.fusion.logits(stack.blocks(x, sequences), None),
+        golden.arrays["mid/clip/maim_logits"],
+        1e-6,
+        "maim_logits",
+    )
+    context = stack.groups[1].mixer.context(x, sequences, stack.windows[1](32), None)
     check_close(context[1, :2], golden.arrays["mid/clip/h1_lorentz_context"], 1e-6, "lorentz_context")
-    check_close(stack.blocks(x)[5, :2], golden.arrays["mid/clip/h1"], 1e-6, "Lorentz block 1")
+    check_close(stack.blocks(x, sequences)[5, :2], golden.arrays["mid/clip/h1"], 1e-6, "Lorentz block 1")
 
 
 def test_bounds_are_kept() -> None:

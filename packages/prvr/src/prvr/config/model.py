@@ -84,9 +84,10 @@ class ModelConfig:
     window: Literal["multiply", "add"] = "add"
     """multiply: logits times the window (the papers); add: logits plus its logarithm."""
     lorentz_dim: int = Field(default=127, ge=2, le=65_536)
-    padded_rows: Literal["compute", "drop"] = "compute"
-    """drop: frames and words past an end are not computed. Faster, and the same result up to rounding, except with
-    compat.padding='to_length': there the mean that guides the fusion then covers a video's own frames only."""
+    padded_rows: Literal["auto", "compute", "drop"] = "auto"
+    """drop: padded frames are not computed. Faster, and the same result up to rounding, except with
+    compat.padding='to_length': there the mean that guides the fusion then covers a video's own frames only. Dropout
+    draws other numbers. auto: drop with compat.padding='masked', compute with the others."""
     frame_pooling: Literal["none", "attention"] = "none"
     """attention: frames are pooled to one vector per video (GMMFormer)."""
     input_dropout: float = Field(default=0.2, ge=0, lt=1)
@@ -128,7 +129,7 @@ class ModelConfig:
         if self.padded_rows == "drop" and self.compat.padding == "to_batch":
             raise InputError(
                 "padded_rows='drop' does not go with compat.padding='to_batch', whose windows follow the padding: "
-                "keep padded_rows='compute', or set compat.padding='masked'"
+                "set padded_rows='auto', or compat.padding='masked'"
             )
         if self.compat.padding != "masked" and self.branches != "frames" and self.num_clips > self.max_frames:
             raise InputError(
@@ -143,6 +144,11 @@ class ModelConfig:
             "model", self._numbers, "hidden, lorentz_dim, max_frames, num_clips, depth, or the number of blocks"
         )
         return self
+
+    @property
+    def drops_padding(self) -> bool:
+        """Whether padded frames are left out of the computation."""
+        return self.padded_rows == "drop" or (self.padded_rows == "auto" and self.compat.padding == "masked")
 
     @property
     def _numbers(self) -> int:

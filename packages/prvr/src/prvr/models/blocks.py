@@ -6,8 +6,8 @@ Shapes: `k` blocks, `v` videos (or queries), `l` positions, `n` registers, `d` w
 Registers are extra keys and values; they are never queries, because nothing downstream would see their rows
 (DreamPRVR supplement eq. 29-30: register rows see the video only and are discarded).
 
-With `rows` the input holds valid rows only, as one sequence `(1, r, d)`; a mixer puts them into their sequences for the
-attention itself and takes them out again. Window and mask are those of the sequences, either way.
+Tensors are padded `(v, l, d)` or packed `(1, r, d)`, as `Sequences` says; a mixer pads packed rows for the attention
+itself and packs its result. The window is that of padded sequences, either way.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear, relu_dropout
 from prvr.models.layers import dropout as dropped
-from prvr.models.rows import Rows
+from prvr.models.rows import Sequences
 
 __all__ = [
     "AttentionBlocks",
@@ -37,15 +37,14 @@ __all__ = [
 
 
 class Mixer(Protocol):
-    """Mixes positions: `(v, l, d)` seen by all blocks -> `(k, v, l, d)`; with `rows`, `(1, r, d)` -> `(k, 1, r, d)`."""
+    """Mixes positions: one input `(b, m, d)` for all blocks to `(k, b, m, d)`, padded or packed alike."""
 
     def __call__(
         self,
         x: Float[Tensor, "b m d"],
+        sequences: Sequences,
         window: Float[Tensor, "k l l"] | None,
-        mask: Bool[Tensor, "v l"] | None,
         registers: Float[Tensor, "v n d"] | None,
-        rows: Rows | None = None,
     ) -> Float[Tensor, "k b m d"]: ...
 
 
@@ -125,12 +124,11 @@ class EuclideanMixer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "b m d"],
+        sequences: Sequences,
         window: Float[Tensor, "k l l"] | None,
-        mask: Bool[Tensor, "v l"] | None,
         registers: Float[Tensor, "v n d"] | None,
-        rows: Rows | None = None,
     ) -> Float[Tensor, "k b m d"]:
-        q, k, v = self._qkv(x, mask, rows)
+        q, k, v = self._qkv(x, sequences)
         extra = 0
         if registers is not None:
             extra = registers.shape[1]
@@ -138,18 +136,15 @@ class EuclideanMixer(nn.Module):
             k, v = torch.cat([k, rk], 2), torch.cat([v, rv], 2)
         q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(2, 3) for t in (q, k, v))
         dropout = self.dropout if self.training else 0.0
-        mixed = self.attend(q, k, v, window, key_mask(mask, extra), extra, dropout)
-        mixed = mixed.transpose(2, 3).flatten(-2)
-        return mixed if rows is None else rows.pack(mixed)
+        mixed = self.attend(q, k, v, window, key_mask(sequences.mask, extra), extra, dropout)
+        return sequences.pack(mixed.transpose(2, 3).flatten(-2))
 
-    def _qkv(self, x: Tensor, mask: Tensor | None, rows: Rows | None) -> Sequence[Float[Tensor, "k v l d"]]:
-        """Queries, keys and values of each sequence; no keys and values where the mask would hide them anyway."""
-        if rows is not None:
-            return rows.pad(self.qkv.shared(x)).unbind(1)
-        read = Rows.counted(mask)
-        if read is None:
-            return self.qkv.shared(x).unbind(1)
-        key_value = read.pad(self.qkv.shared(read.pack(x), slice(1, 3)))
+    def _qkv(self, x: Tensor, sequences: Sequences) -> Sequence[Float[Tensor, "k v l d"]]:
+        """Queries, keys and values of each sequence; no keys and values that the mask would hide."""
+        if sequences.is_packed or sequences.valid is None:
+            return sequences.pad(self.qkv.shared(x)).unbind(1)
+        valid = sequences.valid
+        key_value = valid.pad(self.qkv.shared(valid.pack(x), slice(1, 3)))
         return (self.qkv.shared(x, slice(1))[:, 0], *key_value.unbind(1))
 
 
@@ -176,12 +171,11 @@ class TransformerBlocks(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "b m d"],
+        sequences: Sequences,
         window: Float[Tensor, "k l l"] | None = None,
-        mask: Bool[Tensor, "v l"] | None = None,
         registers: Float[Tensor, "v n d"] | None = None,
-        rows: Rows | None = None,
     ) -> Float[Tensor, "k b m d"]:
-        y = self.norm1(x + self.dropout(self.mixer(x, window, mask, registers, rows)))
+        y = self.norm1(x + self.dropout(self.mixer(x, sequences, window, registers)))
         # In place: the hidden layer is the widest tensor of a block, and nothing else reads it. As rows: writing into
         # a view of them would have the gradient copied three times.
         hidden = relu_dropout(self.expand.rows(y.flatten(1, 2)), self.dropout.p if self.training else 0.0)
@@ -202,12 +196,11 @@ class AttentionBlocks(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "b m d"],
+        sequences: Sequences,
         window: Float[Tensor, "k l l"] | None = None,
-        mask: Bool[Tensor, "v l"] | None = None,
         registers: Float[Tensor, "v n d"] | None = None,
-        rows: Rows | None = None,
     ) -> Float[Tensor, "k b m d"]:
-        return self.norm(self.dropout(self.project(self.mixer(x, window, mask, registers, rows))) + x)
+        return self.norm(self.dropout(self.project(self.mixer(x, sequences, window, registers))) + x)
 
 
 def gaussian_window(length: int, width: float | None, reference: int | None = None) -> Float[Tensor, "l l"]:

@@ -4,6 +4,7 @@ Released parts are imported where a `Compat` field asks for one, so that the res
 """
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import torch
@@ -15,7 +16,7 @@ from prvr.models.encoders import BlockStack, BranchEncoder, QueryEncoder
 from prvr.models.fusion import ConcatFusion, MeanFusion, MeanGuidedFusion
 from prvr.models.layers import AttentionPooling, InputProjection, Positions, masked_mean
 from prvr.models.lorentz_mixer import LorentzMixer
-from prvr.models.padding import FramePadding, MaskedFrames
+from prvr.models.rows import FramePadding, mask_frames
 from regdiff import RegisterGenerator
 
 __all__ = ["Parts", "build_parts"]
@@ -79,11 +80,9 @@ def _blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:
 def _windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: int) -> nn.Module:
     widths = [block.width for block in blocks]
     if config.compat.window == "released":
-        from prvr.released.windows import BatchWindows, CroppedWindows, ReleasedWindows
+        from prvr.released.windows import BatchWindows, ReleasedWindows
 
-        if config.compat.padding == "to_batch":
-            return BatchWindows(widths)
-        return (ReleasedWindows if config.padded_rows == "compute" else CroppedWindows)(widths, length)
+        return BatchWindows(widths) if config.compat.padding == "to_batch" else ReleasedWindows(widths, length)
     return GaussianWindows(widths, length, logarithm=config.window == "add")
 
 
@@ -93,7 +92,7 @@ def _fusion(config: ModelConfig, length: int) -> nn.Module:
     if config.fusion == "concat_linear":
         return ConcatFusion(len(config.blocks), config.hidden)
     average = masked_mean
-    if config.compat.padding == "to_length" and config.padded_rows == "compute":
+    if config.compat.padding == "to_length" and not config.drops_padding:
         from prvr.released.padding import unmasked_mean
 
         average = unmasked_mean
@@ -102,10 +101,10 @@ def _fusion(config: ModelConfig, length: int) -> nn.Module:
 
 def _padding(config: ModelConfig) -> FramePadding:
     if config.compat.padding == "to_length":
-        from prvr.released.padding import PadAfterEncoding, PadToLength
+        from prvr.released.padding import pad_to_length
 
-        return (PadToLength if config.padded_rows == "compute" else PadAfterEncoding)(config.max_frames)
-    return MaskedFrames()
+        return partial(pad_to_length, length=config.max_frames)
+    return mask_frames
 
 
 def _branch(config: ModelConfig, length: int, positions: int) -> BranchEncoder:

@@ -3,22 +3,13 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from prvr.models.layers import AttentionPooling, InputProjection, Positions
-from prvr.models.rows import Rows
+from prvr.models.rows import Sequences
 
 __all__ = ["BlockStack", "BranchEncoder", "QueryEncoder"]
-
-
-def embedded(
-    project: InputProjection, positions: Positions, features: Float[Tensor, "v l f"], rows: Rows | None
-) -> Float[Tensor, "b m d"]:
-    """Projected features with positions: all of them `(v, l, d)`, or the given rows `(1, r, d)`."""
-    if rows is None:
-        return positions(project(features))
-    return positions(project(rows.pack(features)), rows.length, rows.position)
 
 
 class QueryEncoder(nn.Module):
@@ -33,12 +24,9 @@ class QueryEncoder(nn.Module):
         self.block = block
         self.pool = pool
 
-    def forward(
-        self, words: Float[Tensor, "q w e"], mask: Bool[Tensor, "q w"], rows: Rows | None = None
-    ) -> Float[Tensor, "q d"]:
-        """One vector per query; with `rows`, absent words are not computed."""
-        encoded = self.block(embedded(self.project, self.positions, words, rows), None, mask, None, rows)[0]
-        return self.pool(encoded if rows is None else rows.pad(encoded), mask)
+    def forward(self, words: Float[Tensor, "q w e"], sequences: Sequences) -> Float[Tensor, "q d"]:
+        x = self.positions(self.project(sequences.pack(words)), sequences)
+        return self.pool(sequences.pad(self.block(x, sequences)[0]), sequences.mask)
 
 
 class BlockStack(nn.Module):
@@ -66,28 +54,24 @@ class BlockStack(nn.Module):
     def blocks(
         self,
         x: Float[Tensor, "b m d"],
-        mask: Bool[Tensor, "v l"] | None = None,
+        sequences: Sequences,
         registers: Float[Tensor, "v n d"] | None = None,
-        rows: Rows | None = None,
     ) -> Float[Tensor, "k v l d"]:
-        """Output of every block before the fusion, in the configured order; absent rows are 0."""
-        length = x.shape[1] if rows is None else rows.length
+        """Output of every block before the fusion, in the configured order; padding that was not computed is 0."""
         outputs = [
-            group(x, window(length), mask, registers, rows)
+            group(x, sequences, window(sequences.length), registers)
             for group, window in zip(self.groups, self.windows, strict=True)
         ]
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-        joined = joined if self.order is None else joined[self.order]
-        return joined if rows is None else rows.pad(joined)
+        return sequences.pad(joined if self.order is None else joined[self.order])
 
     def forward(
         self,
         x: Float[Tensor, "b m d"],
-        mask: Bool[Tensor, "v l"] | None = None,
+        sequences: Sequences,
         registers: Float[Tensor, "v n d"] | None = None,
-        rows: Rows | None = None,
     ) -> Float[Tensor, "v l d"]:
-        return self.fusion(self.blocks(x, mask, registers, rows), mask)
+        return self.fusion(self.blocks(x, sequences, registers), sequences.mask)
 
 
 class BranchEncoder(nn.Module):
@@ -113,22 +97,19 @@ class BranchEncoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.registers = registers
 
-    def embed(self, features: Float[Tensor, "v l f"], rows: Rows | None = None) -> Float[Tensor, "b m d"]:
+    def embed(self, features: Float[Tensor, "v l f"], sequences: Sequences) -> Float[Tensor, "b m d"]:
         """Projected features with positions: what the blocks, and the register generator, start from."""
-        return embedded(self.project, self.positions, features, rows)
+        return self.positions(self.project(sequences.pack(features)), sequences)
 
     def forward(
         self,
         x: Float[Tensor, "b m d"],
-        mask: Bool[Tensor, "v l"] | None = None,
+        sequences: Sequences,
         registers: Float[Tensor, "v n d"] | None = None,
-        rows: Rows | None = None,
     ) -> Float[Tensor, "v l d"]:
-        """What `embed` gave, through all layers; with `rows`, absent positions of the result mean nothing."""
+        """The result of `embed` through all layers, padded; rows of padding hold nothing of use."""
         if registers is not None and self.registers is not None:
             registers = self.registers(registers)
         for number, layer in enumerate(self.layers):
-            if number and rows is not None:
-                x = rows.pack(x)
-            x = layer(x, mask, registers, rows)
+            x = layer(sequences.pack(x) if number else x, sequences, registers)
         return x

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from prvr.errors import InputError
+from prvr.models.rows import Sequences
 
 __all__ = [
     "AttentionPooling",
@@ -111,17 +112,13 @@ class Positions(nn.Module):
         self.dropout = Dropout(dropout)
         nn.init.normal_(self.table, std=0.02)
 
-    def forward(
-        self, x: Float[Tensor, "b m d"], length: int | None = None, at: Int[Tensor, " m"] | None = None
-    ) -> Float[Tensor, "b m d"]:
-        """Sequences of `length` (default: all of x), or, given the position `at` of each row, rows out of them."""
-        length = x.shape[1] if length is None else length
-        if length > len(self.table):
+    def forward(self, x: Float[Tensor, "b m d"], sequences: Sequences) -> Float[Tensor, "b m d"]:
+        if sequences.length > len(self.table):
             raise InputError(
-                f"a sequence of {length} exceeds the {len(self.table)} positions of this model: "
+                f"a sequence of {sequences.length} exceeds the {len(self.table)} positions of this model: "
                 "pool or cut it before (prvr.data does)"
             )
-        return self.dropout(self.norm(x + (self.table[:length] if at is None else self.table[at])))
+        return self.dropout(self.norm(x + self.table[sequences.positions]))
 
 
 class AttentionPooling(nn.Module):

@@ -4,14 +4,14 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorentz.functional import centroid, expmap0, join_heads, logmap0, lorentz_attention, pairwise_inner, project
 from prvr.models.blocks import key_mask, pad_window, windowed
 from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear
 from prvr.models.layers import dropout as dropped
-from prvr.models.rows import Rows
+from prvr.models.rows import Sequences
 
 __all__ = ["LorentzMixer", "StackedProjection", "join_registers"]
 
@@ -67,32 +67,30 @@ class LorentzMixer(nn.Module):
         self.log_temperature = nn.Parameter(torch.full((num,), 0.5 * math.log(lorentz_dim + 1)))
         self.stacked_dims = 1
 
-    def _heads(self, points: Float[Tensor, "k b m n"], rows: Rows | None, extra: int) -> Float[Tensor, "p k v h l e"]:
+    def _heads(
+        self, points: Float[Tensor, "k b m n"], sequences: Sequences, extra: int
+    ) -> Float[Tensor, "p k v h l e"]:
         """Points of query, key and value in each head: linear maps of the space part, time recomputed."""
         mapped = torch.einsum("kvln,kpon->pkvlo", points, self.qkv.weight)
         if self.qkv.bias is not None:
             mapped = mapped + self.qkv.bias.transpose(0, 1)[:, :, None, None]
-        if rows is not None:
-            mapped = rows.pad_with(mapped, extra)
-        return project(mapped.unflatten(-1, (self.heads, -1)).transpose(3, 4))
+        return project(sequences.pad(mapped, extra).unflatten(-1, (self.heads, -1)).transpose(3, 4))
 
     def forward(
         self,
         x: Float[Tensor, "b m d"],
+        sequences: Sequences,
         window: Float[Tensor, "k l l"] | None,
-        mask: Bool[Tensor, "v l"] | None,
         registers: Float[Tensor, "v n d"] | None,
-        rows: Rows | None = None,
     ) -> Float[Tensor, "k b m d"]:
-        length = x.shape[1] if rows is None else rows.length
         extra = 0 if registers is None else registers.shape[1]
         tokens = join_registers(x, registers)
         scale = torch.sigmoid(self.scale)[:, None, None, None]
         points = expmap0(self.enter(tokens.expand(len(scale), *tokens.shape)) * scale)
-        q, k, v = self._heads(points, rows, extra).unbind(0)
-        q = q[..., :length, :]
+        q, k, v = self._heads(points, sequences, extra).unbind(0)
+        q = q[..., : sequences.length, :]
         temperature = self.log_temperature.exp()[:, None, None, None, None]
-        keep = key_mask(mask, extra)
+        keep = key_mask(sequences.mask, extra)
         dropout = self.dropout if self.training else 0.0
         if self.window == "add" or window is None:
             bias = None if window is None else pad_window(window, extra, 0.0)
@@ -103,7 +101,4 @@ class LorentzMixer(nn.Module):
             logits = windowed((2 + 2 * inner) / temperature, window, keep, extra)
             weights = dropped(logits.softmax(-1), dropout)
             mixed = centroid(v, weights, precision="native")
-        joined = join_heads(mixed)
-        if rows is not None:
-            joined = rows.pack(joined)
-        return self.leave(logmap0(joined)) / scale
+        return self.leave(logmap0(sequences.pack(join_heads(mixed)))) / scale

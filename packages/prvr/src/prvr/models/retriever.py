@@ -10,9 +10,8 @@ from torch import Tensor
 from prvr.config import ModelConfig, config_to_dict, model_config_from_dict
 from prvr.errors import InputError
 from prvr.models.build import build_parts
-from prvr.models.padding import FramePadding
 from prvr.models.pretrained import PretrainedModel
-from prvr.models.rows import Rows
+from prvr.models.rows import Sequences
 from prvr.scoring import max_scores, normalised
 from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 from regdiff import Registers
@@ -61,7 +60,7 @@ class Retriever(
         self.query = parts.query
         self.clips = parts.clips
         self.frames = parts.frames
-        self.padding: FramePadding = parts.padding
+        self.padding = parts.padding
         self.frame_pool = parts.frame_pool
         self.guide = parts.guide
         self.registers = parts.registers
@@ -79,15 +78,13 @@ class Retriever(
         Args:
             words: `(q, w, e)` word features, at most `config.max_words` of them.
             word_mask: `(q, w)` True = valid.
-            valid: how many entries of the mask are, where the host knows it: then no GPU has to be waited for.
+            valid: number of valid entries of the mask, if the host knows it; else the host waits for a GPU.
 
         Raises:
             ValueError: too many words, or a width other than `config.query_dim`.
         """
         _check_width("words", words, self.config.query_dim, "query_dim")
-        # Nothing reads a word past the end, whatever the mode.
-        rows = Rows.counted(word_mask) if valid is None else Rows.of(word_mask, valid)
-        return self.query(words, word_mask, rows or self._rows(word_mask))
+        return self.query(words, Sequences.packed(word_mask, valid))  # nothing reads a word past the end
 
     def encode_video(
         self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
@@ -118,24 +115,21 @@ class Retriever(
             )
         registers = tokens = encoded_clips = encoded_frames = mask = None
         if self.clips is not None:
-            x = self.clips.embed(clips)
+            every_clip = Sequences(None, self.config.num_clips)
+            x = self.clips.embed(clips, every_clip)
             if self.registers is not None:
-                registers = self.registers(x if self.guide is None else self.guide(x)[0])
+                registers = self.registers(x if self.guide is None else self.guide(x, every_clip)[0])
                 tokens = registers.tokens
-            encoded_clips = self.clips(x, None, tokens)
+            encoded_clips = self.clips(x, every_clip, tokens)
         if self.frames is not None:
-            frames, mask = self.padding.before(frames, frame_mask)
-            rows = self._rows(mask, valid)
-            encoded_frames = self.frames(self.frames.embed(frames, rows), mask, tokens, rows)
-            encoded_frames, kept = self.padding.after(encoded_frames, mask)
+            frames, valid_frames, mask = self.padding(frames, frame_mask)
+            drop = self.config.drops_padding
+            sequences = Sequences.packed(valid_frames, valid) if drop else Sequences.padded(valid_frames)
+            encoded = self.frames(self.frames.embed(frames, sequences), sequences, tokens)
+            encoded_frames = encoded * valid_frames[..., None]
             if self.frame_pool is not None:
-                encoded_frames, kept = self.frame_pool(encoded_frames, mask)[:, None], None
-            mask = kept
+                encoded_frames, mask = self.frame_pool(encoded_frames, valid_frames)[:, None], None
         return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens), registers
-
-    def _rows(self, mask: Bool[Tensor, "b l"], valid: int | None = None) -> Rows | None:
-        """The rows to compute; None = all."""
-        return None if self.config.padded_rows == "compute" else Rows.of(mask, valid)
 
     def score(self, text: Float[Tensor, "q d"], video: VideoEmbedding, dots: bool = False) -> Scores:
         """Scores of every query with every video; `dots` adds the unnormalised maxima that InfoNCE trains on."""

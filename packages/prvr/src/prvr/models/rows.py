@@ -1,9 +1,10 @@
-"""Sequences of unequal length without their padding: the valid rows of a batch, one after the other.
+"""Sequences of unequal length: padded to one length, or packed without their padding, one after the other.
 
-Linear maps, layer norms and feed-forward layers see rows only, and may skip those past a sequence's end; attention and
-pooling need the sequences back. `pack` and `pad` go from one to the other, each the transpose of the other.
+Linear maps, layer norms and feed-forward layers work row by row and may skip rows past a sequence's end; attention and
+pooling need the sequences. A batch decides once how its tensors lie (`Sequences`), and every layer is told.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-__all__ = ["Rows"]
+__all__ = ["FramePadding", "Rows", "Sequences", "mask_frames"]
 
 
 class _Pack(torch.autograd.Function):
-    """Chosen rows of the second last axis; the gradient puts them back, without the atomic adds of indexing."""
+    """Selects rows of the second last axis; the gradient puts them back, without the atomic adds of indexing."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: "Rows") -> Tensor:
@@ -28,7 +29,7 @@ class _Pack(torch.autograd.Function):
 
 
 class _Pad(torch.autograd.Function):
-    """The transpose: rows at their places, zeros elsewhere."""
+    """The transpose of `_Pack`: rows at their places, zeros elsewhere."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, rows: "Rows") -> Tensor:
@@ -40,23 +41,23 @@ class _Pad(torch.autograd.Function):
         return _Pack.apply(grads[0], ctx.rows), None  # pyright: ignore[reportReturnType]
 
 
-def _numbers(mask: Bool[Tensor, " n"], count: int) -> Int[Tensor, " r"]:
-    """What `nonzero` gives, without asking how many there are."""
+def _nonzero(mask: Bool[Tensor, " n"], count: int) -> Int[Tensor, " r"]:
+    """The same indices as `mask.nonzero()`, whose number is given: a GPU need not be asked for it."""
     place = (mask.cumsum(0) - 1).masked_fill(~mask, count)  # the others share one place too many
     return place.new_empty(count + 1).scatter_(0, place, torch.arange(len(mask), device=mask.device))[:count]
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Which rows of `(v, l)` sequences are computed.
+    """The valid rows of `(v, l)` sequences, and the way between sequences and rows.
 
     Args:
-        index: their numbers v * l + position, ascending.
-        place: for each position of each sequence the row that holds it; 0 where it is absent.
-        absent: positions that no row holds.
-        position: of each row in its sequence.
-        sequences: v.
-        length: l.
+        index: `(r,)` flat indices v * l + position of the valid rows, ascending.
+        place: `(v * l,)` for each position of each sequence the row that holds it; 0 where there is none.
+        absent: `(v * l, 1)` True at positions that no row holds.
+        position: `(r,)` position of each row in its sequence.
+        sequences: number of sequences v.
+        length: padded length l.
 
     Example:
         >>> rows = Rows.of(torch.tensor([[True, True], [True, False]]))
@@ -74,37 +75,92 @@ class Rows:
 
     @classmethod
     def of(cls, mask: Bool[Tensor, "v l"], count: int | None = None) -> "Rows":
-        """The rows that a mask calls valid.
+        """The valid rows of a mask.
 
         Args:
             mask: True = valid.
-            count: how many these are, where it is known: it decides shapes, so that counting on a GPU makes the host
-                wait for it. It must be right.
+            count: number of valid entries, if known. Without it, a mask on a GPU makes the host wait for the device,
+                because the number decides shapes. It must be right.
         """
-        found = mask.flatten().nonzero().flatten() if count is None else _numbers(mask.flatten(), count)
+        found = mask.flatten().nonzero().flatten() if count is None else _nonzero(mask.flatten(), count)
         sequences, length = mask.shape
         numbers = torch.arange(len(found), device=found.device)
         place = numbers.new_zeros(sequences * length).scatter_(0, found, numbers)
         absent = torch.ones(sequences * length, dtype=torch.bool, device=found.device).index_fill_(0, found, False)
         return cls(found, place, absent[:, None], found % length, sequences, length)
 
-    @classmethod
-    def counted(cls, mask: Bool[Tensor, "v l"] | None) -> "Rows | None":
-        """The same where counting them costs nothing: a mask on the host, outside a compiled graph; else None."""
-        if mask is None or mask.device.type != "cpu" or torch.compiler.is_compiling():
-            return None
-        return cls.of(mask)
-
     def pack(self, x: Float[Tensor, "*k v l d"]) -> Float[Tensor, "*k 1 r d"]:
-        """The rows as one sequence."""
+        """The valid rows, as one sequence."""
         return torch.as_tensor(_Pack.apply(x.flatten(-3, -2), self)).unsqueeze(-3)
 
     def pad(self, y: Float[Tensor, "*k 1 r d"]) -> Float[Tensor, "*k v l d"]:
-        """The sequences again, zeros where no row was computed."""
+        """The padded sequences, with zeros where there is no valid row."""
         padded = torch.as_tensor(_Pad.apply(y.flatten(-3, -2), self))
         return padded.unflatten(-2, (self.sequences, self.length))
 
-    def pad_with(self, y: Float[Tensor, "*k 1 m d"], extra: int) -> Float[Tensor, "*k v s d"]:
-        """The sequences, each followed by its own `extra` rows, which stand after all others in `y`."""
-        own, other = y.split([len(self.index), self.sequences * extra], dim=-2)
-        return torch.cat([self.pad(own), other.flatten(-3, -2).unflatten(-2, (self.sequences, extra))], -2)
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Which rows of a batch of sequences are valid, and how its tensors lie: padded `(v, l, d)` or packed `(1, r, d)`.
+
+    Args:
+        mask: `(v, l)` True = valid; None = every row is.
+        length: padded length l.
+        valid: the valid rows, where they are known without waiting for a device.
+        is_packed: tensors hold the valid rows only.
+
+    Example:
+        >>> mask = torch.tensor([[True, True], [True, False]])
+        >>> x = torch.ones(2, 2, 3)
+        >>> Sequences.packed(mask).pack(x).shape, Sequences.padded(mask).pack(x).shape
+        (torch.Size([1, 3, 3]), torch.Size([2, 2, 3]))
+    """
+
+    mask: Bool[Tensor, "v l"] | None
+    length: int
+    valid: Rows | None = None
+    is_packed: bool = False
+
+    @classmethod
+    def padded(cls, mask: Bool[Tensor, "v l"]) -> "Sequences":
+        """Sequences whose padding is computed like any row, and masked where rows are reduced."""
+        return cls(mask, mask.shape[1], Rows.of(mask) if mask.device.type == "cpu" else None)
+
+    @classmethod
+    def packed(cls, mask: Bool[Tensor, "v l"], count: int | None = None) -> "Sequences":
+        """Sequences whose padding is not computed; `count` is the number of valid rows, see `Rows.of`."""
+        return cls(mask, mask.shape[1], Rows.of(mask, count), is_packed=True)
+
+    @property
+    def positions(self) -> Int[Tensor, " r"] | slice:
+        """Positions of the rows of a tensor in their sequences, as an index of a table of positions."""
+        return slice(self.length) if self.valid is None or not self.is_packed else self.valid.position
+
+    def pack(self, x: Float[Tensor, "*k v l d"]) -> Float[Tensor, "*k b m d"]:
+        """The rows that are computed, of padded sequences."""
+        return x if self.valid is None or not self.is_packed else self.valid.pack(x)
+
+    def pad(self, y: Float[Tensor, "*k b m d"], extra: int = 0) -> Float[Tensor, "*k v s d"]:
+        """Padded sequences, of the rows that are computed; the rows of padding that was not computed are 0.
+
+        Args:
+            y: packed rows, after which stand `extra` more rows for each sequence; or padded sequences with them.
+            extra: number of additional rows of each sequence, such as registers, which are appended to it.
+        """
+        if self.valid is None or not self.is_packed:
+            return y
+        if not extra:
+            return self.valid.pad(y)
+        rows, other = y.split([len(self.valid.index), self.valid.sequences * extra], dim=-2)
+        return torch.cat([self.valid.pad(rows), other.flatten(-3, -2).unflatten(-2, (-1, extra))], -2)
+
+
+FramePadding = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
+"""`(frames, mask)` of a batch to the frames that are encoded, their mask, and the mask of those that are scored."""
+
+
+def mask_frames(
+    frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
+) -> tuple[Float[Tensor, "v l f"], Bool[Tensor, "v l"], Bool[Tensor, "v l"]]:
+    """Masks padding wherever positions are reduced, so that the embedding of a video never depends on its batch."""
+    return frames, mask, mask

@@ -3,13 +3,13 @@
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from prvr.models.blocks import key_mask, windowed
 from prvr.models.layers import Dropout, StackedLinear
 from prvr.models.lorentz_mixer import StackedProjection, join_registers
-from prvr.models.rows import Rows
+from prvr.models.rows import Sequences
 from prvr.released.numerics import guarded_acosh, guarded_sqrt
 from prvr.scoring import at_least_float32
 
@@ -55,11 +55,11 @@ class ReleasedLorentzMixer(nn.Module):
         space = torch.sinh(radius.clamp_max(10)) * u / radius
         return torch.cat([(1 + (space * space).sum(-1, keepdim=True)).sqrt(), space], -1)
 
-    def _heads(self, points: Float[Tensor, "k b m n"], rows: Rows | None, extra: int) -> Float[Tensor, "k p v h l e"]:
+    def _heads(
+        self, points: Float[Tensor, "k b m n"], sequences: Sequences, extra: int
+    ) -> Float[Tensor, "k p v h l e"]:
         mapped = torch.einsum("kvln,kpon->kpvlo", self.dropout(points), self.linear.weight)
-        if rows is not None:
-            mapped = rows.pad_with(mapped, extra)
-        mapped = mapped.unflatten(-1, (self.heads, -1)).transpose(3, 4)
+        mapped = sequences.pad(mapped, extra).unflatten(-1, (self.heads, -1)).transpose(3, 4)
         gain = self.linear_scale.value.exp()[:, :, None, None, None, None]
         time = torch.sigmoid(mapped[..., :1]) * gain + 1.1
         space = mapped[..., 1:]
@@ -69,19 +69,18 @@ class ReleasedLorentzMixer(nn.Module):
     def context(
         self,
         x: Float[Tensor, "b m d"],
+        sequences: Sequences,
         window: Float[Tensor, "k l l"] | None,
-        mask: Bool[Tensor, "v l"] | None,
         registers: Float[Tensor, "v n d"] | None,
-        rows: Rows | None = None,
     ) -> Float[Tensor, "k b m a"]:
         """Aggregated values with the heads concatenated."""
-        length = x.shape[1] if rows is None else rows.length
         extra = 0 if registers is None else registers.shape[1]
         tokens = join_registers(x, registers)
         num = len(self.log_scale)
         scale = self.log_scale.exp()[:, None, None, None]
-        key, value, query = self._heads(self._points(tokens.expand(num, *tokens.shape), scale), rows, extra).unbind(1)
-        query = query[..., :length, :]
+        points = self._points(tokens.expand(num, *tokens.shape), scale)
+        key, value, query = self._heads(points, sequences, extra).unbind(1)
+        query = query[..., : sequences.length, :]
         flipped = torch.cat([-query[..., :1], query[..., 1:]], -1)
         # (2 + 2 <q, k>) / scale + bias, with scale and constant folded into the matrix product.
         gain = 2 / self.temperature[:, :, None, None, None]
@@ -89,24 +88,22 @@ class ReleasedLorentzMixer(nn.Module):
         logits = torch.baddbmm(constant.flatten(0, 2), (flipped * gain).flatten(0, 2), key.flatten(0, 2).mT).unflatten(
             0, query.shape[:3]
         )
-        logits = windowed(logits, window, key_mask(mask, extra), extra)
+        logits = windowed(logits, window, key_mask(sequences.mask, extra), extra)
         mean = logits.softmax(-1) @ value
         mean = mean / _lorentz(mean, mean).neg().abs().clamp_min(1e-8).sqrt()
-        mean = mean.transpose(2, 3).flatten(-2)
-        return mean if rows is None else rows.pack(mean)
+        return sequences.pack(mean.transpose(2, 3).flatten(-2))
 
     def forward(
         self,
         x: Float[Tensor, "b m d"],
+        sequences: Sequences,
         window: Float[Tensor, "k l l"] | None,
-        mask: Bool[Tensor, "v l"] | None,
         registers: Float[Tensor, "v n d"] | None,
-        rows: Rows | None = None,
     ) -> Float[Tensor, "k b m d"]:
         # These formulas lose everything in bf16: autocast stays outside.
         with torch.autocast(x.device.type, enabled=False):
             registers = None if registers is None else at_least_float32(registers)
-            joined = self.context(at_least_float32(x), window, mask, registers, rows)
+            joined = self.context(at_least_float32(x), sequences, window, registers)
             time = joined[..., :1]
             tangent = guarded_acosh(time) / (time * time - 1).sqrt() * joined[..., 1:]
             return self.leave(tangent / self.log_scale.exp()[:, None, None, None])

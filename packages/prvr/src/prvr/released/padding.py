@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from prvr.models.layers import AttentionPooling
 
-__all__ = ["PadAfterEncoding", "PadToLength", "UnmaskedPooling", "unmasked_mean"]
+__all__ = ["UnmaskedPooling", "pad_to_length", "unmasked_mean"]
 
 
 def unmasked_mean(x: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
@@ -25,38 +25,12 @@ class UnmaskedPooling(nn.Module):
         return self.pool(x)
 
 
-class PadToLength(nn.Module):
-    """Frames zero-padded to a fixed length before encoding; their rows set to exactly 0 and counted after it.
+def pad_to_length(
+    frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"], length: int
+) -> tuple[Float[Tensor, "v m f"], Bool[Tensor, "v m"], None]:
+    """Zero-pads frames to a fixed length; after encoding, padded rows are exactly 0 and take part in the maximum.
 
     A video shorter than the length therefore never scores below 0 on the frame branch.
     """
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        self.length = length
-
-    def before(
-        self, frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
-    ) -> tuple[Float[Tensor, "v m f"], Bool[Tensor, "v m"]]:
-        missing = self.length - frames.shape[1]
-        kept = frames * mask[..., None]
-        return F.pad(kept, (0, 0, 0, missing)), F.pad(mask, (0, missing))
-
-    def after(self, encoded: Float[Tensor, "v m d"], mask: Bool[Tensor, "v m"]) -> tuple[Float[Tensor, "v m d"], None]:
-        return encoded * mask[..., None], None
-
-
-class PadAfterEncoding(nn.Module):
-    """Frames past a video's end are not encoded; their rows are exactly 0 and counted, as `PadToLength` leaves them."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        self.length = length
-
-    def before(
-        self, frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
-    ) -> tuple[Float[Tensor, "v l f"], Bool[Tensor, "v l"]]:
-        return frames, mask
-
-    def after(self, encoded: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"]) -> tuple[Float[Tensor, "v m d"], None]:
-        return F.pad(encoded * mask[..., None], (0, 0, 0, self.length - encoded.shape[1])), None
+    missing = length - frames.shape[1]
+    return F.pad(frames * mask[..., None], (0, 0, 0, missing)), F.pad(mask, (0, missing)), None

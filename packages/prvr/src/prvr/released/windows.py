@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from prvr.errors import InputError
 from prvr.models.blocks import ExactTable
 
-__all__ = ["BatchWindows", "CroppedWindows", "ReleasedWindows", "released_window"]
+__all__ = ["BatchWindows", "ReleasedWindows", "released_window"]
 
 
 def released_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
@@ -38,17 +38,6 @@ class ReleasedWindows(nn.Module):
         if length != table.shape[-1]:
             raise InputError(f"the released window has length {table.shape[-1]}, the input {length}: pad it first")
         return table
-
-
-class CroppedWindows(nn.Module):
-    """The same windows, cut to the input: what is cut off belongs to rows that are masked as keys and not computed."""
-
-    def __init__(self, widths: Sequence[float | None], length: int) -> None:
-        super().__init__()
-        self.table = ExactTable(torch.stack([released_window(length, width) for width in widths]))
-
-    def forward(self, length: int) -> Float[Tensor, "k l l"]:
-        return self.table()[:, :length, :length]
 
 
 class BatchWindows(nn.Module):
