@@ -28,7 +28,7 @@ from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import parameter_groups
 from prvr.types import Labels
 from prvr.video import open_video
-from prvr.video.clip import Clip, load_clip
+from prvr.video.encoders.clip import Clip, load_clip
 from prvr.video.pretrained import load_tokenizer
 
 FRAMES, WORDS = 12, 32  # as the paper for short videos; 64 and 64 for long ones

@@ -23,7 +23,7 @@ from prvr.models import load_pretrained
 from prvr.stages import CandidateReranker, RerankerConfig
 from prvr.video import Identity, open_featurizer
 from prvr.video.benchmarks import convert_benchmark
-from prvr.video.embedded import EmbeddedEncoder
+from prvr.video.encoders.embedded import EmbeddedEncoder
 from prvr.video.joint import CorpusEncoders, about_encoders
 
 

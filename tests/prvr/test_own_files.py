@@ -18,7 +18,7 @@ from prvr.search import VideoIndex, writing
 from prvr.training import TrainingError
 from prvr.training.checkpoint import recover, replace_folder
 from prvr.video import VideoStore
-from prvr.video import writing as video_writing
+from prvr.video.store import opened_for_writing
 
 LONG_AGO = (0, 0)
 
@@ -241,7 +241,7 @@ def test_one_process_writes_until_it_dies(index: VideoIndex, store: VideoStore, 
     def opened() -> AbstractContextManager[object]:
         if kind == "index":
             return writing.opened_for_writing(index.folder)
-        return video_writing.opened_for_writing(store.folder, store.header)
+        return opened_for_writing(store.folder, store.header)
 
     said, saying = os.pipe()
     if (child := os.fork()) == 0:

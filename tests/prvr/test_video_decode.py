@@ -21,8 +21,8 @@ from video_files import LONG, READABLE, UNREADABLE, cut, greys, hostile_folder, 
 from prvr.data import DataError
 from prvr.search.thumbnails import thumbnail
 from prvr.video import Limits, VideoError, open_video
+from prvr.video.decode import resample
 from prvr.video.picture import upright
-from prvr.video.sampling import hold
 
 av = pytest.importorskip("av")
 
@@ -55,7 +55,7 @@ def test_each_sample_is_what_a_plain_search_finds_on_the_screen(
     middles = [(k + Fraction(1, 2)) / rate for k in range(1000) if (k + Fraction(1, 2)) / rate < end]
     middles = middles or [Fraction(1, 2) / rate]
     shown = [max([n for n, start in enumerate(starts) if start <= middle], default=0) for middle in middles]
-    assert list(hold(items, rate)) == list(zip(middles, shown, strict=True))
+    assert list(resample(items, rate)) == list(zip(middles, shown, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_no_frame_is_kept_once_it_was_given() -> None:
             yield Fraction(number), Fraction(1), number
 
     made: list[int] = []
-    samples = hold(counted(), Fraction(1))
+    samples = resample(counted(), Fraction(1))
     for number in range(10):
         assert next(samples)[1] == number
         assert len(made) <= number + 2

@@ -16,7 +16,7 @@ from video_models import WORDS, tiny_clip, tiny_roberta, tiny_siglip
 from prvr.data import DataError, load_encoder
 from prvr.data.synthetic.corpus import frame_features
 from prvr.video import FrameEncoder, Identity, TextFeaturizer, check_joint, open_encoder, open_featurizer
-from prvr.video.preprocessing import Preprocessing, preprocessing_from
+from prvr.video.encoders.clip import Preprocessing, preprocessing_from
 
 transformers = pytest.importorskip("transformers")
 

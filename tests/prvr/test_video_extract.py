@@ -16,11 +16,11 @@ from prvr.data.synthetic.corpus import read_embedded_scenes
 from prvr.data.synthetic.mp4 import read_mp4, write_mp4
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.world import FPS
+from prvr.reading import printable
 from prvr.search.thumbnails import thumbnail
 from prvr.video import Limits, VideoError, VideoStore, extract, open_encoder, open_video
-from prvr.video.gathering import gather, printable
-from prvr.video.store import FOLDER, entry_path
-from prvr.video.writing import opened_for_writing
+from prvr.video.extraction import gather
+from prvr.video.store import FOLDER, entry_path, opened_for_writing
 
 pytest.importorskip("av")
 

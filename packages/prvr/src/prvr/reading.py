@@ -21,6 +21,7 @@ __all__ = [
     "SMALL",
     "parse_json",
     "parse_record",
+    "printable",
     "read_array",
     "read_bytes",
     "read_json",
@@ -49,6 +50,16 @@ def short(value: object, most: int = 80) -> str:
     except ValueError:  # Python writes no whole number of more than some thousand digits
         return "a very long number"
     return text if len(text) <= most else f"{text[:most]} ..."
+
+
+def printable(text: str) -> str:
+    """A name as a message or a page shows it: control characters and bytes that are not UTF-8 become escapes.
+
+    Example:
+        >>> printable("caf\u00e9\x1b[31m.mp4").isascii(), printable("a\\nb")
+        (False, 'a\\\\nb')
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
 def read_bytes(path: Path, most: int = SMALL) -> bytes:

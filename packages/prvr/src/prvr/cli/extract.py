@@ -85,7 +85,7 @@ def _show(console: "Console", report: "ExtractReport") -> None:
     """What was done, then every file that failed and every warning."""
     from rich.table import Table
 
-    from prvr.video.gathering import printable
+    from prvr.reading import printable
 
     counts = Table("", "videos", "frames", "hours", title=printable(str(report.folder)), title_justify="left")
     for name, some in (("extracted", report.extracted), ("unchanged", report.unchanged), ("failed", report.failed)):
@@ -105,7 +105,7 @@ def _table(title: str, rows: "Sequence[tuple[Outcome, str]]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from prvr.video.gathering import printable
+    from prvr.reading import printable
 
     table = Table(title=title, title_justify="left", show_header=False)
     for one, text in rows:
@@ -119,7 +119,7 @@ def _bar(quiet: bool) -> Iterator[Callable[[str, float, float], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from prvr.video.gathering import printable
+    from prvr.reading import printable
 
     console = Console(stderr=True)
     if quiet or not console.is_terminal:

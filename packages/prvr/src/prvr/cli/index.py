@@ -131,8 +131,8 @@ def run_info(args: Namespace) -> None:
     """Prints what is in the index."""
     from rich.table import Table
 
+    from prvr.reading import printable
     from prvr.search import VideoIndex
-    from prvr.video.gathering import printable
 
     with VideoIndex.open(args.index) as index:
         console, about = stdout(), index.info()
@@ -158,8 +158,8 @@ def run_info(args: Namespace) -> None:
 
 def run_verify(args: Namespace) -> int:
     """Prints the damage that was found; the exit code is 1 if there is any."""
+    from prvr.reading import printable
     from prvr.search import verify_index
-    from prvr.video.gathering import printable
 
     said, console = verify_index(args.index), stdout()
     for one in said:
@@ -191,7 +191,7 @@ def _show(index: "VideoIndex", report: "IndexReport") -> None:
     """What was done, and what could not be."""
     from rich.table import Table
 
-    from prvr.video.gathering import printable
+    from prvr.reading import printable
 
     console = stdout()
     table = Table("", "videos", title=printable(str(index.folder)), title_justify="left")
@@ -213,7 +213,7 @@ def _bar(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from prvr.video.gathering import printable
+    from prvr.reading import printable
 
     console = Console(stderr=True)
     if quiet or not console.is_terminal:

@@ -123,7 +123,7 @@ def _encoders(config: Config) -> "CorpusEncoders | None":
     from prvr.data import COLLECTIONS
     from prvr.data.synthetic.encoder import DIM, WORD_DIM
     from prvr.data.synthetic.world import FPS
-    from prvr.video.embedded import EmbeddedEncoder, EmbeddedText
+    from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
     from prvr.video.joint import CorpusEncoders, corpus_encoders
 
     if config.data.root is None and config.data.collection in COLLECTIONS:  # without making it

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from prvr.errors import InputError
 from prvr.video import Frame, Limits, VideoError, open_video
-from prvr.video.excerpt import excerpt
 
 __all__ = ["thumbnail"]
 
@@ -57,4 +56,4 @@ def thumbnail(path: Path | str, seconds: float, *, width: int = 320, limits: Lim
 def _frame(path: Path | str, seconds: float, width: int, limits: Limits | None) -> Frame:
     with open_video(path, limits) as video:
         time = min(seconds, video.info.duration or seconds)
-        return next(excerpt(video, time, time, most=width))
+        return next(video.excerpt(time, time, most=width))

@@ -12,13 +12,13 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from prvr.errors import InputError
+from prvr.reading import printable
 from prvr.search import VideoIndex
 from prvr.serve.catalogue import FileRefused
 from prvr.serve.limits import Busy, ServeLimits, TokenBuckets
 from prvr.serve.routes import build_router
 from prvr.serve.security import Guard, Sessions, read_host
 from prvr.serve.service import Service
-from prvr.video.gathering import printable
 
 __all__ = ["CLOSING", "ServeSettings", "build_app", "create_app"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from prvr.reading import printable
 from prvr.video import VideoEntry
-from prvr.video.gathering import printable
 
 __all__ = ["Catalogue", "FileRefused", "media_type", "open_checked", "root_of", "video_key"]
 

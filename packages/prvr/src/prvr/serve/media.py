@@ -15,7 +15,6 @@ from prvr.data.synthetic.mp4 import import_av
 from prvr.serve.catalogue import FileRefused
 from prvr.serve.limits import ServeLimits
 from prvr.video import VideoError, open_video
-from prvr.video.excerpt import excerpt
 
 __all__ = ["PREVIEW_TYPES", "ROUNDED", "ByteCache", "encode_preview", "preview_kinds"]
 
@@ -82,7 +81,7 @@ def encode_preview(path: Path, start: float, end: float, kind: Kind, limits: Ser
     target = io.BytesIO()
     try:
         with open_video(path, limits.video) as video:
-            frames = excerpt(video, start, end, most=limits.preview_pixels, patience=limits.media_seconds / 2)
+            frames = video.excerpt(start, end, most=limits.preview_pixels, patience=limits.media_seconds / 2)
             _write(target, frames, start, kind, until)
     except VideoError as error:
         raise FileRefused(415, f"no preview can be made: {error.reason}") from error

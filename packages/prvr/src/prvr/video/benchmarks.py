@@ -15,7 +15,7 @@ from prvr.data.layout import Caption, write_layout
 from prvr.errors import DataError
 from prvr.video.encoders import TextFeaturizer
 from prvr.video.joint import CorpusEncoders, about_encoders, write_sentences
-from prvr.video.reader import VideoStore
+from prvr.video.store import VideoStore
 
 __all__ = ["BenchmarkReport", "convert_benchmark", "fit_words"]
 

@@ -17,7 +17,7 @@ from prvr.data.own import OwnCaption, Problems, read_own_captions
 from prvr.errors import DataError
 from prvr.video.encoders import TextFeaturizer
 from prvr.video.joint import CorpusEncoders, about_encoders, write_sentences
-from prvr.video.reader import VideoStore
+from prvr.video.store import VideoStore
 
 __all__ = ["CaptionsReport", "convert_captions"]
 

@@ -2,41 +2,43 @@
 
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 from jaxtyping import UInt8
 
-from prvr.data.synthetic.mp4 import import_av
-from prvr.errors import InputError
-from prvr.video.errors import VideoError
+from prvr.errors import DataError, InputError, require
 from prvr.video.picture import Matrix, display_matrix, to_rgb
-from prvr.video.sampling import hold
 
+__all__ = ["Frame", "Limits", "VideoError", "VideoFile", "VideoInfo", "check_rate", "open_video", "resample"]
+
+T = TypeVar("T")
 _MEND = "Convert it with another program, or take it out."
-_JUMP = 1  # seconds: time stamps that go back by more begin a new part; by less, they are jitter
+_JUMP = 1  # seconds: a time stamp that goes back further begins a new part; less is jitter
 _BUFFER = 1 << 18
 _RATES = (1e-6, 1000.0)  # frames per second that make sense
 _MOST_PIXELS = 2**31 - 1  # FFmpeg counts no further
-_STREAMS = 256  # more than any recording of television has; each costs memory before the first is read
+_STREAMS = 256  # more than any television recording has; each costs memory before the first is read
 _THREADS = 16  # as many as FFmpeg would choose
-_IN_THREADS = 2**25  # pixels: a frame of 8K is decoded in one thread, each more would hold frames of its own
-_ALONE = {"protocol_whitelist": "none"}  # with `_refuse`: no play list or list of parts opens anything else
+_IN_THREADS = 2**25  # pixels: a frame of 8K is decoded in one thread, because every thread holds frames of its own
+_ALONE = {"protocol_whitelist": "none"}  # with `_refuse`: no playlist or list of parts opens another file
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a file may ask for; checked before anything of it is decoded, and again while it is.
+    """Limits that a file must keep; checked before anything of it is decoded, and again during decoding.
 
     Args:
-        pixels: of one frame. The default lets 8K pass (7680 x 4320).
+        pixels: of one frame. The default allows 8K (7680 x 4320).
         seconds: of the whole video. The default is a day.
-        samples: that are taken of it, at the rate that is asked for.
+        samples: number of frames sampled from the video.
     """
 
     pixels: int = 7680 * 4320
@@ -53,13 +55,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """What a file says about its picture before it is decoded.
+    """What a file states about its video stream before it is decoded.
 
     Args:
-        width, height: of what is stored, before it is turned upright.
+        width, height: as stored, before rotation.
         codec: for example `h264`.
-        duration: in seconds; None where the file does not say.
-        frame_rate: the average one, per second; None where the file does not say.
+        duration: in seconds; None where the file does not state it.
+        frame_rate: the average, per second; None where the file does not state it.
     """
 
     width: int
@@ -72,20 +74,41 @@ class VideoInfo:
 class Frame(NamedTuple):
     """A sampled frame: the middle of the period that it stands for, in seconds, and its picture.
 
-    Frames that show the same picture have the same array, not a copy of it.
+    Consecutive frames that show the same picture share one array.
     """
 
     time: float
     pixels: UInt8[np.ndarray, "h w 3"]
 
 
+class VideoError(DataError):
+    """A file from which no picture can be read.
+
+    Args:
+        path: the file.
+        reason: what is wrong with it.
+        remedy: what to do, a sentence.
+
+    Example:
+        >>> print(VideoError(Path("a.mp4"), "it is empty (0 bytes)", "Copy it again."))
+        a.mp4: it is empty (0 bytes). Copy it again.
+    """
+
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        super().__init__(f"{path}: {reason}. {remedy}")
+        self.path, self.reason, self.remedy = path, reason, remedy
+
+    def __reduce__(self) -> tuple[type["VideoError"], tuple[Path, str, str]]:
+        return type(self), (self.path, self.reason, self.remedy)  # so that a worker process can raise it
+
+
 class VideoFile:
-    """An open video. Its frames can be read once.
+    """An open video. Its frames can be read once, by `sample` or by `excerpt`.
 
     Attributes:
-        info: what the file says.
-        warnings: what was wrong with it, complete once all frames are read.
-        duration: in seconds; what the file says until all frames are read, then where the last one ends.
+        info: what the file states.
+        warnings: what is wrong with the file; complete once all frames are read.
+        duration: in seconds; as the file states until all frames are read, then the end of the last one.
     """
 
     def __init__(self, path: Path, container: Any, stream: Any, limits: Limits) -> None:
@@ -95,42 +118,81 @@ class VideoFile:
         _check(path, self.info.width, self.info.height, self.info.duration, limits)
 
     def sample(self, rate: float) -> Iterator[Frame]:
-        """What is on the screen in the middle of each of `duration * rate` periods, upright; at least one frame.
+        """The frame on the screen in the middle of each of `duration * rate` periods, upright; at least one.
 
-        By time stamps, so that a variable frame rate is no matter (`prvr.video.sampling.hold`). Time 0 is where a
-        player starts. What is damaged is left out, with a warning. Pictures of more than 4K are made smaller.
+        Frames are chosen by their time stamps, so a variable frame rate does not matter (see `resample`). Time 0 is
+        where a player starts. Damaged frames are left out, with a warning. Pictures larger than 4K are scaled down.
 
         Args:
             rate: frames per second.
 
         Raises:
-            VideoError: no frame can be decoded, or the limits turn out to be exceeded.
-            ValueError: the rate is not positive, or beyond all sense.
+            VideoError: no frame can be decoded, or a limit is exceeded.
+            ValueError: the rate is not between 1e-6 and 1000.
         """
         check_rate(rate)
         self._check_samples(math.floor((self.info.duration or 0) * rate), rate)
         last: Any = None
         picture = np.empty((0, 0, 3), np.uint8)
         matrix: Matrix | None = None
-        for number, (time, frame) in enumerate(hold(self._timed(), Fraction(rate))):
+        for number, (middle, frame) in enumerate(resample(self._timed(), Fraction(rate))):
             self._check_samples(number + 1, rate)
             if last is None or frame.rotation != last.rotation:
                 matrix = display_matrix(frame)
             if frame is not last:
-                last, picture = frame, self.picture(frame, matrix)
-            yield Frame(float(time), picture)
+                last, picture = frame, self._picture(frame, matrix)
+            yield Frame(float(middle), picture)
+
+    def excerpt(
+        self, start: float, end: float, *, most: int, rate: float = 30.0, patience: float = 10.0
+    ) -> Iterator[Frame]:
+        """The frames shown from `start` until before `end`, at least one, without decoding what comes before.
+
+        Decoding begins at the key frame before `start`, or at the beginning where a file is not seekable.
+
+        Args:
+            start, end: in seconds; beyond the end of the video, the last frame is given.
+            most: pixels of the longer side; a larger picture is scaled down.
+            rate: the highest number of frames per second; frames in between are left out.
+            patience: seconds to look for `start`; after that, the last frame that was decoded stands for it.
+
+        Raises:
+            VideoError: no frame can be decoded or converted to colours, or a limit is exceeded.
+
+        Example:
+            >>> with open_video("film.mp4") as video:  # doctest: +SKIP
+            ...     pictures = [frame.pixels for frame in video.excerpt(60.0, 65.0, most=480)]
+        """
+        until = time.monotonic() + patience
+        if start > 0:
+            with suppress(*_faults()):  # a file that is not seekable, or a time beyond FFmpeg's numbers
+                self._container.seek(round(start * _av().time_base) + (self._container.start_time or 0))
+        held: Any = None
+        matrix: Matrix | None = None
+        shown = -1.0
+        for number, (begins, _, frame) in enumerate(self._timed()):
+            matrix = matrix if number else display_matrix(frame)
+            if begins <= start:
+                held = frame
+                if time.monotonic() < until:
+                    continue
+            if held is not None:
+                yield Frame(start, self._picture(held, matrix, most))
+                held, shown = None, start
+            if begins >= end and shown >= 0:
+                return
+            if begins > start and begins - shown >= 1 / rate - 1e-3:
+                shown = float(begins)
+                yield Frame(shown, self._picture(frame, matrix, most))
+        if held is not None:
+            yield Frame(start, self._picture(held, matrix, most))
 
     def _check_samples(self, count: int, rate: float) -> None:
         if count > self._limits.samples:
             reason = f"more than {self._limits.samples:,} frames would be taken of it at {rate:g} per second"
             raise VideoError(self.path, reason, "Choose a lower rate, or cut it.")
 
-    def picture(self, frame: Any, matrix: Matrix | None, most: int | None = None) -> UInt8[np.ndarray, "h w 3"]:
-        """What is to be seen of a decoded frame, as `prvr.video.picture.to_rgb` makes it.
-
-        Raises:
-            VideoError: its colours cannot be converted.
-        """
+    def _picture(self, frame: Any, matrix: Matrix | None, most: int | None = None) -> UInt8[np.ndarray, "h w 3"]:
         try:
             return to_rgb(frame, self._stream.sample_aspect_ratio, matrix, most)
         except _faults() as error:
@@ -138,10 +200,10 @@ class VideoFile:
             raise VideoError(self.path, reason, _MEND) from error
 
     def _timed(self) -> Iterator[tuple[Fraction, Fraction, Any]]:
-        """Every frame with its start and length in seconds, starts never going back."""
-        # Of the stream: frames that a decoder gives out at the end, or after a mistake in reading, have none.
+        """Every frame with its start and length in seconds; starts never go back."""
+        # The time base of the stream: frames that a decoder gives at the end, or after a read error, have none.
         unit = self._stream.time_base
-        origin = Fraction(self._container.start_time or 0, import_av().time_base)
+        origin = Fraction(self._container.start_time or 0, _av().time_base)
         pace = self._stream.average_rate or self._stream.guessed_rate
         usual = 1 / pace if pace and pace > 0 else Fraction(0)
         start, length = Fraction(0), Fraction(0)
@@ -161,9 +223,9 @@ class VideoFile:
         self._conclude(count, parts, float(start + length))
 
     def _conclude(self, count: int, parts: int, end: float) -> None:
-        """Once all is read: whether that was all that the file promised."""
+        """Compares what was decoded with what the file states."""
         if not count:
-            if not self.info.width:  # FFmpeg does not tell the size of a picture that it was told not to decode
+            if not self.info.width:  # FFmpeg reports no size for a picture that it was told not to decode
                 reason = f"its frames have no size that can be read, or more than {self._limits.pixels:,} pixels"
                 raise VideoError(self.path, reason, "Scale it down, or raise the limit.")
             raise VideoError(self.path, f"no frame of it can be decoded ({self.info.codec})", _MEND)
@@ -176,23 +238,22 @@ class VideoFile:
         self.duration = end or promised
 
     def _decoded(self) -> Iterator[Any]:
-        """Frames in order of showing; what cannot be decoded is counted and left out."""
-        av, faults = import_av(), _faults()
+        """Frames in display order; those that cannot be decoded are counted and left out."""
         packets = self._container.demux(self._stream)
         damaged, ended = 0, False
         while not ended:
             try:
                 packet = next(packets, None)
-            except faults as error:
+            except _faults() as error:
                 self.warnings.append(f"reading stopped before the end ({_short(error)})")
                 packet = None
             ended = packet is None
             try:
-                # Without a packet: the frames that the decoder still holds.
+                # Without a packet, the decoder gives the frames that it still holds.
                 frames = self._stream.decode(None) if packet is None else packet.decode()
-            except av.EOFError:
-                continue  # they were given out already
-            except faults:
+            except _av().EOFError:
+                continue  # they were given already
+            except _faults():
                 damaged += 1
                 continue
             yield from frames
@@ -202,10 +263,10 @@ class VideoFile:
 
 @contextmanager
 def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[VideoFile]:
-    """Opens a file of any format that FFmpeg knows, to read the frames of its first picture.
+    """Opens a file of any format that FFmpeg knows, to read the frames of its first video stream.
 
-    The file is handed to FFmpeg as an open file: its name is never read as a pattern or an address, and a play list
-    cannot make it open anything else.
+    FFmpeg is given an open file: its name is never read as a pattern or an address, and a playlist cannot make it open
+    another file.
 
     Args:
         path: the file.
@@ -220,7 +281,7 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
         ...     for frame in video.sample(rate=2.0):
         ...         print(frame.time, frame.pixels.shape)
     """
-    av, path, limits = import_av(), Path(path), limits or Limits()
+    av, path, limits = _av(), Path(path), limits or Limits()
     try:
         if not path.is_file():
             reason = "is no regular file" if path.exists() else "no such file"
@@ -234,7 +295,7 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
         try:
             container = av.open(
                 file,
-                options={"max_pixels": str(limits.pixels)},  # also while FFmpeg looks what is in the file
+                options={"max_pixels": str(limits.pixels)},  # also while FFmpeg probes the file
                 container_options=_ALONE | {"max_streams": str(_STREAMS)},
                 io_open=_refuse,
                 buffer_size=_BUFFER,
@@ -244,7 +305,7 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
             reason = f"not a video, or one that is truncated or broken (FFmpeg: {_short(error)})"
             raise VideoError(path, reason, "Copy it again, or take it out.") from error
         with container:
-            stream = _picture(path, container)
+            stream = _video_stream(path, container)
             stream.codec_context.options = {"max_pixels": str(limits.pixels)}
             stream.thread_type = "AUTO"
             area = stream.codec_context.width * stream.codec_context.height
@@ -254,24 +315,60 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
             yield VideoFile(path, container, stream, limits)
 
 
+def resample(items: Iterable[tuple[Fraction, Fraction, T]], rate: Fraction) -> Iterator[tuple[Fraction, T]]:
+    """The item that is shown in the middle of each period, for every middle before the end; at least one.
+
+    Sample k stands for the time from `k / rate` to `(k + 1) / rate` and is the item shown at `(k + 1/2) / rate`: the
+    last one that started by then, or the first one if none has. Middles are half a period away from the edges, so time
+    stamps that are rounded, as those of most files are, neither drop nor double a frame.
+
+    Args:
+        items: (start, length, item) in order of starts, in seconds; only the length of the last one counts. They are
+            taken one at a time, and one is held.
+        rate: samples per second.
+
+    Yields:
+        (time of the sample, item).
+
+    Example:
+        >>> film = [(Fraction(0), Fraction(1), "a"), (Fraction(1), Fraction(2), "b")]
+        >>> [(float(time), item) for time, item in resample(film, Fraction(1))]
+        [(0.5, 'a'), (1.5, 'b'), (2.5, 'b')]
+    """
+    shown: list[T] = []
+    end, number = Fraction(0), 0
+    for start, length, item in items:
+        while shown and (middle := (number + Fraction(1, 2)) / rate) < start:
+            yield middle, shown[0]
+            number += 1
+        shown, end = [item], start + length
+    while shown and (number == 0 or (number + Fraction(1, 2)) / rate < end):
+        yield (number + Fraction(1, 2)) / rate, shown[0]
+        number += 1
+
+
 def check_rate(rate: float) -> None:
-    """Refuses a number that is no rate of frames.
+    """Refuses a frame rate that is not between 1e-6 and 1000 frames per second.
 
     Raises:
-        ValueError: it is not positive, or beyond all sense.
+        ValueError: it is not.
     """
     low, high = _RATES
     if not low <= rate <= high:
         raise InputError(f"rate={rate}: expected a positive number of frames per second, {low:g} to {high:g}")
 
 
+def _av() -> ModuleType:
+    return require("av", "video", "Reading video files")
+
+
 def _faults() -> tuple[type[Exception], ...]:
-    """What PyAV raises because of a file: memory, where that asks for more than there is."""
-    return (import_av().FFmpegError, OSError, ValueError, OverflowError, MemoryError)
+    """What PyAV raises because of a file; MemoryError where the file asks for more than there is."""
+    return (_av().FFmpegError, OSError, ValueError, OverflowError, MemoryError)
 
 
-def _picture(path: Path, container: Any) -> Any:
-    """The first stream of moving pictures that can be decoded: not the cover of a record."""
+def _video_stream(path: Path, container: Any) -> Any:
+    """The first stream of moving pictures that can be decoded; cover art is none."""
     streams = [one for one in container.streams.video if one.disposition.attached_pic not in one.disposition]
     for stream in streams:
         if stream.codec_context is not None:
@@ -289,7 +386,7 @@ def _info(container: Any, stream: Any) -> VideoInfo:
     if stream.duration is not None and stream.time_base:
         seconds = float(stream.duration * stream.time_base)
     elif container.duration is not None:
-        seconds = container.duration / import_av().time_base
+        seconds = container.duration / _av().time_base
     seconds = seconds if seconds and seconds > 0 else None
     pace = stream.average_rate
     codec = stream.codec_context
@@ -298,15 +395,11 @@ def _info(container: Any, stream: Any) -> VideoInfo:
 
 def _check(path: Path, width: int, height: int, seconds: float | None, limits: Limits) -> None:
     if width * height > limits.pixels:
-        raise VideoError(
-            path,
-            f"frames of {width} x {height} pixels, at most {limits.pixels:,} pixels are decoded",
-            "Scale it down, or raise the limit.",
-        )
+        reason = f"frames of {width} x {height} pixels, at most {limits.pixels:,} pixels are decoded"
+        raise VideoError(path, reason, "Scale it down, or raise the limit.")
     if seconds is not None and seconds > limits.seconds:
-        raise VideoError(
-            path, f"{seconds:,.0f} s long, at most {limits.seconds:,.0f} s are decoded", "Cut it, or raise the limit."
-        )
+        reason = f"{seconds:,.0f} s long, at most {limits.seconds:,.0f} s are decoded"
+        raise VideoError(path, reason, "Cut it, or raise the limit.")
 
 
 def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
@@ -314,6 +407,6 @@ def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
 
 
 def _short(error: Exception) -> str:
-    """What FFmpeg said, without the number and the name of the file."""
+    """FFmpeg's message, without the number and the name of the file."""
     said = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
     return said[:160]

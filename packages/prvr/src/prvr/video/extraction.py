@@ -1,10 +1,10 @@
-"""Videos into a store: what is new or has changed is encoded, what is broken is told, a kill loses one video's work."""
+"""Extraction of features into a store: new and changed videos are encoded, and broken ones are reported."""
 
-import hashlib
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from os import stat_result
@@ -14,13 +14,21 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
+from prvr.data.hashes import hash_file
 from prvr.errors import DataError, InputError
-from prvr.video.decode import Limits, VideoFile, check_rate, open_video
+from prvr.video.decode import Limits, VideoError, VideoFile, check_rate, open_video
 from prvr.video.encoders import FrameEncoder
-from prvr.video.errors import VideoError
-from prvr.video.gathering import Named, gather
-from prvr.video.store import StoreHeader, VideoEntry, entry_path, read_entry, read_features, write_entry
-from prvr.video.writing import opened_for_writing
+from prvr.video.store import (
+    StoreHeader,
+    VideoEntry,
+    entry_path,
+    opened_for_writing,
+    read_entry,
+    read_features,
+    write_entry,
+)
+
+__all__ = ["SUFFIXES", "ExtractReport", "Named", "Outcome", "encode_video", "extract", "gather"]
 
 Progress = Callable[[str, float, float], None]
 """Called with the id of a video, and how many of how many bytes of video files are done."""
@@ -28,6 +36,24 @@ Progress = Callable[[str, float, float], None]
 T = TypeVar("T")
 _AHEAD = 2  # batches that are decoded while one is encoded
 _LARGEST_BATCH = 4096
+SUFFIXES = (
+    ".3g2", ".3gp", ".asf", ".avi", ".f4v", ".flv", ".m2ts", ".m2v", ".m4v", ".mkv", ".mov", ".mp4", ".mpe", ".mpeg",
+    ".mpg", ".mts", ".mxf", ".ogm", ".ogv", ".qt", ".rm", ".rmvb", ".ts", ".vob", ".webm", ".wmv",
+)  # fmt: skip
+"""Names of video files end so; files that are named one by one may end in anything."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A file that is to be read.
+
+    Args:
+        id: its path below the folder that was given, with `/`; its name, if the file itself was given.
+        path: absolute.
+    """
+
+    id: str
+    path: Path
 
 
 @dataclass(frozen=True)
@@ -91,7 +117,7 @@ def extract(
 
     Args:
         videos: files, and folders that are searched for them.
-        encoder: of [open_encoder][prvr.video.opening.open_encoder].
+        encoder: of [open_encoder][prvr.video.encoders.open_encoder].
         out: the store; made if it is not there.
         rate: frames per second.
         batch_size: frames that are encoded at once; no batch is of two videos.
@@ -140,6 +166,52 @@ def extract(
             report(1.0)
             done += sizes[one.id]
     return ExtractReport(folder, tuple(outcomes))
+
+
+def gather(videos: Iterable[Path | str]) -> list[Named]:
+    """The given files, missing ones included, and the video files below the given folders.
+
+    Hidden files and folders are left out, and links to folders are not followed.
+
+    Args:
+        videos: files and folders.
+
+    Returns:
+        each file once, in order of arguments, then of names.
+
+    Raises:
+        DataError: two files would have the same id, or a folder cannot be listed.
+    """
+    found: dict[str, Path] = {}
+    for given in videos:
+        try:
+            root = Path(given).expanduser().absolute()
+        except RuntimeError as error:  # ~ and somebody who is not known here
+            raise DataError(
+                f"{given}: names the folder of nobody ({error}). Write ./ before it if it is a file."
+            ) from error
+        paths = _below(root) if root.is_dir() else [root]
+        for path in paths:
+            name = path.relative_to(root).as_posix() if root.is_dir() else path.name
+            if found.setdefault(name, path) != path:
+                raise DataError(
+                    f"{path} and {found[name]} would both be called {name!r}. Name a folder that holds both, or "
+                    "extract them into two stores."
+                )
+    return [Named(name, path) for name, path in found.items()]
+
+
+def _below(root: Path) -> list[Path]:
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{error.filename}: cannot be listed ({error.strerror}). Check its rights.") from error
+
+    paths: list[Path] = []
+    for folder, folders, names in os.walk(root, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths += [
+            Path(folder, name) for name in names if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
+        ]
+    return sorted(paths)
 
 
 def encode_video(
@@ -219,12 +291,13 @@ class _Job:
             reason = f"{known.path} has its name {one.id!r} in the store, and is still there"
             raise VideoError(one.path, reason, "Name a folder that holds both, or extract them into two stores.")
         with open_video(one.path, self.limits) as video:
-            before = _stat(one.path)
-            sha256 = _hash(one.path)
+            with _readable(one.path):
+                before, sha256 = one.path.stat(), hash_file(one.path)
             if known is not None and known.sha256 == sha256 and (same := self._again(one, before)) is not None:
                 return Outcome(one.id, one.path, "unchanged", same)
             features = encode_video(video, self.encoder, self.header.rate, self.batch_size, report)
-            after = _stat(one.path)
+            with _readable(one.path):
+                after = one.path.stat()
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
                 raise VideoError(one.path, "it changed while it was read", "Run again when it is complete.")
             entry = VideoEntry(
@@ -256,11 +329,12 @@ class _Job:
 
 
 def _is_another(known: Path, path: Path) -> bool:
-    """Whether a file that the store knows is still there, and not the same one by another way."""
+    """Whether the file that the store knows is still there, and is not the same file under another path."""
     return known != path and known.exists() and not (path.exists() and known.samefile(path))
 
 
 def _is_fresh(one: Named, known: VideoEntry | None) -> bool:
+    """Whether the file has the path, the size and the time of last change that the store knows."""
     try:
         found = one.path.stat()
     except OSError:
@@ -279,17 +353,10 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _stat(path: Path) -> stat_result:
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        return path.stat()
-    except OSError as error:
-        raise VideoError(path, f"cannot be read ({error.strerror or error})", "Copy it again.") from error
-
-
-def _hash(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        yield
     except OSError as error:
         raise VideoError(path, f"cannot be read ({error.strerror or error})", "Copy it again.") from error
 

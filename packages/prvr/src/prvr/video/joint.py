@@ -16,8 +16,8 @@ from prvr.data.synthetic.encoder import DIM, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FPS
 from prvr.errors import DataError
 from prvr.reading import parse_record, short
-from prvr.video.embedded import EmbeddedEncoder, EmbeddedText
 from prvr.video.encoders import Identity
+from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
 
 __all__ = ["CorpusEncoders", "about_encoders", "corpus_encoders", "read_sentences", "write_sentences"]
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from prvr import reading
-from prvr.errors import DataError, PrvrError, require
+from prvr.errors import DataError, InputError, PrvrError, require
 
 _NOT_OF_THE_MODEL = ("transformers_version", "_name_or_path", "_commit_hash", "dtype", "torch_dtype", "architectures")
 
@@ -68,6 +68,27 @@ def load_tokenizer(name: str) -> Any:
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # what the library makes where the files are missing
         raise DataError(f"{name}: its tokenizer knows no word. Copy the folder again, with the files of the tokenizer.")
     return tokenizer
+
+
+def token_ids(tokenizer: Any, text: str, most: int) -> list[int]:
+    """The tokens of a text with those that begin and end it.
+
+    Args:
+        tokenizer: of transformers.
+        text: with at least one token of its own.
+        most: how many the model reads.
+
+    Raises:
+        ValueError: the text is empty, or too long.
+    """
+    if not text.strip():
+        raise InputError(f"no word in {text[:40]!r}. Describe what is to be seen, for example 'a dog catches a ball'.")
+    ids = list(tokenizer(text, truncation=False, verbose=False)["input_ids"])
+    if len(ids) > most:
+        raise InputError(
+            f"{len(ids)} tokens in {text[:40]!r}..., the model reads at most {most}. Describe one moment briefly."
+        )
+    return ids
 
 
 def read_json(name: str, file: str) -> dict[str, Any]:
@@ -137,6 +158,6 @@ def explained(name: str) -> Iterator[None]:
 
 
 _MEND = (
-    "Expected 'embedded', the name of a CLIP or SigLIP on the hub (which needs the network once), or a folder of "
+    "Expected 'embedded', the name of a model on the Hugging Face hub (which needs the network once), or a folder of "
     "save_pretrained with safetensors."
 )

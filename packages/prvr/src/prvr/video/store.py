@@ -4,15 +4,20 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Float32
 from safetensors import SafetensorError, safe_open
 
-from prvr.data.files import replace_file
+from prvr.data.features import FeatureReader
+from prvr.data.files import LOCK, clear_half_written, owned, replace_file
 from prvr.data.hashes import digest, read_signed
 from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
@@ -21,6 +26,8 @@ from prvr.video.encoders import Identity
 FORMAT = 1
 HEADER, FOLDER, SUFFIX = "store.json", "videos", ".safetensors"
 TENSOR, META = "frames", "prvr"
+_WIDEST = 2**32
+_MEND = "Delete the store and extract again."
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,7 @@ def check_entry(entry: VideoEntry, rate: float) -> None:
         raise ValueError(
             f"id={entry.id!r}, frames={entry.frames}, width={entry.width}, height={entry.height}, size={entry.size}"
         )
-    # The middle of the time of each row is before the end, but for a single row (prvr.video.sampling.hold).
+    # The middle of the time of each row is before the end, but for a single row (prvr.video.decode.resample).
     if not 0 < entry.duration < math.inf or (entry.frames > 1 and entry.frames - 1 >= entry.duration * rate):
         raise ValueError(f"{entry.frames} rows at {rate:g} per second, duration {entry.duration:g} seconds")
 
@@ -218,13 +225,149 @@ def _read_meta(path: Path, header: StoreHeader) -> tuple[VideoEntry, str]:
     return entry, told
 
 
+class VideoStore(FeatureReader):
+    """An open store of `prvr extract`. No file stays open, so processes may share it.
+
+    Attributes:
+        entries: what is known of each video, by id.
+        encoder: that made the features.
+        rate: frames per second.
+        joint_dim: how many of the first columns can be compared with sentences of the same model.
+
+    Args:
+        folder: the store.
+
+    Raises:
+        DataError: the folder is no store, or one of its files is damaged; names it.
+
+    Example:
+        >>> store = VideoStore("store")  # doctest: +SKIP
+        >>> store.read(store.video_ids[0]).shape, store.duration(store.video_ids[0])  # doctest: +SKIP
+        ((41, 512), 20.5)
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder).expanduser()
+        self.header = read_header(self.folder)
+        self.files = (self.folder / HEADER,)
+        self.dim, self.joint_dim, self.rate = self.header.dim, self.header.joint_dim, self.header.rate
+        self.encoder: Identity = self.header.encoder
+        found = (read_entry(path, self.header) for path in (self.folder / FOLDER).glob(f"*{SUFFIX}"))
+        self.entries: dict[str, VideoEntry] = {entry.id: entry for entry in sorted(found, key=lambda entry: entry.id)}
+        self.video_ids = tuple(self.entries)
+
+    def duration(self, video_id: str) -> float:
+        """The duration of a video in seconds.
+
+        Raises:
+            KeyError: there is no such video.
+        """
+        return self.entries[video_id].duration
+
+    def find(self, name: str) -> str:
+        """The id of the video that a name stands for: the id, its last parts, or either without the suffix.
+
+        Args:
+            name: for example `day 1/beach.mp4`, `beach.mp4` or `beach`; only one video may fit.
+
+        Raises:
+            DataError: no video fits, or more than one.
+        """
+        if name in self.entries:
+            return name
+        fits = self._named.get(name, [])
+        if len(fits) == 1:
+            return fits[0]
+        close = fits or get_close_matches(name, self._named, n=3)
+        what = f"{len(fits)} videos fit" if fits else "no video fits"
+        some = f", among them {', '.join(map(repr, close[:3]))}" if fits else f"; close: {', '.join(map(repr, close))}"
+        raise DataError(
+            f"{self.folder}: {what} {name!r}{some if close else ''}. Write the id as it stands in the store "
+            f"({len(self.video_ids)} videos)."
+        )
+
+    @cached_property
+    def _named(self) -> dict[str, list[str]]:
+        """Every name that stands for a video, and all videos that it stands for."""
+        found: dict[str, list[str]] = {}
+        for video in self.video_ids:
+            parts = PurePosixPath(video).parts
+            ends = {PurePosixPath(*parts[i:]) for i in range(len(parts))}
+            for name in {str(end) for end in ends} | {str(end.with_suffix("")) for end in ends}:
+                found.setdefault(name, []).append(video)
+        return found
+
+    def verify(self) -> None:
+        """Reads every file and compares the hashes.
+
+        Raises:
+            DataError: names every damaged file.
+        """
+        damaged: list[str] = []
+        for video in self.video_ids:
+            try:
+                read_features(entry_path(self.folder, video), self.header, check=True)
+            except DataError as error:
+                damaged.append(str(error))
+        if damaged:
+            count = f"{len(damaged)} of {len(self.video_ids)} videos are damaged"
+            raise DataError(f"{self.folder}: {count}. {' '.join(damaged)}")
+
+    def __contains__(self, video_id: object) -> bool:
+        return video_id in self.entries
+
+    def _rows(self, video_id: str) -> np.ndarray:
+        return read_features(entry_path(self.folder, video_id), self.header)[1]
+
+    def close(self) -> None:
+        """Does nothing: no file is open."""
+
+
+@contextmanager
+def opened_for_writing(folder: Path, header: StoreHeader) -> Iterator[Path]:
+    """Makes a store, or opens one with the same header, and owns it; unfinished files of a killed process are removed.
+
+    Raises:
+        DataError: the store is of another encoder or rate, another process is writing it, the folder holds something
+            else, or it cannot be written.
+    """
+    busy = f"{folder}: another process is writing this store. Wait for it, or name another."
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with owned(folder, busy):
+            clear_half_written(folder, FOLDER)
+            if (folder / HEADER).exists():
+                _check_same(folder, header)
+            else:
+                _check_empty(folder)
+                write_header(folder, header)
+            (folder / FOLDER).mkdir(exist_ok=True)
+            yield folder
+    except OSError as error:
+        raise DataError(
+            f"{folder}: cannot be written ({error}). The videos that were finished are intact: free space or mend the "
+            "folder or name another, then run again."
+        ) from error
+
+
+def _check_same(folder: Path, header: StoreHeader) -> None:
+    found = read_header(folder)
+    if found != header:
+        raise DataError(
+            f"{folder}: was made with {found.encoder} at {found.rate:g} frames per second; asked for {header.encoder} "
+            f"at {header.rate:g}. Extract with the same as before, or name another store."
+        )
+
+
+def _check_empty(folder: Path) -> None:
+    others = [path.name for path in folder.iterdir() if path.name not in (LOCK, FOLDER)]
+    if others or ((folder / FOLDER).exists() and any((folder / FOLDER).iterdir())):
+        raise DataError(f"{folder}: holds something else ({(others or [FOLDER])[0]}). Name a new or empty folder.")
+
+
 def _damaged(path: Path, why: str) -> DataError:
     return DataError(f"{path}: damaged: {why}. Delete this file and run prvr extract again.")
 
 
 def _sha256(data: np.ndarray) -> str:
     return hashlib.sha256(data.data).hexdigest()
-
-
-_WIDEST = 2**32
-_MEND = "Delete the store and extract again."

@@ -5,9 +5,9 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from prvr.reading import printable
 from prvr.search.hits import SearchResult
 from prvr.search.output.files import write_text
-from prvr.video.gathering import printable
 
 __all__ = ["write_csv"]
 

@@ -6,12 +6,12 @@ from html import escape
 from math import isfinite
 from pathlib import Path
 
+from prvr.reading import printable
 from prvr.search.hits import SearchHit, SearchResult
 from prvr.search.output.files import write_text
 from prvr.search.output.times import clock, clock_span
 from prvr.search.thumbnails import thumbnail
 from prvr.video import VideoError
-from prvr.video.gathering import printable
 
 __all__ = ["picture_of", "write_html"]
 

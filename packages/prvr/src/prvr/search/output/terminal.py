@@ -8,9 +8,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from prvr.reading import printable
 from prvr.search.hits import SearchResult
 from prvr.search.output.times import clock_span
-from prvr.video.gathering import printable
 
 __all__ = ["blocks", "result_table"]
 

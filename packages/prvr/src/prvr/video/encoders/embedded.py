@@ -1,4 +1,4 @@
-"""The encoder of the embedded world, for files: its frames are squeezed to 64 x 64 pixels."""
+"""The encoder of the embedded world, applied to video files: frames are squeezed to 64 x 64 pixels."""
 
 import copy
 from typing import Any
@@ -11,7 +11,7 @@ from jaxtyping import Float32, UInt8
 from prvr.data.synthetic.corpus import MOTION, with_motion
 from prvr.data.synthetic.encoder import DIM, MAX_WORDS, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FRAME
-from prvr.video.encoders import EMBEDDED, Identity
+from prvr.video.encoders import EMBEDDED, EncoderFamily, Identity, register_encoder
 
 
 class EmbeddedEncoder:
@@ -62,3 +62,14 @@ class EmbeddedText:
     def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
         """The unit vector of a text in the joint space."""
         return self._model.encode_text(text)
+
+
+register_encoder(
+    EncoderFamily(
+        EMBEDDED,
+        "the encoder of the embedded world",
+        text=lambda name, device: EmbeddedText(),
+        frames=lambda name, device: EmbeddedEncoder(device),
+        bundled=True,
+    )
+)

@@ -1,4 +1,4 @@
-"""Words by a language model, as the public features have them (RoBERTa): no space in common with frames."""
+"""Features of words by a language model, as in the public feature files (RoBERTa); frames have no such features."""
 
 from typing import Any
 
@@ -7,16 +7,22 @@ import torch
 from jaxtyping import Float32
 
 from prvr.errors import InputError
-from prvr.video.encoders import Identity
-from prvr.video.pretrained import explained, hash_model, hash_tokenizer, load_model, load_tokenizer, read_config
-from prvr.video.tokens import token_ids
+from prvr.video.encoders import EncoderFamily, Identity, register_encoder
+from prvr.video.pretrained import (
+    explained,
+    hash_model,
+    hash_tokenizer,
+    load_model,
+    load_tokenizer,
+    read_config,
+    token_ids,
+)
 
-WORD_MODELS = ("roberta", "xlm-roberta", "mpnet", "bert", "distilbert")
-_COUNT_FROM_PAD = WORD_MODELS[:3]  # the first token has the position after the number of the token that fills up
+_COUNT_FROM_PAD = ("roberta", "xlm-roberta", "mpnet")  # the position of the first token follows the padding token's id
 
 
 class WordModel:
-    """Hidden states of the last layer, one row for each token of the text, those that begin and end it included.
+    """Hidden states of the last layer: one row for each token of a text, its first and last special tokens included.
 
     Args:
         name: on the hub, for example `FacebookAI/roberta-large`, or a folder.
@@ -42,14 +48,14 @@ class WordModel:
         self.word_dim, self.joint_dim = int(config.hidden_size), 0
 
     def words(self, text: str) -> Float32[np.ndarray, "w e"]:
-        """What a retriever reads of a query."""
+        """The hidden states of the tokens of a text."""
         ids = token_ids(self._tokenizer, text, self._most)
         with torch.inference_mode():
             found = self._model(input_ids=torch.tensor([ids], device=self._device))
             return found.last_hidden_state[0].float().cpu().numpy()
 
     def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
-        """There is none.
+        """Raises: a language model has no joint space with frames.
 
         Raises:
             ValueError: always.
@@ -58,3 +64,13 @@ class WordModel:
             f"{self.identity.name} has no space in common with frames: no vector of a text can be compared with one. "
             "Zero-shot search needs the text side of the encoder of the frames (CLIP, SigLIP, embedded)."
         )
+
+
+for _kind, _title in (
+    ("roberta", "RoBERTa"),
+    ("xlm-roberta", "XLM-RoBERTa"),
+    ("mpnet", "MPNet"),
+    ("bert", "BERT"),
+    ("distilbert", "DistilBERT"),
+):
+    register_encoder(EncoderFamily(_kind, _title, text=WordModel))

@@ -1,0 +1,202 @@
+"""Encoders of frames and texts: what they offer, how two of them are told apart, and which families there are.
+
+A family is a module of this package that calls `register_encoder`; nothing else has to know of it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float32, UInt8
+
+from prvr.errors import DataError
+from prvr.video.pretrained import read_config
+
+__all__ = [
+    "EMBEDDED",
+    "ENCODERS",
+    "EncoderFamily",
+    "FrameEncoder",
+    "Identity",
+    "TextFeaturizer",
+    "check_joint",
+    "open_encoder",
+    "open_featurizer",
+    "register_encoder",
+]
+
+EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Identifies an encoder: two encoders with equal identities give the same features of the same input.
+
+    Args:
+        name: for people; not compared, because a model may lie in two places.
+        weights: sha256 of weights and configuration. Both sides of a joint model have the same.
+        preprocessing: what is done with pixels, or with letters, before the model sees them.
+    """
+
+    name: str = field(compare=False)
+    weights: str
+    preprocessing: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (weights {self.weights[:12]}; {self.preprocessing})"
+
+
+@runtime_checkable
+class FrameEncoder(Protocol):
+    """Turns frames into features: each picture is prepared, batches are encoded, and the rows of a video are finished.
+
+    Attributes:
+        identity: of weights and preprocessing.
+        dim: width f of the features.
+        joint_dim: how many of the first columns lie in one space with the sentences of the model; 0 if none do.
+    """
+
+    identity: Identity
+    dim: int
+    joint_dim: int
+
+    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s s 3"]:
+        """The picture as the encoder takes it. Called as frames are decoded, in another thread than `encode`."""
+        ...
+
+    def encode(self, frames: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n e"]:
+        """The features of each frame by itself."""
+        ...
+
+    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
+        """The features of a whole video, from those of its frames in order of time."""
+        ...
+
+
+@runtime_checkable
+class TextFeaturizer(Protocol):
+    """Turns texts into features.
+
+    Attributes:
+        identity: of weights and preprocessing.
+        word_dim: width e of the features of words.
+        joint_dim: width d of a sentence in one space with frames; 0 if the model has no such space.
+    """
+
+    identity: Identity
+    word_dim: int
+    joint_dim: int
+
+    def words(self, text: str) -> Float32[np.ndarray, "w e"]:
+        """The rows that a retriever reads of a query.
+
+        Raises:
+            ValueError: the text has no word, or more than the model reads.
+        """
+        ...
+
+    def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
+        """The unit vector whose cosine with a frame is their similarity.
+
+        Raises:
+            ValueError: as `words`, or the model has no joint space.
+        """
+        ...
+
+
+def check_joint(text: Identity, frames: Identity) -> None:
+    """Refuses a text side of another model than that of the frames.
+
+    Raises:
+        DataError: their weights differ.
+    """
+    if text.weights != frames.weights:
+        raise DataError(
+            f"texts encoded by {text}, frames by {frames}: two models, whose features cannot be compared. "
+            "Encode texts with the model of the frames, or extract the videos with the model of the texts."
+        )
+
+
+@dataclass(frozen=True)
+class EncoderFamily:
+    """A family of models that `prvr extract --encoder` and `--text` accept.
+
+    Args:
+        name: the `model_type` in the `config.json` of its models; of a bundled model, the name itself.
+        title: for people.
+        text: opens the text side of a model, from its name or folder and a device of torch.
+        frames: opens the encoder of frames in the same way; None where the family has none.
+        bundled: whether it is one model that comes with prvr, asked for by the name of the family.
+    """
+
+    name: str
+    title: str
+    text: Callable[[str, Any], TextFeaturizer]
+    frames: Callable[[str, Any], FrameEncoder] | None = None
+    bundled: bool = False
+
+
+_families: dict[str, EncoderFamily] = {}
+ENCODERS: Mapping[str, EncoderFamily] = MappingProxyType(_families)
+"""The registered families by name."""
+
+
+def register_encoder(family: EncoderFamily) -> None:
+    """Adds a family to `ENCODERS`.
+
+    Raises:
+        ValueError: another family has its name.
+    """
+    if family.name in _families:
+        raise ValueError(f"register_encoder: a family {family.name!r} is registered already")
+    _families[family.name] = family
+
+
+def open_encoder(name: str, device: Any = "cpu") -> FrameEncoder:
+    """Opens an encoder of frames.
+
+    Args:
+        name: `embedded`, a folder of `save_pretrained`, or a name on the Hugging Face hub
+            (`openai/clip-vit-base-patch32`, `google/siglip-base-patch16-224`).
+        device: of torch.
+
+    Raises:
+        DataError: there is no such model, or it is of no family with an encoder of frames.
+        prvr.MissingExtraError: transformers is not installed.
+    """
+    known = {kind: family.frames for kind, family in ENCODERS.items() if family.frames is not None}
+    return known[_family(name, known)](name, device)
+
+
+def open_featurizer(name: str, device: Any = "cpu") -> TextFeaturizer:
+    """Opens the text side of a model.
+
+    Args:
+        name: as in [open_encoder][prvr.video.encoders.open_encoder], or a RoBERTa (or BERT) of either place, which
+            gives words only.
+        device: of torch.
+
+    Raises:
+        DataError: there is no such model, or it is of no family with a text side.
+        prvr.MissingExtraError: transformers is not installed.
+    """
+    return ENCODERS[_family(name, ENCODERS)].text(name, device)
+
+
+def _family(name: str, known: Mapping[str, object]) -> str:
+    """The name of the family that a model is of, one of `known`."""
+    if name in ENCODERS and ENCODERS[name].bundled:
+        return name
+    kind = str(read_config(name)["model_type"])
+    if kind not in known:
+        of_models = ", ".join(family for family in known if not ENCODERS[family].bundled)
+        raise DataError(f"{name}: a model of type {kind!r}. Expected one of {of_models}.")
+    return kind
+
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,252 @@
+"""CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023) of `transformers`: frames, words and sentences."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float32, UInt8
+
+from prvr.errors import DataError, InputError
+from prvr.video.encoders import EncoderFamily, Identity, register_encoder
+from prvr.video.pretrained import (
+    explained,
+    hash_model,
+    hash_tokenizer,
+    load_model,
+    load_tokenizer,
+    read_config,
+    read_json,
+    token_ids,
+)
+
+_MODES = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}  # numbers of PIL
+_LARGEST = 4096  # pixels of a side that any model takes
+_LONGEST = 64  # times the shorter side: what is longer is cut first, since only the middle is kept
+_OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+_HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Resize, crop, normalise.
+
+    Args:
+        height, width: resized to; a width of 0 means that the shorter side becomes `height` and the shape is kept.
+        crop: side of the square that is cut from the middle; 0: none is.
+        mode: of `torch.nn.functional.interpolate`, antialiased.
+        mean, std: of red, green and blue, from 0 to 1.
+    """
+
+    height: int
+    width: int
+    crop: int
+    mode: str
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    def __post_init__(self) -> None:
+        if not (0 < self.height <= _LARGEST and 0 <= self.width <= _LARGEST and 0 <= self.crop <= _LARGEST):
+            raise InputError(
+                f"height={self.height}, width={self.width}, crop={self.crop}; expected whole numbers up to {_LARGEST}"
+            )
+        if not (all(map(math.isfinite, self.mean + self.std)) and min(self.std) > 0):
+            raise InputError(f"mean={self.mean}, std={self.std}; expected numbers, and those of std positive")
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def apply(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s t 3"]:
+        """The picture resized and cropped, still 0 to 255: what is normalised later is a quarter as large."""
+        if self.crop and not self.width:
+            most = _LONGEST * min(pixels.shape[:2])
+            top, left = (max(0, side - most) // 2 for side in pixels.shape[:2])
+            pixels = pixels[top : top + most, left : left + most]
+        planes = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+        size = self._size(*pixels.shape[:2])
+        smooth = self.mode in ("bilinear", "bicubic")
+        planes = F.interpolate(planes, size, mode=self.mode, antialias=smooth) if size != pixels.shape[:2] else planes
+        if self.crop:
+            wide = [max(0, self.crop - side) for side in size]
+            if any(wide):  # black around what is too small
+                over, under, left, right = (part for w in wide for part in (w // 2, w - w // 2))
+                planes = F.pad(planes, (left, right, over, under))
+            top, left = ((side - self.crop) // 2 for side in planes.shape[2:])
+            planes = planes[..., top : top + self.crop, left : left + self.crop]
+        return planes[0].permute(1, 2, 0).contiguous().numpy()
+
+    def _size(self, height: int, width: int) -> tuple[int, int]:
+        if self.width:
+            return self.height, self.width
+        short = min(height, width)  # the longer side is rounded down, as in the original
+        return max(1, self.height * height // short), max(1, self.height * width // short)
+
+
+def preprocessing_from(found: Mapping[str, Any], model_type: str, image_size: int) -> Preprocessing:
+    """Reads `preprocessor_config.json`; what it does not say is as in the original of the family.
+
+    Args:
+        found: its content; empty if there is none.
+        model_type: `clip` or `siglip`.
+        image_size: pixels that the model takes.
+
+    Raises:
+        ValueError: it asks for something else than is done here.
+
+    Example:
+        >>> print(preprocessing_from({"size": 224}, "clip", 224)._size(480, 640))
+        (224, 298)
+    """
+    clip = model_type == "clip"
+    size = found.get("size", {"shortest_edge": image_size} if clip else {"height": image_size, "width": image_size})
+    size = {"shortest_edge": size} if isinstance(size, int) and clip else size
+    size = {"height": size, "width": size} if isinstance(size, int) else size
+    crop = found.get("crop_size", image_size)
+    crop = crop if isinstance(crop, int) else crop.get("height", image_size)
+    mean, std = _OPENAI if clip else _HALF
+    mode = _MODES.get(found.get("resample", 3))
+    rescale = found.get("rescale_factor", 1 / 255)
+    if mode is None or not found.get("do_resize", True) or abs(rescale * 255 - 1) > 1e-6:
+        raise InputError(
+            f"resample={found.get('resample')}, do_resize={found.get('do_resize')}, rescale_factor={rescale}; "
+            f"expected resample in {sorted(_MODES)}, resizing, and a factor of 1/255"
+        )
+    edge = size.get("shortest_edge")
+    normal = found.get("do_normalize", True)
+    return Preprocessing(
+        height=edge or size["height"],
+        width=0 if edge else size["width"],
+        crop=crop if found.get("do_center_crop", clip) else 0,
+        mode=mode,
+        mean=_three(found.get("image_mean", mean) if normal else (0, 0, 0)),
+        std=_three(found.get("image_std", std) if normal else (1, 1, 1)),
+    )
+
+
+def _three(values: Any) -> tuple[float, float, float]:
+    red, green, blue = values
+    return float(red), float(green), float(blue)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A loaded model of either family.
+
+    Args:
+        name: it was asked for by.
+        family: `clip` or `siglip`.
+        model: with `get_image_features` and `get_text_features`.
+        weights: its sha256.
+        preprocessing: of pictures.
+        device: it is on.
+    """
+
+    name: str
+    family: str
+    model: Any
+    weights: str
+    preprocessing: Preprocessing
+    device: torch.device
+
+
+def load_clip(name: str, device: Any = "cpu") -> Clip:
+    """Loads a model, once for both of its sides.
+
+    Raises:
+        DataError: there is no such model, or its preprocessing is not supported.
+        prvr.MissingExtraError: transformers is not installed.
+    """
+    config = read_config(name)
+    family: str = config["model_type"]
+    model: Any = load_model(name, device)
+    found = read_json(name, "preprocessor_config.json") or read_json(name, "processor_config.json")
+    try:
+        size = int(model.config.vision_config.image_size)
+        preprocessing = preprocessing_from(found.get("image_processor", found), family, size)
+        side = preprocessing.crop or preprocessing.height
+        if side != size or (not preprocessing.crop and preprocessing.width != size):
+            raise InputError(f"it gives pictures of {side} pixels, the model takes {size} x {size}")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise DataError(f"{name}: its preprocessing cannot be followed ({error}). Choose another model.") from error
+    return Clip(name, family, model, hash_model(model, config), preprocessing, torch.device(device))
+
+
+class ClipEncoder:
+    """Frames in the joint space, not normalised, as the public CLIP features are."""
+
+    def __init__(self, clip: Clip) -> None:
+        self._clip = clip
+        how = clip.preprocessing
+        self.identity = Identity(clip.name, clip.weights, str(how))
+        shape = (3, 1, 1)
+        self._mean, self._std = (torch.tensor(x, device=clip.device).view(shape) for x in (how.mean, how.std))
+        side = (how.crop, how.crop) if how.crop else (how.height, how.width or how.height)
+        with explained(clip.name):
+            self.dim = self.joint_dim = self.encode(np.zeros((1, *side, 3), np.uint8)).shape[1]
+
+    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s s 3"]:
+        """Resized and cropped as the model was trained."""
+        return self._clip.preprocessing.apply(pixels)
+
+    def encode(self, frames: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n e"]:
+        """Projected image embeddings."""
+        with torch.inference_mode():
+            x = torch.from_numpy(frames).to(self._clip.device).permute(0, 3, 1, 2).float() / 255
+            found = self._clip.model.get_image_features(pixel_values=(x - self._mean) / self._std)
+            return found.pooler_output.float().cpu().numpy()
+
+    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
+        """As they are."""
+        return rows
+
+
+class ClipText:
+    """Hidden states of the last layer as words, the projected embedding as sentence.
+
+    The row of the token that begins every text is left out: it is the same for all.
+    """
+
+    def __init__(self, clip: Clip) -> None:
+        self._clip, self._tokenizer = clip, load_tokenizer(clip.name)
+        text = clip.model.config.text_config
+        self._most = int(text.max_position_embeddings)
+        cut = hash_tokenizer(self._tokenizer)
+        self.identity = Identity(clip.name, clip.weights, f"tokens {cut[:16]}, at most {self._most}")
+        self.word_dim = int(text.hidden_size)
+        with explained(clip.name):
+            self.joint_dim = self._run("a")[1].shape[0]
+
+    def words(self, text: str) -> Float32[np.ndarray, "w e"]:
+        """Hidden states of the tokens, that of the end included: in CLIP it has read all others."""
+        return self._run(text)[0]
+
+    def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
+        """The unit vector of a text in the joint space."""
+        return self._run(text)[1]
+
+    def _run(self, text: str) -> tuple[Float32[np.ndarray, "w e"], Float32[np.ndarray, " d"]]:
+        ids = token_ids(self._tokenizer, text, self._most)
+        count = len(ids)
+        if self._clip.family == "siglip":  # trained on texts that are filled up, without a mask
+            ids = ids + [self._tokenizer.pad_token_id] * (self._most - count)
+        with torch.inference_mode():
+            given = torch.tensor([ids], device=self._clip.device)
+            found = self._clip.model.get_text_features(input_ids=given)
+            first = 1 if ids[0] == self._tokenizer.bos_token_id else 0
+            words = found.last_hidden_state[0, first:count].float().cpu().numpy()
+            return words, F.normalize(found.pooler_output[0].float(), dim=-1).cpu().numpy()
+
+
+for _kind, _title in (("clip", "CLIP"), ("siglip", "SigLIP")):
+    register_encoder(
+        EncoderFamily(
+            _kind,
+            _title,
+            text=lambda name, device: ClipText(load_clip(name, device)),
+            frames=lambda name, device: ClipEncoder(load_clip(name, device)),
+        )
+    )
