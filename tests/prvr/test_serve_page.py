@@ -113,7 +113,7 @@ def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list
     until(page, "document.querySelector('#video').paused")
     assert page.evaluate("document.querySelector('#video').currentTime") == pytest.approx(best["end"], abs=0.4)
     # and goes on when told to
-    page.get_by_role("button", name="Play on").click()
+    page.get_by_role("button", name="Continue").click()
     until(page, "document.querySelector('#video').currentTime > %f" % (best["end"] + 0.1))
     # or again and again
     page.get_by_role("button", name="Loop").click()

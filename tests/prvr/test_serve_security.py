@@ -28,7 +28,8 @@ from prvr.config import ConfigError
 from prvr.errors import InputError
 from prvr.search import VideoIndex
 from prvr.serve import ServeLimits, ServeSettings, check_bind, create_app, read_token
-from prvr.serve.security import COOKIE, Sessions
+from prvr.serve.middleware import COOKIE
+from prvr.serve.security import Sessions
 from prvr.video import Limits, open_featurizer
 
 
@@ -260,8 +261,8 @@ def test_a_cookie_opens_media_for_a_while_and_nothing_else(locked: TestClient) -
 
 def test_cookies_of_another_start_are_worth_nothing() -> None:
     one, other = Sessions(TOKEN), Sessions(TOKEN)
-    assert one.accepts(one.cookie())
-    assert not other.accepts(one.cookie())
+    assert one.accepts_cookie(one.new_cookie())
+    assert not other.accepts_cookie(one.new_cookie())
     assert TOKEN not in repr(one)
 
 

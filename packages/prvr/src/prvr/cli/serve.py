@@ -52,7 +52,7 @@ def register(prvr: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Serves until Ctrl-C."""
-    for module in ("fastapi", "uvicorn"):
+    for module in ("fastapi", "uvicorn", "prometheus_client", "cachetools"):
         require(module, "serve", "prvr serve")
     from prvr.serve import ServeLimits, ServeSettings, check_bind, read_token, serve
 
@@ -73,7 +73,7 @@ def run(args: Namespace) -> None:
             f"{address}  ({note}; Ctrl-C to stop)", markup=False, soft_wrap=True, highlight=False
         ),
     )
-    if not ended:  # a thread computes what nobody waits for: Python would wait for it, or break off in the middle of it
+    if not ended:  # a thread still computes what no client waits for; the interpreter must not wait for it
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

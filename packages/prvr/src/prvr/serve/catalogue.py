@@ -1,22 +1,25 @@
-"""The files behind an index: only those, only inside their folders, only as they were indexed."""
+"""The video files of an index: only these are served, only from inside their folders, and only as they were indexed."""
 
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from starlette.exceptions import HTTPException
+
 from prvr.reading import printable
+from prvr.serve.schema import VideoResponse
 from prvr.video import VideoEntry
 
-__all__ = ["Catalogue", "FileRefused", "media_type", "open_checked", "root_of", "video_key"]
+__all__ = ["Catalogue", "CatalogueEntry"]
 
 _TYPES = {
     ".mp4": "video/mp4",
     ".m4v": "video/mp4",
-    ".mov": "video/mp4",  # the same boxes; browsers play it under this name
+    ".mov": "video/mp4",  # the same container; browsers play it under this name
     ".webm": "video/webm",
     ".mkv": "video/x-matroska",
     ".ogv": "video/ogg",
@@ -28,90 +31,68 @@ _PLAYED = {
 _CHUNK = 1 << 20
 
 
-class FileRefused(Exception):
-    """A file that is not given out.
-
-    Args:
-        status: of HTTP.
-        reason: for the client; names no folder.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status, self.reason = status, reason
-
-
 @dataclass(frozen=True)
-class Listed:
-    """A video as clients see it.
+class CatalogueEntry:
+    """A video of the index, and what clients are told of it.
 
     Args:
-        key: in addresses: letters and digits, another one when the file is another.
-        name: the id, with control characters as escapes.
-        video: of the index.
+        video: the record of the index.
+        public: the same for clients, without its path. Its `key` changes with the id and the content of the video.
     """
 
-    key: str
-    name: str
     video: VideoEntry
-
-    @property
-    def type(self) -> str:
-        """The media type that its name stands for."""
-        return media_type(self.video.path)
-
-    @property
-    def plays(self) -> bool:
-        """Whether browsers usually play the file as it is."""
-        return self.video.codec in _PLAYED.get(self.type, ())
+    public: VideoResponse
 
 
 class Catalogue:
-    """The videos of an index by key: one state of it, which is replaced as a whole when the index has changed."""
+    """The videos of an index by key.
+
+    Args:
+        videos: in the order of the index.
+    """
 
     def __init__(self, videos: Iterable[VideoEntry]) -> None:
-        self._state: tuple[Mapping[str, Listed], Mapping[str, str]] = ({}, {})
-        self._same: dict[tuple[str, int, int, int], bool] = {}
+        self._unchanged: dict[tuple[str, int, int, int], bool] = {}
         self.replace(videos)
 
     def replace(self, videos: Iterable[VideoEntry]) -> None:
-        """Takes another state."""
-        listed = [Listed(video_key(video), printable(video.id), video) for video in videos]
-        self._state = {one.key: one for one in listed}, {one.video.id: one.key for one in listed}
+        """Replaces all entries, after the index has changed."""
+        entries = [CatalogueEntry(video, _describe(video)) for video in videos]
+        self._by_key = {entry.public.key: entry for entry in entries}
+        self._by_id = {entry.video.id: entry for entry in entries}
 
     def __len__(self) -> int:
-        return len(self._state[0])
+        return len(self._by_key)
 
-    def get(self, key: str) -> Listed | None:
-        """The video of a key."""
-        return self._state[0].get(key)
+    def get(self, key: str) -> CatalogueEntry | None:
+        """The entry of a key."""
+        return self._by_key.get(key)
 
-    def of(self, video_id: str) -> Listed | None:
-        """The video of an id."""
-        listed, keys = self._state
-        return listed.get(keys.get(video_id, ""))
+    def find(self, video_id: str) -> CatalogueEntry | None:
+        """The entry of a video id."""
+        return self._by_id.get(video_id)
 
-    def page(self, offset: int, limit: int) -> list[Listed]:
-        """Some of them, in the order of the index."""
-        return list(self._state[0].values())[offset : offset + limit]
+    def page(self, offset: int, limit: int) -> list[CatalogueEntry]:
+        """Some of the entries, in the order of the index."""
+        return list(self._by_key.values())[offset : offset + limit]
 
-    def open(self, listed: Listed) -> BinaryIO:
-        """The file of a video, checked: see `open_checked`; then that its content is what was indexed.
+    def open(self, entry: CatalogueEntry) -> BinaryIO:
+        """Opens the file of a video, and makes sure that it is the one that was indexed.
 
-        A file of the same size and time of last change is the same; of others the contents are compared by sha256,
-        once for each such state.
+        A file of the same size and modification time is taken to be the same. Otherwise its sha256 is compared, once
+        for each state of the file.
 
         Raises:
-            FileRefused: with the reason.
+            HTTPException: says why the file is not served.
         """
-        file = open_checked(listed.video)
+        file = _open_inside(entry.video)
         try:
-            about = os.fstat(file.fileno())
-            told = (listed.key, about.st_ino, about.st_size, about.st_mtime_ns)
-            if told not in self._same:
-                self._same[told] = _unchanged(listed.video, file, about)
-            if not self._same[told]:
-                raise FileRefused(
+            status = os.fstat(file.fileno())
+            state = (entry.public.key, status.st_ino, status.st_size, status.st_mtime_ns)
+            if state not in self._unchanged:
+                self._unchanged[state] = _is_unchanged(entry.video, file, status)
+            if not self._unchanged[state]:
+                raise HTTPException(
                     409, "the file has changed since it was indexed: run prvr extract and prvr index update"
                 )
         except BaseException:
@@ -119,67 +100,66 @@ class Catalogue:
             raise
         return file
 
-    def path(self, listed: Listed) -> Path:
-        """Where the file of a video is, checked like `open`."""
-        self.open(listed).close()
-        return Path(listed.video.path).resolve()
+    def path(self, entry: CatalogueEntry) -> Path:
+        """Where the file of a video is, checked as by `open`."""
+        self.open(entry).close()
+        return Path(entry.video.path).resolve()
 
 
-def video_key(video: VideoEntry) -> str:
-    """Tells a video and its content in addresses."""
-    told = video.id.encode("utf-8", "surrogateescape") + b"\0" + video.sha256.encode()
-    return hashlib.sha256(told).hexdigest()[:24]
+def _describe(video: VideoEntry) -> VideoResponse:
+    identity = video.id.encode("utf-8", "surrogateescape") + b"\0" + video.sha256.encode()
+    media_type = _TYPES.get(Path(video.path).suffix.lower(), "application/octet-stream")
+    return VideoResponse(
+        key=hashlib.sha256(identity).hexdigest()[:24],
+        name=printable(video.id),
+        duration=video.duration,
+        width=video.width,
+        height=video.height,
+        codec=video.codec,
+        type=media_type,
+        plays=video.codec in _PLAYED.get(media_type, ()),
+    )
 
 
-def media_type(path: str) -> str:
-    """The media type that the name of a file stands for.
-
-    Example:
-        >>> media_type("films/Beach.MP4"), media_type("page.html")
-        ('video/mp4', 'application/octet-stream')
-    """
-    return _TYPES.get(Path(path).suffix.lower(), "application/octet-stream")
-
-
-def root_of(video: VideoEntry) -> Path:
-    """The folder that a video was extracted from: its id is its place below."""
+def _root(video: VideoEntry) -> Path:
+    """The folder that a video was extracted from: its id is the path below this folder."""
     path, parts = Path(video.path), PurePosixPath(video.id).parts
     return path.parents[len(parts) - 1] if path.parts[-len(parts) :] == parts else path.parent
 
 
-def open_checked(video: VideoEntry) -> BinaryIO:
-    """Opens the file of a video if it is a regular one that lies below the folder that it was extracted from.
+def _open_inside(video: VideoEntry) -> BinaryIO:
+    """Opens the file of a video if it is a regular file below the folder that it was extracted from.
 
-    Links are followed first, then the place where they end is compared, then that place is opened without following
-    another one.
+    Links are resolved first, the result is compared with the folder, and the result is opened without following
+    another link.
 
     Raises:
-        FileRefused: it is gone, lies elsewhere, is no regular file, or cannot be read.
+        HTTPException: it is gone, lies elsewhere, is not a regular file, or cannot be read.
     """
     try:
         place = Path(video.path).resolve(strict=True)
-        inside = place.is_relative_to(root_of(video).resolve(strict=True))
-    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, names that no file has
-        raise FileRefused(410, "the file is no longer there: run prvr index update") from error
+        inside = place.is_relative_to(_root(video).resolve(strict=True))
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, names that no file can have
+        raise HTTPException(410, "the file is no longer there: run prvr index update") from error
     if not inside:
-        raise FileRefused(403, "the file is a link that leads out of its folder")
+        raise HTTPException(403, "the file is a link that leads out of its folder")
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        number = os.open(place, flags)
+        descriptor = os.open(place, flags)
     except FileNotFoundError as error:
-        raise FileRefused(410, "the file is no longer there: run prvr index update") from error
+        raise HTTPException(410, "the file is no longer there: run prvr index update") from error
     except OSError as error:
-        raise FileRefused(403, "the file cannot be read") from error
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise FileRefused(403, "it is no regular file")
-    return os.fdopen(number, "rb")
+        raise HTTPException(403, "the file cannot be read") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise HTTPException(403, "it is not a regular file")
+    return os.fdopen(descriptor, "rb")
 
 
-def _unchanged(video: VideoEntry, file: BinaryIO, about: os.stat_result) -> bool:
-    if about.st_size != video.size:
+def _is_unchanged(video: VideoEntry, file: BinaryIO, status: os.stat_result) -> bool:
+    if status.st_size != video.size:
         return False
-    if about.st_mtime_ns == video.mtime_ns:
+    if status.st_mtime_ns == video.mtime_ns:
         return True
     hashed = hashlib.sha256()
     while chunk := file.read(_CHUNK):

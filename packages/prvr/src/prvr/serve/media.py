@@ -1,96 +1,167 @@
-"""Pictures and previews of indexed videos: made when they are asked for, kept while there is room."""
+"""What is sent of a video file: one range of its bytes, a picture of a moment, or a preview that browsers play."""
 
 import io
-import threading
+import re
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
+from starlette.exceptions import HTTPException
+from starlette.responses import Response, StreamingResponse
 
 from prvr.data.synthetic.mp4 import import_av
-from prvr.serve.catalogue import FileRefused
-from prvr.serve.limits import ServeLimits
+from prvr.errors import InputError
+from prvr.search.thumbnails import thumbnail
+from prvr.serve.settings import ServeLimits
 from prvr.video import VideoError, open_video
 
-__all__ = ["PREVIEW_TYPES", "ROUNDED", "ByteCache", "encode_preview", "preview_kinds"]
+__all__ = [
+    "PREVIEW_TYPES",
+    "ROUNDING",
+    "encode_preview",
+    "encode_thumbnail",
+    "file_response",
+    "parse_range",
+    "preview_kinds",
+]
 
-Kind = Literal["mp4", "webm"]
+_CHUNK = 256 * 1024
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+PreviewKind = Literal["mp4", "webm"]
 PREVIEW_TYPES: dict[str, str] = {"mp4": "video/mp4", "webm": "video/webm"}
 _ENCODERS: dict[str, tuple[str, dict[str, str]]] = {
     "mp4": ("libx264", {"preset": "veryfast", "crf": "26", "g": "30"}),
     "webm": ("libvpx", {"deadline": "realtime", "cpu-used": "8", "b": "1M", "g": "30"}),
 }
-ROUNDED = 0.001
-"""Seconds that a preview may be too long: times in addresses are rounded."""
+ROUNDING = 0.001
+"""Seconds by which a preview may exceed its maximum length, because times in addresses are rounded."""
 _MILLISECOND = Fraction(1, 1000)
 
 
-class ByteCache:
-    """Files that were made, by what they were made of; those that were not used for longest go first.
+def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
+    """The first byte and the one after the last that a Range header asks for; None for the whole file.
+
+    Anything but a single range of bytes gives the whole file, as HTTP allows.
+
+    Raises:
+        ValueError: the range lies outside the file.
+
+    Example:
+        >>> parse_range("bytes=10-19", 100), parse_range("bytes=-5", 100), parse_range("bytes=90-", 100)
+        ((10, 20), (95, 100), (90, 100))
+    """
+    found = _RANGE.fullmatch(header.strip()) if header else None
+    if found is None or found.group(0) == "bytes=-":
+        return None
+    first, last = found.groups()
+    if not first:
+        start, stop = max(0, size - int(last)), size
+    else:
+        start, stop = int(first), min(size, int(last) + 1) if last else size
+        if last and int(last) < int(first):
+            return None
+    if start >= stop:
+        raise InputError(f"bytes from {start} on: the file has {size}")
+    return start, stop
+
+
+def file_response(
+    file: BinaryIO, size: int, media_type: str, etag: str, range_header: str | None, if_range: str | None, head: bool
+) -> Response:
+    """Sends a file or one range of it, and closes the file afterwards.
 
     Args:
-        size: of all, in bytes; 0: nothing is kept.
+        file: open, at its start.
+        size: of the file in bytes.
+        media_type: of the file.
+        etag: identifies the content.
+        range_header: the header Range.
+        if_range: the header If-Range: a range is sent only if the ETag still agrees.
+        head: send the headers only.
     """
+    headers = {"Accept-Ranges": "bytes", "ETag": etag, "Cache-Control": "private, no-cache"}
+    try:
+        part = parse_range(range_header, size) if if_range in (None, etag) else None
+    except ValueError:
+        file.close()
+        return Response(status_code=416, headers=headers | {"Content-Range": f"bytes */{size}"})
+    start, stop = part or (0, size)
+    headers["Content-Length"] = str(stop - start)
+    if part:
+        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+    status = 206 if part else 200
+    if head:
+        file.close()
+        return Response(status_code=status, headers=headers, media_type=media_type)
+    return StreamingResponse(_read(file, start, stop), status, headers, media_type)
 
-    def __init__(self, size: int) -> None:
-        self._left, self._known, self._lock = size, OrderedDict[tuple[Any, ...], bytes](), threading.Lock()
 
-    def get(self, key: tuple[Any, ...], make: Callable[[], bytes]) -> bytes:
-        """What was made of this, or is made now."""
-        with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
-        made = make()
-        with self._lock:
-            if key not in self._known:
-                self._known[key] = made
-                self._left -= len(made)
-            while self._left < 0:
-                self._left += len(self._known.popitem(last=False)[1])
-        return made
+def _read(file: BinaryIO, start: int, stop: int) -> Iterator[bytes]:
+    with file:
+        file.seek(start)
+        while start < stop and (piece := file.read(min(_CHUNK, stop - start))):
+            start += len(piece)
+            yield piece
+
+
+def encode_thumbnail(path: Path, at: float, width: int, limits: ServeLimits) -> bytes:
+    """A JPEG of the frame that a video shows at a time.
+
+    Args:
+        path: the video.
+        at: time in seconds.
+        width: in pixels.
+        limits: of what is decoded.
+
+    Raises:
+        HTTPException: no frame can be decoded.
+    """
+    try:
+        return thumbnail(path, at, width=width, limits=limits.video)
+    except VideoError as error:
+        raise HTTPException(415, f"no picture can be made: {error.reason}") from error
 
 
 def preview_kinds() -> tuple[str, ...]:
-    """What this PyAV can encode."""
+    """The kinds of preview that the installed PyAV can encode."""
     known = import_av().codecs_available
     return tuple(kind for kind, (name, _) in _ENCODERS.items() if name in known)
 
 
-def encode_preview(path: Path, start: float, end: float, kind: Kind, limits: ServeLimits) -> bytes:
+def encode_preview(path: Path, start: float, end: float, kind: PreviewKind, limits: ServeLimits) -> bytes:
     """A part of a video as a small file that browsers play, without sound.
 
     Args:
         path: the video.
         start, end: in seconds.
         kind: H.264 in MP4, or VP8 in WebM.
-        limits: of length, of the picture and of time.
+        limits: maximum length, size and encoding time.
 
     Raises:
-        FileRefused: it would be too long, takes too long, or there is no picture in it.
+        HTTPException: the preview would be too long, takes too long to encode, or has no picture.
     """
-    if not 0 <= start < end or end - start > limits.preview_seconds + ROUNDED:
-        raise FileRefused(422, f"expected 0 <= start < end and at most {limits.preview_seconds:g} s")
+    if not 0 <= start < end or end - start > limits.preview_seconds + ROUNDING:
+        raise HTTPException(422, f"expected 0 <= start < end and at most {limits.preview_seconds:g} s")
     if kind not in preview_kinds():
-        raise FileRefused(501, f"this server cannot make {kind} previews")
+        raise HTTPException(501, f"this server cannot make {kind} previews")
     until = time.monotonic() + limits.media_seconds
     target = io.BytesIO()
     try:
         with open_video(path, limits.video) as video:
             frames = video.excerpt(start, end, most=limits.preview_pixels, patience=limits.media_seconds / 2)
-            _write(target, frames, start, kind, until)
+            _encode(target, frames, start, kind, until)
     except VideoError as error:
-        raise FileRefused(415, f"no preview can be made: {error.reason}") from error
-    except import_av().FFmpegError as error:  # of the encoder: a picture that it does not take
-        raise FileRefused(415, f"no preview can be made (FFmpeg: {error.strerror})") from error
+        raise HTTPException(415, f"no preview can be made: {error.reason}") from error
+    except import_av().FFmpegError as error:  # from the encoder: a picture that it does not take
+        raise HTTPException(415, f"no preview can be made (FFmpeg: {error.strerror})") from error
     return target.getvalue()
 
 
-def _write(target: io.BytesIO, frames: Any, start: float, kind: Kind, until: float) -> None:
+def _encode(target: io.BytesIO, frames: Any, start: float, kind: PreviewKind, until: float) -> None:
     av = import_av()
     name, options = _ENCODERS[kind]
     with av.open(target, "w", format=kind) as container:
@@ -98,11 +169,11 @@ def _write(target: io.BytesIO, frames: Any, start: float, kind: Kind, until: flo
         last = -1
         for frame in frames:
             if time.monotonic() > until:
-                raise FileRefused(503, "a preview of this video takes too long")
+                raise HTTPException(503, "a preview of this video takes too long")
             pixels = np.ascontiguousarray(frame.pixels[: frame.pixels.shape[0] & ~1, : frame.pixels.shape[1] & ~1])
             if stream is None:
                 if not pixels.size:
-                    raise FileRefused(415, "no preview can be made: the picture is one pixel wide")
+                    raise HTTPException(415, "no preview can be made: the picture is one pixel wide")
                 stream = container.add_stream(name, rate=30, options=options)
                 stream.height, stream.width, stream.pix_fmt = *pixels.shape[:2], "yuv420p"
                 stream.time_base = stream.codec_context.time_base = _MILLISECOND

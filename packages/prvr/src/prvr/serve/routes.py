@@ -1,214 +1,192 @@
-"""The addresses of the server."""
+"""The routes of the API."""
 
-import logging
 import os
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
-from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from prvr.data import DataError
-from prvr.serve.catalogue import Listed
-from prvr.serve.limits import Busy
-from prvr.serve.media import PREVIEW_TYPES, ROUNDED
-from prvr.serve.ranges import file_response
+from prvr.serve.catalogue import CatalogueEntry
+from prvr.serve.media import PREVIEW_TYPES, ROUNDING, file_response
+from prvr.serve.middleware import COOKIE
 from prvr.serve.schema import (
-    BatchAnswer,
-    BatchQuestion,
-    Failure,
-    Health,
-    InfoAnswer,
-    Readiness,
-    SearchAnswer,
-    SessionAnswer,
-    VideosAnswer,
+    BatchRequest,
+    BatchResponse,
+    ErrorResponse,
+    InfoResponse,
+    SearchResponse,
+    SessionResponse,
+    StatusResponse,
+    VideosResponse,
 )
-from prvr.serve.security import COOKIE, Sessions
-from prvr.serve.service import QueryRefused, Service, describe
+from prvr.serve.security import Sessions
+from prvr.serve.service import Service
+from prvr.serve.workers import Busy
 
 __all__ = ["build_router"]
 
-logger = logging.getLogger(__name__)
+_LATEST = 7 * 24 * 3600.0  # seconds: the latest time in a video that may be asked for
+_DEFAULT_PREVIEW = 30.0  # seconds
+_IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
 
-_LONGEST = 7 * 24 * 3600.0  # seconds: no time in a video is later
-_USUAL_PREVIEW = 30.0  # seconds
-_KEPT = {"Cache-Control": "private, max-age=86400, immutable"}  # a key tells the content
-_GUARDED = {
-    status: {"model": Failure, "description": why}
-    for status, why in (
-        (400, "the request makes no sense"),
+Responses = dict[int | str, dict[str, Any]]
+_ERRORS: Responses = {
+    status: {"model": ErrorResponse, "description": reason}
+    for status, reason in (
+        (400, "the request is not valid"),
         (401, "a token is needed"),
-        (403, "not from here, or not this file"),
+        (403, "the request comes from another site, or the file is not served"),
         (413, "the request is too large"),
         (429, "too many requests; Retry-After says when to ask again"),
-        (503, "too much is waiting; Retry-After says when to ask again"),
+        (503, "too much work is waiting; Retry-After says when to ask again"),
     )
 }
-_FILES = _GUARDED | {
-    status: {"model": Failure, "description": why}
-    for status, why in (
+_MEDIA_ERRORS: Responses = {
+    status: {"model": ErrorResponse, "description": reason}
+    for status, reason in (
         (404, "no such video"),
         (409, "the file has changed since it was indexed"),
         (410, "the file is no longer there"),
-        (415, "no picture can be made of it"),
+        (415, "no picture can be made of the file"),
         (501, "this server cannot make such a preview"),
     )
 }
 Key = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit")]
-Seconds = Annotated[float, Query(ge=0, le=_LONGEST, allow_inf_nan=False, description="seconds from the start")]
-
+Seconds = Annotated[float, Query(ge=0, le=_LATEST, allow_inf_nan=False, description="seconds from the start")]
 End = Annotated[
     float | None,
-    Query(ge=0, le=_LONGEST, allow_inf_nan=False, description="30 s after the start, or the most of this server"),
+    Query(ge=0, le=_LATEST, allow_inf_nan=False, description="default: 30 s after the start, or the server's maximum"),
 ]
 
 
 def build_router(service: Service, sessions: Sessions, version: str) -> APIRouter:
-    """All addresses but the page."""
-    router = APIRouter(responses=_GUARDED)  # pyright: ignore[reportArgumentType]
-    _add_about(router, service, sessions, version)
-    _add_search(router, service)
-    _add_media(router, service)
+    """All routes but the page.
+
+    Args:
+        service: answers.
+        sessions: makes cookies.
+        version: of the program.
+    """
+    router = APIRouter(responses=_ERRORS)
+    _add_server_routes(router, service, sessions, version)
+    _add_search_routes(router, service)
+    _add_media_routes(router, service)
     return router
 
 
-def _add_about(router: APIRouter, service: Service, sessions: Sessions, version: str) -> None:
-    async def health() -> Health:
-        return Health()
+def _add_server_routes(router: APIRouter, service: Service, sessions: Sessions, version: str) -> None:
+    @router.get("/health", summary="Whether the server answers", tags=["server"])
+    async def health() -> StatusResponse:
+        return StatusResponse(status="ok")
 
-    async def ready() -> Readiness:
+    @router.get("/ready", summary="Whether a search would be answered now", tags=["server"])
+    async def ready() -> StatusResponse:
         if not service.ready:
             raise Busy("the index is being prepared, or cannot be read; the log of the server says more")
-        return Readiness()
+        return StatusResponse(status="ready")
 
-    async def measured() -> PlainTextResponse:
-        return PlainTextResponse(service.measured(), media_type="text/plain; version=0.0.4")
+    text: Responses = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
-    async def info() -> InfoAnswer:
+    @router.get("/metrics", summary="Metrics for Prometheus", tags=["server"], response_class=Response, responses=text)
+    async def metrics() -> Response:
+        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @router.get("/api/info", summary="The index, its model, and the limits of the server", tags=["server"])
+    async def info() -> InfoResponse:
         return service.info(version)
 
-    async def session(request: Request, response: Response) -> SessionAnswer:
+    @router.post("/api/session", summary="Exchange the token for a cookie, for players", tags=["server"])
+    async def session(request: Request, response: Response) -> SessionResponse:
         response.set_cookie(
             COOKIE,
-            sessions.cookie(),
+            sessions.new_cookie(),
             max_age=sessions.seconds,
             httponly=True,
             samesite="strict",
             secure=request.url.scheme == "https",
         )
-        return SessionAnswer(seconds=sessions.seconds)
-
-    router.add_api_route("/health", health, summary="Whether the server answers", tags=["about"])
-    router.add_api_route("/ready", ready, summary="Whether a search would be answered now", tags=["about"])
-    router.add_api_route(
-        "/metrics", measured, summary="Counters for Prometheus", tags=["about"], response_class=PlainTextResponse
-    )
-    router.add_api_route("/api/info", info, summary="What is searched, with what", tags=["about"])
-    router.add_api_route(
-        "/api/session", session, methods=["POST"], summary="A cookie for players, for the token", tags=["about"]
-    )
+        return SessionResponse(seconds=sessions.seconds)
 
 
-def _add_search(router: APIRouter, service: Service) -> None:
+def _add_search_routes(router: APIRouter, service: Service) -> None:
     limits = service.limits
-    usual_k, usual_moments = min(10, limits.results), min(3, limits.moments)
+    default_k, default_moments = min(10, limits.results), min(3, limits.moments)
 
+    @router.get("/api/search", summary="Videos and moments for a query", tags=["search"])
     async def search(
-        q: Annotated[str, Query(min_length=1, max_length=limits.query_characters, description="what is to be seen")],
-        k: Annotated[int, Query(ge=1, le=limits.results, description="videos")] = usual_k,
-        moments: Annotated[int, Query(ge=1, le=limits.moments, description="of a video, at most")] = usual_moments,
-    ) -> SearchAnswer:
-        return (await _found(service, [q], k, moments))[0]
+        q: Annotated[str, Query(min_length=1, max_length=limits.query_characters, description="the query")],
+        k: Annotated[int, Query(ge=1, le=limits.results, description="number of videos")] = default_k,
+        moments: Annotated[int, Query(ge=1, le=limits.moments, description="moments per video")] = default_moments,
+    ) -> SearchResponse:
+        return (await service.search([q], k, moments))[0]
 
-    async def search_many(question: BatchQuestion) -> BatchAnswer:
-        k, moments = question.k or usual_k, question.moments or usual_moments
+    @router.post("/api/search", summary="Videos and moments for several queries", tags=["search"])
+    async def search_many(batch: BatchRequest) -> BatchResponse:
+        k, moments = batch.k or default_k, batch.moments or default_moments
         for name, value, most in (
-            ("queries", len(question.queries), limits.batch),
-            ("characters of a query", max(map(len, question.queries)), limits.query_characters),
+            ("queries", len(batch.queries), limits.batch),
+            ("characters of a query", max(map(len, batch.queries)), limits.query_characters),
             ("k", k, limits.results),
             ("moments", moments, limits.moments),
         ):
             if value > most:
                 raise HTTPException(400, f"{name}: {value}, at most {most}")
-        return BatchAnswer(results=await _found(service, question.queries, k, moments))
+        return BatchResponse(results=await service.search(batch.queries, k, moments))
 
+    @router.get("/api/videos", summary="The videos of the index", tags=["search"])
     async def videos(
         offset: Annotated[int, Query(ge=0, le=10**12)] = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100
-    ) -> VideosAnswer:
-        return VideosAnswer(
-            total=len(service.catalogue), videos=[describe(one) for one in service.catalogue.page(offset, limit)]
-        )
-
-    router.add_api_route("/api/search", search, summary="Videos and moments for a query", tags=["search"])
-    router.add_api_route(
-        "/api/search", search_many, methods=["POST"], summary="The same for several queries", tags=["search"]
-    )
-    router.add_api_route("/api/videos", videos, summary="The videos of the index", tags=["search"])
+    ) -> VideosResponse:
+        page = service.catalogue.page(offset, limit)
+        return VideosResponse(total=len(service.catalogue), videos=[entry.public for entry in page])
 
 
-def _add_media(router: APIRouter, service: Service) -> None:
+def _add_media_routes(router: APIRouter, service: Service) -> None:
+    def entry_of(key: str) -> CatalogueEntry:
+        entry = service.catalogue.get(key)
+        if entry is None:
+            raise HTTPException(404, "no such video")
+        return entry
+
+    def media(summary: str, *types: str) -> dict[str, Any]:
+        """How OpenAPI describes a route that answers with one of these media types."""
+        content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in types}
+        responses = {**_MEDIA_ERRORS, 200: {"content": content, "description": summary}}
+        return {"summary": summary, "tags": ["media"], "response_class": Response, "responses": responses}
+
+    @router.get("/api/videos/{key}/thumbnail", **media("A picture of a video at a time", "image/jpeg"))
     async def thumbnail(
         key: Key, t: Seconds = 0.0, width: Annotated[int, Query(ge=16, le=1280, description="pixels")] = 320
     ) -> Response:
-        return Response(await service.thumbnail(_listed(service, key), t, width), 200, _KEPT, "image/jpeg")
+        return Response(await service.thumbnail(entry_of(key), t, width), 200, _IMMUTABLE, "image/jpeg")
 
+    file_route = media("The file of a video, or a range of it (Range)", "*/*")
+    file_route["responses"] |= {206: {"description": "the range"}, 416: {"description": "no such range"}}
+
+    @router.head("/api/videos/{key}/file", include_in_schema=False)
+    @router.get("/api/videos/{key}/file", **file_route)
     async def file(request: Request, key: Key) -> Response:
-        listed = _listed(service, key)
-        opened = await service.file(listed)
+        entry = entry_of(key)
+        opened = await service.file(entry)
         return file_response(
             opened,
             os.fstat(opened.fileno()).st_size,
-            listed.type,
-            f'"{listed.key}"',
+            entry.public.type,
+            f'"{entry.public.key}"',
             request.headers.get("range"),
             request.headers.get("if-range"),
             head=request.method == "HEAD",
         )
 
+    @router.get(
+        "/api/videos/{key}/preview", **media("A part of a video, encoded without sound", *PREVIEW_TYPES.values())
+    )
     async def preview(
         key: Key, start: Seconds = 0.0, end: End = None, kind: Literal["mp4", "webm"] = "mp4"
     ) -> Response:
+        longest = service.limits.preview_seconds
         if end is None:
-            end = start + min(_USUAL_PREVIEW, service.limits.preview_seconds)
-        if not start < end <= start + service.limits.preview_seconds + ROUNDED:
-            raise HTTPException(400, f"expected start < end, at most {service.limits.preview_seconds:g} s apart")
-        made = await service.preview(_listed(service, key), start, end, kind)
-        return Response(made, 200, _KEPT, PREVIEW_TYPES[kind])
-
-    def add(name: str, endpoint: Any, methods: Sequence[str], summary: str, kinds: Sequence[str]) -> None:
-        content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}
-        responses: dict[int | str, dict[str, Any]] = {**_FILES, 200: {"content": content, "description": summary}}
-        if name == "file":
-            responses |= {206: {"content": content, "description": "a part"}, 416: {"description": "no such part"}}
-        router.add_api_route(
-            f"/api/videos/{{key}}/{name}",
-            endpoint,
-            methods=list(methods),
-            summary=summary,
-            tags=["media"],
-            response_class=Response,
-            responses=responses,
-        )
-
-    add("thumbnail", thumbnail, ["GET"], "A picture of a video at a time", ["image/jpeg"])
-    add("file", file, ["GET"], "The file of a video, or a part of it (Range)", ["*/*"])
-    router.add_api_route("/api/videos/{key}/file", file, methods=["HEAD"], include_in_schema=False)
-    add("preview", preview, ["GET"], "A part of a video, encoded anew, without sound", list(PREVIEW_TYPES.values()))
-
-
-async def _found(service: Service, queries: Sequence[str], k: int, moments: int) -> list[SearchAnswer]:
-    try:
-        return await service.search(queries, k, moments)
-    except DataError as error:  # of the index: nothing that the client could mend
-        logger.error("%s", error)
-        raise HTTPException(503, "the index cannot be read; the log of the server says more") from error
-    except QueryRefused as error:
-        raise HTTPException(400, str(error)) from error
-
-
-def _listed(service: Service, key: str) -> Listed:
-    found = service.catalogue.get(key)
-    if found is None:
-        raise HTTPException(404, "no such video")
-    return found
+            end = start + min(_DEFAULT_PREVIEW, longest)
+        if not start < end <= start + longest + ROUNDING:
+            raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
+        return Response(await service.preview(entry_of(key), start, end, kind), 200, _IMMUTABLE, PREVIEW_TYPES[kind])

@@ -1,44 +1,44 @@
-"""What the server answers, as OpenAPI tells it."""
+"""The requests and responses of the API, as the OpenAPI schema describes them."""
 
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 __all__ = [
-    "BatchAnswer",
-    "BatchQuestion",
-    "Failure",
-    "Health",
-    "HitAnswer",
-    "InfoAnswer",
-    "MomentAnswer",
-    "Readiness",
-    "SearchAnswer",
-    "SessionAnswer",
-    "VideoAnswer",
-    "VideosAnswer",
+    "BatchRequest",
+    "BatchResponse",
+    "ErrorResponse",
+    "HitResponse",
+    "InfoResponse",
+    "MomentResponse",
+    "SearchResponse",
+    "SessionResponse",
+    "StatusResponse",
+    "VideoResponse",
+    "VideosResponse",
 ]
 
 
-class Failure(BaseModel):
+class ErrorResponse(BaseModel):
     """Why a request was not answered."""
 
     detail: str
 
 
-class MomentAnswer(BaseModel):
+class MomentResponse(BaseModel):
     """A part of a video."""
 
+    model_config = ConfigDict(from_attributes=True)
     start: float = Field(description="seconds")
     end: float = Field(description="seconds")
     score: float
 
 
-class VideoAnswer(BaseModel):
+class VideoResponse(BaseModel):
     """A video of the index."""
 
-    key: str = Field(description="in addresses; another one when the file is another")
-    name: str = Field(description="its place below the folder that was extracted")
+    key: str = Field(description="identifies the video in addresses; changes with the content of the file")
+    name: str = Field(description="path below the folder that was extracted")
     duration: float = Field(description="seconds")
     width: int
     height: int
@@ -47,78 +47,72 @@ class VideoAnswer(BaseModel):
     plays: bool = Field(description="whether browsers usually play the file itself; if not, ask for a preview")
 
 
-class HitAnswer(BaseModel):
-    """A video that was found, and where in it."""
+class HitResponse(BaseModel):
+    """A video that was found, and the moments in it."""
 
     rank: int = Field(ge=1)
-    score: float = Field(description="of the retriever; higher is better")
-    start: float = Field(description="of the best moment, in seconds")
-    end: float = Field(description="of the best moment, in seconds")
-    moments: list[MomentAnswer] = Field(description="disjoint, best first")
+    score: float = Field(description="score of the video for the query; higher is better")
+    start: float = Field(description="start of the best moment, in seconds")
+    end: float = Field(description="end of the best moment, in seconds")
+    moments: list[MomentResponse] = Field(description="disjoint, best first")
     strip: list[float] = Field(description="cosine of the query with equal parts of the video, in order of time")
-    video: VideoAnswer
+    video: VideoResponse
 
 
-class SearchAnswer(BaseModel):
-    """What was found for a query, best first."""
+class SearchResponse(BaseModel):
+    """The results of a query, best first."""
 
     query: str
-    videos: int = Field(description="how many were searched")
+    videos: int = Field(description="number of videos that were searched")
     backend: str
-    hits: list[HitAnswer]
+    hits: list[HitResponse]
 
 
-class BatchAnswer(BaseModel):
-    """One answer per query, in order."""
-
-    results: list[SearchAnswer]
-
-
-class BatchQuestion(BaseModel):
+class BatchRequest(BaseModel):
     """Several queries at once."""
 
     model_config = ConfigDict(extra="forbid")
     queries: list[Annotated[str, StringConstraints(min_length=1)]] = Field(min_length=1)
-    k: int | None = Field(default=None, ge=1, description="videos per query; 10, or the most of this server if less")
-    moments: int | None = Field(default=None, ge=1, description="of a video, at most; 3, or the most of this server")
+    k: int | None = Field(default=None, ge=1, description="videos per query; default: 10, or the server's maximum")
+    moments: int | None = Field(default=None, ge=1, description="per video; default: 3, or the server's maximum")
 
 
-class VideosAnswer(BaseModel):
-    """Some of the videos of the index."""
+class BatchResponse(BaseModel):
+    """The results of each query, in order."""
+
+    results: list[SearchResponse]
+
+
+class VideosResponse(BaseModel):
+    """A page of the videos of the index."""
 
     total: int
-    videos: list[VideoAnswer]
+    videos: list[VideoResponse]
 
 
-class InfoAnswer(BaseModel):
-    """What is searched, with what."""
+class InfoResponse(BaseModel):
+    """The index, its model, and the limits of the server."""
 
     videos: int
     windows: int
     hours: float
     model: str
-    zero_shot: bool = Field(description="the encoder alone, nothing was trained")
+    zero_shot: bool = Field(description="whether the encoder alone ranks the videos, without a trained model")
     encoder: str
-    previews: list[Literal["mp4", "webm"]] = Field(description="what this server can make")
-    query_characters: int = Field(description="the most in a query")
-    results: int = Field(description="the most in an answer")
-    preview_seconds: float = Field(description="the longest preview")
+    previews: list[Literal["mp4", "webm"]] = Field(description="kinds of preview that this server can make")
+    query_characters: int = Field(description="maximum length of a query")
+    results: int = Field(description="maximum number of videos in an answer")
+    preview_seconds: float = Field(description="maximum length of a preview")
     version: str
 
 
-class SessionAnswer(BaseModel):
+class SessionResponse(BaseModel):
     """A cookie was set."""
 
-    seconds: int = Field(description="that it is good for")
+    seconds: int = Field(description="lifetime of the cookie")
 
 
-class Health(BaseModel):
-    """The server answers."""
+class StatusResponse(BaseModel):
+    """The server answers, or is ready to search."""
 
-    status: Literal["ok"] = "ok"
-
-
-class Readiness(BaseModel):
-    """A search would be answered now."""
-
-    status: Literal["ready"] = "ready"
+    status: Literal["ok", "ready"]

@@ -1,4 +1,4 @@
-"""A process that serves an index."""
+"""The process that serves an index."""
 
 import asyncio
 import math
@@ -16,44 +16,51 @@ import uvicorn
 
 from prvr.config import ConfigError
 from prvr.search import VideoIndex
-from prvr.serve.app import CLOSING, ServeSettings, build_app
-from prvr.serve.connections import Connection, Connections
+from prvr.serve.app import CLOSING, build_app
+from prvr.serve.connections import Connection, ConnectionPool
 from prvr.serve.security import is_loopback
 from prvr.serve.service import Service
+from prvr.serve.settings import ServeSettings
 
 __all__ = ["Server", "check_bind", "serve"]
 
 _HEADER_BYTES = 16 * 1024
-_ANSWERED, _CUT, _GIVEN_UP = 0.5, 0.65, 0.8  # parts of the time for the end: answers, connections, requests
+# Shares of the grace period after which waiting clients get 503, connections are cut, and requests are abandoned.
+_ANSWERED, _CUT, _ABANDONED = 0.5, 0.65, 0.8
 
 
 def check_bind(host: str, token: str | None, without_token: bool) -> None:
-    """Refuses to serve a network without a token.
+    """Refuses to listen to other machines without a token.
+
+    Args:
+        host: address to listen at.
+        token: the token that clients must send.
+        without_token: whether to serve other machines without a token all the same.
 
     Raises:
-        ConfigError: says what to do.
+        ConfigError: other machines could watch every indexed video.
     """
     if not is_loopback(host) and token is None and not without_token:
         raise ConfigError(
             f"--host {host}: other machines could watch every indexed video. Set a token (--token-file FILE, or "
-            "PRVR_TOKEN), keep to --host 127.0.0.1, or say --without-token if something before it asks for one."
+            "PRVR_TOKEN), keep to --host 127.0.0.1, or pass --without-token if a proxy before the server asks for one."
         )
 
 
 class Server(uvicorn.Server):
-    """A server that ends in time, whatever its clients do.
+    """A uvicorn server that ends in time, whatever its clients do.
 
-    Once it was told to end, it takes no more connections and answers what is asked. After a part of the time for the
-    end, what still waits for a search or a picture gets 503; a little later, every connection is cut.
+    On shutdown it accepts no more connections and answers open requests. After a share of the grace period, clients
+    that still wait for a search or a picture get 503; a little later, every connection is cut.
 
     Args:
-        index: open.
-        settings: names, token, limits.
+        index: an open index.
+        settings: names, token and limits.
     """
 
     def __init__(self, index: VideoIndex, settings: ServeSettings) -> None:
         self.service, self.limits = Service(index, settings.limits), settings.limits
-        self._connections = Connections(self.limits, self.service.metrics)
+        self._connections = ConnectionPool(self.limits, self.service.metrics)
         super().__init__(
             uvicorn.Config(
                 build_app(self.service, settings),
@@ -61,12 +68,12 @@ class Server(uvicorn.Server):
                 ws="none",
                 lifespan="on",
                 log_config=None,
-                access_log=False,  # queries are nobody's business
+                access_log=False,  # queries are private
                 server_header=False,
                 proxy_headers=False,
                 h11_max_incomplete_event_size=_HEADER_BYTES,
                 timeout_keep_alive=math.ceil(self.limits.head_seconds),
-                timeout_graceful_shutdown=max(1, int(_GIVEN_UP * self.limits.grace_seconds)),
+                timeout_graceful_shutdown=max(1, int(_ABANDONED * self.limits.grace_seconds)),
             )
         )
 
@@ -91,28 +98,28 @@ def serve(
     backend: str = "auto",
     started: Callable[[str], object] | None = None,
 ) -> bool:
-    """Serves an index until SIGINT or SIGTERM; requests that run are answered first, then the index is closed.
+    """Serves an index until SIGINT or SIGTERM; open requests are answered first, then the index is closed.
 
-    All of that takes `ServeLimits.grace_seconds` at most.
+    The end takes at most `ServeLimits.grace_seconds`.
 
     Args:
-        index: folder of `prvr index`, or an open one.
+        index: folder of `prvr index`, or an open index.
         host: address to listen at.
-        port: 0: any that is free.
-        settings: names, token, limits.
-        without_token: serve a network though no token is set.
-        device: of torch.
-        backend: of the index.
+        port: 0 for any free port.
+        settings: names, token and limits.
+        without_token: serve other machines without a token.
+        device: torch device of the model.
+        backend: search backend of the index.
         started: called with the address once the server listens. It is ready once `GET /ready` says so.
 
     Returns:
-        whether no thread is left. One may still work on a search or a preview that nobody waits for any more; then the
-        process should end without waiting for it.
+        whether all threads ended. Otherwise one still works on a search or a preview that no client waits for, and the
+        process should exit without waiting for it.
 
     Raises:
-        ConfigError: a network would be served without a token, or the address is taken or none of this machine.
+        ConfigError: other machines would be served without a token, or the address cannot be listened at.
         prvr.data.DataError: the index cannot be read.
-        prvr.PrvrError: the first search, made by the server itself, says why none is possible.
+        prvr.PrvrError: the first search, which the server makes itself, failed.
 
     Example:
         >>> serve("index", port=8000)  # doctest: +SKIP
@@ -143,22 +150,22 @@ def _listen(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         return socket.create_server((address, port), family=family)
-    except (OSError, OverflowError) as error:  # taken, not allowed, unknown; no number of a port
+    except (OSError, OverflowError) as error:  # taken, not permitted, unknown, or not a valid port
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
             f"cannot listen at {address or 'all addresses'}, port {port} ({reason}). Name an address of this machine "
-            "with --host, and a free port with --port; 0 takes any that is free."
+            "with --host, and a free port with --port; 0 takes any free port."
         ) from error
 
 
 @contextmanager
 def _ended_quietly(end: Callable[..., object]) -> Iterator[None]:
-    """uvicorn raises the signals that ended it once more when all is done: that is a good end.
+    """Keeps uvicorn from raising the signal that ended it once more after a clean shutdown.
 
     Args:
-        end: ends the server, also if the signal comes before it listens to signals.
+        end: ends the server, also if the signal comes before uvicorn listens to signals.
     """
-    if threading.current_thread() is not threading.main_thread():  # it gets no signals
+    if threading.current_thread() is not threading.main_thread():  # other threads receive no signals
         yield
         return
     before = signal.signal(signal.SIGTERM, end)

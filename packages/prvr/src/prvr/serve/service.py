@@ -3,135 +3,134 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, BinaryIO, Literal
 
+from cachetools import LRUCache, cached
+from prometheus_client import Gauge
+from starlette.exceptions import HTTPException
+
 from prvr.data import DataError
 from prvr.search import SearchHit, SearchResult, VideoIndex
-from prvr.search.thumbnails import thumbnail
-from prvr.serve.batching import SearchQueue
-from prvr.serve.catalogue import Catalogue, FileRefused, Listed
-from prvr.serve.limits import FOREVER, Busy, ServeLimits, Workers
-from prvr.serve.media import ByteCache, encode_preview, preview_kinds
-from prvr.serve.metrics import Metrics
-from prvr.serve.schema import HitAnswer, InfoAnswer, MomentAnswer, SearchAnswer, VideoAnswer
-from prvr.video import VideoError
+from prvr.serve.catalogue import Catalogue, CatalogueEntry
+from prvr.serve.media import encode_preview, encode_thumbnail, preview_kinds
+from prvr.serve.middleware import Metrics
+from prvr.serve.schema import HitResponse, InfoResponse, MomentResponse, SearchResponse
+from prvr.serve.settings import ServeLimits
+from prvr.serve.workers import Busy, SearchQueue, Workers
 
-__all__ = ["QueryRefused", "Service", "describe"]
+__all__ = ["Service"]
 
 logger = logging.getLogger(__name__)
 
-_FIRST = "a video"  # any query that every model reads
-_LOOK = 2.0  # seconds after which a search first looks whether the index was changed
-
-
-class QueryRefused(Exception):
-    """A query that the model cannot read; the message is for who asked."""
+_FIRST_QUERY = "a video"  # every model can read it
+_REFRESH_SECONDS = 2.0  # a search looks this often whether the index was changed
 
 
 class Service:
     """An index and the threads that work on it.
 
     Args:
-        index: open; only the thread that searches uses it from here on, until `close`.
-        limits: bounds.
+        index: an open index; until `close`, only the search thread uses it.
+        limits: bounds on what clients may ask.
 
     Attributes:
-        metrics: what is counted.
-        failure: why the first search, that of `prepare`, came to nothing.
+        metrics: the counters of the server.
+        failure: the error of the first search, that of `prepare`, if it failed.
     """
 
     def __init__(self, index: VideoIndex, limits: ServeLimits) -> None:
         self.limits, self._index, self.metrics = limits, index, Metrics()
         self.failure: Exception | None = None
         self._ready = threading.Event()
-        self._model = index.model.identity  # loaded now: what is wrong with it is told at the start
+        self._model = index.model.identity  # loaded now, so that a broken model is reported at the start
         self.catalogue = Catalogue(map(index.source.entry, index.video_ids))
-        self._about, self._looked = index.info(), time.monotonic()
-        self._cache = ByteCache(limits.cache_bytes)
-        self._workers = Workers("prvr-media", limits.media_threads, limits.media_waiting, limits.media_seconds)
-        self._searches = SearchQueue(self._search, limits.search_waiting, limits.batch, limits.search_seconds)
+        self._info, self._refreshed = index.info(), time.monotonic()
+        self._search_worker = Workers("prvr-search", 1, limits.search_seconds)
+        self._searches = SearchQueue(self._search, self._search_worker, limits.search_waiting, limits.batch)
+        self._media_workers = Workers("prvr-media", limits.media_threads, limits.media_seconds, limits.media_waiting)
+        keep = cached(
+            LRUCache(limits.cache_bytes, getsizeof=len),
+            key=lambda key, path, *rest: (key, *rest),
+            lock=threading.Lock(),
+        )
+        self._thumbnail = keep(lambda key, path, at, width: encode_thumbnail(path, at, width, limits))
+        self._preview = keep(lambda key, path, start, end, kind: encode_preview(path, start, end, kind, limits))
+        for name, help_, value in (
+            ("prvr_ready", "Whether a search would be answered now.", lambda: self.ready),
+            ("prvr_videos", "Videos of the index.", lambda: len(self.catalogue)),
+            ("prvr_searches_waiting", "Requests that wait for a search.", lambda: self._searches.pending),
+            ("prvr_media_pending", "Pictures and previews not yet made.", lambda: self._media_workers.pending),
+        ):
+            Gauge(name, help_, registry=self.metrics.registry).set_function(value)
 
     @property
     def ready(self) -> bool:
-        """Whether a search would be answered now: the model is loaded, the backend knows the index as it is."""
+        """Whether a search would be answered now: the model is loaded, and the backend knows the current index."""
         return self._ready.is_set()
 
     def prepare(self) -> None:
-        """Begins the first search, which loads the text encoder and builds what the backend needs."""
-        self._searches.submit([_FIRST], 1, 1).add_done_callback(self._prepared)
+        """Starts a first search, which loads the text encoder and builds what the backend needs."""
+        self._searches.submit([_FIRST_QUERY], 1, 1).add_done_callback(self._prepared)
 
-    def _prepared(self, answer: "Future[Any]") -> None:
+    def _prepared(self, answer: Future[Any]) -> None:
         error = None if answer.cancelled() else answer.exception()
         if isinstance(error, Exception) and not isinstance(error, Busy):  # the server may end before it is ready
             logger.error("no search is possible: %s", error)
             self.failure = error
 
-    async def search(self, queries: Sequence[str], k: int, moments: int) -> list[SearchAnswer]:
-        """One answer per query.
+    async def search(self, queries: Sequence[str], k: int, moments: int) -> list[SearchResponse]:
+        """One response per query.
 
         Raises:
-            Busy: too many searches wait, or it took too long.
-            QueryRefused: the model cannot read a query.
-            DataError: the index cannot be read.
+            Busy: too many searches are waiting, or this one took too long.
+            HTTPException: the model cannot read a query, or the index cannot be read.
         """
-        found = await self._searches.ask(queries, k, moments)
-        return [self._answer(one) for one in found if isinstance(one, SearchResult)]
+        try:
+            results = await self._searches.ask(queries, k, moments)
+        except DataError as error:  # the index is damaged: nothing that the client could mend
+            logger.error("%s", error)
+            raise HTTPException(503, "the index cannot be read; the log of the server says more") from error
+        return [self._response(result) for result in results]
 
-    async def file(self, listed: Listed) -> BinaryIO:
+    async def file(self, entry: CatalogueEntry) -> BinaryIO:
         """The file of a video, open and checked.
 
         Raises:
-            Busy: too much waits.
-            FileRefused: the file is not given out.
+            Busy: too much work is waiting.
+            HTTPException: the file is not served.
         """
-        return await self._workers.run(lambda: self.catalogue.open(listed))
+        return await self._media_workers.run(lambda: self.catalogue.open(entry))
 
-    async def thumbnail(self, listed: Listed, at: float, width: int) -> bytes:
+    async def thumbnail(self, entry: CatalogueEntry, at: float, width: int) -> bytes:
         """A JPEG of what a video shows at a time.
 
         Raises:
-            Busy: too much waits.
-            FileRefused: the file is not given out, or has no picture.
+            Busy: too much work is waiting.
+            HTTPException: the file is not served, or has no picture.
         """
-        at = round(at, 2)
+        return await self._make(self._thumbnail, entry, round(at, 2), width)
 
-        def make() -> bytes:
-            path = self.catalogue.path(listed)
-            try:
-                return self._cache.get(
-                    (listed.key, at, width), lambda: thumbnail(path, at, width=width, limits=self.limits.video)
-                )
-            except VideoError as error:
-                raise FileRefused(415, f"no picture can be made: {error.reason}") from error
-
-        return await self._workers.run(make)
-
-    async def preview(self, listed: Listed, start: float, end: float, kind: Literal["mp4", "webm"]) -> bytes:
+    async def preview(self, entry: CatalogueEntry, start: float, end: float, kind: Literal["mp4", "webm"]) -> bytes:
         """A part of a video as a small file that browsers play.
 
         Raises:
-            Busy: too much waits.
-            FileRefused: the file is not given out, or no preview can be made of it.
+            Busy: too much work is waiting.
+            HTTPException: the file is not served, or no preview can be made of it.
         """
-        end = min(end, max(listed.video.duration, start + 0.1))
+        return await self._make(self._preview, entry, start, min(end, max(entry.video.duration, start + 0.1)), kind)
 
-        def make() -> bytes:
-            path = self.catalogue.path(listed)
-            return self._cache.get(
-                (listed.key, start, end, kind), lambda: encode_preview(path, start, end, kind, self.limits)
-            )
+    async def _make(self, make: Callable[..., bytes], entry: CatalogueEntry, *options: Any) -> bytes:
+        """Makes media of a file in a thread; the file is checked every time, also where the result is kept."""
+        return await self._media_workers.run(lambda: make(entry.public.key, self.catalogue.path(entry), *options))
 
-        return await self._workers.run(make)
-
-    def info(self, version: str) -> InfoAnswer:
-        """What is searched."""
-        about = self._about
-        return InfoAnswer(
+    def info(self, version: str) -> InfoResponse:
+        """The index, its model, and the limits that clients have to keep to."""
+        return InfoResponse(
             videos=len(self.catalogue),
-            windows=about.windows,
-            hours=about.seconds / 3600,
+            windows=self._info.windows,
+            hours=self._info.seconds / 3600,
             model=self._model.name,
             zero_shot=self._model.kind == "zero-shot",
             encoder=self._model.frames.name,
@@ -142,94 +141,75 @@ class Service:
             version=version,
         )
 
-    def measured(self) -> str:
-        """All that was counted, as text that Prometheus reads."""
-        return self.metrics.text(
-            {
-                "prvr_ready": float(self.ready),
-                "prvr_videos": float(len(self.catalogue)),
-                "prvr_searches_waiting": float(self._searches.pending),
-                "prvr_media_pending": float(self._workers.pending),
-            }
-        )
-
     def end(self) -> None:
-        """Whoever waits for a search or a picture is told that the server ends."""
-        self._searches.end()
-        self._workers.end()
+        """Tells every client that waits for a search or a picture that the server is ending."""
+        self._search_worker.end()
+        self._media_workers.end()
 
-    def close(self, seconds: float = FOREVER) -> bool:
-        """Ends the threads after what they do, then closes the index; whether all of them ended in this time.
+    def close(self, seconds: float) -> bool:
+        """Ends the threads after their current work, then closes the index.
 
-        The index is left open if a search goes on: on disk it is whole at any time.
+        The index is left open if a search is still running: on disk it is consistent at any time.
+
+        Returns:
+            whether all threads ended within this time.
         """
         until = time.monotonic() + seconds
         self.end()
-        searched = self._searches.close(seconds)
+        searched = self._search_worker.close(seconds)
         if searched:
             self._index.close()
-        return self._workers.close(max(0.0, until - time.monotonic())) and searched
+        return self._media_workers.close(max(0.0, until - time.monotonic())) and searched
 
     def _search(self, queries: Sequence[str], k: int, moments: int) -> Sequence[SearchResult]:
         try:
-            if time.monotonic() - self._looked > _LOOK:
-                if self._index.refresh():
-                    self._ready.clear()
-                    self.catalogue.replace(map(self._index.source.entry, self._index.video_ids))
-                    self._about, self._model = self._index.info(), self._index.source.manifest.model
-                self._looked = time.monotonic()
+            self._refresh()
             found = self._index.search_many(queries, k, moments=moments)
         except DataError:
             self._ready.clear()
             raise
         except ValueError:
-            self._check(queries)
+            self._refuse_unreadable(queries)
             raise  # not the fault of a query
         self._ready.set()
         return found
 
-    def _check(self, queries: Sequence[str]) -> None:
+    def _refresh(self) -> None:
+        """Follows changes of the index, once every few seconds."""
+        if time.monotonic() - self._refreshed <= _REFRESH_SECONDS:
+            return
+        if self._index.refresh():
+            self._ready.clear()
+            self.catalogue.replace(map(self._index.source.entry, self._index.video_ids))
+            self._info, self._model = self._index.info(), self._index.source.manifest.model
+        self._refreshed = time.monotonic()
+
+    def _refuse_unreadable(self, queries: Sequence[str]) -> None:
         for query in queries:
             try:
                 self._index.model.encode_text(query)
             except DataError:
                 raise
             except ValueError as error:
-                raise QueryRefused(str(error)) from error
+                raise HTTPException(400, str(error)) from error
 
-    def _answer(self, result: SearchResult) -> SearchAnswer:
-        found = [(hit, self.catalogue.of(hit.video_id)) for hit in result.hits]
-        hits = [(hit, listed) for hit, listed in found if listed is not None]
-        return SearchAnswer(
+    def _response(self, result: SearchResult) -> SearchResponse:
+        found = [(hit, entry) for hit in result.hits if (entry := self.catalogue.find(hit.video_id)) is not None]
+        return SearchResponse(
             query=result.query,
             videos=result.videos,
             backend=result.backend,
-            hits=[_hit(rank, hit, listed) for rank, (hit, listed) in enumerate(hits, start=1)],
+            hits=[_hit(rank, hit, entry) for rank, (hit, entry) in enumerate(found, start=1)],
         )
 
 
-def describe(listed: Listed) -> VideoAnswer:
-    """A video as clients see it: not where it lies."""
-    video = listed.video
-    return VideoAnswer(
-        key=listed.key,
-        name=listed.name,
-        duration=video.duration,
-        width=video.width,
-        height=video.height,
-        codec=video.codec,
-        type=listed.type,
-        plays=listed.plays,
-    )
-
-
-def _hit(rank: int, hit: SearchHit, listed: Listed) -> HitAnswer:
-    return HitAnswer(
+def _hit(rank: int, hit: SearchHit, entry: CatalogueEntry) -> HitResponse:
+    return HitResponse(
         rank=rank,
         score=hit.score,
         start=hit.start,
         end=hit.end,
-        moments=[MomentAnswer(start=one.start, end=one.end, score=one.score) for one in hit.moments],
+        moments=[MomentResponse.model_validate(moment) for moment in hit.moments],
         strip=list(hit.strip),
-        video=describe(listed),
+        video=entry.public,
     )

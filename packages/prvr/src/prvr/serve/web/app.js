@@ -49,7 +49,7 @@ async function search(query) {
     if (error.name === "AbortError") return;
     results.replaceChildren();
     status.textContent = "";
-    problem.textContent = error instanceof Problem ? error.message : `The page made a mistake: ${error.message}`;
+    problem.textContent = error instanceof Problem ? error.message : `Something went wrong in this page: ${error.message}`;
     problem.hidden = false;
   } finally {
     if (mine === running) {
@@ -65,7 +65,7 @@ function show(answer, milliseconds) {
   results.replaceChildren(...answer.hits.map((hit) => card(hit, scale)));
   const videos = answer.videos.toLocaleString();
   if (!answer.hits.length) {
-    status.textContent = answer.videos ? "Nothing was found." : "The index holds no videos yet: prvr index add.";
+    status.textContent = answer.videos ? "No results." : "The index has no videos yet. Add some with prvr index add.";
     return;
   }
   const first = answer.hits.length === answer.videos ? "All" : `Best ${answer.hits.length} of`;
@@ -184,9 +184,9 @@ async function start() {
     setPreviews(info.previews, info.preview_seconds);
     input.maxLength = info.query_characters;
     const hours = info.hours >= 1 ? `${info.hours.toFixed(1)} hours` : `${Math.round(60 * info.hours)} minutes`;
-    element("about").textContent = `${info.videos.toLocaleString()} videos, ${hours}. Searched by ${info.model}.`;
+    element("about").textContent = `${info.videos.toLocaleString()} videos, ${hours}. Model: ${info.model}.`;
     element("note").textContent =
-      "Zero-shot: the encoder alone ranks these videos; no model was trained for them.";
+      "Zero-shot: the encoder alone ranks these videos. No model was trained for them.";
     element("note").hidden = !info.zero_shot;
     await openSession();
     if (asked()) search(asked()); // the field is left alone: somebody may be typing already

@@ -1,0 +1,180 @@
+"""What stands before the application: it refuses, it counts, and it adds the headers that every answer has."""
+
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from prvr.serve.security import Sessions, TokenBuckets, host_name, read_host
+
+__all__ = ["COOKIE", "OVERLOADED", "SECURITY_HEADERS", "Metrics", "SecurityMiddleware"]
+
+logger = logging.getLogger(__name__)
+
+COOKIE = "prvr_session"
+OVERLOADED = "prvr_overloaded"
+"""Marks, in the state of a request, that its connection is one too many."""
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self' blob:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_PUBLIC = ("/", "/health", "/ready", "/openapi.json")  # these reveal nothing about the videos
+_STATIC = "/static/"
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
+
+
+class Metrics:
+    """Prometheus metrics of one server, in a registry of their own.
+
+    Routes are templates such as `/api/videos/{key}/file`, so that their number is bounded.
+
+    Attributes:
+        registry: holds all metrics of the server.
+        active: the number of requests being answered.
+
+    Example:
+        >>> metrics = Metrics()
+        >>> metrics.count("/health", 200, seconds=0.001)
+        >>> metrics.registry.get_sample_value("prvr_requests_total", {"route": "/health", "status": "200"})
+        1.0
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.active = Gauge("prvr_requests_active", "Requests being answered.", registry=self.registry)
+        self._requests = Counter(
+            "prvr_requests", "Requests that were answered.", ["route", "status"], registry=self.registry
+        )
+        self._seconds = Histogram(
+            "prvr_request_seconds", "Time until the answer began.", ["route"], registry=self.registry, buckets=_BUCKETS
+        )
+
+    def count(self, route: str, status: int, seconds: float) -> None:
+        """Counts one request whose answer began after some seconds."""
+        self._requests.labels(route, status).inc()
+        self._seconds.labels(route).observe(seconds)
+
+
+class SecurityMiddleware:
+    """ASGI middleware that refuses requests before they are routed, and counts all of them.
+
+    Args:
+        app: the application.
+        hosts: names by which clients may call the server, besides `localhost` and its addresses.
+        sessions: the token and its cookies.
+        buckets: how often a client may ask.
+        body_bytes: maximum size of a request body.
+        metrics: counts the requests.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Collection[str],
+        sessions: Sessions,
+        buckets: TokenBuckets,
+        body_bytes: int,
+        metrics: Metrics,
+    ) -> None:
+        self.app, self.sessions, self.buckets = app, sessions, buckets
+        self.body_bytes, self.metrics = body_bytes, metrics
+        self.hosts = frozenset(map(read_host, (*_LOOPBACK, *hosts)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuses the request or passes it on."""
+        if scope["type"] == "lifespan":
+            return await self.app(scope, receive, send)
+        if scope["type"] != "http":
+            return None  # no web sockets here: the server closes it
+        began, status = time.perf_counter(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers.update(SECURITY_HEADERS)
+                headers.setdefault("Cache-Control", "no-cache" if scope["path"].startswith(_STATIC) else "no-store")
+                self.metrics.count(_route(scope), status, time.perf_counter() - began)
+            await send(message)
+
+        with self.metrics.active.track_inprogress():
+            try:
+                app = self._refusal(scope) or self.app
+                await app(scope, self._bounded(receive), answer)
+            except Exception:  # a bug: handled here, so that this answer too has its headers and is counted
+                logger.exception("%s %s", scope["method"], _route(scope))
+                if not status:
+                    await _error(500, "internal error; the log of the server says more")(scope, receive, answer)
+
+    def _refusal(self, scope: Scope) -> JSONResponse | None:
+        """The answer to a request that is refused; None if it is not."""
+        headers, path = Headers(scope=scope), scope["path"]
+        if scope.get("state", {}).get(OVERLOADED):
+            return _error(503, "too many connections are open", {"Retry-After": "2", "Connection": "close"})
+        if len(headers.getlist("host")) != 1 or host_name(headers["host"]) not in self.hosts:
+            # DNS rebinding: another site may let its own name point to this machine, and then calls it by that name
+            return _error(400, "this server does not answer to this name; start it with --allow-host NAME")
+        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and path != "/":
+            return _error(403, "pages of other servers may not ask this one")
+        client = (scope.get("client") or ("?",))[0]
+        of_page = path == "/" or path.startswith(_STATIC)
+        if not of_page and (wait := self.buckets.wait(client)) > 0:
+            return _error(429, "too many requests", {"Retry-After": str(math.ceil(wait))})
+        if not self._authorised(scope, headers):
+            return _error(401, "a token is needed", {"WWW-Authenticate": "Bearer"})
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self.body_bytes:
+            return _error(413, f"at most {self.body_bytes} bytes")
+        return None
+
+    def _authorised(self, scope: Scope, headers: Headers) -> bool:
+        path = scope["path"]
+        if path in _PUBLIC or path.startswith(_STATIC) or self.sessions.accepts_header(headers.get("authorization")):
+            return True
+        cookie = HTTPConnection(scope).cookies.get(COOKIE)
+        return (
+            path.startswith("/api/videos/")
+            and scope["method"] in ("GET", "HEAD")
+            and self.sessions.accepts_cookie(cookie)
+        )
+
+    def _bounded(self, receive: Receive) -> Callable[[], Awaitable[Message]]:
+        """Bounds a body too whose length is not announced."""
+        received = 0
+
+        async def read() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.body_bytes:
+                raise HTTPException(413, f"at most {self.body_bytes} bytes")
+            return message
+
+        return read
+
+
+def _route(scope: Scope) -> str:
+    """The template of the address, never the address itself: there are too many of them."""
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) else "/static" if scope["path"].startswith(_STATIC) else "other"
+
+
+def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"detail": detail}, status, headers)
