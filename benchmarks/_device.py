@@ -1,8 +1,6 @@
-"""What the benchmarks measure with, on whatever device is present: clocks, rates, bytes, memory."""
+"""What bounds a step on the device that is present: rates of arithmetic and of memory, bytes moved, bytes kept."""
 
-import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,27 +9,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from _harness import seconds
+
 _FREE = ("view", "reshape", "transpose", "permute", "expand", "slice", "select", "unbind", "split", "detach", "alias")
 _FREE += ("t.default", "as_strided", "unsqueeze", "squeeze", "empty", "_unsafe_view", "lift_fresh")
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait for a GPU; nothing to wait for elsewhere."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def seconds(run: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
-    """What `run` returns, and how long it took with everything it started.
-
-    On a CPU with one thread this is the time of the processor, which other programs of a shared machine lengthen less.
-    """
-    clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
-    synchronise(device)
-    start = clock()
-    result = run()
-    synchronise(device)
-    return result, clock() - start
 
 
 def rates(device: torch.device, dtype: torch.dtype = torch.float32, repeats: int = 5) -> tuple[float, float]:
@@ -79,8 +60,3 @@ def kept_for_backward() -> Iterator[list[int]]:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         yield found
-
-
-def median_ratio(slow: list[float], fast: list[float]) -> float:
-    """Median over rounds of the ratio within a round: other work on the machine meets both of a round."""
-    return statistics.median(a / b for a, b in zip(slow, fast, strict=True))

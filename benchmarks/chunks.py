@@ -9,17 +9,11 @@ is the peak of the process above what it held before the step (on a GPU, the pea
 must agree with those of the whole batch, dropout off.
 """
 
-import argparse
-import json
-import resource
-import subprocess
-import sys
-import tempfile
-import time
-from pathlib import Path
+from typing import Any
 
 import torch
 
+from _harness import alone, arguments, environment, memory, option, seconds, show, write_figures
 from prvr.config import load_config
 from prvr.models import Retriever
 from prvr.objective import Objective
@@ -41,64 +35,57 @@ def noise(videos: int, video_dim: int, query_dim: int) -> Batch:
     )
 
 
-def one(preset: str, batch: int, chunk: int, device: str, out: Path, small: bool) -> None:
-    """The step of this process: prints a JSON line, leaves a sample of the gradient in `out`."""
-    torch.set_num_threads(1)
+def step(preset: str, batch: int, chunk: int, device: str, small: bool) -> dict[str, Any]:
+    """One step of a process that does nothing else, and its gradients."""
     tiny = {"model.hidden": 32, "model.video_dim": 64, "model.query_dim": 48, "model.lorentz_dim": 31} if small else {}
     config = load_config(preset, {"model.dropout": 0.0, "model.input_dropout": 0.0, **tiny})
     torch.manual_seed(1)
     retriever = Retriever(config.model).to(device).train()
     objective = Objective(config.loss, config.model).to(device).train()
     data = noise(batch, config.model.video_dim, config.model.query_dim).to(device)
-    cuda = torch.device(device).type == "cuda"
-    before = torch.cuda.memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    start = time.process_time()
-    chunks = data.split(chunk)
-    generator = torch.Generator(device).manual_seed(2)
-    seeds = list(range(len(chunks)))
-    terms = backward_in_parts(retriever, objective, chunks, data.labels, generator=generator, seeds=seeds)
-    loss = terms["total"].item()
-    seconds = time.process_time() - start
-    peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    torch.save({name: p.grad.cpu() for name, p in retriever.named_parameters() if p.grad is not None}, out)
-    print(json.dumps({"chunk": chunk, "bytes": peak - before, "seconds": seconds, "loss": loss}))
+    before = memory(device)
+    parts = data.split(chunk)
+    generator, seeds = torch.Generator(device).manual_seed(2), list(range(len(parts)))
+
+    def backward() -> float:
+        labels = data.labels
+        terms = backward_in_parts(retriever, objective, parts, labels, generator=generator, seeds=seeds)
+        return terms["total"].item()
+
+    loss, spent = seconds(backward, device)
+    gradients = {name: p.grad.cpu() for name, p in retriever.named_parameters() if p.grad is not None}
+    return {"bytes": memory(device) - before, "seconds": spent, "loss": loss, "gradients": gradients}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="dreamprvr-tvr")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--chunks", type=int, nargs="+", default=[16, 8])
-    parser.add_argument("--no-whole", action="store_true", help="leave out the whole batch, where memory is short")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--small", action="store_true", help="a narrow model")
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.one is not None:
-        one(args.preset, args.batch, args.one, args.device, args.out, args.small)
-        return
+    args = arguments(
+        __doc__,
+        preset="dreamprvr-tvr",
+        batch=32,
+        chunks=[16, 8],
+        no_whole=option(False, "leave out the whole batch, where memory is short"),
+        device="cuda" if torch.cuda.is_available() else "cpu",
+        small=option(False, "a narrow model"),
+    )
+    print(environment(args.device))
     sizes = [*([] if args.no_whole else [args.batch]), *args.chunks]
-    first, wanted = None, None
-    print(f"{args.preset}, {args.batch} videos with 5 captions each, {args.device}")
-    print("chunk   memory, GB   of the first   time, of the first   loss       largest gap of a gradient to the first")
-    with tempfile.TemporaryDirectory() as folder:
-        for size in sizes:
-            out = Path(folder) / f"{size}.pt"
-            command = [sys.executable, __file__, "--preset", args.preset, "--batch", str(args.batch)]
-            command += ["--device", args.device, "--one", str(size), "--out", str(out)]
-            command += ["--small"] if args.small else []
-            row = json.loads(
-                subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
-            )
-            gradients = torch.load(out, weights_only=True)
-            first, wanted = first or row, wanted or gradients
-            gap = max(float((gradients[n] - g).abs().max() / g.abs().max().clamp_min(1e-12)) for n, g in wanted.items())
-            memory, cost = row["bytes"] / first["bytes"], row["seconds"] / first["seconds"]
-            print(
-                f"{size:5d} {row['bytes'] / 1e9:12.2f} {memory:14.2f} {cost:20.2f}   {row['loss']:.6f}   {gap:.1e}",
-                flush=True,
-            )
+    found = {size: alone(step, args.preset, args.batch, size, args.device, args.small) for size in sizes}
+    first, rows = found[sizes[0]], []
+    for size, row in found.items():
+        pairs = [(row["gradients"][name], g) for name, g in first["gradients"].items()]
+        gap = max(float((ours - g).abs().max() / g.abs().max().clamp_min(1e-12)) for ours, g in pairs)
+        shares = (row["bytes"] / first["bytes"], row["seconds"] / first["seconds"])
+        rows.append([str(size), f"{row['bytes'] / 1e9:.2f}", *shares, f"{row['loss']:.6f}", f"{gap:.1e}"])
+    head = [
+        "chunk",
+        "memory, GB",
+        "of the first",
+        "time, of the first",
+        "loss",
+        "largest gap of a gradient to the first",
+    ]
+    show(f"{args.preset}, {args.batch} videos with 5 captions each, {args.device}", head, rows)
+    write_figures(args, {size: {k: v for k, v in row.items() if k != "gradients"} for size, row in found.items()})
 
 
 if __name__ == "__main__":

@@ -7,14 +7,12 @@ the shots of the training videos names the action of each test shot, from the me
 mean of how embeddings change, or from both.
 """
 
-import argparse
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-import torch
 
+from _harness import Contender, Tasks, arguments, compare, environment, option, show, write_figures
 from prvr.data import Corpus, load_encoder, open_corpus, write_corpus
 from prvr.data.synthetic import Scenes, read_embedded_scenes, render
 from prvr.data.synthetic.encoder import DIM
@@ -23,21 +21,13 @@ from prvr.data.synthetic.world import ACTIONS
 RIDGE = 30.0
 
 
-def best(work: Callable[[], object], rounds: int = 3) -> float:
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def cost(scenes: Scenes) -> str:
-    encoder, videos = load_encoder(), scenes.videos[:10]
-    frames = np.concatenate([render(video) for video in videos])
-    drawing = best(lambda: [render(video) for video in videos])
-    encoding = best(lambda: encoder.encode_frames(frames))
-    return f"drawing a frame takes {drawing / encoding:.2f} times as long as encoding it ({len(frames)} frames)"
+def tasks(root: str, collection: str, drawing: bool) -> Tasks:
+    """Ten videos drawn, or their frames encoded."""
+    videos = read_embedded_scenes(open_corpus(root, collection))["test"].videos[:10]
+    if drawing:
+        return {"frames": lambda: [render(video) for video in videos]}
+    encoder, frames = load_encoder(), np.concatenate([render(video) for video in videos])
+    return {"frames": lambda: encoder.encode_frames(frames)}
 
 
 def shots(corpus: Corpus, scenes: Scenes) -> Iterator[tuple[np.ndarray, int]]:
@@ -60,32 +50,36 @@ def named(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarr
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", default="demo")
-    parser.add_argument("--data-root", help="folder that holds embedded-SIZE; default: it is made for this")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
+    args = arguments(
+        __doc__,
+        size="demo",
+        data_root=option(None, "folder that holds embedded-SIZE; default: it is made for this"),
+        rounds=3,
+    )
+    print(environment())
     with tempfile.TemporaryDirectory() as folder:
-        corpus = (
-            open_corpus(args.data_root, f"embedded-{args.size}") if args.data_root else write_corpus(folder, args.size)
-        )
+        root = args.data_root or folder
+        corpus = open_corpus(root, f"embedded-{args.size}") if args.data_root else write_corpus(root, args.size)
         scenes = read_embedded_scenes(corpus)
-        print(cost(scenes["test"]))
+        sides = [Contender(way, tasks, (root, corpus.name, way == "drawing")) for way in ("drawing", "encoding")]
+        cost = compare(sides, rounds=args.rounds, threads=args.threads)
         train, test = (
             tuple(map(np.stack, zip(*shots(corpus, scenes[split]), strict=True))) for split in ("train", "test")
         )
-    print(f"\nright names of {len(test[1])} test shots in %, chance {100 / len(ACTIONS):.0f}")
-    print("and, where the pair is told, right ones of two opposites, chance 50")
+    print(f"drawing a frame over encoding it, time: {cost.ratio('frames', 'drawing', 'encoding')}")
     pairs = [f"{a}/{b}" for a, b in zip(ACTIONS[::2], ACTIONS[1::2], strict=True)]
-    print(f"{'':14} {'all':>5}  " + "  ".join(pairs))
+    rows = []
     for name, part in (("embedding", slice(0, DIM)), ("its change", slice(DIM, None)), ("both", slice(None))):
         scores = named(train, test, part)
         each = []
         for k in range(len(pairs)):
             own = test[1] // 2 == k
             each.append(np.mean((scores[own, 2 * k] < scores[own, 2 * k + 1]) == (test[1][own] % 2 == 1)))
-        cells = "  ".join(f"{100 * share:{len(pair)}.0f}" for share, pair in zip(each, pairs, strict=True))
-        print(f"{name:14} {100 * np.mean(scores.argmax(1) == test[1]):5.1f}  {cells}")
+        rows.append([name, f"{100 * np.mean(scores.argmax(1) == test[1]):.1f}", *(f"{100 * x:.0f}" for x in each)])
+    title = f"right names of {len(test[1])} test shots in %, chance {100 / len(ACTIONS):.0f}"
+    note = "a pair is told: right ones of two opposites, chance 50"
+    show(title, ["features", "all", *pairs], rows, note=note)
+    write_figures(args, {"cost": cost.figures(), "content": rows})
 
 
 if __name__ == "__main__":

@@ -13,18 +13,14 @@ With `--made` the gallery is made part by part as it is asked for, and only the 
 """
 
 import argparse
-import json
-import resource
-import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import torch
 import torch.nn.functional as F
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
+from _harness import Contender, Tasks, arguments, compare, environment, memory, option, show, write_figures
 from prvr.evaluation.streaming import stream_counts
 from prvr.scoring import max_scores, normalised
 from prvr.types import VideoEmbedding
@@ -125,6 +121,25 @@ def plain_ranks(scores: Tensor, owner: Tensor) -> tuple[list[int], list[int]]:
     return to_video, to_text
 
 
+def tasks(way: str, args: argparse.Namespace) -> Tasks:
+    """What one way does with a split of noise: everything, or the ranking alone."""
+    device = torch.device(args.device)
+    text, video, owner = encoded_noise(args.queries, args.videos, args.hidden, args.clips, args.frames, device)
+    without_gradient = torch.inference_mode()
+    if way in ("streamed", "anew"):
+        return {
+            "whole": without_gradient(
+                partial(streamed, text, video, owner, args.query_batch, args.video_batch, once=way == "streamed")
+            )
+        }
+    scoring = without_gradient(partial(plain_scores, text, video, args.plain_query_batch, args.video_batch))
+    scores = scoring()
+    right = scores[torch.arange(len(text), device=device), owner][:, None]
+    if way == "counted":
+        return {"ranking": lambda: ((scores > right).sum(1), (scores == right).sum(1))}
+    return {"whole": lambda: plain_ranks(scoring(), owner), "ranking": lambda: plain_ranks(scores, owner)}
+
+
 def memory_of_a_made_gallery(args: argparse.Namespace, device: torch.device) -> None:
     """Ranks against ever larger galleries: what the ranking holds must not grow with them."""
     text = torch.randn(args.queries, args.hidden, device=device)
@@ -135,53 +150,39 @@ def memory_of_a_made_gallery(args: argparse.Namespace, device: torch.device) -> 
             torch.cuda.reset_peak_memory_stats(device)
         with torch.inference_mode():
             streamed(text, made, owner, args.query_batch, args.video_batch, videos=videos)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        if device.type == "cuda":
-            peak = torch.cuda.max_memory_allocated(device)
+        peak = memory(device)
         matrix = args.queries * videos * 4
         print(f"{args.queries:,} x {videos:,}: peak {peak / 1e9:.2f} GB, the matrix would take {matrix / 1e9:.2f} GB")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--queries", type=int, default=2_179)
-    parser.add_argument("--videos", type=int, default=436)
-    parser.add_argument("--hidden", type=int, default=384)
-    parser.add_argument("--clips", type=int, default=32)
-    parser.add_argument("--frames", type=int, default=128)
-    parser.add_argument("--query-batch", type=int, default=256)
-    parser.add_argument("--video-batch", type=int, default=64)
-    parser.add_argument("--plain-query-batch", type=int, default=50, help="what the released code uses")
-    parser.add_argument("--made", action="store_true", help="a gallery that is not held: memory alone")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="also write the table as JSON")
-    args = parser.parse_args()
-    torch.manual_seed(args.seed)
+    args = arguments(
+        __doc__,
+        queries=2_179,
+        videos=436,
+        hidden=384,
+        clips=32,
+        frames=128,
+        query_batch=256,
+        video_batch=64,
+        plain_query_batch=option(50, "what the released code uses"),
+        made=option(False, "a gallery that is not held: memory alone"),
+        device="cpu",
+        rounds=3,
+    )
     device = torch.device(args.device)
     if args.made:
         memory_of_a_made_gallery(args, device)
         return
+    print(environment(args.device))
     text, video, owner = encoded_noise(args.queries, args.videos, args.hidden, args.clips, args.frames, device)
-
-    def timed(run):
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        result = run()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return result, time.perf_counter() - start
-
     with torch.inference_mode():
-        (to_video, to_text, calls), ours = timed(
-            lambda: streamed(text, video, owner, args.query_batch, args.video_batch)
+        to_video, to_text, calls = streamed(text, video, owner, args.query_batch, args.video_batch)
+        plain_video, plain_text = plain_ranks(
+            plain_scores(text, video, args.plain_query_batch, args.video_batch), owner
         )
-        _, anew = timed(lambda: streamed(text, video, owner, args.query_batch, args.video_batch, once=False))
-        scores, scoring = timed(lambda: plain_scores(text, video, args.plain_query_batch, args.video_batch))
-        (plain_video, plain_text), ranking = timed(lambda: plain_ranks(scores, owner))
-        best = scores[torch.arange(len(text), device=device), owner]
-        _, counting = timed(lambda: ((scores > best[:, None]).sum(1), (scores == best[:, None]).sum(1)))
+    sides = [Contender(way, tasks, (way, args)) for way in ("streamed", "anew", "plain", "counted")]
+    found = compare(sides, rounds=args.rounds, threads=args.threads)
     equal = sum(
         a == b for a, b in zip([*to_video.tolist(), *to_text.tolist()], [*plain_video, *plain_text], strict=True)
     )
@@ -195,29 +196,25 @@ def main() -> None:
         "score_tflop": flops / 1e12,
         "blocks_scored": calls / blocks,
         "matrix_held_share": args.query_batch * args.video_batch / (args.queries * args.videos),
-        "speedup_whole": (scoring + ranking) / ours,
-        "normalised_per_block_over_once": anew / ours,
-        "plain_ranking_share": ranking / (scoring + ranking),
-        "speedup_count_over_sort_text_to_video": ranking / counting,
+        "speedup_whole": found.ratio("whole", "plain", "streamed"),
+        "normalised_per_block_over_once": found.ratio("whole", "anew", "streamed"),
+        "plain_ranking_share": sum(found.values("ranking", "plain")) / sum(found.values("whole", "plain")),
+        "speedup_count_over_sort_text_to_video": found.ratio("ranking", "plain", "counted"),
         "equal_ranks": equal / (args.queries + len(to_text)),
     }
-    table = Table(title=f"evaluation of {args.queries:,} queries x {args.videos:,} videos on {device}")
-    table.add_column("what")
-    table.add_column("value", justify="right")
-    for name, value in (
-        ("arithmetic of all scores, TFLOP", f"{result['score_tflop']:.2f}"),
-        ("blocks scored / blocks in all", f"{result['blocks_scored']:.2f}"),
-        ("share of the score matrix held at a time", f"{result['matrix_held_share']:.4%}"),
-        ("plain time / streamed time", f"{result['speedup_whole']:.2f}"),
-        ("rows normalised for each block / once, time", f"{result['normalised_per_block_over_once']:.2f}"),
-        ("share of plain time that is sorting", f"{result['plain_ranking_share']:.1%}"),
-        ("sorted ranks / counted ranks, time", f"{result['speedup_count_over_sort_text_to_video']:.1f}"),
-        ("ranks that agree (the rest: neighbours within rounding)", f"{result['equal_ranks']:.2%}"),
-    ):
-        table.add_row(name, value)
-    Console().print(table)
-    if args.json is not None:
-        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8", newline="\n")
+    shown = {
+        "arithmetic of all scores, TFLOP": f"{result['score_tflop']:.2f}",
+        "blocks scored / blocks in all": f"{result['blocks_scored']:.2f}",
+        "share of the score matrix held at a time": f"{result['matrix_held_share']:.4%}",
+        "plain time / streamed time": result["speedup_whole"],
+        "rows normalised for each block / once, time": result["normalised_per_block_over_once"],
+        "share of plain time that is sorting": f"{result['plain_ranking_share']:.1%}",
+        "sorted ranks / counted ranks, time": result["speedup_count_over_sort_text_to_video"],
+        "ranks that agree (the rest: neighbours within rounding)": f"{result['equal_ranks']:.2%}",
+    }
+    title = f"evaluation of {args.queries:,} queries x {args.videos:,} videos on {device}"
+    show(title, ["what", "value"], list(shown.items()))
+    write_figures(args, result)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,16 @@ Both give the same items and batches. HDF5 holds float64, as the public converte
 normalised for each item, as the released data sets do. Prints ratios of warm passes (the comparison reads every file).
 """
 
-import argparse
 import itertools
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from _harness import Contender, Spread, Tasks, arguments, compare, environment, seconds, show, write_figures
 from prvr.data import (
     Caption,
     Corpus,
@@ -64,46 +64,47 @@ def batches_from_hdf5(corpus: Corpus, size: int) -> Iterator[Batch]:
         yield collate(part)
 
 
-def seconds(batches: Iterable[object]) -> float:
-    start = time.perf_counter()
-    for _ in batches:
-        pass
-    return time.perf_counter() - start
+def tasks(root: str, packed: bool, size: int) -> Tasks:
+    """Passes over the corpus: its items, its batches, and its gallery, which is packed only."""
+    corpus = open_corpus(root, "bench")
+    if not packed:
+        return {
+            "items": lambda: deque(items_from_hdf5(corpus), 0),
+            "batches": lambda: deque(batches_from_hdf5(corpus, size), 0),
+        }
+    store = pack(corpus, "train", cache_dir=root)
+    loader, items = make_loader(store, size, shuffle=False), VideoDataset(store)
+    return {
+        "items": lambda: deque((items[i] for i in range(len(store))), 0),
+        "batches": lambda: deque(loader, 0),
+        "gallery": lambda: deque(store.video_batches(64), 0),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--videos", type=int, default=200)
-    parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--passes", type=int, default=3)
-    args = parser.parse_args()
+    args = arguments(__doc__, videos=200, width=1024, batch_size=32, passes=3)
+    print(environment())
     with tempfile.TemporaryDirectory() as folder:
         corpus = make_corpus(Path(folder), args.videos, args.width)
-        start = time.perf_counter()
-        with pack(corpus, "train", cache_dir=folder) as packed:
-            packing = time.perf_counter() - start
-            loader = make_loader(packed, args.batch_size, shuffle=False)
-            for ours, theirs in zip(loader, batches_from_hdf5(corpus, args.batch_size), strict=True):
-                torch.testing.assert_close(ours.frames, theirs.frames)
-                torch.testing.assert_close(ours.words, theirs.words)
-            # in turn, so that whatever else the machine does meets all of them
-            times = [
-                (
-                    seconds(items_from_hdf5(corpus)),
-                    seconds(VideoDataset(packed)[i] for i in range(len(packed))),
-                    seconds(batches_from_hdf5(corpus, args.batch_size)),
-                    seconds(loader),
-                    seconds(packed.video_batches(64)),
-                )
-                for _ in range(args.passes)
-            ]
-        slow_items, fast_items, slow, fast, gallery = (min(column) for column in zip(*times, strict=True))
-        print(f"{args.videos} videos, width {args.width}, batches of {args.batch_size}, equal in content")
-        print(f"items,   HDF5 / packed:            {slow_items / fast_items:.1f}")
-        print(f"batches, HDF5 / packed:            {slow / fast:.1f}")
-        print(f"packing once / a pass over HDF5:   {packing / slow:.1f}")
-        print(f"a training pass / a gallery pass:  {fast / gallery:.1f}")
+        packed, packing = seconds(lambda: pack(corpus, "train", cache_dir=folder))
+        loader = make_loader(packed, args.batch_size, shuffle=False)
+        for ours, theirs in zip(loader, batches_from_hdf5(corpus, args.batch_size), strict=True):
+            torch.testing.assert_close(ours.frames, theirs.frames)
+            torch.testing.assert_close(ours.words, theirs.words)
+        packed.close()
+        sides = [Contender(way, tasks, (folder, way == "packed", args.batch_size)) for way in ("HDF5", "packed")]
+        found = compare(sides, rounds=args.passes, threads=args.threads)
+    passes = found.values("batches", "HDF5")
+    gallery = zip(found.values("batches", "packed"), found.values("gallery", "packed"), strict=True)
+    rows = [
+        ["items, HDF5 / packed", found.ratio("items", "HDF5", "packed")],
+        ["batches, HDF5 / packed", found.ratio("batches", "HDF5", "packed")],
+        ["packing once / a pass over HDF5", Spread.of([packing / one for one in passes])],
+        ["a training pass / a gallery pass", Spread.of([a / b for a, b in gallery])],
+    ]
+    title = f"{args.videos} videos, width {args.width}, batches of {args.batch_size}, equal in content"
+    show(title, ["time", "median (lowest-highest)"], rows)
+    write_figures(args, found.figures())
 
 
 if __name__ == "__main__":

@@ -1,14 +1,10 @@
 """Ratios of lorentz's operations to plain forms and to geoopt, on one thread: `python benchmarks/lorentz_ops.py`.
 
-Below 1 is faster than the other side. All sides alternate in one process and the best of many rounds counts. "auto" is
-the default precision, which computes distances and centroids in float64; the textbook forms and geoopt compute in
-float32 and lose most digits of close pairs (benchmarks/lorentz_accuracy.py). The last lines are about `import lorentz`.
+Below 1 is faster than the other side; medians of all rounds with the lowest and the highest. "auto" is the default
+precision, which computes distances and centroids in float64; the textbook forms and geoopt compute in float32 and lose
+most digits of close pairs (benchmarks/lorentz_accuracy.py). The last line is about `import lorentz`.
 """
 
-import subprocess
-import sys
-import time
-import warnings
 from collections.abc import Callable
 from functools import partial
 
@@ -16,13 +12,7 @@ import torch
 from torch import Tensor
 
 import lorentz.functional as lf
-
-try:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        import geoopt
-except ImportError:
-    geoopt = None
+from _harness import Contender, Spread, Tasks, arguments, compare, environment, show, show_imports, write_figures
 
 Function = Callable[..., Tensor]
 ROWS, DIM, PAIRS, SETS = 1024, 128, 64, 16
@@ -55,76 +45,77 @@ def plain_centroid(x: Tensor, weights: Tensor) -> Tensor:
     return total / (-inner).clamp_min(1e-8).sqrt()
 
 
-def best(functions: list[Callable[[], object]], rounds: int = 200, seconds: float = 3.0) -> list[float]:
-    """Shortest time of each, the functions taking turns: 200 turns, or fewer (at least 5) after so many seconds."""
-    shortest, end = [float("inf")] * len(functions), time.perf_counter() + seconds
-    for turn in range(rounds):
-        if turn >= 5 and time.perf_counter() > end:
-            break
-        for i, function in enumerate(functions):
-            start = time.perf_counter()
-            function()
-            shortest[i] = min(shortest[i], time.perf_counter() - start)
-    return shortest
-
-
-def backward(function: Function, *arguments: Tensor) -> None:
-    leaves = [argument.detach().requires_grad_() for argument in arguments]
+def backward(function: Function, *inputs: Tensor) -> None:
+    leaves = [x.detach().requires_grad_() for x in inputs]
     function(*leaves).square().sum().backward()
 
 
-def report(name: str, ours: Function, plain: Function, arguments: tuple[Tensor, ...], *theirs: object) -> None:
-    """One line a precision: ours over the plain form and over geoopt's (a function and its arguments)."""
-    for precision in ("auto", "native"):
-        sides = [(partial(ours, precision=precision), arguments), (plain, arguments)]
-        if geoopt is not None and theirs:
-            sides.append((theirs[0], theirs[1:]))
-        cells = []
-        for backwards in (False, True):
-            calls = [partial(backward, f, *a) if backwards else partial(f, *a) for f, a in sides]
-            mine, *others = best(calls)
-            cells += [f"{mine / other:8.2f}" for other in others] + ["       -"] * (2 - len(others))
-        print(f"{name:22s} {precision:8s}" + " ".join(cells))
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
+def inputs() -> dict[str, tuple[Tensor, ...]]:
     v = 0.1 * torch.randn(ROWS, DIM)
     x, y = lf.expmap0(v), lf.expmap0(v.flip(0))
     points, weights = lf.expmap0(0.1 * torch.randn(SETS, 32, DIM)), torch.rand(SETS, 8, 32)
-    few, others = x[:PAIRS], y[:PAIRS]
-    manifold = geoopt.Lorentz(k=1.0) if geoopt else None  # k = 1/c
+    pairs = (x[:PAIRS], y[:PAIRS])
+    named = {"expmap0": (v,), "logmap0": (x,), "dist": (x, y), "pairwise_dist": pairs, "pairwise_dist, exact": pairs}
+    return named | {"centroid": (points, weights)}
+
+
+def tasks(functions: dict[str, Function]) -> Tasks:
+    """Each operation forward, and forward with backward."""
+    found: dict[str, Callable[[], object]] = {}
+    for name, given in inputs().items():
+        if name in functions:
+            found |= {name: partial(functions[name], *given), f"{name}, b": partial(backward, functions[name], *given)}
+    return found
+
+
+def ours(precision: str) -> Tasks:
+    functions: dict[str, Function] = {name: getattr(lf, name) for name in ("expmap0", "logmap0", "dist", "centroid")}
+    functions |= {"pairwise_dist": lf.pairwise_dist, "pairwise_dist, exact": partial(lf.pairwise_dist, exact=True)}
+    return tasks({name: partial(function, precision=precision) for name, function in functions.items()})
+
+
+def plain() -> Tasks:
+    pairwise = {"pairwise_dist": plain_pairwise, "pairwise_dist, exact": plain_pairwise}
+    single = {"expmap0": plain_expmap0, "logmap0": plain_logmap0, "dist": plain_dist, "centroid": plain_centroid}
+    return tasks(single | pairwise)
+
+
+def theirs() -> Tasks:
+    """geoopt's, where it is installed; its k is 1/c, and its vectors at the origin are ambient."""
+    try:
+        import geoopt
+    except ImportError:
+        return {}
+    manifold = geoopt.Lorentz(k=1.0)
+
+    def expmap0(v: Tensor) -> Tensor:
+        return manifold.expmap0(torch.nn.functional.pad(v, (1, 0)))
 
     def pairwise(x: Tensor, y: Tensor) -> Tensor:
         return manifold.dist(x.unsqueeze(-2), y)
 
-    print(f"{'ours over':31s} {'plain':>7s} {'geoopt':>8s} {'plain':>8s} {'geoopt':>8s}")
-    print(f"{'operation':22s} {'precision':9s} {'forward':>15s} {'forward+backward':>17s}")
-    tangent = torch.nn.functional.pad(v, (1, 0))
-    report("expmap0", lf.expmap0, plain_expmap0, (v,), manifold and manifold.expmap0, tangent)
-    report("logmap0", lf.logmap0, plain_logmap0, (x,), manifold and manifold.logmap0, x)
-    report("dist", lf.dist, plain_dist, (x, y), manifold and manifold.dist, x, y)
-    report("pairwise_dist", lf.pairwise_dist, plain_pairwise, (few, others), pairwise, few, others)
-    exact = partial(lf.pairwise_dist, exact=True)
-    report("pairwise_dist, exact", exact, plain_pairwise, (few, others), pairwise, few, others)
-    report("centroid", lf.centroid, plain_centroid, (points, weights))
-    print_import()
+    names = {"expmap0": expmap0, "logmap0": manifold.logmap0, "dist": manifold.dist}
+    return tasks(names | {"pairwise_dist": pairwise, "pairwise_dist, exact": pairwise})
 
 
-def print_import() -> None:
-    """How much longer than `import torch` alone the import takes, and which packages it adds."""
-    script = (
-        "import sys, time; start = time.perf_counter(); import torch; before = set(sys.modules); "
-        "middle = time.perf_counter(); import lorentz; end = time.perf_counter(); "
-        "new = sorted({name.split('.')[0] for name in set(sys.modules) - before}); "
-        "print((end - middle) / (middle - start), *new)"
-    )
-    runs = [
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True) for _ in range(5)
-    ]
-    share, *names = min((run.stdout.split() for run in runs), key=lambda words: float(words[0]))
-    print(f"import lorentz: {float(share):.1%} of the time of import torch, on top of it; it adds {', '.join(names)}")
+def main() -> None:
+    options = arguments(__doc__, rounds=7)
+    print(environment())
+    sides = [Contender("auto", ours, ("auto",)), Contender("native", ours, ("native",))]
+    sides += [Contender("plain", plain), Contender("geoopt", theirs)]
+    comparison = compare(sides, rounds=options.rounds, threads=options.threads)
+    rows = []
+    for name in inputs():
+        for precision in ("auto", "native"):
+            cells: list[Spread | str] = []
+            for task in (name, f"{name}, b"):
+                known = comparison.measured[task]
+                cells += [comparison.ratio(task, precision, o) if o in known else "-" for o in ("plain", "geoopt")]
+            rows.append([name, precision, *cells])
+    head = ["operation", "precision", "forward / plain", "/ geoopt", "forward and backward / plain", "/ geoopt"]
+    show(f"time over the plain form's and geoopt's, {options.rounds} rounds", head, rows)
+    write_figures(options, comparison.figures())
+    show_imports({"lorentz": "import lorentz"}, options.rounds)
 
 
 if __name__ == "__main__":

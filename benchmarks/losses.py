@@ -6,36 +6,32 @@ Constants are those of `dreamprvr-tvr`; hard negatives come from a pool of 1, so
 must give equal values. The loops are those of `_plain_training`. Prints the median over rounds of loops / ours.
 """
 
-import argparse
 from collections.abc import Callable
+from functools import partial
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
-from _device import median_ratio, seconds
+from _harness import Contender, Tasks, arguments, compare, environment, show, write_figures
 from _plain_training import diversity, info_nce, query_structure, triplet
 from prvr.config import load_config
 from prvr.losses import diversity_loss, info_nce_loss, query_structure_loss, triplet_loss
 
+Loss = Callable[[Tensor], Tensor]
+BRANCHES = {"triplet": 2.0, "InfoNCE": 2.0, "diversity": 1.0, "query structure": 1.0}
+"""How often a step computes each."""
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--videos", type=int, default=32)
-    parser.add_argument("--captions", type=int, default=5)
-    parser.add_argument("--hidden", type=int, default=384)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--device", default="cpu")
-    args = parser.parse_args()
+
+def losses(videos: int, captions: int, hidden: int, device: str) -> dict[str, tuple[Tensor, Loss, Loss]]:
+    """Input, loops and ours of each loss."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)
-    device, c = torch.device(args.device), load_config("dreamprvr-tvr").loss
-    video_of = torch.arange(args.videos, device=device).repeat_interleave(args.captions)
-    own, owner = video_of[:, None] == torch.arange(args.videos, device=device), video_of.tolist()
-    scores = 2 * torch.rand(len(owner), args.videos, device=device) - 1
-    text = torch.randn(len(owner), args.hidden, device=device)
-    pairs: dict[str, tuple[Tensor, Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    c = load_config("dreamprvr-tvr").loss
+    video_of = torch.arange(videos, device=device).repeat_interleave(captions)
+    own, owner = video_of[:, None] == torch.arange(videos, device=device), video_of.tolist()
+    scores = 2 * torch.rand(len(owner), videos, device=device) - 1
+    text, spread = torch.randn(len(owner), hidden, device=device), (c.diversity_margin, c.diversity_scale)
+    temperature = c.query_structure_temperature
+    return {
         "triplet": (
             scores,
             lambda x: triplet(x, owner, c.margin, 1),
@@ -44,37 +40,40 @@ def main() -> None:
         "InfoNCE": (20 * scores, lambda x: info_nce(x, owner), lambda x: info_nce_loss(x, own)),
         "diversity": (
             text,
-            lambda x: diversity(x, owner, c.diversity_margin, c.diversity_scale, c.diversity_power),
-            lambda x: diversity_loss(x, video_of, c.diversity_margin, c.diversity_scale, c.diversity_power),
+            lambda x: diversity(x, owner, *spread, c.diversity_power),
+            lambda x: diversity_loss(x, video_of, *spread, c.diversity_power),
         ),
         "query structure": (
             text,
-            lambda x: query_structure(x, owner, c.query_structure_temperature),
-            lambda x: query_structure_loss(x, video_of, c.query_structure_temperature),
+            lambda x: query_structure(x, owner, temperature),
+            lambda x: query_structure_loss(x, video_of, temperature),
         ),
     }
 
-    def both_ways(x: Tensor, loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        x = x.detach().requires_grad_()
-        value = loss(x)
-        (gradient,) = torch.autograd.grad(value, x)
-        return value.detach(), gradient
 
-    table = Table(title=f"losses of {args.videos} videos x {args.captions} captions on {device}: loops / ours, time")
-    table.add_column("loss")
-    table.add_column("loops / ours", justify="right")
-    all_slow, all_fast = [0.0] * args.rounds, [0.0] * args.rounds
-    for name, (x, loops, ours) in pairs.items():
-        for found, expected in zip(both_ways(x, ours), both_ways(x, loops), strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
-        slow = [seconds(lambda x=x, f=loops: both_ways(x, f), device)[1] for _ in range(args.rounds)]
-        fast = [seconds(lambda x=x, f=ours: both_ways(x, f), device)[1] for _ in range(args.rounds)]
-        twice = 2 if name in ("triplet", "InfoNCE") else 1  # once per branch
-        all_slow = [a + twice * b for a, b in zip(all_slow, slow, strict=True)]
-        all_fast = [a + twice * b for a, b in zip(all_fast, fast, strict=True)]
-        table.add_row(name, f"{median_ratio(slow, fast):.1f}")
-    table.add_row("all of a step", f"{median_ratio(all_slow, all_fast):.1f}")
-    Console().print(table)
+def both_ways(x: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    """Value and gradient."""
+    x = x.detach().requires_grad_()
+    value = loss(x)
+    (gradient,) = torch.autograd.grad(value, x)
+    return value.detach(), gradient
+
+
+def tasks(ours: bool, sizes: tuple[int, int, int, str]) -> Tasks:
+    return {name: partial(both_ways, found[0], found[1 + ours]) for name, found in losses(*sizes).items()}
+
+
+def main() -> None:
+    options = arguments(__doc__, videos=32, captions=5, hidden=384, rounds=5, device="cpu")
+    sizes = (options.videos, options.captions, options.hidden, options.device)
+    for x, loops, ours in losses(*sizes).values():
+        torch.testing.assert_close(both_ways(x, ours), both_ways(x, loops), rtol=1e-4, atol=1e-6)
+    print(environment(options.device))
+    sides = [Contender("loops", tasks, (False, sizes)), Contender("ours", tasks, (True, sizes))]
+    comparison = compare(sides, rounds=options.rounds, threads=options.threads).total(BRANCHES, "all of a step")
+    rows = [[task, comparison.ratio(task, "loops", "ours")] for task in comparison]
+    show(f"losses of {options.videos} videos x {options.captions} captions", ["loss", "time, loops / ours"], rows)
+    write_figures(options, comparison.figures())
 
 
 if __name__ == "__main__":

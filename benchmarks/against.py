@@ -1,0 +1,167 @@
+"""What a change of this repository costs: training steps, evaluation and search, this checkout over another one.
+
+    git worktree add ../before COMMIT
+    python benchmarks/against.py --other ../before
+
+Each checkout runs in a process of its own, with its sources first on the path; the two take turns. The table has the
+ratio of their times, this over the other: the median over rounds with the lowest and the highest. Without --other the
+checkout is compared with itself, which says what noise alone does.
+
+training step: forward, losses with hard negatives, backward, update, at the size of the papers, on noise
+evaluation:    a split of an embedded corpus, encoded and ranked, `hybrid-embedded`
+search:        one sentence, zero-shot, over an index of films of noise
+"""
+
+import importlib
+import io
+import tempfile
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from _harness import ROOT, Contender, Tasks, arguments, compare, environment, option, show, write_figures
+
+PRESETS = ("hybrid-tvr", "dreamprvr-tvr")
+SMALL = {"model.hidden": 32, "model.video_dim": 64, "model.query_dim": 48, "model.lorentz_dim": 31}
+
+
+def first_of(*places: str) -> Any:
+    """The object at the first place, "module:name", that this checkout has: newer names come first."""
+    for place in places:
+        module, _, name = place.partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            continue
+    raise ImportError(f"this checkout has none of {', '.join(places)}")
+
+
+def tasks(folder: str, videos: int, small: bool) -> Tasks:
+    """All that is timed, from the checkout whose sources come first on the path."""
+    import prvr
+
+    print(f"timing {Path(prvr.__file__).parent}", flush=True)
+    work = Path(tempfile.mkdtemp(dir=folder))
+    steps = {f"training step, {preset}": training_step(preset, videos, small) for preset in PRESETS}
+    return steps | {"evaluation of a split": evaluation(work, small), "search": search(work, 4 if small else 24)}
+
+
+def training_step(preset: str, videos: int, small: bool) -> Callable[[], object]:
+    import prvr
+
+    config = prvr.load_config(preset, SMALL if small else {})
+    model, batch = config.model, noise_batch(config.model, videos)
+    retriever, objective = prvr.Retriever(model).train(), prvr.Objective(config.loss, model).train()
+    build = first_of("prvr.training:build_optimizer", "prvr.training.optimizer:build_optimizer")
+    optimizer, schedule = build(config, retriever, objective, 20_000)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        objective(retriever(batch), batch, negatives="hard")["total"].backward()
+        if schedule is not None:
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, config.optim.max_grad_norm)
+        optimizer.step()
+        if schedule is not None:
+            schedule.step()
+
+    return step
+
+
+def noise_batch(model: Any, videos: int, captions: int = 5) -> Any:
+    """Videos of 30 to 90 frames and 32 clips, captions of 5 to 30 words."""
+    import prvr
+
+    frames = torch.randint(30, 91, (videos,)).clamp(max=model.max_frames)
+    words = torch.randint(5, 31, (captions * videos,)).clamp(max=model.max_words)
+    longest = int(frames.max())
+    return prvr.Batch(
+        clips=torch.randn(videos, model.num_clips, model.video_dim),
+        frames=torch.randn(videos, longest, model.video_dim),
+        frame_mask=torch.arange(longest) < frames[:, None],
+        words=torch.randn(captions * videos, model.max_words, model.query_dim),
+        word_mask=torch.arange(model.max_words) < words[:, None],
+        query_to_video=torch.arange(videos).repeat_interleave(captions),
+    )
+
+
+def evaluation(work: Path, small: bool) -> Callable[[], object]:
+    import prvr
+
+    where = {"data.collection": "embedded-tiny", "data.cache_dir": str(work)}
+    config = prvr.load_config(
+        "hybrid-embedded", where | ({"model.hidden": 32, "model.lorentz_dim": 31} if small else {})
+    )
+    splits = first_of("prvr.training:open_splits", "prvr.training.splits:open_splits")(config)
+    evaluate = first_of("prvr.evaluation:evaluate", "prvr.evaluation.rank:evaluate")
+    return partial(evaluate, prvr.Retriever(config.model).eval(), splits.train, bootstrap=0)
+
+
+def search(work: Path, videos: int) -> Callable[[], object]:
+    main = first_of("prvr.cli:main")
+    films = work / "films"
+    films.mkdir()
+    for number in range(videos):
+        write_film(films / f"film{number:03}.mp4", 12.0, 96, seed=number)
+    with redirect_stdout(io.StringIO()):
+        for words in (
+            ["extract", str(films), "--encoder", "embedded", "--out", str(work / "store")],
+            ["index", "add", str(work / "index"), "--store", str(work / "store"), "--model", "zero-shot"],
+        ):
+            if code := main(words):
+                raise SystemExit(f"prvr {' '.join(words)} ended with code {code}")
+    index = first_of("prvr.search:VideoIndex", "prvr.search.index:VideoIndex").open(work / "index")
+    return partial(index.search, "a red square moves to the left")
+
+
+def write_film(path: Path, seconds: float, height: int, seed: int = 0) -> Path:
+    """A film of noise that moves, H.264, 25 frames per second."""
+    import av
+    import numpy as np
+
+    width = height * 16 // 9 // 2 * 2
+    coarse = np.random.default_rng(seed).integers(0, 255, (height // 8, width // 8, 3), np.uint8)
+    picture = coarse.repeat(8, 0).repeat(8, 1)
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=25, options={"preset": "veryfast"})
+        stream.height, stream.width, stream.pix_fmt = *picture.shape[:2], "yuv420p"
+        for number in range(round(25 * seconds)):
+            frame = av.VideoFrame.from_ndarray(np.roll(picture, 2 * number, 1), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
+def sources(checkout: Path) -> tuple[str, ...]:
+    """The folders of the packages of a checkout."""
+    found = tuple(str(path) for path in sorted(checkout.resolve().glob("packages/*/src")))
+    if not found:
+        raise SystemExit(f"{checkout}: no packages/*/src in it; give the top folder of a checkout")
+    return found
+
+
+def main() -> None:
+    options = arguments(
+        __doc__,
+        other=option(None, "top folder of the other checkout; default: this one", type=Path),
+        videos=option(32, "of a batch, with 5 captions each"),
+        rounds=3,
+        small=option(False, "toy sizes, to see that it works"),
+    )
+    print(environment())
+    with tempfile.TemporaryDirectory() as folder:
+        given = (folder, 4 if options.small else options.videos, options.small)
+        here = Contender("this", tasks, given, sources(ROOT))
+        there = Contender("other", tasks, given, sources(options.other or ROOT))
+        comparison = compare([here, there], rounds=options.rounds, threads=options.threads)
+    rows = [[task, comparison.ratio(task, "this", "other")] for task in comparison]
+    show("time of this checkout over that of the other", ["what", "median (lowest-highest)"], rows)
+    write_figures(options, comparison.figures())
+
+
+if __name__ == "__main__":
+    main()
