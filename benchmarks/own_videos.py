@@ -160,9 +160,9 @@ def controls(queries: Sequence[Query], results: Sequence[SearchResult], length: 
 
 def around(hit: SearchHit, length: float) -> Span:
     """The mean length around the highest part of the time line, within the video."""
-    middle = (int(np.argmax(hit.strip)) + 0.5) / len(hit.strip) * hit.duration
-    start = min(max(middle - length / 2, 0.0), max(hit.duration - length, 0.0))
-    return start, min(start + length, hit.duration)
+    middle = (int(np.argmax(hit.relevance)) + 0.5) / len(hit.relevance) * hit.video.duration
+    start = min(max(middle - length / 2, 0.0), max(hit.video.duration - length, 0.0))
+    return start, min(start + length, hit.video.duration)
 
 
 def _moments(name: str, queries: Sequence[Query], spans: Sequence[Span]) -> Scored:

@@ -30,6 +30,9 @@ class MemorySource:
     def segments(self) -> tuple[str, ...]:
         return tuple(self.windows)
 
+    def keys(self, segment: str) -> np.ndarray:
+        return np.array(self.windows[segment], np.int64)
+
     def blocks(self, segment: str) -> Iterator[ClipBlock]:
         keys = self.windows[segment]
         for start in range(0, len(keys), BLOCK):

@@ -10,7 +10,7 @@ from pathlib import Path
 from search_files import forget, make_index, some_videos, walk, write_store
 
 from prvr.data import files
-from prvr.search import VideoIndex, changes
+from prvr.search import VideoIndex, sync
 from prvr.video import VideoStore
 
 QUERY = "a red square moves left"
@@ -52,7 +52,7 @@ def updating(folder: Path, videos: int) -> Case:
 
 def small_segments() -> None:
     """Three videos a segment: many writes."""
-    changes.VIDEOS = 3
+    sync.VIDEOS = 3
 
 
 def killed(case: Case, index: Path, prepare: Callable[[], None], after: float | None = None) -> bool:

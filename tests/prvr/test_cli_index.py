@@ -61,7 +61,7 @@ def test_a_trained_model_and_every_option(store: VideoStore, tmp_path: Path) -> 
     with VideoIndex.open(tmp_path / "a") as index:
         about = index.info()
         assert (about.dtype, about.window, about.stride, about.dim) == ("int8", 50.0, 40.0, 16)
-        assert index.video("v003.mp4").windows == 4
+        assert index.source.windows_of("v003.mp4") == 4
         assert index.search("a red square").hits
     assert main(add(store, tmp_path / "b", "--model", "zero-shot", "--window", "0")) == 0
     assert VideoIndex.open(tmp_path / "b").info().window is None

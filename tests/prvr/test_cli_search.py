@@ -66,7 +66,7 @@ def test_files(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     )
     expected = found(index, QUERY)
     hits = json.loads(names["json"].read_text())["results"][0]["hits"]
-    assert [(hit["video_id"], hit["score"], hit["start"]) for hit in hits] == [
+    assert [(hit["video"]["id"], hit["score"], hit["start"]) for hit in hits] == [
         (hit.video_id, hit.score, hit.start) for hit in expected.hits
     ]
     with names["csv"].open(newline="", encoding="utf-8") as file:
@@ -90,7 +90,7 @@ def test_a_file_of_sentences(index: Path, tmp_path: Path, capsys: pytest.Capture
     assert [one["query"] for one in results] == queries
     for one in results:
         expected = found(index, one["query"], 2)
-        assert [hit["video_id"] for hit in one["hits"]] == [hit.video_id for hit in expected.hits]
+        assert [hit["video"]["id"] for hit in one["hits"]] == [hit.video_id for hit in expected.hits]
         np.testing.assert_allclose([h["score"] for h in one["hits"]], [h.score for h in expected.hits], atol=1e-6)
 
 

@@ -15,19 +15,21 @@ from rich.console import Console
 from video_files import plain, write_video
 
 from prvr.data import DataError
-from prvr.search import STRIP, Moment, SearchHit, SearchResult
+from prvr.reading import parse_record
+from prvr.search import CURVE_PARTS, Moment, SearchHit, SearchResult
 from prvr.search.output import clock, clock_span, result_table, write_csv, write_html, write_json
-from prvr.search.output.csv_file import cell
+from prvr.search.output.files import cell
 from prvr.search.output.terminal import BLOCKS, blocks
-from prvr.video import VideoError
+from prvr.video import VideoEntry, VideoError
 
 EVIL = '<script>alert("1")</script><img src=x onerror=y>&amp;\'"'
 
 
 def hit(video: str = "a.mp4", score: float = 0.5, path: str = "/films/a.mp4", peak: int = 10) -> SearchHit:
-    strip = tuple(0.9 if part == peak else 0.1 for part in range(STRIP))
+    entry = VideoEntry(video, path, 1000, 0, "0" * 64, 128.0, 256, 64, 48, "h264")
     moments = (Moment(12.5, 17.25, score), Moment(60.0, 70.0, 0.25))
-    return SearchHit(video, score, 12.5, 17.25, 128.0, path, moments, strip)
+    curve = tuple(0.9 if part == peak else 0.1 for part in range(CURVE_PARTS))
+    return SearchHit(entry, score, 12.5, 17.25, moments, curve)
 
 
 def result(*hits: SearchHit, query: str = "a dog runs") -> SearchResult:
@@ -41,7 +43,7 @@ def shown(one: SearchResult, width: int = 80, **options: bool) -> str:
 
 
 def no_picture(one: SearchHit) -> bytes:
-    raise VideoError(Path(one.path), f"gone {EVIL}", "Copy it again.")
+    raise VideoError(Path(one.video.path), f"gone {EVIL}", "Copy it again.")
 
 
 class TestTimes:
@@ -89,17 +91,17 @@ class TestTable:
         assert shown(result(hit()), plain=True).split("0:12-0:18")[1].strip().splitlines()[0].count("#") == 1
         assert not set(BLOCKS) & set(shown(result(hit()), plain=True))
 
-    def test_a_wide_terminal_shows_the_whole_strip(self) -> None:
+    def test_a_wide_terminal_shows_the_whole_curve(self) -> None:
         line = next(line for line in shown(result(hit()), width=120).splitlines() if "0:12" in line)
-        strip = line.split()[-1]
-        assert len(strip) == STRIP
-        assert strip.index("█") == 10
+        curve = line.split()[-1]
+        assert len(curve) == CURVE_PARTS
+        assert curve.index("█") == 10
 
     @given(st.lists(st.floats(-1, 1), min_size=1, max_size=80), st.integers(1, 80))
-    def test_blocks_keep_the_best_of_each_part(self, strip: list[float], width: int) -> None:
-        found = blocks(strip, -1.0, 1.0, width)
-        count = min(width, len(strip))
-        parts = [strip[len(strip) * i // count : len(strip) * (i + 1) // count] for i in range(count)]
+    def test_blocks_keep_the_best_of_each_part(self, values: list[float], width: int) -> None:
+        found = blocks(values, -1.0, 1.0, width)
+        count = min(width, len(values))
+        parts = [values[len(values) * i // count : len(values) * (i + 1) // count] for i in range(count)]
         assert found == "".join(BLOCKS[round(7 * (max(part) + 1) / 2)] for part in parts)
 
     def test_blocks_of_what_is_flat_or_unknown(self) -> None:
@@ -117,9 +119,8 @@ def test_json_holds_everything(tmp_path: Path) -> None:
         ("a dog runs", 1234, "exact", 0),
     ]
     for rank, (row, expected) in enumerate(zip(found[0]["hits"], one.hits, strict=True), 1):
-        moments = tuple(Moment(**moment) for moment in row.pop("moments"))
         assert row.pop("rank") == rank
-        assert SearchHit(**row | {"moments": moments, "strip": tuple(row["strip"])}) == expected
+        assert parse_record(SearchHit, row, "hit", file_names=True) == expected
 
 
 class TestCsv:
@@ -212,7 +213,7 @@ class TestHtml:
         write_html(tmp_path / "a.html", [result(hit(peak=7))], picture=no_picture)
         page = read_page(tmp_path / "a.html")
         shades = [float(value or 0) for name, value in page.attributes if name == "fill-opacity"]
-        assert len(shades) == STRIP
+        assert len(shades) == CURVE_PARTS
         assert np.argmax(shades) == 7
         assert ("aria-label", "best from 0:12 to 0:17") in page.attributes
 

@@ -10,7 +10,7 @@ from kills_at_writes import at_write
 from search_files import contents
 from search_kills import POINTS, QUERY, Case, adding, half_written, killed, small_segments, updating
 
-from prvr.search import VideoIndex, changes, verify_index
+from prvr.search import VideoIndex, sync, verify_index
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
 
@@ -21,7 +21,7 @@ WRITES = [RNG.randrange(1, 28) for _ in range(6)]
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "VIDEOS", changes.VIDEOS)
+    monkeypatch.setattr(sync, "VIDEOS", sync.VIDEOS)
     small_segments()
 
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_files import EMBEDDED, make_index, tiny_model, walk, write_store
 
-from prvr.search.hits import STRIP
-from prvr.search.timeline import WindowCosines, merged_moments, strip
-from prvr.search.windows import cut
+from prvr.search.results import CURVE_PARTS, WindowCosines, merged_moments, relevance_curve
+from prvr.search.sync import cut
 from prvr.video import open_featurizer
 
 QUERY = "a red square moves left"
@@ -38,7 +37,7 @@ def test_windows_cover_a_video(rows: int, rate: float, window: float, share: flo
         assert (w.start, w.end) == (w.first / rate, w.stop / rate)
 
 
-def plain_strip(windows: list[WindowCosines], duration: float, parts: int) -> list[float]:
+def plain_curve(windows: list[WindowCosines], duration: float, parts: int) -> list[float]:
     """The rule by loops."""
     line = [-np.inf] * parts
     for w in windows:
@@ -58,14 +57,14 @@ def plain_strip(windows: list[WindowCosines], duration: float, parts: int) -> li
     parts=st.integers(1, 70),
     seed=st.integers(0, 999),
 )
-def test_the_strip_is_the_highest_cosine_of_each_part(rows: int, window: int, parts: int, seed: int) -> None:
+def test_the_relevance_curve_is_the_highest_cosine_of_each_part(rows: int, window: int, parts: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     windows = [
         WindowCosines(w.start, w.end, 0.0, rng.normal(size=rng.integers(1, 9)).astype(np.float32))
         for w in cut(rows, float(rows), 1.0, float(window), window / 2)
     ]
-    found = strip(windows, float(rows), parts)
-    assert found == pytest.approx(plain_strip(windows, float(rows), parts))
+    found = relevance_curve(windows, float(rows), parts)
+    assert found == pytest.approx(plain_curve(windows, float(rows), parts))
     assert np.isfinite(found).all()
 
 
@@ -118,16 +117,16 @@ def planted(tmp_path_factory: pytest.TempPathFactory):
 def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
     with make_index(tmp_path / "index") as index:
         index.add(planted)
-        assert index.video("film1").windows == 119
-        assert index.video("short0").windows == 1
+        assert index.source.windows_of("film1") == 119
+        assert index.source.windows_of("short0") == 1
         hit, other = index.search(QUERY, 2).hits
     assert hit.video_id == "film1"
     assert hit.score > other.score + 0.2
     assert 4996 <= hit.start <= 5000  # what neighbours see is averaged before, see best_moment
     assert 5005 <= hit.end <= 5009
     assert len(hit.moments) == 3
-    assert int(np.argmax(hit.strip)) == int(5002 / 7200 * STRIP)
-    assert len(hit.strip) == STRIP
+    assert int(np.argmax(hit.relevance)) == int(5002 / 7200 * CURVE_PARTS)
+    assert len(hit.relevance) == CURVE_PARTS
 
 
 def test_without_windows_a_model_of_few_frames_does_not_see_it(planted, tmp_path) -> None:
@@ -142,9 +141,9 @@ def test_without_windows_a_model_of_few_frames_does_not_see_it(planted, tmp_path
         store = write_store(tmp_path / name / "store", without)
         with VideoIndex.create(tmp_path / name / "index", model, EMBEDDED, dtype="float32", **options) as index:
             index.add(store)
-            strips = [np.array(hit.strip) for hit in index.search(QUERY, 2).hits]
-            apart[name] = np.abs(strips[0] - strips[1]).max()
-            assert index.video("plain").windows == (119 if name == "windows" else 1)
+            curves = [np.array(hit.relevance) for hit in index.search(QUERY, 2).hits]
+            apart[name] = np.abs(curves[0] - curves[1]).max()
+            assert index.source.windows_of("plain") == (119 if name == "windows" else 1)
     assert apart["windows"] > 3 * apart["whole"]
 
 

@@ -62,7 +62,7 @@ def test_search_gives_what_the_index_gives(client: TestClient, served: Served, t
         assert hit["score"] == pytest.approx(true.score)
         assert [(one["start"], one["end"]) for one in hit["moments"]] == [(m.start, m.end) for m in true.moments]
         assert (hit["start"], hit["end"]) == (true.start, true.end)
-        assert hit["strip"] == pytest.approx(list(true.strip))
+        assert hit["relevance"] == pytest.approx(list(true.relevance))
     assert str(served.films) not in answer.text  # where files lie is nobody's business
 
 

@@ -102,7 +102,7 @@ def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list
     assert len(names) == 10
     assert "10 videos" in page.locator("#status").text_content()
     assert "Zero-shot" in page.locator("#note").text_content()
-    assert page.locator(".card").first.locator(".strip rect.heat").count() == len(best["strip"])
+    assert page.locator(".card").first.locator(".strip rect.heat").count() == len(best["relevance"])
     until(page, "document.querySelector('.frame img').naturalWidth")
     page.locator(".open").first.click()
     at = until(page, PLAYING)

@@ -152,7 +152,8 @@ def run_info(args: Namespace) -> None:
         if args.videos:
             videos = Table("video", "seconds", "windows", "file")
             for one in map(index.video, index.video_ids):
-                videos.add_row(printable(one.id), f"{one.duration:.1f}", str(one.windows), printable(one.path))
+                windows = str(index.source.windows_of(one.id))
+                videos.add_row(printable(one.id), f"{one.duration:.1f}", windows, printable(one.path))
             console.print(videos)
 
 

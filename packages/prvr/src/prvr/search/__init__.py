@@ -8,26 +8,24 @@ Example:
     ...     print(hit.video_id, hit.start, hit.end)
 """
 
-from prvr.search.hits import STRIP as STRIP
-from prvr.search.hits import IndexedVideo as IndexedVideo
-from prvr.search.hits import IndexInfo as IndexInfo
-from prvr.search.hits import IndexReport as IndexReport
-from prvr.search.hits import Moment as Moment
-from prvr.search.hits import SearchHit as SearchHit
-from prvr.search.hits import SearchResult as SearchResult
 from prvr.search.index import VideoIndex as VideoIndex
 from prvr.search.model import ModelIdentity as ModelIdentity
 from prvr.search.model import RowSet as RowSet
 from prvr.search.model import SearchModel as SearchModel
 from prvr.search.model import WindowVectors as WindowVectors
 from prvr.search.opening import open_model as open_model
+from prvr.search.results import CURVE_PARTS as CURVE_PARTS
+from prvr.search.results import IndexInfo as IndexInfo
+from prvr.search.results import IndexReport as IndexReport
+from prvr.search.results import Moment as Moment
+from prvr.search.results import SearchHit as SearchHit
+from prvr.search.results import SearchResult as SearchResult
 from prvr.search.verifying import verify_index as verify_index
 
 __all__ = [
-    "STRIP",
+    "CURVE_PARTS",
     "IndexInfo",
     "IndexReport",
-    "IndexedVideo",
     "ModelIdentity",
     "Moment",
     "RowSet",

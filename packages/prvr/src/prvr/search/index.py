@@ -1,7 +1,7 @@
 """An index of videos on disk: made, changed, checked, searched."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
@@ -12,25 +12,20 @@ import numpy as np
 from prvr.errors import DataError, InputError
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
 from prvr.search.candidates import find_candidates
-from prvr.search.changes import bring_in
-from prvr.search.hits import IndexedVideo, IndexInfo, IndexReport, SearchHit, SearchResult
-from prvr.search.making import describe, make_index
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest
 from prvr.search.model import Score, SearchModel
 from prvr.search.opening import load_model
 from prvr.search.ranking import Ranked, rank
+from prvr.search.results import IndexInfo, IndexReport, SearchHit, SearchResult, merged_moments, relevance_curve
 from prvr.search.segments import check_files
 from prvr.search.snapshot import Snapshot
-from prvr.search.timeline import merged_moments, strip
+from prvr.search.sync import Progress, sync
 from prvr.search.vectors import Dtype
 from prvr.search.verifying import verify_index
-from prvr.search.writing import opened_for_writing
-from prvr.video import StoreHeader, TextFeaturizer, VideoStore
+from prvr.search.writing import make_index, opened_for_writing
+from prvr.video import StoreHeader, TextFeaturizer, VideoEntry, VideoStore
 
 __all__ = ["VideoIndex"]
-
-Progress = Callable[[str, int, int], None]
-"""Called with the id of a video, and how many of how many videos are done."""
 
 
 class VideoIndex:
@@ -128,7 +123,7 @@ class VideoIndex:
         Raises:
             DataError: the store is of another encoder or rate, another process is writing, or the disk is full.
         """
-        return self._bring_in(store, False, progress)
+        return self._sync(store, False, progress)
 
     def update(self, store: VideoStore, progress: Progress | None = None) -> IndexReport:
         """Brings the index in step with a store: adds, embeds again what has changed, removes what is not there.
@@ -136,7 +131,7 @@ class VideoIndex:
         Raises:
             DataError: as `add`.
         """
-        return self._bring_in(store, True, progress)
+        return self._sync(store, True, progress)
 
     def remove(self, video_ids: Iterable[str]) -> IndexReport:
         """Takes videos out.
@@ -146,9 +141,9 @@ class VideoIndex:
         """
         wanted = tuple(dict.fromkeys(video_ids))
         with opened_for_writing(self.folder) as writer:
-            unknown = [video for video in wanted if video not in writer.where]
+            unknown = [video for video in wanted if video not in writer.places]
             if unknown:
-                close = get_close_matches(unknown[0], writer.where, n=3)
+                close = get_close_matches(unknown[0], writer.places, n=3)
                 raise DataError(
                     f"{self.folder}: {len(unknown)} of {len(wanted)} videos are not in the index, among them "
                     f"{unknown[0]!r}{f'; close: {close}' if close else ''}. Nothing was removed."
@@ -234,21 +229,34 @@ class VideoIndex:
         """Ids of the videos, in order."""
         return self._snapshot.video_ids
 
-    def video(self, video_id: str) -> IndexedVideo:
+    def video(self, video_id: str) -> VideoEntry:
         """What is known of a video.
 
         Raises:
             KeyError: it is not in the index.
         """
-        entry = self._snapshot.entry(video_id)
-        windows = self._snapshot.windows_of(video_id)
-        return IndexedVideo(
-            entry.id, entry.path, entry.sha256, entry.duration, entry.width, entry.height, entry.codec, windows
-        )
+        return self._snapshot.video(video_id)
 
     def info(self) -> IndexInfo:
         """What is in the index."""
-        return describe(self._snapshot)
+        snapshot, about = self._snapshot, self._snapshot.manifest
+        return IndexInfo(
+            videos=len(snapshot.video_ids),
+            windows=len(snapshot.live_keys()),
+            removed=sum(len(one.removed) for one in about.segments),
+            seconds=sum((snapshot.video(video).duration for video in snapshot.video_ids), 0.0),
+            clips=about.clips * sum(one.windows for one in about.segments),
+            frames=sum(one.frames for one in about.segments),
+            dim=about.dim,
+            dtype=about.dtype,
+            window=about.window,
+            stride=about.stride,
+            bytes=sum(one.bytes for one in about.segments),
+            segments=len(about.segments),
+            model=str(about.model),
+            encoder=str(about.encoder.encoder),
+            rate=about.encoder.rate,
+        )
 
     def close(self) -> None:
         """Lets go of the backend. The index on disk is whole at any time, closed or not."""
@@ -286,7 +294,7 @@ class VideoIndex:
             raise DataError(f"{self.folder / MANIFEST}: stores {told} beside the score, its model {given}. {MEND}")
         return found
 
-    def _bring_in(self, store: VideoStore, follow: bool, progress: Progress | None) -> IndexReport:
+    def _sync(self, store: VideoStore, prune: bool, progress: Progress | None) -> IndexReport:
         self.refresh()
         about = self._snapshot.manifest
         if store.header != about.encoder:
@@ -299,7 +307,7 @@ class VideoIndex:
         with opened_for_writing(self.folder) as writer:
             if writer.manifest.index_id != about.index_id:
                 raise DataError(f"{self.folder}: another index has just taken its place. Run again.")
-            report = bring_in(writer, model, store, follow, progress)
+            report = sync(writer, model, store, prune, progress)
         self.refresh()
         return report
 
@@ -313,16 +321,8 @@ class VideoIndex:
 
 
 def _hit(snapshot: Snapshot, found: Ranked, moments: int) -> SearchHit:
-    """All that is shown of a video that was found."""
-    entry = snapshot.entry(snapshot.video_ids[found.video])
+    """The hit of a video that was found."""
+    video = snapshot.video(snapshot.video_ids[found.video])
     best = merged_moments(found.windows, moments)
-    return SearchHit(
-        video_id=entry.id,
-        score=found.score,
-        start=best[0].start,
-        end=best[0].end,
-        duration=entry.duration,
-        path=entry.path,
-        moments=best,
-        strip=strip(found.windows, entry.duration),
-    )
+    curve = relevance_curve(found.windows, video.duration)
+    return SearchHit(video, found.score, best[0].start, best[0].end, best, curve)

@@ -11,17 +11,16 @@ from typing import Any
 
 from prvr.data.files import is_real_folder, replace_file
 from prvr.data.hashes import digest, read_signed
-from prvr.errors import DataError
+from prvr.errors import DataError, InputError
 from prvr.reading import parse_record
 from prvr.search.model import ModelIdentity, RowSet, Score
 from prvr.search.vectors import Dtype
-from prvr.search.windows import check_windows
 from prvr.video import StoreHeader
 from prvr.video.store import check_header
 
 __all__ = [
     "MANIFEST", "MEND", "MODEL", "SEGMENTS", "TABLES", "VIDEOS",
-    "FileStamp", "Manifest", "SegmentRecord", "counts_file", "segment_name",
+    "FileStamp", "Manifest", "SegmentRecord", "check_windows", "counts_file", "segment_name",
 ]  # fmt: skip
 
 FORMATS = range(1, 3)
@@ -181,6 +180,20 @@ def segment_name(files: Mapping[str, FileStamp]) -> str:
 def counts_file(row_set: str) -> str:
     """The file that holds how many rows of a set each window has; `clips` needs none."""
     return "frame_counts.npy" if row_set == "frames" else f"{row_set}_counts.npy"
+
+
+def check_windows(window: float | None, stride: float | None) -> None:
+    """Refuses lengths that no video can be cut into.
+
+    Raises:
+        ValueError: one of them is not positive, or there would be gaps between windows.
+    """
+    if window is None and stride is None:
+        return
+    if window is None or stride is None or not 0 < stride <= window < math.inf:
+        raise InputError(
+            f"window={window}, stride={stride} seconds: expected 0 < stride <= window, or None for both (whole videos)"
+        )
 
 
 def _check(about: Manifest) -> None:

@@ -9,8 +9,8 @@ from jaxtyping import Float32, Int64
 
 from prvr.errors import DataError
 from prvr.scoring import clip_scores, packed_max_scores
+from prvr.search.results import WindowCosines
 from prvr.search.snapshot import RowBlock, Snapshot
-from prvr.search.timeline import WindowCosines
 
 __all__ = ["Ranked", "rank", "rank_among", "window_cosines", "window_scores"]
 

@@ -122,7 +122,7 @@ class Snapshot:
         """Ids of the videos that count, in order; their numbers are the places in it."""
         return tuple(self.places)
 
-    def entry(self, video_id: str) -> VideoEntry:
+    def video(self, video_id: str) -> VideoEntry:
         """What is known of a video.
 
         Raises:
@@ -136,6 +136,10 @@ class Snapshot:
         place = self.places[video_id]
         first, stop = self.opened[place.segment].windows_of(place.number)
         return stop - first
+
+    def keys(self, segment: str) -> Int64[np.ndarray, " w"]:
+        """Keys of all windows of a segment, see `ClipSource`."""
+        return self.opened[self.segments.index(segment)].keys
 
     def blocks(self, segment: str) -> Iterator[ClipBlock]:
         """Windows of a segment, see `ClipSource`."""

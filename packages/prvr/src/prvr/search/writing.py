@@ -1,22 +1,72 @@
-"""Changes of an index, one writer at a time: new segments first, then the manifest that names them."""
+"""Making and changing an index, one writer at a time: new segments first, then the manifest that names them."""
 
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import log
 from pathlib import Path
 
-from prvr.data.files import HALF_WRITTEN, clear_half_written, mark, owned, remove_marked, unmark
-from prvr.errors import DISK_FULL, DataError
-from prvr.search.manifest import SEGMENTS, Manifest
+from prvr.data.files import (
+    HALF_WRITTEN,
+    clear_half_written,
+    mark,
+    owned,
+    publish,
+    remove_marked,
+    temporary_folder,
+    unmark,
+)
+from prvr.data.hashes import hash_file
+from prvr.errors import DISK_FULL, DataError, InputError
+from prvr.search.manifest import MODEL, SEGMENTS, FileStamp, Manifest, check_windows
+from prvr.search.model import SearchModel
 from prvr.search.segments import Segment, VideoVectors, write_segment
 from prvr.search.snapshot import Snapshot
+from prvr.search.vectors import Dtype
+from prvr.video import StoreHeader
 
-__all__ = ["IndexWriter", "opened_for_writing"]
+__all__ = ["IndexWriter", "make_index", "opened_for_writing"]
 
 _NAME = re.compile(rf"[0-9a-f]{{32}}|{re.escape(HALF_WRITTEN)}-new-[0-9a-f]{{8}}")  # of a segment, whole or not
 _TIER = 8  # so many segments of about one size become one
+
+
+def make_index(
+    target: Path, model: SearchModel, encoder: StoreHeader, dtype: Dtype, window: float | None, stride: float | None
+) -> None:
+    """An empty index with a copy of its model, whole or not at all; see `prvr.search.VideoIndex.create`."""
+    check_windows(window, stride)
+    if dtype not in ("float16", "float32", "int8"):
+        raise InputError(f"dtype={dtype!r}: expected float16, float32 or int8")
+    if model.identity.frames != encoder.encoder:
+        raise DataError(f"the model reads features of {model.identity.frames}, the store holds {encoder.encoder}.")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise DataError(f"{target}: exists and is not empty. Name a new folder, or open the index that is there.")
+    with temporary_folder(target) as made:
+        (made / MODEL).mkdir()
+        (made / SEGMENTS).mkdir()
+        model.save(made / MODEL)
+        files = {p.name: FileStamp(p.stat().st_size, hash_file(p)) for p in sorted((made / MODEL).iterdir())}
+        Manifest(
+            index_id=secrets.token_hex(8),
+            model=model.identity,
+            encoder=encoder,
+            dtype=dtype,
+            window=window,
+            stride=stride,
+            dim=model.dim,
+            clips=model.clips,
+            clip_weight=float(model.clip_weight),
+            frame_weight=float(model.frame_weight),
+            model_files=files,
+            stored=dict(model.stored),
+        ).write(made)
+        if target.exists():
+            target.rmdir()  # empty; not every system renames over it
+        if not publish(made, target, lambda _: True):
+            raise DataError(f"{target}: another process has just put something there. Open that, or name another.")
 
 
 class IndexWriter:
@@ -24,15 +74,15 @@ class IndexWriter:
 
     Attributes:
         manifest: as it is on disk.
-        where: by id of every video that counts, the name of its segment and its number there.
+        places: the segment's name and the number in it, by the id of every video that counts.
         entries: what is known of these videos.
     """
 
     def __init__(self, folder: Path, snapshot: Snapshot) -> None:
         self._folder, self.manifest = folder, snapshot.manifest
         names = snapshot.segments
-        self.where = {video: (names[place.segment], place.number) for video, place in snapshot.places.items()}
-        self.entries = {video: snapshot.entry(video) for video in snapshot.video_ids}
+        self.places = {video: (names[place.segment], place.number) for video, place in snapshot.places.items()}
+        self.entries = {video: snapshot.video(video) for video in snapshot.video_ids}
         self._clear()
         self._settle()
 
@@ -42,7 +92,7 @@ class IndexWriter:
         about = self.manifest.without(self._places([one.entry.id for one in videos]))
         keys = 1 + max(int(one.keys[-1]) for one in videos)
         self._commit(replace(about, segments=(*about.segments, record), next_key=max(keys, about.next_key)))
-        self.where |= {one.entry.id: (record.name, number) for number, one in enumerate(videos)}
+        self.places |= {one.entry.id: (record.name, number) for number, one in enumerate(videos)}
         self.entries |= {one.entry.id: one.entry for one in videos}
         self._settle()
 
@@ -50,12 +100,12 @@ class IndexWriter:
         """Takes videos out, in one step."""
         self._commit(self.manifest.without(self._places(video_ids)))
         for video in video_ids:
-            del self.where[video], self.entries[video]
+            del self.places[video], self.entries[video]
         self._settle()
 
     def _places(self, video_ids: Sequence[str]) -> dict[str, set[int]]:
         found: dict[str, set[int]] = {}
-        for name, number in (self.where[video] for video in video_ids if video in self.where):
+        for name, number in (self.places[video] for video in video_ids if video in self.places):
             found.setdefault(name, set()).add(number)
         return found
 
@@ -90,7 +140,7 @@ class IndexWriter:
             record = write_segment(self._folder, videos)
             rest = tuple(one for one in self.manifest.segments if one.name not in names)
             self._commit(replace(self.manifest, segments=(*rest, record)))
-            self.where |= {one.entry.id: (record.name, number) for number, one in enumerate(videos)}
+            self.places |= {one.entry.id: (record.name, number) for number, one in enumerate(videos)}
 
 
 def due(manifest: Manifest) -> set[str]:

@@ -55,7 +55,7 @@ class HitResponse(BaseModel):
     start: float = Field(description="start of the best moment, in seconds")
     end: float = Field(description="end of the best moment, in seconds")
     moments: list[MomentResponse] = Field(description="disjoint, best first")
-    strip: list[float] = Field(description="cosine of the query with equal parts of the video, in order of time")
+    relevance: list[float] = Field(description="cosine of the query with equal parts of the video, in order of time")
     video: VideoResponse
 
 

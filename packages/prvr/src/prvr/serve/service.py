@@ -45,7 +45,7 @@ class Service:
         self.failure: Exception | None = None
         self._ready = threading.Event()
         self._model = index.model.identity  # loaded now, so that a broken model is reported at the start
-        self.catalogue = Catalogue(map(index.source.entry, index.video_ids))
+        self.catalogue = Catalogue(map(index.video, index.video_ids))
         self._info, self._refreshed = index.info(), time.monotonic()
         self._search_worker = Workers("prvr-search", 1, limits.search_seconds)
         self._searches = SearchQueue(self._search, self._search_worker, limits.search_waiting, limits.batch)
@@ -180,7 +180,7 @@ class Service:
             return
         if self._index.refresh():
             self._ready.clear()
-            self.catalogue.replace(map(self._index.source.entry, self._index.video_ids))
+            self.catalogue.replace(map(self._index.video, self._index.video_ids))
             self._info, self._model = self._index.info(), self._index.source.manifest.model
         self._refreshed = time.monotonic()
 
@@ -210,6 +210,6 @@ def _hit(rank: int, hit: SearchHit, entry: CatalogueEntry) -> HitResponse:
         start=hit.start,
         end=hit.end,
         moments=[MomentResponse.model_validate(moment) for moment in hit.moments],
-        strip=list(hit.strip),
+        relevance=list(hit.relevance),
         video=entry.public,
     )

@@ -1,11 +1,13 @@
-"""Ways to find candidates: `exact` takes every window; `faiss` and `milvus` take the windows of the nearest clips."""
+"""Backends that find candidates: `exact` takes every window, `faiss` and `milvus` the windows of the nearest clips."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float32, Int64
+
 from prvr.errors import InputError
-from prvr.search.backends.exact import ExactBackend as ExactBackend
 from prvr.search.backends.protocol import CandidateBackend as CandidateBackend
 from prvr.search.backends.protocol import ClipBlock as ClipBlock
 from prvr.search.backends.protocol import ClipSource as ClipSource
@@ -14,6 +16,31 @@ __all__ = ["BACKENDS", "CandidateBackend", "ClipBlock", "ClipSource", "ExactBack
 
 EXACT_UP_TO = 20_000
 """Videos up to which `auto` compares every one of them."""
+
+
+class ExactBackend:
+    """Gives all live windows for every query, so that all of them are scored. Nothing is kept beside the index.
+
+    Example:
+        >>> ExactBackend().nearest(np.zeros((2, 4), np.float32), 10)
+        [array([], dtype=int64), array([], dtype=int64)]
+    """
+
+    name, exhaustive = "exact", True
+
+    def __init__(self) -> None:
+        self._keys = np.empty(0, np.int64)
+
+    def sync(self, source: ClipSource) -> None:
+        """Notes which windows there are."""
+        self._keys = source.live_keys()
+
+    def nearest(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
+        """All windows, in the order of their keys, however many clips were asked for."""
+        return [self._keys] * len(text)
+
+    def close(self) -> None:
+        """There is nothing to release."""
 
 
 def _exact(address: str, **options: Any) -> CandidateBackend:

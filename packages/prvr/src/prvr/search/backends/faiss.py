@@ -1,29 +1,67 @@
 """Candidates by faiss: inverted lists over clip vectors, in memory, for what one machine holds."""
 
+import errno
+import hashlib
+import json
 import logging
 import math
+import re
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.errors import InputError
-from prvr.search.backends.faiss_files import FaissFiles, FaissState, import_faiss
-from prvr.search.backends.grouping import each_once
-from prvr.search.backends.locking import locked
-from prvr.search.backends.protocol import ClipBlock, ClipSource
+from prvr.data.files import clear_half_written, is_real_folder, replace_file
+from prvr.errors import DataError, InputError, require
+from prvr.reading import parse_json, parse_record
+from prvr.search.backends.protocol import ClipBlock, ClipSource, each_once, locked
 
 __all__ = ["FaissBackend", "lists_for", "probes_for"]
 
 logger = logging.getLogger(__name__)
 
+_FILE, _FORMAT = "clips.faiss", 1
+_OLD_FILE = re.compile(r"[0-9a-f]{16}\.faiss")  # of versions that kept a file per segment
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+_HASH_BYTES = 32
 _STORAGES = ("Flat", "SQfp16", "SQ8")
 _FLAT_BELOW = 10_000  # vectors: about 300 videos of 32 clips
 _POINTS = 40  # vectors per list that centroids are found from; faiss warns below 39
 _BLOCK = 2**15  # vectors added at a time: 50 MB of 384 float32
 _GROWTH = 4  # times as many vectors as the centroids were found for: they are found anew
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What the vectors in a file are, in its first line.
+
+    Args:
+        index_id: of the index that they belong to.
+        dim: width of the vectors.
+        storage: as `FaissBackend` was asked for.
+        trained: number of vectors when the centroids were found.
+        segments: whose windows are in it.
+        format: of the file.
+    """
+
+    index_id: str
+    dim: int
+    storage: str
+    trained: int
+    segments: tuple[str, ...]
+    format: int = _FORMAT
+
+
+def import_faiss() -> Any:
+    """The library.
+
+    Raises:
+        prvr.MissingExtraError: it is not installed; the message says how to.
+    """
+    return require("faiss", "search", "The faiss backend")
 
 
 def lists_for(vectors: int) -> int:
@@ -54,9 +92,10 @@ def probes_for(lists: int) -> int:
 class FaissBackend:
     """Inverted lists over all clips; a query looks into the nearest `nprobe` of them.
 
-    Every segment has a file of its own below `INDEX/backends/faiss`, so that a sync writes only what is new. They are
-    read into one index in memory. Centroids are found anew when the corpus has grown to four times what it was, or when
-    more than half of what is stored belongs to removed videos; small corpora have a single list, which misses nothing.
+    The lists are one file, `INDEX/backends/faiss/clips.faiss`, which is read into memory and replaced as a whole when
+    segments have come: only their vectors are added. Centroids are found anew when the corpus has grown to four times
+    what it was; small corpora have a single list, which misses nothing. A damaged file, or that of another index, is
+    made again.
 
     Args:
         nprobe: lists that a query looks into; more, if these hold fewer vectors than were asked for. None = what
@@ -73,7 +112,7 @@ class FaissBackend:
         'faiss'
     """
 
-    name = "faiss"
+    name, exhaustive = "faiss", False
 
     def __init__(self, *, nprobe: int | None = None, storage: str = "SQ8") -> None:
         if nprobe is not None and nprobe < 1:
@@ -87,17 +126,17 @@ class FaissBackend:
         self._live = np.empty(0, np.int64)
 
     def sync(self, source: ClipSource) -> None:
-        """Builds what is missing on disk, then reads all of it into memory.
+        """Reads the file into memory, and brings it up to date.
 
         Raises:
-            DataError: the files cannot be written.
+            DataError: the file cannot be written.
         """
         live, state = source.live_keys(), (source.index_id, source.segments)
         if self._index is not None and state == self._state and np.array_equal(live, self._live):
             return
         folder = source.folder / "backends" / self.name
         with locked(folder):
-            index = self._whole(FaissFiles(folder), source, live)
+            index = self._up_to_date(folder, source, live)
         self._index, self._state, self._live = index, state, live
 
     def nearest(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
@@ -124,61 +163,37 @@ class FaissBackend:
         """Frees the memory."""
         self._index, self._state = None, ("", ())
 
-    def _whole(self, files: FaissFiles, source: ClipSource, live: np.ndarray) -> Any:
-        """One index of all live windows, with files of all segments behind it."""
-        faiss = import_faiss()
+    def _up_to_date(self, folder: Path, source: ClipSource, live: np.ndarray) -> Any:
+        """An index of all live windows, with the file behind it."""
+        faiss, vectors = import_faiss(), len(live) * _clips(source)
+        header, index = _read(folder / _FILE)
+        kept = held = np.empty(0, np.int64)
+        if header is not None and self._fits(header, source, vectors):
+            held = _ids(index)
+            known = [source.keys(segment) for segment in source.segments if segment in header.segments]
+            kept = np.intersect1d(live, np.concatenate([kept, *known]))
+        else:
+            header = None
+        if header is None or np.setdiff1d(kept, held).size:
+            index, held = self._train(source, live, vectors), np.empty(0, np.int64)
+            header = _Header(source.index_id, source.dim, self.storage, vectors, ())
+        if (gone := ~np.isin(held, kept)).any():
+            index.remove_ids(faiss.IDSelectorBatch(np.unique(held[gone])))
+        new = [segment for segment in source.segments if segment not in header.segments]
+        for segment in new:
+            _fill(index, source.blocks(segment), live)
+        if new or not header.segments or 2 * gone.sum() > len(held):
+            _write(folder, replace(header, segments=source.segments), index)
+        return index
 
-        vectors = len(live) * _clips(source)
-        state = files.read_state()
-        if state is not None and not self._fits(state, source.dim, vectors):
-            state = None
-        for last in (False, True):
-            whole, state = self._assemble(files, state, source, live, vectors)
-            held = _ids(whole)
-            dead = ~np.isin(held, live)
-            if last or (2 * dead.sum() <= len(held) and not np.setdiff1d(live, held).size):
-                break
-            logger.info("half of the vectors belong to removed videos, or some are missing: building anew")
-            state = None
-        if dead.any():
-            whole.remove_ids(faiss.IDSelectorBatch(np.unique(held[dead])))
-        return whole
-
-    def _fits(self, state: FaissState, dim: int, vectors: int) -> bool:
-        grown = vectors > _GROWTH * state.vectors or vectors * _GROWTH**2 < state.vectors
-        return state.dim == dim and state.storage == self.storage and not grown
-
-    def _assemble(
-        self, files: FaissFiles, state: FaissState | None, source: ClipSource, live: np.ndarray, vectors: int
-    ) -> tuple[Any, FaissState]:
-        """Reads the segments that have a good file, builds the others, and names them one by one in the state.
-
-        So what a killed process had finished is not done again.
-        """
-        faiss = import_faiss()
-        empty = files.load(state.centroids) if state is not None else None
-        if state is None or empty is None:
-            empty = self._train(source, live, vectors)
-            state = FaissState(source.dim, self.storage, vectors, files.store(empty), {})
-        whole = faiss.clone_index(empty)
-        entries = {name: state.segments[name] for name in source.segments if name in state.segments}
-        for segment in source.segments:
-            part = files.load(entries[segment]) if segment in entries else None
-            if part is None:
-                part = _fill(faiss.clone_index(empty), source.blocks(segment), live)
-                entries[segment] = files.store(part)
-                state = replace(state, segments=dict(entries))
-                files.write_state(state)
-            whole.merge_from(part, 0)
-        if entries != state.segments or not entries:
-            state = replace(state, segments=entries)
-            files.write_state(state)
-        return whole, state
+    def _fits(self, header: _Header, source: ClipSource, vectors: int) -> bool:
+        """Whether a file can be brought up to date."""
+        same = (header.index_id, header.dim, header.storage) == (source.index_id, source.dim, self.storage)
+        return same and header.trained <= vectors * _GROWTH**2 and vectors <= header.trained * _GROWTH
 
     def _train(self, source: ClipSource, live: np.ndarray, vectors: int) -> Any:
         """An index without vectors, its centroids found from a sample of the live clips."""
         faiss = import_faiss()
-
         lists = lists_for(vectors)
         sample = _sample(source, live, _POINTS * lists, vectors)
         lists = min(lists, len(sample))
@@ -224,19 +239,18 @@ def _sample(source: ClipSource, live: np.ndarray, wanted: int, vectors: int) -> 
     return taken if len(taken) else np.zeros((1, source.dim), np.float32)
 
 
-def _fill(index: Any, blocks: Iterator[ClipBlock], live: np.ndarray) -> Any:
+def _fill(index: Any, blocks: Iterator[ClipBlock], live: np.ndarray) -> None:
+    """Adds the live windows of some blocks to an index."""
     for block in blocks:
         keys, vectors = _live_rows(block, live)
         for start in range(0, len(keys), _BLOCK):
             rows = slice(start, start + _BLOCK)
             index.add_with_ids(np.ascontiguousarray(vectors[rows]), keys[rows])
-    return index
 
 
 def _ids(index: Any) -> Int64[np.ndarray, " n"]:
     """The key of every vector."""
     faiss = import_faiss()
-
     lists = index.invlists
     sizes = [lists.list_size(number) for number in range(index.nlist)]
     found = [faiss.rev_swig_ptr(lists.get_ids(n), size).copy() for n, size in enumerate(sizes) if size]
@@ -245,6 +259,66 @@ def _ids(index: Any) -> Int64[np.ndarray, " n"]:
 
 def _search(index: Any, text: np.ndarray, vectors: int, probes: int) -> Int64[np.ndarray, "q n"]:
     faiss = import_faiss()
-
     chosen = faiss.SearchParametersIVF(nprobe=probes)
     return index.search(np.ascontiguousarray(text, np.float32), vectors, params=chosen)[1]
+
+
+def _read(path: Path) -> tuple[_Header | None, Any]:
+    """The header and the index in a file; None, with a warning where the file is damaged."""
+    try:
+        if not path.is_file():  # opening a pipe would wait
+            if path.exists():
+                raise ValueError("it is no regular file")
+            return None, None
+        with path.open("rb") as file:
+            # Before faiss reads it: a damaged length could make it ask for any amount of memory.
+            seen, left = hashlib.blake2b(digest_size=_HASH_BYTES), path.stat().st_size - _HASH_BYTES
+            while left > 0 and (data := file.read(min(left, 2**20))):
+                seen.update(data)
+                left -= len(data)
+            if file.read() != seen.digest():
+                raise ValueError("its content does not match its hash")
+            file.seek(0)
+            header = parse_record(_Header, parse_json(file.readline().decode(), path.name), path.name)
+            if header.format != _FORMAT:
+                raise ValueError(f"its format is {header.format}, this version reads {_FORMAT}")
+            faiss = import_faiss()
+            return header, faiss.read_index(faiss.PyCallbackIOReader(file.read))
+    except (OSError, ValueError, RuntimeError) as error:
+        logger.warning("%s cannot be used (%s): it is built anew", path, str(error).rstrip("."))
+        return None, None
+
+
+def _write(folder: Path, header: _Header, index: Any) -> None:
+    """Replaces the file; where the folder is read-only, nothing is kept.
+
+    Raises:
+        DataError: the folder cannot be written.
+    """
+    faiss, seen = import_faiss(), hashlib.blake2b(digest_size=_HASH_BYTES)
+
+    def write(file: BinaryIO) -> None:
+        def pass_on(data: bytes) -> int:
+            seen.update(data)
+            return file.write(data)
+
+        pass_on(json.dumps(asdict(header)).encode() + b"\n")
+        faiss.write_index(index, faiss.PyCallbackIOWriter(pass_on))
+        file.write(seen.digest())
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / _FILE, write)
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise DataError(
+                f"{folder}: cannot be written ({error}). Free space or mend the folder; the backend 'exact' needs no "
+                "files."
+            ) from error
+        logger.warning("%s is read-only: the faiss index is built in memory each time it is opened", folder)
+        return
+    if is_real_folder(folder) and is_real_folder(folder.parent):  # a link: who knows what else is written there
+        clear_half_written(folder)
+        for path in folder.iterdir():
+            if _OLD_FILE.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+                path.unlink(missing_ok=True)

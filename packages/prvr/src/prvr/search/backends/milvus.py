@@ -7,10 +7,8 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from prvr.errors import InputError, MissingExtraError, require
-from prvr.search.backends.grouping import each_once
-from prvr.search.backends.locking import locked
 from prvr.search.backends.milvus_rows import MOST, MilvusRows
-from prvr.search.backends.protocol import ClipSource
+from prvr.search.backends.protocol import ClipSource, each_once, locked
 
 __all__ = ["TOKEN", "MilvusBackend"]
 
@@ -48,7 +46,7 @@ class MilvusBackend:
         'milvus'
     """
 
-    name = "milvus"
+    name, exhaustive = "milvus", False
 
     def __init__(
         self,

@@ -1,13 +1,19 @@
-"""What a search for candidates sees of an index, and what it gives back."""
+"""What a backend is: it sees the clips of an index and gives the windows that are worth an exact score."""
 
+import logging
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
-__all__ = ["CandidateBackend", "ClipBlock", "ClipSource"]
+from prvr.data.files import owned
+
+__all__ = ["CandidateBackend", "ClipBlock", "ClipSource", "each_once", "locked"]
+
+logger = logging.getLogger(__name__)
 
 
 class ClipBlock(NamedTuple):
@@ -40,6 +46,10 @@ class ClipSource(Protocol):
     @property
     def segments(self) -> tuple[str, ...]: ...
 
+    def keys(self, segment: str) -> Int64[np.ndarray, " w"]:
+        """Keys of all windows of a segment, also those of videos that were removed since."""
+        ...
+
     def blocks(self, segment: str) -> Iterator[ClipBlock]:
         """All windows of a segment, also those of videos that were removed since, a bounded number at a time.
 
@@ -63,9 +73,11 @@ class CandidateBackend(Protocol):
 
     Attributes:
         name: of the backend.
+        exhaustive: whether every live window is a candidate for every query; then there is no need to call `nearest`.
     """
 
     name: str
+    exhaustive: bool
 
     def sync(self, source: ClipSource) -> None:
         """Brings it up to date with the segments of a source; cheap where nothing has changed; safe against a kill."""
@@ -83,5 +95,27 @@ class CandidateBackend(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of what it holds."""
+        """Releases what it holds."""
         ...
+
+
+def each_once(keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " m"]:
+    """Keys in the order in which they first appear.
+
+    Example:
+        >>> each_once(np.array([7, 3, 7, 1])).tolist()
+        [7, 3, 1]
+    """
+    return keys[np.sort(np.unique(keys, return_index=True)[1])]
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time; waits for the others. A folder that cannot be written is read without a lock."""
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(owned(folder, "", wait=True))
+        except OSError as error:
+            logger.info("%s: read without a lock (%s)", folder, error)
+        yield

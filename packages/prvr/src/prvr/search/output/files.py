@@ -1,18 +1,72 @@
-"""Result files appear whole or not at all."""
+"""Search results as JSON for programs and as CSV for spreadsheets. A file appears whole or not at all."""
 
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from prvr.data.files import replace_file
 from prvr.errors import DataError
+from prvr.reading import printable
+from prvr.search.results import SearchResult
 
-__all__ = ["write_text"]
+__all__ = ["write_csv", "write_json", "write_text"]
+
+FORMAT = 2
+"""Version of the JSON: since 2 a hit holds its video as an object of its own."""
+COLUMNS = ("query", "rank", "video", "score", "start", "end", "duration", "path")
+_FORMULA = "=+-@\t\r\n＝＋－＠"  # the wide ones too: some programs take them for the narrow
+
+
+def write_json(path: Path | str, results: Sequence[SearchResult]) -> None:
+    """Writes results as one JSON file, ASCII only: every field of every hit, with its rank; times in seconds.
+
+    Raises:
+        prvr.data.DataError: the file cannot be written.
+    """
+    rows = [asdict(result) for result in results]
+    for row in rows:
+        row["hits"] = [{"rank": rank, **hit} for rank, hit in enumerate(row["hits"], 1)]
+    write_text(path, json.dumps({"format": FORMAT, "results": rows}, indent=1, allow_nan=False) + "\n")
+
+
+def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
+    """Writes a line for each hit, UTF-8: query, rank, video, score, start, end, duration (seconds), path.
+
+    A text that a spreadsheet would take for a formula, because it begins with `=`, `+`, `-`, `@`, a tab or a line end,
+    gets a `'` before it. Control characters in names are written as escapes.
+
+    Raises:
+        prvr.data.DataError: the file cannot be written.
+    """
+    content = io.StringIO(newline="")
+    writer = csv.writer(content)
+    writer.writerow(COLUMNS)
+    for result in results:
+        for rank, hit in enumerate(result.hits, 1):
+            query, video, path_ = (cell(text) for text in (result.query, hit.video.id, hit.video.path))
+            times = [f"{value:.3f}" for value in (hit.start, hit.end, hit.video.duration)]
+            writer.writerow([query, rank, video, f"{hit.score:.6f}", *times, path_])
+    write_text(path, content.getvalue())
+
+
+def cell(text: str) -> str:
+    """A text that no spreadsheet runs.
+
+    Example:
+        >>> cell("=1+1"), cell("a = b"), cell("\\t=1+1")
+        ("'=1+1", 'a = b', "'\\\\t=1+1")
+    """
+    return ("'" if text.lstrip(" ")[:1] in tuple(_FORMULA) else "") + printable(text)
 
 
 def write_text(path: Path | str, text: str) -> None:
     """Writes a file as UTF-8, its line ends as they are; what stood there stays until it is complete.
 
     Raises:
-        DataError: it cannot be written.
+        DataError: the file cannot be written.
     """
     path = Path(path).expanduser()
     try:

@@ -1,34 +1,33 @@
-"""Results for the terminal."""
+"""Search results and times as text, for people."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
-from math import isfinite
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from prvr.reading import printable
-from prvr.search.hits import SearchResult
-from prvr.search.output.times import clock_span
+from prvr.search.results import SearchResult
 
-__all__ = ["blocks", "result_table"]
+__all__ = ["blocks", "clock", "clock_span", "result_table"]
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-PLAIN = " .:-=+*#"  # where the terminal knows no blocks
-_BESIDE = 40  # columns of an 80-column terminal that are not the time line's
+PLAIN = " .:-=+*#"  # for terminals without block characters
+_OTHER_COLUMNS = 40  # width of the table without the relevance curve
 
 
 def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) -> Table:
-    """A row for each hit: rank, video, score, its best moment, and the time line of the video.
+    """A table with a row for each hit: rank, video, score, best moment, and the relevance curve of the video.
 
-    The time line shows how well each part of the video fits, from left to right; its scale is that of all hits of the
-    query, from the worst part to the best.
+    The curve shows how well each part of the video fits, from left to right. All hits of the query share one scale,
+    from their worst part to their best.
 
     Args:
-        result: of one query.
+        result: the result of one query.
         width: of the terminal, in columns.
-        plain: draw with ASCII.
+        plain: draw with ASCII characters only.
     """
     many = f"{len(result.hits)} of {result.videos:,} videos"
     table = Table(
@@ -38,35 +37,57 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
     table.add_column("video", overflow="fold", min_width=8)
     table.add_column("score", justify="right", no_wrap=True)
     table.add_column("moment", justify="right", no_wrap=True)
-    table.add_column("time line", no_wrap=True)
-    values = [value for hit in result.hits for value in hit.strip if isfinite(value)]
+    table.add_column("relevance", no_wrap=True)
+    values = [value for hit in result.hits for value in hit.relevance if math.isfinite(value)]
     low, high = min(values, default=0.0), max(values, default=0.0)
-    room = max(8, min(64, width - _BESIDE))
+    room = max(8, min(64, width - _OTHER_COLUMNS))
     for rank, hit in enumerate(result.hits, 1):
-        line = blocks(hit.strip, low, high, room, PLAIN if plain else BLOCKS)
+        line = blocks(hit.relevance, low, high, room, PLAIN if plain else BLOCKS)
         moment = clock_span(hit.start, hit.end)
         # Text, not str: a name may hold square brackets, which rich would read as markup
-        table.add_row(str(rank), Text(printable(hit.video_id)), f"{hit.score:.3f}", moment, Text(line))
+        table.add_row(str(rank), Text(printable(hit.video.id)), f"{hit.score:.3f}", moment, Text(line))
     return table
 
 
-def blocks(strip: Sequence[float], low: float, high: float, width: int, letters: str = BLOCKS) -> str:
-    """A strip as one line of letters, the higher the fuller; where there is less room, the best of each part counts.
+def blocks(values: Sequence[float], low: float, high: float, width: int, letters: str = BLOCKS) -> str:
+    """A curve as one line of characters; where there is less room than values, the highest of each part is shown.
 
     Args:
-        strip: values along the time line.
-        low, high: that the first and the last letter stand for.
-        width: most letters.
-        letters: from low to high.
+        values: in order of time.
+        low, high: the values that the first and the last character stand for.
+        width: the largest number of characters.
+        letters: the characters, from low to high.
 
     Example:
         >>> blocks([0.0, 0.5, 1.0, 0.25], 0.0, 1.0, 4), blocks([0.0, 0.5, 1.0, 0.25], 0.0, 1.0, 2)
         ('▁▅█▃', '▅█')
     """
-    count = min(width, len(strip))
-    edges = [len(strip) * part // count for part in range(count + 1)] if count else []
-    best = [max(strip[start:end]) for start, end in pairwise(edges)]
+    count = min(width, len(values))
+    edges = [len(values) * part // count for part in range(count + 1)] if count else []
+    best = [max(values[start:end]) for start, end in pairwise(edges)]
     span = high - low if high > low else 1.0
     last = len(letters) - 1
-    places = (round(last * (value - low) / span) if isfinite(value) else 0 for value in best)
+    places = (round(last * (value - low) / span) if math.isfinite(value) else 0 for value in best)
     return "".join(letters[min(max(place, 0), last)] for place in places)
+
+
+def clock(seconds: int | float) -> str:
+    """`m:ss`, or `h:mm:ss` from an hour on; what is left of a second is dropped.
+
+    Example:
+        >>> clock(65.9), clock(3723)
+        ('1:05', '1:02:03')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def clock_span(start: int | float, end: int | float) -> str:
+    """From the second in which a moment starts to that by which it has ended: never an empty one.
+
+    Example:
+        >>> clock_span(12.5, 17.25)
+        '0:12-0:18'
+    """
+    return f"{clock(start)}-{clock(max(math.ceil(end - 1e-6), int(start) + 1))}"

@@ -25,7 +25,7 @@ export function range(hits) {
   let low = Infinity;
   let high = -Infinity;
   for (const hit of hits) {
-    for (const value of hit.strip) {
+    for (const value of hit.relevance) {
       if (value === null) continue;
       low = Math.min(low, value);
       high = Math.max(high, value);
@@ -87,7 +87,7 @@ export function makeStrip(hit, scale, play) {
   });
   box.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1, PageDown: -8, PageUp: 8 }[event.key];
-    if (step) point(at + (step * duration) / hit.strip.length);
+    if (step) point(at + (step * duration) / hit.relevance.length);
     else if (event.key === "Home") point(0);
     else if (event.key === "End") point(duration);
     else if (event.key === "Enter" || event.key === " ") play(at);
@@ -107,14 +107,14 @@ function picture(hit, [low, high], duration) {
   svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
-  const step = WIDTH / hit.strip.length;
+  const step = WIDTH / hit.relevance.length;
   for (const moment of hit.moments) {
     const left = (WIDTH * moment.start) / duration;
     const width = (WIDTH * (moment.end - moment.start)) / duration;
     const name = moment === hit.moments[0] ? "best" : "moment";
     svg.append(rect(left, 0, Math.max(3, width), HEIGHT, name), rect(left, 0, Math.max(3, width), 3, `${name} edge`));
   }
-  hit.strip.forEach((value, part) => {
+  hit.relevance.forEach((value, part) => {
     const level = value === null ? 0 : ((value - low) / (high - low)) ** 2; // the best stand out
     const height = 2 + (HEIGHT - 9) * level;
     const name = `heat h${Math.min(LEVELS - 1, Math.floor(LEVELS * level))}`;

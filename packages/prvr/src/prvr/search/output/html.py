@@ -1,4 +1,4 @@
-"""Results as one HTML page with pictures: no script, nothing loaded from elsewhere."""
+"""Search results as one HTML page with pictures: no script, nothing loaded from elsewhere."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -7,9 +7,9 @@ from math import isfinite
 from pathlib import Path
 
 from prvr.reading import printable
-from prvr.search.hits import SearchHit, SearchResult
 from prvr.search.output.files import write_text
-from prvr.search.output.times import clock, clock_span
+from prvr.search.output.terminal import clock, clock_span
+from prvr.search.results import SearchHit, SearchResult
 from prvr.search.thumbnails import thumbnail
 from prvr.video import VideoError
 
@@ -34,7 +34,8 @@ svg { display: block; width: 100%; height: 1.5rem; }
 
 
 def write_html(path: Path | str, results: Sequence[SearchResult], picture: Picture | None = None) -> None:
-    """Writes a page with the hits of each query: a picture of the best moment, times, score, and the time line.
+    """Writes a page with the hits of each query: a picture of the best moment, times, score, and the relevance
+    curve.
 
     The file holds all it needs, pictures included, and can be sent as it is; whatever stands in names and queries is
     shown as text. A moment whose picture cannot be had says why.
@@ -68,12 +69,12 @@ def picture_of(hit: SearchHit) -> bytes:
     Raises:
         VideoError: the file is not there any more, or cannot be decoded.
     """
-    return thumbnail(hit.path, (hit.start + hit.end) / 2, width=240)
+    return thumbnail(hit.video.path, (hit.start + hit.end) / 2, width=240)
 
 
 def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
     heading = f"<h2>{escape(printable(result.query))}</h2>" if headed else ""
-    values = [value for hit in result.hits for value in hit.strip if isfinite(value)]
+    values = [value for hit in result.hits for value in hit.relevance if isfinite(value)]
     scale = (min(values, default=0.0), max(values, default=0.0))
     items = "\n".join(_hit(rank, hit, scale, picture) for rank, hit in enumerate(result.hits, 1))
     return (
@@ -85,7 +86,7 @@ def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
 
 def _hit(rank: int, hit: SearchHit, scale: tuple[float, float], picture: Picture) -> str:
     moment = clock_span(hit.start, hit.end)
-    name = escape(printable(hit.video_id))
+    name = escape(printable(hit.video.id))
     try:
         content = base64.b64encode(picture(hit)).decode("ascii")
         shown = f'<img alt="{name} at {moment}" src="data:image/jpeg;base64,{content}">'
@@ -95,21 +96,21 @@ def _hit(rank: int, hit: SearchHit, scale: tuple[float, float], picture: Picture
     also = f"<p>also {others}</p>" if others else ""
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {name}</b></p>\n"
-        f"<p>{moment} of {clock(hit.duration)}, score {hit.score:.3f}</p>{also}\n"
-        f'{_strip(hit, scale)}<p class="small">{escape(printable(hit.path))}</p></div></li>'
+        f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}</p>{also}\n"
+        f'{_curve(hit, scale)}<p class="small">{escape(printable(hit.video.path))}</p></div></li>'
     )
 
 
-def _strip(hit: SearchHit, scale: tuple[float, float]) -> str:
-    """The time line, the darker the better, with a line below the moment."""
+def _curve(hit: SearchHit, scale: tuple[float, float]) -> str:
+    """The relevance curve, the darker the better, with a line below the moment."""
     low, span = scale[0], (scale[1] - scale[0]) or 1.0
-    shares = ((value - low) / span if isfinite(value) else 0.0 for value in hit.strip)
+    shares = ((value - low) / span if isfinite(value) else 0.0 for value in hit.relevance)
     bars = "".join(
         f'<rect x="{place}" y="0" width="1.02" height="10" fill-opacity="{min(max(share, 0.0), 1.0):.2f}"/>'
         for place, share in enumerate(shares)
     )
-    parts = len(hit.strip) or 1
-    start, end = (parts * time / (hit.duration or 1.0) for time in (hit.start, hit.end))
+    parts = len(hit.relevance) or 1
+    start, end = (parts * time / (hit.video.duration or 1.0) for time in (hit.start, hit.end))
     mark = f'<rect x="{start:.3f}" y="11" width="{max(end - start, 0.3):.3f}" height="3" fill="#c30"/>'
     return (
         f'<svg viewBox="0 0 {parts} 14" preserveAspectRatio="none" role="img" '

@@ -1,0 +1,210 @@
+"""What a search finds and where in a video it lies, and what an index reports: plain records."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+
+from prvr.scoring import best_moment
+from prvr.video import VideoEntry
+
+__all__ = [
+    "CURVE_PARTS",
+    "IndexInfo",
+    "IndexReport",
+    "Moment",
+    "SearchHit",
+    "SearchResult",
+    "WindowCosines",
+    "merged_moments",
+    "relevance_curve",
+]
+
+CURVE_PARTS = 64
+"""Equal parts of a video that `SearchHit.relevance` has a value for."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A part of a video.
+
+    Args:
+        start, end: in seconds from the start of the video.
+        score: of the window in which it was found.
+    """
+
+    start: float
+    end: float
+    score: float
+
+
+@dataclass(frozen=True)
+class SearchHit:
+    """A video that was found.
+
+    Args:
+        video: what is known of the video.
+        score: of the best window of the video, by the retriever; higher is better.
+        start, end: of the best moment, in seconds from the start of the video.
+        moments: disjoint, best first; the first is (start, end).
+        relevance: the relevance curve, the highest cosine of the query in each of `CURVE_PARTS` equal parts.
+    """
+
+    video: VideoEntry
+    score: float
+    start: float
+    end: float
+    moments: tuple[Moment, ...]
+    relevance: tuple[float, ...]
+
+    @property
+    def video_id(self) -> str:
+        """The id of the video."""
+        return self.video.id
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What was found for a query.
+
+    Args:
+        query: the text.
+        hits: best first; of equal scores, the one with the smaller id first.
+        videos: how many the index holds.
+        backend: that looked for candidates.
+    """
+
+    query: str
+    hits: tuple[SearchHit, ...]
+    videos: int
+    backend: str
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """The ids of the videos that a change of an index concerned.
+
+    Args:
+        added: new ones.
+        changed: embedded again, since their file has changed or moved.
+        removed: taken out.
+        unchanged: left as they were.
+        stale: left as they were by `add`, though their file has changed or moved: `update` embeds them again.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """What is in an index.
+
+    Args:
+        videos, windows: that count.
+        removed: videos whose vectors still lie on disk, until their segment is written anew.
+        seconds: of video.
+        clips, frames: vectors on disk.
+        dim: width of a vector.
+        dtype: of the vectors on disk.
+        window, stride: in seconds; None: videos are not cut.
+        bytes: size of all segments.
+        segments: how many.
+        model: its name and kind.
+        encoder: of frames, its name.
+        rate: frames per second.
+    """
+
+    videos: int
+    windows: int
+    removed: int
+    seconds: float
+    clips: int
+    frames: int
+    dim: int
+    dtype: str
+    window: float | None
+    stride: float | None
+    bytes: int
+    segments: int
+    model: str
+    encoder: str
+    rate: float
+
+    @property
+    def bytes_per_video(self) -> float:
+        """Size of the segments divided by the number of videos."""
+        return self.bytes / self.videos if self.videos else 0.0
+
+
+class WindowCosines(NamedTuple):
+    """A window of a video: its time in seconds, its score, and the cosines of what shares its time evenly."""
+
+    start: float
+    end: float
+    score: float
+    cosines: Float32[np.ndarray, " l"]
+
+
+def merged_moments(windows: Sequence[WindowCosines], most: int) -> tuple[Moment, ...]:
+    """The best moment of each window, best window first, those that overlap put together.
+
+    A moment that overlaps a better one becomes a part of it if its highest cosine reaches half way between the median
+    and the highest of the better window, which is what [best_moment][prvr.scoring.best_moment] asks of a neighbour; or
+    else it is left out.
+
+    Args:
+        windows: of one video.
+        most: how many moments, at least one.
+
+    Returns:
+        disjoint, best first.
+
+    Example:
+        >>> flat, peak = np.zeros(4, np.float32), np.array([0, 1, 0, 0], np.float32)
+        >>> merged_moments([WindowCosines(0.0, 40.0, 0.2, flat), WindowCosines(20.0, 60.0, 0.9, peak)], 3)
+        (Moment(start=30.0, end=40.0, score=0.9),)
+    """
+    found: list[tuple[Moment, float]] = []  # with the cosine that a part of it must reach
+    for one in sorted(windows, key=lambda one: (-one.score, one.start)):
+        start, end = best_moment(torch.from_numpy(one.cosines), one.end - one.start)
+        start, end, peak = one.start + start, min(one.start + end, one.end), float(one.cosines.max())
+        hits = [i for i, (there, _) in enumerate(found) if start < there.end and there.start < end]
+        if not hits:
+            found.append((Moment(start, end, one.score), (peak + float(np.median(one.cosines))) / 2))
+        elif len(hits) == 1 and peak >= found[hits[0]][1]:
+            there, level = found[hits[0]]
+            found[hits[0]] = (Moment(min(there.start, start), max(there.end, end), there.score), level)
+    return tuple(moment for moment, _ in found[:most])
+
+
+def relevance_curve(windows: Sequence[WindowCosines], duration: float, parts: int = CURVE_PARTS) -> tuple[float, ...]:
+    """The highest cosine in each of equal parts of a video.
+
+    Where windows overlap, the higher one counts; what is longer than a part counts in all parts that it touches.
+
+    Args:
+        windows: of one video, which cover it.
+        duration: of the video, in seconds.
+        parts: how many.
+
+    Example:
+        >>> relevance_curve([WindowCosines(0.0, 8.0, 0.0, np.array([0.25, 0.5], np.float32))], 8.0, 4)
+        (0.25, 0.25, 0.5, 0.5)
+    """
+    line = np.full(parts, -np.inf, np.float32)
+    for one in windows:
+        edges = one.start + (one.end - one.start) * np.arange(len(one.cosines) + 1) / len(one.cosines)
+        scaled = edges * (parts / duration)
+        first = np.clip(np.floor(scaled[:-1] + 1e-6).astype(int), 0, parts - 1)
+        last = np.clip(np.ceil(scaled[1:] - 1e-6).astype(int) - 1, first, parts - 1)
+        counts = last - first + 1
+        touched = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+        np.maximum.at(line, touched, np.repeat(one.cosines, counts))
+    return tuple(line.tolist())

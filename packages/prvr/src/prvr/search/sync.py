@@ -1,0 +1,151 @@
+"""Bringing an index up to date with a store: videos are cut into windows, encoded, and written a few at a time."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from prvr.errors import DataError
+from prvr.search.manifest import Manifest
+from prvr.search.model import SearchModel
+from prvr.search.results import IndexReport
+from prvr.search.segments import VideoVectors
+from prvr.search.vectors import PackedRows, WindowRows, concatenate_rows, pack_rows
+from prvr.search.writing import IndexWriter
+from prvr.video import VideoEntry, VideoStore
+
+__all__ = ["Progress", "Window", "cut", "embed", "sync"]
+
+Progress = Callable[[str, int, int], None]
+"""Called with the id of a video, the number of videos that are done, and the number of all."""
+
+VIDEOS, BYTES = 64, 64 * 2**20
+"""A segment is written when so many videos, or so many bytes of vectors, are waiting: what a kill may lose."""
+_AT_ONCE = 32  # windows whose vectors are held as float32
+
+
+def sync(
+    writer: IndexWriter, model: SearchModel, store: VideoStore, prune: bool, progress: Progress | None = None
+) -> IndexReport:
+    """Adds the new videos of a store to an index; with `prune` the index then holds what the store holds.
+
+    Which videos are written together depends on nothing but what is left to do, so that a run that was killed, and run
+    again, ends like one that was not.
+
+    Args:
+        writer: of the index.
+        model: of the index.
+        store: of features of the encoder of the index.
+        prune: also embed changed videos again, and remove those that the store does not hold.
+        progress: called before each video that is encoded, and when all is done.
+    """
+    known = writer.entries
+    new = [video for video in store.video_ids if video not in known]
+    changed = [v for v in store.video_ids if v in known and _differs(known[v], store.entries[v])]
+    removed = tuple(video for video in known if video not in store.entries) if prune else ()
+    if removed:
+        writer.drop(removed)
+    todo = sorted([*new, *(changed if prune else ())])
+    waiting: list[VideoVectors] = []
+    next_key = writer.manifest.next_key
+    for done, video in enumerate(todo):
+        if progress is not None:
+            progress(video, done, len(todo))
+        waiting.append(embed(model, writer.manifest, store.entries[video], store.read(video), next_key))
+        next_key = int(waiting[-1].keys[-1]) + 1
+        if len(waiting) >= VIDEOS or sum(one.bytes for one in waiting) >= BYTES:
+            writer.put(waiting)
+            waiting = []
+    if waiting:
+        writer.put(waiting)
+    if progress is not None and todo:
+        progress(todo[-1], len(todo), len(todo))
+    return IndexReport(
+        added=tuple(new),
+        changed=tuple(changed) if prune else (),
+        removed=removed,
+        unchanged=tuple(video for video in store.video_ids if video not in {*new, *changed}),
+        stale=() if prune else tuple(changed),
+    )
+
+
+def _differs(known: VideoEntry, now: VideoEntry) -> bool:
+    """Whether the file has changed, or lies elsewhere."""
+    return (known.sha256, known.path, known.frames) != (now.sha256, now.path, now.frames)
+
+
+def embed(
+    model: SearchModel, manifest: Manifest, entry: VideoEntry, features: Float[np.ndarray, "n f"], first_key: int
+) -> VideoVectors:
+    """Encodes the windows of a video and packs their vectors.
+
+    Args:
+        model: of the index.
+        manifest: of the index.
+        entry: what is known of the video.
+        features: `(n, f)` as they are in the store.
+        first_key: the key of its first window.
+
+    Raises:
+        DataError: the model gives NaN or infinity for it.
+    """
+    windows = cut(len(features), entry.duration, manifest.encoder.rate, manifest.window, manifest.stride)
+    packed: dict[str, list[PackedRows]] = {name: [] for name in manifest.row_sets}
+    steps = []
+    for first in range(0, len(windows), _AT_ONCE):
+        some = [features[window.first : window.stop] for window in windows[first : first + _AT_ONCE]]
+        for vectors in model.encode_windows(some):
+            rows = {**vectors.stored, "clips": vectors.clips, "frames": vectors.frames}
+            if not all(np.isfinite(values).all() for values in rows.values()):
+                raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
+            for name, row_set in manifest.row_sets.items():
+                packed[name].append(pack_rows(rows[name], manifest.dtype, row_set.lengths))
+            steps.append(vectors.steps)
+    return VideoVectors(
+        entry,
+        np.arange(first_key, first_key + len(windows)),
+        np.array([(window.start, window.end) for window in windows]),
+        np.array(steps, np.int64),
+        {
+            name: WindowRows(concatenate_rows(parts), np.array([len(part) for part in parts], np.int64))
+            for name, parts in packed.items()
+        },
+    )
+
+
+class Window(NamedTuple):
+    """A run of rows of a video: rows `first` to `stop - 1`, and the time that they stand for, in seconds."""
+
+    first: int
+    stop: int
+    start: float
+    end: float
+
+
+def cut(rows: int, duration: float, rate: float, window: float | None, stride: float | None) -> list[Window]:
+    """The overlapping windows of a video; one, if it is not longer than a window. The last one ends where it does.
+
+    Args:
+        rows: of features, at least one; row k stands for the time from `k / rate` to `(k + 1) / rate`.
+        duration: of the video, in seconds.
+        rate: rows per second.
+        window: seconds; None: the video is one window.
+        stride: seconds from the start of one window to that of the next, at most `window`.
+
+    Example:
+        >>> [(w.first, w.stop) for w in cut(300, 300.0, 1.0, 120.0, 60.0)]
+        [(0, 120), (60, 180), (120, 240), (180, 300)]
+        >>> [(w.start, w.end) for w in cut(250, 250.4, 1.0, 120.0, 60.0)]
+        [(0.0, 120.0), (60.0, 180.0), (120.0, 240.0), (130.0, 250.4)]
+        >>> cut(120, 119.6, 1.0, 120.0, 60.0)
+        [Window(first=0, stop=120, start=0.0, end=119.6)]
+    """
+    if window is None or stride is None:
+        return [Window(0, rows, 0.0, duration)]
+    size, step = max(1, round(window * rate)), max(1, round(stride * rate))
+    if rows <= size:
+        return [Window(0, rows, 0.0, duration)]
+    firsts = [*range(0, rows - size, step), rows - size]
+    ends = [(first + size) / rate for first in firsts[:-1]] + [duration]
+    return [Window(first, first + size, first / rate, end) for first, end in zip(firsts, ends, strict=True)]
