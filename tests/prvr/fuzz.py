@@ -245,15 +245,16 @@ def _make_run(folder: Path) -> None:
 
 
 def _read_run(folder: Path) -> object:
-    from prvr.cli.folders import load_retriever, model_folder
     from prvr.config import load_config
     from prvr.evaluation.report import EvaluationReport
+    from prvr.models import load_pretrained
+    from prvr.models.pretrained import model_files
     from prvr.training.checkpoint import load_state
 
     run = folder / "run"
     state = load_state(run / "last" / "state.pt")
     report = EvaluationReport.from_json(run / "evaluation.json")
-    retriever, config = load_retriever(model_folder(run)[0]), load_config(run / "config.yaml")
+    retriever, config = load_pretrained(model_files(run)[0]), load_config(run / "config.yaml")
     weights = {name: tensor.tolist() for name, tensor in retriever.state_dict().items()}
     return str(state), str(report.to_dict()), report.ranks.tolist(), weights, str(config)
 

@@ -10,8 +10,9 @@ import torch
 from commands import explained
 
 import prvr
-from prvr.cli import console, folders, main
-from prvr.errors import InputError
+from prvr.cli import folders, main
+from prvr.cli.console import CommandError
+from prvr.errors import InputError, PrvrError
 
 
 class TestPresets:
@@ -87,7 +88,7 @@ def test_an_unknown_key_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_twice_verbose_shows_the_traceback(tmp_path: Path) -> None:
-    with pytest.raises(console.CommandError, match="nowhere"):
+    with pytest.raises(PrvrError, match="nowhere"):
         main(["evaluate", str(tmp_path / "nowhere"), "-vv"])
 
 
@@ -134,10 +135,10 @@ def test_what_a_user_can_mend_takes_one_sentence(
 
 
 def test_cuda_without_a_device_is_explained() -> None:
-    assert console.device_of("cpu").type == "cpu"
+    assert folders.device_of("cpu").type == "cpu"
     if not torch.cuda.is_available():
-        with pytest.raises(console.CommandError, match="--device cuda"):
-            console.device_of("cuda")
+        with pytest.raises(CommandError, match="--device cuda"):
+            folders.device_of("cuda")
 
 
 def test_fresh_folders_are_claimed_and_given_back(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from commands import explained
 from PIL import Image
 
 from prvr.cli import main
-from prvr.cli.console import logged
-from prvr.cli.embedded import counting_bar
+from prvr.cli.console import logged, progress_bar
 from prvr.data import Corpus, open_corpus
 from prvr.data.synthetic import corpus as making
 from prvr.data.synthetic import encoder, read_embedded_scenes
@@ -188,7 +187,7 @@ class TestCountingBar:
     def test_a_bar_on_a_terminal(self, quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         terminal = Terminal()
         monkeypatch.setattr(sys, "stderr", terminal)
-        with logged(0, quiet), counting_bar("making it", quiet) as report:
+        with logged(0, quiet), progress_bar("making it", quiet) as report:
             for done in range(1, 31):
                 report(done, 30)
         shown = terminal.getvalue()
@@ -196,7 +195,7 @@ class TestCountingBar:
 
     def test_a_line_where_there_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stderr", io.StringIO())
-        with logged(0, False), counting_bar("making it", False) as report:
+        with logged(0, False), progress_bar("making it", False) as report:
             report(1, 30)
             report(2, 30)
         assert sys.stderr.getvalue() == "making it: 30 videos\n"  # type: ignore[attr-defined]

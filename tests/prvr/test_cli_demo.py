@@ -131,7 +131,7 @@ def test_which_corpus(option: list[str], collection: str, tmp_path: Path, monkey
         asked.append(config.data.collection)
         raise CommandError("enough")
 
-    monkeypatch.setattr(demo, "cached_corpus", stop)
+    monkeypatch.setattr(demo, "open_corpus_of", stop)
     monkeypatch.chdir(tmp_path)
     assert main(["demo", *option]) == 2
     assert asked == [collection]

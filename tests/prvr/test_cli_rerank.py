@@ -160,4 +160,6 @@ class TestEvaluate:
         assert "was trained on the embeddings of" in explained(command, capsys)
 
     def test_a_reranker_is_no_retriever(self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-        assert "neither a run nor a model" in explained(["evaluate", str(work.run)], capsys)
+        assert "neither a run of `prvr train` nor a folder of save_pretrained" in explained(
+            ["evaluate", str(work.run)], capsys
+        )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from prvr.cli.console import show_report
+from prvr.cli.reports import show_report
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.moments import ExampleQuery, Hit
 from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics

@@ -78,7 +78,7 @@ def test_the_exit_code_says_when_nothing_could_be_read(
 
 def test_mistakes_are_explained(video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["extract", str(video), "--out", str(tmp_path / "store"), "--device", "cpu"]
-    assert "required: ENCODER" in explained(command, capsys)
+    assert "required: --encoder" in explained(command, capsys)
     assert "Expected 'embedded'" in explained([*command, "--encoder", str(tmp_path)], capsys)
     command += ["--encoder", "embedded"]
     assert "expected a positive number" in explained([*command, "--rate", "0"], capsys)

@@ -13,7 +13,7 @@ from rich.console import Console
 from video_files import MeanColour
 from video_models import tiny_clip, tiny_roberta, tiny_siglip
 
-from prvr.cli.beside import show_beside
+from prvr.cli.reports import show_baselines
 from prvr.config import load_config
 from prvr.data import Caption, Corpus, DataError, PackedSplit, load_encoder, open_corpus, pack, write_layout
 from prvr.evaluation import report_from_scores
@@ -147,7 +147,7 @@ def packed(embedded_root: Path, embedded_cache: Path) -> tuple[Corpus, PackedSpl
 def show(root: Path, collection: str, report, capsys: pytest.CaptureFixture[str] | None = None) -> str:
     changes = {"data.root": str(root), "data.collection": collection}
     console = Console(width=80, file=io.StringIO())
-    show_beside(console, load_config("hybrid-embedded", changes), report)
+    show_baselines(console, load_config("hybrid-embedded", changes), report)
     return console.file.getvalue()
 
 

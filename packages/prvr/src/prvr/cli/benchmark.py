@@ -4,8 +4,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, device_of, stdout
-from prvr.cli.embedded import counting_bar
+from prvr.cli.console import CommandError, progress_bar, stdout
+from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, whole_number
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run(args: Namespace) -> None:
                 "model reads the captions. Name it, for example --text openai/clip-vit-base-patch32."
             )
         text = open_featurizer(name, device_of(args.device))
-        with counting_bar(f"reading {rules.title}", args.quiet) as progress:
+        with progress_bar(f"reading {rules.title}", args.quiet) as progress:
             report = convert_benchmark(
                 args.name,
                 args.annotations,

@@ -6,8 +6,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from prvr.cli.console import device_of, stdout
-from prvr.cli.embedded import counting_bar
+from prvr.cli.console import progress_bar, stdout
+from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, number
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(args: Namespace) -> None:
     store = VideoStore(args.features)
     device = device_of(args.device)
     text = open_featurizer(args.text or store.encoder.name, device)
-    with counting_bar("encoding and writing", args.quiet, "captions and videos") as progress:
+    with progress_bar("encoding and writing", args.quiet, "captions and videos") as progress:
         report = convert_captions(
             file,
             store,

@@ -4,28 +4,27 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prvr import __version__
 from prvr.errors import DISK_FULL, PrvrError
+from prvr.reading import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from prvr.evaluation.report import EvaluationReport
-
 __all__ = [
     "CommandError",
     "complain",
-    "device_of",
     "logged",
-    "show_report",
+    "progress_bar",
     "stdout",
-    "threads",
 ]
 
+Progress = Callable[..., None]
+logger = logging.getLogger(__name__)
 _LOGGERS = ("prvr", "regdiff", "lorentz")
 
 
@@ -64,15 +63,40 @@ def stdout() -> "Console":
     return console if console.is_terminal else Output(highlight=False, width=max(console.width, 80))
 
 
-def show_report(console: "Console", report: "EvaluationReport", *, text_to_video: bool = False) -> None:
-    """Prints the tables of an evaluation; `text_to_video`: that of papers on text-to-video retrieval comes first."""
-    from prvr.evaluation.tables import groups_table, metrics_table, tags_table, text_video_table
+@contextmanager
+def progress_bar(title: str, quiet: bool, unit: str = "videos") -> Iterator[Progress]:
+    """Shows on standard error how much is done and how long the rest takes; if that is no terminal, a line in the log.
 
-    first = text_video_table(report) if text_to_video else metrics_table(report)
-    for table in (first, groups_table(report), tags_table(report)):
-        if table is not None:
-            console.print()
-            console.print(table)
+    Args:
+        title: what is being done.
+        quiet: show nothing.
+        unit: what is counted; "bytes" are shown as a percentage.
+
+    Yields:
+        A function to call with how much is done, how much there is in all, and what is being worked on.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+
+        def announce(done: int | float, total: int | float, name: str = "") -> None:
+            if done == 1 and unit != "bytes":
+                logger.info("%s: %d %s", title, total, unit)
+
+        yield announce
+        return
+    counts = TaskProgressColumn() if unit == "bytes" else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(20), counts, TimeRemainingColumn())
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+
+        def report(done: int | float, total: int | float, name: str = "") -> None:
+            bar.update(task, description=printable(name)[-40:] or title, completed=done, total=total)
+
+        yield report
 
 
 def complain(error: Exception) -> int:
@@ -109,31 +133,3 @@ def _mendable(error: Exception) -> str | None:
             "batches or a smaller model, or close other programs."
         )
     return None
-
-
-@contextmanager
-def threads(count: int | None) -> Iterator[None]:
-    """Lets torch compute on so many threads for a while; None leaves its choice, one per core."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def device_of(wanted: str) -> Any:
-    """The torch device that `cpu`, `cuda` or `auto` stands for.
-
-    Raises:
-        CommandError: cuda, where there is none.
-    """
-    import torch
-
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise CommandError("--device cuda: torch sees no CUDA device here. Use --device cpu or auto.")
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    return torch.device(wanted)

@@ -6,11 +6,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.beside import show_beside
-from prvr.cli.console import CommandError, show_report, stdout, threads
-from prvr.cli.embedded import cached_corpus, counting_bar
-from prvr.cli.folders import fresh_folder, load_retriever
+from prvr.cli.console import CommandError, progress_bar, stdout
+from prvr.cli.folders import fresh_folder, open_corpus_of, threads
 from prvr.cli.options import Parser
+from prvr.cli.reports import show_baselines, show_report
 from prvr.cli.train import show_folder, train
 from prvr.config import Config, load_config
 from prvr.errors import MissingExtraError
@@ -72,7 +71,7 @@ def run(args: Namespace) -> None:
     console, stem = stdout(), Path(args.output)
     # Its matrices are small: threads would wait for each other, on a busy machine for long.
     with fresh_folder(stem, first=stem) as output, threads(1):
-        corpus = cached_corpus(config, args.quiet)
+        corpus = open_corpus_of(config, args.quiet)
         with closing(open_split(config, "train")) as split:
             size = f"{len(split)} training videos and {len(split.query_ids)} sentences, drawn by prvr"
             console.print(
@@ -84,7 +83,7 @@ def run(args: Namespace) -> None:
     name, picture = config.data.eval_split, output / "moments.png"
     with closing(open_split(config, name)) as split:
         note = f"{config.train.epochs} epochs on few videos show that it works, not how well" if args.quick else None
-        show_beside(console, config, result.report, note=note)
+        show_baselines(console, config, result.report, note=note)
         show_report(console, result.report)
         examples, ranks = _examples(config, output, split, result.report)
         _draw(corpus, name, examples, ranks, picture)
@@ -114,10 +113,11 @@ def _examples(
 ) -> "tuple[tuple[ExampleQuery, ...], list[int]]":
     """Three sentences and what is found for them; which ones follows from their ranks alone, good and bad alike."""
     from prvr.evaluation.moments import find_moments
+    from prvr.models import load_pretrained
 
     order = report.ranks.argsort(kind="stable")
     queries = [int(order[int(share * len(order))]) for share in _EXAMPLES]
-    found = find_moments(load_retriever(output / "best"), split, queries, seed=config.train.seed)
+    found = find_moments(load_pretrained(output / "best"), split, queries, seed=config.train.seed)
     return found, [int(report.ranks[query]) for query in queries]
 
 
@@ -164,7 +164,7 @@ def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", out
     chosen = list(dict.fromkeys([*shown, *videos]))[:_FILMS]
     folder, store, index = output / "videos", output / "store", output / "index"
     folder.mkdir()
-    with counting_bar("writing files", quiet) as progress:
+    with progress_bar("writing files", quiet) as progress:
         for done, video in enumerate(chosen, 1):
             write_mp4(folder / f"{video}.mp4", render(videos[video]))
             progress(done, len(chosen))

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prvr.cli.beside import show_beside
-from prvr.cli.console import CommandError, device_of, show_report, stdout
-from prvr.cli.embedded import cached_corpus
-from prvr.cli.folders import load_retriever, model_folder, report_file
+from prvr.cli.console import CommandError, stdout
+from prvr.cli.folders import device_of, open_corpus_of
 from prvr.cli.options import Parser, chosen_config, one_of
+from prvr.cli.reports import report_file, show_baselines, show_report
 from prvr.cli.reranked import add_rerank_options, reports_of, show_reranked, wants_reranking, wants_sets
 from prvr.cli.transfer import check_features, show_transfer
 from prvr.config import Config, load_config
@@ -58,8 +57,10 @@ def register(prvr: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Evaluates, prints the tables and writes the numbers."""
-    folder = Path(args.run)
-    weights, file = model_folder(folder)
+    from prvr.models import load_pretrained
+    from prvr.models.pretrained import model_files
+
+    weights, file = model_files(Path(args.run))
     config = _config(args, weights, file)
     trained = load_config(file) if file is not None else config
     if args.transfer:
@@ -73,7 +74,7 @@ def run(args: Namespace) -> None:
     report = _evaluate(args, config, weights, split_name)
     console = stdout()
     show_report(console, report, text_to_video=wants_sets(args, config))
-    show_beside(console, replace(config, model=load_retriever(weights).config), report, split_name)
+    show_baselines(console, replace(config, model=load_pretrained(weights).config), report, split_name)
     target = report_file(args, trained, config, split_name)
     report.to_json(target)
     console.print(f"\n{target}: these numbers", markup=False, soft_wrap=True)
@@ -95,14 +96,14 @@ def _alone(args: Namespace, config: Config, weights: Path, split_name: str) -> "
 
 def _evaluate(args: Namespace, config: Config, weights: Path, split_name: str) -> Any:
     from prvr.evaluation import evaluate
+    from prvr.models import load_pretrained
     from prvr.training import open_split
 
     device = device_of(args.device)
-    retriever = load_retriever(weights)
+    retriever = load_pretrained(weights)
     # The weights say what the model is; the configuration only where and how the data are read.
     config = replace(config, model=retriever.config)
-    if config.data.root is None:
-        cached_corpus(config, args.quiet)
+    open_corpus_of(config, args.quiet)
     with closing(open_split(config, split_name)) as split:
         return evaluate(
             retriever,

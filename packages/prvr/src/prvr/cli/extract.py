@@ -1,12 +1,12 @@
 """`prvr extract`: features of one's own videos."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, device_of, stdout
+from prvr.cli.console import CommandError, progress_bar, stdout
+from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, number, whole_number
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run(args: Namespace) -> None:
         raise CommandError(f"--max-megapixels {args.max_megapixels}: expected a positive number, such as 33.2 (8K).")
     limits = Limits(pixels=ceil(args.max_megapixels * 1e6), seconds=args.max_hours * 3600)
     encoder = open_encoder(args.encoder, device_of(args.device))
-    with _bar(args.quiet) as progress:
+    with progress_bar("extracting", args.quiet, "bytes") as bar:
         report = extract(
             args.videos,
             encoder,
@@ -68,7 +68,7 @@ def run(args: Namespace) -> None:
             batch_size=args.batch_size,
             limits=limits,
             thorough=args.thorough,
-            progress=progress,
+            progress=lambda video, done, total: bar(done, total, video),
         )
     console = stdout()
     _show(console, report)
@@ -111,30 +111,3 @@ def _table(title: str, rows: "Sequence[tuple[Outcome, str]]") -> "Table":
     for one, text in rows:
         table.add_row(Text(printable(one.id), overflow="fold"), Text(printable(text), overflow="fold"))
     return table
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[str, float, float], None] | None]:
-    """The share of all bytes that is done, and the time left, on standard error; nothing where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from prvr.reading import printable
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("looking", total=None)
-
-        def report(name: str, done: float, total: float) -> None:
-            progress.update(task, description=printable(name)[-40:], completed=done, total=total)
-
-        yield report

@@ -1,31 +1,27 @@
-"""Where runs and models lie."""
+"""What commands open: the folders of runs, the corpus of a run, the device."""
 
-from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from prvr.cli.console import CommandError
+from prvr.cli.console import CommandError, progress_bar
 from prvr.config import Config
 
 if TYPE_CHECKING:
-    from prvr.models import AnyRetriever
+    from prvr.data import Corpus
 
-__all__ = ["QB_BETA", "fresh_folder", "latest_run", "load_retriever", "model_folder", "report_file", "variant_parts"]
-
-QB_BETA = 20.0
-"""The default of `--qb-beta`."""
+__all__ = ["device_of", "fresh_folder", "latest_run", "open_corpus_of", "threads"]
 
 
 @contextmanager
 def fresh_folder(stem: Path, first: Path | None = None) -> Iterator[Path]:
-    """Claims the first of `first`, `stem`-1, `stem`-2, ... that nobody has; taken away again if nothing is put in.
+    """Creates the first of `first`, `stem`-1, `stem`-2, ... that does not exist; removes it again if it stays empty.
 
     Args:
-        stem: of the numbered names.
-        first: a name without a number that is tried before them.
+        stem: the path before the number.
+        first: a name without a number, tried before them.
     """
     numbered = (stem.with_name(f"{stem.name}-{number}") for number in range(1, 10_000))
     for path in chain(() if first is None else (first,), numbered):
@@ -58,73 +54,42 @@ def latest_run(stem: Path) -> Path:
     return max(found, key=lambda p: int(p.name[len(stem.name) + 1 :]))
 
 
-def model_folder(path: Path) -> tuple[Path, Path | None]:
-    """The folder of the weights and the `config.yaml` that goes with them, for a run folder or a model folder.
+def open_corpus_of(config: Config, quiet: bool) -> "Corpus":
+    """The corpus of a run; an embedded one that is not in the cache yet is made, with a progress bar.
 
     Raises:
-        CommandError: it is neither.
+        prvr.training.TrainingError: `data.root` is missing, and the collection is none that prvr makes.
+        prvr.data.DataError: the files are missing or damaged, or the disk is full.
     """
-    if not path.is_dir():
-        raise CommandError(f"{path}: no such folder. Expected a run of `prvr train` or a folder of save_pretrained.")
-    weights = next((p for p in (path, path / "best") if (p / "model.safetensors").is_file()), None)
-    if weights is None:
-        raise CommandError(
-            f"{path}: neither a run nor a model: there is no model.safetensors in it or in its best/. "
-            "Train at least one epoch, or name another folder."
-        )
-    beside = [weights / "config.yaml"] + ([weights.parent / "config.yaml"] if weights.name == "best" else [])
-    return weights, next((p for p in beside if p.is_file()), None)
+    from prvr.training.data import run_corpus
+
+    with progress_bar(f"making {config.data.collection}, once", quiet) as progress:
+        return run_corpus(config, progress)
 
 
-def report_file(args: Namespace, trained: Config, asked: Config, split: str, of: Sequence[str] = ()) -> Path:
-    """Where `prvr evaluate` writes: `--json`, or a file in the run that names whatever is not the usual.
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Limits torch to so many threads for a while; None leaves its choice, one per core."""
+    import torch
 
-    Args:
-        args: `run`, `json` and `ties`.
-        trained: configuration of the run.
-        asked: the same with the data that were asked for.
-        split: that was ranked.
-        of: what was put on top of the retriever, with the options that change it.
-    """
-    if args.json is not None:
-        target = Path(args.json)
-    else:
-        parts = ["evaluation", *of, *[asked.data.collection] * (asked.data.collection != trained.data.collection)]
-        parts += [split] * (split != asked.data.eval_split) + [args.ties] * (args.ties != "worst")
-        target = Path(args.run) / ("_".join(parts) + ".json")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
-def variant_parts(args: Namespace, name: str) -> list[str]:
-    """What the file of a way of ranking is called for: its parts, the run of the re-ranker, and the options given.
-
-    Args:
-        args: the options of `--rerank` and `--qb-norm`.
-        name: retriever, QB-Norm, re-ranked, or both.
-
-    Example:
-        >>> given = Namespace(rerank="runs/r-1/best", top=5, steps=None, weight=None, rerank_seed=0, qb_beta=20.0)
-        >>> variant_parts(given, "QB-Norm, re-ranked"), variant_parts(given, "retriever")
-        (['rerank', 'r-1', 'top5', 'qbnorm'], ['retriever'])
-    """
-    parts = []
-    if "re-ranked" in name:
-        run = Path(args.rerank).resolve()
-        given = {"top": args.top, "steps": args.steps, "weight": args.weight, "seed": args.rerank_seed or None}
-        parts += ["rerank", run.parent.name if run.name == "best" else run.name]
-        parts += [f"{key}{value}" for key, value in given.items() if value is not None]
-    if "QB-Norm" in name:
-        parts += ["qbnorm", *[f"beta{args.qb_beta}"] * (args.qb_beta != QB_BETA)]
-    return parts or ["retriever"]
-
-
-def load_retriever(weights: Path) -> "AnyRetriever":
-    """A retriever from a folder of `save_pretrained`.
+def device_of(wanted: str) -> Any:
+    """The torch device that `cpu`, `cuda` or `auto` stands for.
 
     Raises:
-        prvr.data.DataError: its files are damaged or do not belong together.
+        CommandError: cuda, where there is none.
     """
-    from prvr.models import load_pretrained
+    import torch
 
-    return load_pretrained(weights)
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise CommandError("--device cuda: torch sees no CUDA device here. Use --device cpu or auto.")
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    return torch.device(wanted)

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prvr.cli.console import CommandError, device_of, stdout, threads
-from prvr.cli.embedded import cached_corpus
-from prvr.cli.folders import fresh_folder, latest_run, load_retriever, model_folder
+from prvr.cli.console import CommandError, stdout
+from prvr.cli.folders import device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.options import Parser, chosen_config, one_of, overrides
 from prvr.config import Config, yaml_value
 
@@ -72,9 +71,12 @@ def train_generation(args: Namespace) -> None:
         raise CommandError("--trackers: stage generation has none; its numbers are in metrics.jsonl.")
     if args.resume and args.output is None:
         args.output = str(latest_run(Path("runs") / "reranker"))
+    from prvr.models import load_pretrained
+    from prvr.models.pretrained import model_files
+
     folder = _retriever_folder(args)
-    weights, file = model_folder(folder)
-    retriever = load_retriever(weights)
+    weights, file = model_files(folder)
+    retriever = load_pretrained(weights)
     data = _data_config(args, weights, file, retriever)
     config = _stage_config(args, folder, retriever)
     with ExitStack() as stack:
@@ -92,8 +94,7 @@ def _train(
     from prvr.generation import train_reranker
     from prvr.training import no_progress, open_splits, terminal_bar
 
-    if data.data.root is None:
-        cached_corpus(data, args.quiet)
+    open_corpus_of(data, args.quiet)
     with closing(open_splits(data)) as splits:
         return train_reranker(
             config,

@@ -1,12 +1,11 @@
 """`prvr index add | update | remove | info | verify`: an index of one's own videos."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prvr.cli.console import CommandError, device_of, stdout
+from prvr.cli.console import CommandError, progress_bar, stdout
+from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, number, one_of
 
 if TYPE_CHECKING:
@@ -103,8 +102,8 @@ def run_add(args: Namespace) -> None:
         index = VideoIndex.open(folder, device=device_of(args.device))
     else:
         index = _made(folder, store, args)
-    with index, _bar(args.quiet) as progress:
-        report = index.add(store, progress)
+    with index, progress_bar("embedding", args.quiet) as bar:
+        report = index.add(store, lambda video, done, total: bar(done, total, video))
     _show(index, report)
 
 
@@ -114,8 +113,11 @@ def run_update(args: Namespace) -> None:
     from prvr.video import VideoStore
 
     store = VideoStore(args.store)
-    with VideoIndex.open(args.index, device=device_of(args.device)) as index, _bar(args.quiet) as progress:
-        report = index.update(store, progress)
+    with (
+        VideoIndex.open(args.index, device=device_of(args.device)) as index,
+        progress_bar("embedding", args.quiet) as bar,
+    ):
+        report = index.update(store, lambda video, done, total: bar(done, total, video))
     _show(index, report)
 
 
@@ -206,25 +208,3 @@ def _show(index: "VideoIndex", report: "IndexReport") -> None:
     console.print(table)
     if report.stale:
         console.print("`prvr index update` embeds videos that have changed again.", markup=False)
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
-    """How many videos are done, and the time left, on standard error; nothing where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from prvr.reading import printable
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("looking", total=None)
-
-        def report(video: str, done: int, total: int) -> None:
-            progress.update(task, description=printable(video)[-40:], completed=done, total=total)
-
-        yield report

@@ -8,9 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, device_of, stdout
-from prvr.cli.embedded import cached_corpus
-from prvr.cli.folders import load_retriever, model_folder
+from prvr.cli.console import CommandError, stdout
+from prvr.cli.folders import device_of, open_corpus_of
 from prvr.cli.options import Parser, whole_number
 from prvr.cli.transfer import check_features
 from prvr.config import Config, load_config
@@ -137,7 +136,9 @@ def _run(args: Namespace) -> tuple[Config, Path]:
     """Configuration and weights of a run."""
     if Path(args.out).suffix.lower() != ".png":  # now, not when all is computed
         raise CommandError(f"--out {args.out}: expected a file that ends in .png.")
-    weights, file = model_folder(Path(args.run))
+    from prvr.models.pretrained import model_files
+
+    weights, file = model_files(Path(args.run))
     if file is None:
         raise CommandError(f"{args.run}: no config.yaml says which data it reads. Name a run of `prvr train`.")
     config = load_config(file)
@@ -151,12 +152,12 @@ def _scores(args: Namespace, config: Config, weights: Path, split: str | None = 
     """The scores of a run on a split, ready to be asked."""
     from prvr.evaluation.encode import encode_split, evaluation_mode
     from prvr.generation import SplitScores
+    from prvr.models import load_pretrained
     from prvr.training import open_split
 
-    device, seed, retriever = device_of(args.device), config.train.seed, load_retriever(weights)
+    device, seed, retriever = device_of(args.device), config.train.seed, load_pretrained(weights)
     config = replace(config, model=retriever.config)
-    if config.data.root is None:
-        cached_corpus(config, args.quiet)
+    open_corpus_of(config, args.quiet)
     with closing(open_split(config, split or args.split or config.data.eval_split)) as packed:
         encoded = encode_split(retriever, packed, device=device, seed=seed)
         with evaluation_mode(retriever, device, seed):

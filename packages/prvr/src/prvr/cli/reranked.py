@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prvr.cli.console import CommandError, device_of, stdout
-from prvr.cli.embedded import cached_corpus
-from prvr.cli.folders import QB_BETA, load_retriever, report_file, variant_parts
+from prvr.cli.console import CommandError, stdout
+from prvr.cli.folders import device_of, open_corpus_of
 from prvr.cli.generation import variants_table
 from prvr.cli.options import Parser, number, whole_number
+from prvr.cli.reports import QB_BETA, report_file, variant_parts
 from prvr.cli.transfer import corpus_of
 from prvr.config import Config
 
@@ -107,13 +107,13 @@ def reports_of(args: Namespace, config: Config, weights: Path, split_name: str) 
     from prvr.evaluation.encode import encode_split, evaluation_mode
     from prvr.generation import SplitScores, evaluate_reranked, load_rerankers, training_banks
     from prvr.generation.evaluation import expect_fits
+    from prvr.models import load_pretrained
     from prvr.training import open_split
 
-    device, retriever, train = device_of(args.device), load_retriever(weights), config.train
+    device, retriever, train = device_of(args.device), load_pretrained(weights), config.train
     rerankers = load_rerankers(args.rerank) if args.rerank is not None else {}
     config = replace(config, model=retriever.config)
-    if config.data.root is None:
-        cached_corpus(config, args.quiet)
+    open_corpus_of(config, args.quiet)
     sizes: dict[str, Any] = {"video_batch": train.eval_videos, "query_batch": train.eval_queries, "seed": train.seed}
     with closing(open_split(config, split_name)) as split:
         expect_fits(retriever, split, rerankers, args.top, args.steps)

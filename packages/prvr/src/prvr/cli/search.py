@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, device_of, stdout
+from prvr.cli.console import CommandError, stdout
+from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, whole_number
 
 if TYPE_CHECKING:

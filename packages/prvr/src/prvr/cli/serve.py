@@ -4,7 +4,8 @@ import os
 import sys
 from argparse import Namespace
 
-from prvr.cli.console import device_of, stdout
+from prvr.cli.console import stdout
+from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, number, whole_number
 from prvr.errors import require
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.beside import show_beside
-from prvr.cli.console import CommandError, device_of, show_report, stdout, threads
-from prvr.cli.embedded import cached_corpus
-from prvr.cli.folders import fresh_folder, latest_run
+from prvr.cli.console import CommandError, stdout
+from prvr.cli.folders import device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.generation import add_stage_options, train_generation, wants_generation
 from prvr.cli.options import Parser, add_config_options, chosen_config, overrides, whole_number
+from prvr.cli.reports import show_baselines, show_report
 from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def run(args: Namespace) -> None:
         return
     console = stdout()
     show_report(console, result.report)
-    show_beside(console, load_config(result.output / "config.yaml"), result.report)
+    show_baselines(console, load_config(result.output / "config.yaml"), result.report)
     show_folder(console, result)
 
 
@@ -109,7 +108,7 @@ def train(
     if config.data.root is None:
         if not resume:  # a taken folder is refused now, not after a corpus was made
             RunFolder(output).open(config, resume=False)
-        cached_corpus(config, quiet)
+        open_corpus_of(config, quiet)
     else:  # so that the run can be resumed and evaluated from any folder
         root = Path(config.data.root).expanduser().resolve()
         config = replace(config, data=replace(config.data, root=str(root)))

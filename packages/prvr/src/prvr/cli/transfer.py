@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, stdout
-from prvr.cli.folders import variant_parts
+from prvr.cli.reports import variant_parts
 from prvr.config import Config
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from torch import nn
 from prvr.errors import DataError, PrvrError
 from prvr.reading import read_json, short
 
-__all__ = ["PretrainedModel", "pretrained_folder", "read_model_config"]
+__all__ = ["PretrainedModel", "model_files", "pretrained_folder", "read_model_config"]
 
 _Model = TypeVar("_Model", bound="PretrainedModel")
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -69,6 +69,30 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC):
                 "of one model."
             ) from error
         return model
+
+
+def model_files(folder: Path) -> tuple[Path, Path | None]:
+    """The files of a trained model.
+
+    Args:
+        folder: of a run of `prvr train`, of which the best epoch is taken, or of `save_pretrained`.
+
+    Returns:
+        The folder of the weights, and the `config.yaml` of the run, if there is one.
+
+    Raises:
+        DataError: the folder is neither.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder. Expected a run of `prvr train` or a folder of save_pretrained.")
+    weights = next((place for place in (folder, folder / "best") if (place / WEIGHTS).is_file()), None)
+    if weights is None:
+        raise DataError(
+            f"{folder}: neither a run of `prvr train` nor a folder of save_pretrained: there is no {WEIGHTS} in it or "
+            "in its best/. Train at least one epoch, or name another folder."
+        )
+    files = [place / "config.yaml" for place in (weights, weights.parent)[: 2 if weights.name == "best" else 1]]
+    return weights, next((file for file in files if file.is_file()), None)
 
 
 def pretrained_folder(name: str | Path, **options: Any) -> Path:

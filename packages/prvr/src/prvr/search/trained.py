@@ -19,6 +19,7 @@ from prvr.data.rows import normalise_rows, pad, sample_video, segment_mean
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.models import Retriever, load_pretrained
+from prvr.models.pretrained import model_files
 from prvr.reading import parse_record, read_json
 from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
 from prvr.search.vectors import unit
@@ -123,15 +124,9 @@ def open_trained(folder: Path, encoder: StoreHeader, text: TextFeaturizer | None
     Raises:
         DataError: it is neither, or does not read these features or these texts.
     """
-    weights = next((p for p in (folder, folder / "best") if (p / _WEIGHTS).is_file()), None)
-    if weights is None:
-        raise DataError(
-            f"{folder}: neither a run of `prvr train` nor a folder of save_pretrained: there is no {_WEIGHTS} in it or "
-            "in its best/. Train at least one epoch, or name another folder, or zero-shot."
-        )
-    beside = (weights / "config.yaml", weights.parent / "config.yaml")[: 2 if weights.name == "best" else 1]
+    weights, file = model_files(folder)
     feeding, known = Feeding(), None
-    if (file := next((p for p in beside if p.is_file()), None)) is not None:
+    if file is not None:
         try:
             config = load_config(str(file))
         except ConfigError as error:

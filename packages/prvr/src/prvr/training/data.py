@@ -28,6 +28,7 @@ __all__ = [
     "embedded_corpus",
     "open_split",
     "open_splits",
+    "run_corpus",
     "training_batches",
 ]
 
@@ -98,6 +99,23 @@ def embedded_corpus(config: Config, progress: Callable[[int, int], None] | None 
     return write_corpus(cache_folder(config) / corpus_key(), COLLECTIONS[name], progress=progress)
 
 
+def run_corpus(config: Config, progress: Callable[[int, int], None] | None = None) -> Corpus:
+    """The corpus of a run: the one in `data.root`, or without a root an embedded one, which is made if need be.
+
+    Args:
+        config: of the run.
+        progress: called with (videos made, videos in all) while an embedded corpus is made.
+
+    Raises:
+        TrainingError: `data.root` is missing, and the collection is none that prvr makes.
+        prvr.data.DataError: the files are missing or damaged.
+    """
+    data = config.data
+    if data.root is None:
+        return embedded_corpus(config, progress)
+    return open_corpus(data.root, data.collection, feature=data.feature)
+
+
 def open_split(config: Config, split: str) -> PackedSplit:
     """A split of `config.data`, packed into the cache first where it is not there yet.
 
@@ -108,9 +126,7 @@ def open_split(config: Config, split: str) -> PackedSplit:
         TrainingError: `data.root` is missing.
     """
     data, model, cache = config.data, config.model, cache_folder(config)
-    corpus = (
-        embedded_corpus(config) if data.root is None else open_corpus(data.root, data.collection, feature=data.feature)
-    )
+    corpus = run_corpus(config)
     settings = PackSettings(
         clips=model.num_clips, frames=model.max_frames, words=model.max_words, keep_last=data.keep_last_frame
     )

@@ -4,8 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, stdout
-from prvr.cli.embedded import collection_of, counting_bar
+from prvr.cli.console import CommandError, progress_bar, stdout
 from prvr.cli.options import Parser
 from prvr.errors import MissingExtraError
 
@@ -35,13 +34,13 @@ def register(data: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Makes the corpus and says what to do with it."""
-    collection = collection_of(args.size)
+    collection = f"embedded-{args.size}"
     if args.mp4:
         _require_av()  # now, not when all is drawn
     from prvr.data import write_corpus
 
     out, console = Path(args.out), stdout()
-    with counting_bar(f"making {collection}", args.quiet) as progress:
+    with progress_bar(f"making {collection}", args.quiet) as progress:
         corpus = write_corpus(out, args.size, args.seed, look=args.look, progress=progress)
     video_dim, query_dim = corpus.dims()
     if args.look != "day":
@@ -72,7 +71,7 @@ def _write_mp4(args: Namespace, corpus: "Corpus") -> None:
 
     if not args.mp4:
         return
-    with counting_bar("writing MP4 files", args.quiet) as progress:
+    with progress_bar("writing MP4 files", args.quiet) as progress:
         folder = write_videos(corpus, progress=progress)
     stdout().print(f"{folder}: one MP4 file per video", markup=False, soft_wrap=True)
 

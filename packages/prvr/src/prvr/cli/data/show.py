@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, stdout
-from prvr.cli.embedded import cached_corpus, collection_of
+from prvr.cli.folders import open_corpus_of
 from prvr.cli.options import Parser
 from prvr.config import load_config
 
@@ -57,7 +57,7 @@ def _corpus(args: Namespace) -> "Corpus":
     from prvr.data.synthetic.corpus import embedded_folder
     from prvr.data.synthetic.looks import DAY, LOOKS
 
-    collection = collection_of(args.size)
+    collection = f"embedded-{args.size}"
     if args.look not in LOOKS:
         raise CommandError(f"--look {args.look}: expected one of {', '.join(LOOKS)}.")
     if args.data_root is None:
@@ -66,7 +66,7 @@ def _corpus(args: Namespace) -> "Corpus":
                 f"--look {args.look}: the cache holds daylight only. Make one with `prvr data make OUT "
                 f"--size {args.size} --look {args.look}`, and name it with --data-root OUT."
             )
-        return cached_corpus(load_config("hybrid-embedded", {"data.collection": collection}), args.quiet)
+        return open_corpus_of(load_config("hybrid-embedded", {"data.collection": collection}), args.quiet)
     return open_corpus(args.data_root, embedded_folder(args.data_root, args.size, args.look).name)
 
 
