@@ -41,7 +41,7 @@ def step(preset: str, batch: int, chunk: int, device: str, small: bool) -> dict[
     config = load_config(preset, {"model.dropout": 0.0, "model.input_dropout": 0.0, **tiny})
     torch.manual_seed(1)
     retriever = Retriever(config.model).to(device).train()
-    objective = Objective(config.loss, config.model).to(device).train()
+    objective = Objective(config.loss, config.model, retriever.registers).to(device).train()
     data = noise(batch, config.model.video_dim, config.model.query_dim).to(device)
     before = memory(device)
     parts = data.split(chunk)

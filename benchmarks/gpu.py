@@ -85,7 +85,7 @@ class Training:
         accelerator = Accelerator(cpu=self.device.type == "cpu", mixed_precision=mixed)
         torch.manual_seed(0)
         retriever = Retriever(config.model).to(self.device).train()
-        objective = Objective(config.loss, config.model).to(self.device).train()
+        objective = Objective(config.loss, config.model, retriever.registers).to(self.device).train()
         if config.train.compile:
             compile_blocks(retriever, args.backend)
         loader = make_loader(packed, config.train.batch_size, drop_last=True)

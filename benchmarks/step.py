@@ -66,7 +66,7 @@ class Ours:
     def __init__(self, config: Config, packed: PackedSplit, batch: int, args: argparse.Namespace) -> None:
         self.config, self.device = config, torch.device(args.device)
         self.retriever = Retriever(config.model).to(self.device).train()
-        self.objective = Objective(config.loss, config.model).to(self.device).train()
+        self.objective = Objective(config.loss, config.model, self.retriever.registers).to(self.device).train()
         self.optimizer, self.scheduler = build_optimizer(config, self.retriever, self.objective, STEPS)
         self.encode: Callable[[Batch], Any] = self.retriever
         if args.compile:

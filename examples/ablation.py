@@ -42,7 +42,8 @@ batch = prvr.Batch(
 )
 for name, changes in VARIANTS.items():
     config = prvr.load_config("hybrid-embedded", changes)
-    retriever, objective = prvr.Retriever(config.model), prvr.Objective(config.loss, config.model)
+    retriever = prvr.Retriever(config.model)
+    objective = prvr.Objective(config.loss, config.model, retriever.registers)
     parameters = [*retriever.parameters(), *objective.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=config.optim.lr)
     terms = objective(retriever(batch), batch)

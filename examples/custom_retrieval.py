@@ -24,7 +24,8 @@ batch = prvr.Batch(
 
 changes = {"model.video_dim": 24, "model.query_dim": 20, "model.hidden": 32, "model.lorentz_dim": 31}
 config = prvr.load_config("hlformer-embedded", changes)
-retriever, objective = prvr.Retriever(config.model), prvr.Objective(config.loss, config.model)
+retriever = prvr.Retriever(config.model)
+objective = prvr.Objective(config.loss, config.model, retriever.registers)
 optimizer = torch.optim.AdamW([*retriever.parameters(), *objective.parameters()], lr=5e-3)
 for step in range(21):
     terms = objective(retriever(batch), batch, negatives="hard")

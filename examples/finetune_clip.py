@@ -93,7 +93,7 @@ def test(retriever: ClipRetriever, films: Films, videos: list[int], device: str)
     """Every caption of these films asks for its film among them."""
     batch = films.batch(videos, [films.texts[v] for v in videos], device)
     scores = retriever.eval()(batch).scores.total
-    return RetrievalMetrics.from_ranks(ranks(scores, batch.labels.own).cpu())
+    return RetrievalMetrics.from_ranks(ranks(scores, batch.labels.ground_truth).cpu())
 
 
 def small_example(folder: Path) -> tuple[Path, Path, str]:

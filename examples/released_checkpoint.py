@@ -29,7 +29,8 @@ config = {
     "neg_factor": [0.15, 32, 1],
 }
 model, loss = released_config("HLFormer_Net", config)
-retriever, objective = prvr.Retriever(model).eval(), prvr.Objective(loss, model)
+retriever = prvr.Retriever(model).eval()
+objective = prvr.Objective(loss, model, retriever.registers)
 retriever.project_bounds()
 objective.project_bounds()
 state = tensors(retriever) | tensors(objective)  # every tensor under the authors' name

@@ -19,7 +19,8 @@ config = prvr.load_config("gmmformer-embedded", {"data.collection": "embedded-ti
 splits = open_splits(config)
 loader = make_loader(splits.train, batch_size=20, seed=0)
 
-retriever, objective = prvr.Retriever(config.model), prvr.Objective(config.loss, config.model)
+retriever = prvr.Retriever(config.model)
+objective = prvr.Objective(config.loss, config.model, retriever.registers)
 parameters = [*retriever.parameters(), *objective.parameters()]
 optimizer = torch.optim.AdamW(parameters, lr=1e-3)
 schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-3, total_steps=EPOCHS * len(loader))

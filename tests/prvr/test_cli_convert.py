@@ -48,7 +48,8 @@ class TestConvert:
         changes = {"model.hidden": 16, "model.video_dim": 24, "model.query_dim": 20}
         changes |= {"model.lorentz_dim": 15} if system == "hlformer" else {}
         config = prvr.load_config(f"{system}-{dataset}", changes)
-        state = tensors(prvr.Retriever(config.model)) | tensors(prvr.Objective(config.loss, config.model))
+        retriever = prvr.Retriever(config.model)
+        state = tensors(retriever) | tensors(prvr.Objective(config.loss, config.model, retriever.registers))
         name = system_of(state, {})
         published = published_config(name, prvr.load_config(f"{system}-{dataset}"), state)
         assert released_config(name, published) == (config.model, config.loss)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import prvr
-from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
+from prvr.config import LOSSES, BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
 from prvr.models import Retriever
 from prvr.models.blocks import EuclideanMixer, GaussianWindows, TransformerBlocks, gaussian_window
 from prvr.models.fusion import PooledAttention
@@ -223,13 +223,14 @@ ABLATIONS: dict[str, dict[str, Any]] = {
         "compat": Compat("released", "to_batch", "released", "released"),
     },
 }
-TERMS = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "query_structure", "entailment")
+REGISTERS = RegisterConfig(kind="diffusion", num=2, steps=3)
 
 
 def _step(model: ModelConfig, loss: LossConfig) -> dict[str, Tensor]:
     """One training step with dropout on; every parameter that has a gradient must have a finite one and move."""
     torch.manual_seed(0)
-    retriever, objective = Retriever(model).train(), Objective(loss, model).train()
+    retriever = Retriever(model).train()
+    objective = Objective(loss, model, retriever.registers).train()
     batch = make_batch([12, 5, 1], dtype=torch.float32)
     optimizer = torch.optim.SGD([*retriever.parameters(), *objective.parameters()], lr=0.1)
     before = [p.detach().clone() for p in retriever.parameters()]
@@ -261,20 +262,21 @@ def test_every_part_builds_and_steps(name: str) -> None:
     assert ("triplet_frames" in terms) == (model.branches != "clips")
 
 
-@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize("term", LOSSES.names)
 def test_each_loss_alone(term: str) -> None:
-    off = dict.fromkeys(TERMS, 0.0)
-    terms = _step(ModelConfig(**SMALL), LossConfig(**(off | {term: 0.5})))
-    names = [name for name in terms if name != "total"]
-    assert names
-    assert all(name.startswith(term) for name in names)
-    assert terms["total"].item() == pytest.approx(sum(terms[name].item() for name in names), rel=1e-5)
+    weights = {dataclasses.fields(loss.settings)[0].name: 0.0 for loss in LOSSES}
+    chosen = dataclasses.fields(LOSSES[term].settings)[0].name
+    terms = _step(ModelConfig(**(SMALL | {"registers": REGISTERS})), LossConfig(**(weights | {chosen: 0.5})))
+    assert term in terms
+    assert all(name.startswith(chosen) for name in terms if name != "total")
+    assert 2 * terms["total"].item() == pytest.approx(sum(value.item() for value in terms.values()), rel=1e-5)
 
 
 def test_register_targets_default_to_perturbed_mean_queries() -> None:
-    model = ModelConfig(**(SMALL | {"registers": RegisterConfig(kind="diffusion", num=2, steps=3)}))
+    model = ModelConfig(**(SMALL | {"registers": REGISTERS}))
     torch.manual_seed(0)
-    retriever, objective = Retriever(model).eval(), Objective(LossConfig(diffusion=1.0), model)
+    retriever = Retriever(model).eval()
+    objective = Objective(LossConfig(diffusion=1.0), model, retriever.registers)
     batch = make_batch([4, 5], dtype=torch.float32)
     out = retriever(batch)
     first = objective(out, batch, generator=torch.Generator().manual_seed(1))["diffusion"]
@@ -309,6 +311,7 @@ def test_input_of_another_size_is_refused(change: dict[str, Tensor], message: st
 )
 def test_parameters_are_as_many_as_the_authors(name: str, millions: float) -> None:
     config = prvr.load_config(name)
-    retriever, objective = Retriever(config.model), Objective(config.loss, config.model)
+    retriever = Retriever(config.model)
+    objective = Objective(config.loss, config.model, retriever.registers)
     count = sum(p.numel() for module in (retriever, objective) for p in module.parameters())
     assert count / 1e6 == pytest.approx(millions, abs=0.006)

@@ -12,14 +12,15 @@ import torch
 from golden import SYSTEMS, Golden, check_close
 
 import prvr
-from prvr.config import Config, OptimConfig
+from prvr.config import Config, LossConfig, ModelConfig, OptimConfig
+from prvr.losses import LossInputs
 from prvr.models.rows import Sequences
 from prvr.released import CheckpointError, released_config, tensors
 from prvr.released.entailment import ReleasedEntailment
 from prvr.released.numerics import guarded_acos, guarded_asin
 from prvr.released.windows import released_window
 from prvr.training import build_optimizer
-from prvr.types import VideoEmbedding
+from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
 
 TERMS = {
     "triplet_clips": "{}/clip_trip",
@@ -212,7 +213,8 @@ import sys
 sys.modules["prvr.released"] = None  # as if it had been deleted
 import torch, prvr
 config = prvr.load_config("hybrid-embedded")
-retriever, objective = prvr.Retriever(config.model), prvr.Objective(config.loss, config.model)
+retriever = prvr.Retriever(config.model)
+objective = prvr.Objective(config.loss, config.model, retriever.registers)
 batch = prvr.Batch(clips=torch.randn(2, 32, 512), frames=torch.randn(2, 9, 512),
     frame_mask=torch.ones(2, 9, dtype=torch.bool), words=torch.randn(2, 5, 48),
     word_mask=torch.ones(2, 5, dtype=torch.bool), query_to_video=torch.tensor([0, 1]))
@@ -224,10 +226,11 @@ print(objective(retriever(batch), batch)["total"].isfinite().item())
 
 def test_no_gradient_is_lost_where_a_cone_is_wider_than_a_right_angle() -> None:
     """A video so near the origin that 2K / (sqrt(c) |v|) exceeds 1: the released gradient is not a number there."""
-    module = ReleasedEntailment(8, curvature=1.0, min_radius=0.1)
+    module = ReleasedEntailment(LossConfig(), ModelConfig(video_dim=8, query_dim=8, hidden=8))
     text = torch.randn(3, 8, requires_grad=True)
     clips = (1e-3 * torch.randn(3, 4, 8)).requires_grad_()
-    loss = module(text, VideoEmbedding(clips=clips), torch.arange(3))
+    output = RetrieverOutput(text, VideoEmbedding(clips=clips), Scores(torch.zeros(3, 3)))
+    loss = module(LossInputs(output, Labels(3, torch.arange(3)), "random", None, False, None))
     gradients = torch.autograd.grad(loss, [text, clips, module.log_curvature], allow_unused=True)
     assert all(bool(g.isfinite().all()) for g in gradients if g is not None)
 
@@ -279,7 +282,8 @@ def test_every_tensor_starts_as_the_authors_let_it(preset: str) -> None:
     small = {"model.hidden": DIM, "model.video_dim": 256, "model.query_dim": 192, "model.lorentz_dim": LORENTZ}
     config = prvr.load_config(preset, BUILT[preset] | small)
     torch.manual_seed(0)
-    found = tensors(prvr.Retriever(config.model)) | tensors(prvr.Objective(config.loss, config.model))
+    retriever = prvr.Retriever(config.model)
+    found = tensors(retriever) | tensors(prvr.Objective(config.loss, config.model, retriever.registers))
     assert len(found) > 50
     for name, tensor in found.items():
         mean, std = next(rule for pattern, rule in RULES.items() if re.search(pattern, name))

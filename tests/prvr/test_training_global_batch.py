@@ -34,7 +34,8 @@ def small(preset: str, **model: Any) -> Config:
 
 def built(config: Config, train: bool = False) -> tuple[AnyRetriever, Objective]:
     torch.manual_seed(1)
-    retriever, objective = build_retriever(config.model).double(), Objective(config.loss, config.model).double()
+    retriever = build_retriever(config.model).double()
+    objective = Objective(config.loss, config.model, retriever.registers).double()
     with torch.no_grad():  # some parts start at zero, where a lost gradient would not show
         for p in (*retriever.parameters(), *objective.parameters()):
             p.add_(0.05 * torch.randn_like(p))

@@ -148,7 +148,7 @@ def test_records_turn_to_float32_as_a_whole(splits: Splits, cache: str) -> None:
     output = Retriever(config.model)(batch)
     lowered = _in_float32(dataclasses.replace(output, text=output.text.bfloat16()))
     assert lowered.text.dtype == torch.float32
-    assert lowered.register_loss.keywords["registers"].tokens.dtype == torch.float32
+    assert lowered.registers.tokens.dtype == torch.float32
     assert torch.equal(lowered.scores.total, output.scores.total)
 
 

@@ -82,7 +82,8 @@ def configured(preset: str, rows: str, **changes: Any) -> Config:
 def parts(config: Config) -> tuple[Retriever, Objective]:
     torch.manual_seed(0)
     assert isinstance(config.model, ModelConfig)
-    return Retriever(config.model).train().to("meta"), Objective(config.loss, config.model).train().to("meta")
+    retriever = Retriever(config.model).train().to("meta")
+    return retriever, Objective(config.loss, config.model, retriever.registers).train().to("meta")
 
 
 @pytest.mark.parametrize(("preset", "rows"), KINDS)

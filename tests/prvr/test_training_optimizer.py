@@ -217,7 +217,8 @@ SMALL = {
 @pytest.mark.parametrize("preset", ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr"])
 def test_released_presets_clip_and_decay_as_the_authors_names_say(preset: str) -> None:
     config = load_config(preset, SMALL)
-    roots = (Retriever(config.model), Objective(config.loss, config.model))
+    retriever = Retriever(config.model)
+    roots = (retriever, Objective(config.loss, config.model, retriever.registers))
     groups = parameter_groups(*roots, config.optim)
     place = {id(p): (g["weight_decay"] > 0, g["stacked"]) for g in groups for p in g["params"]}
     checked = set()
@@ -234,7 +235,8 @@ def test_released_presets_clip_and_decay_as_the_authors_names_say(preset: str) -
 
 def test_released_decay_covers_parts_that_the_authors_never_had() -> None:
     config = load_config("hlformer-tvr", {**SMALL, "model.fusion": "concat_linear"})
-    roots = (Retriever(config.model), Objective(config.loss, config.model))
+    retriever = Retriever(config.model)
+    roots = (retriever, Objective(config.loss, config.model, retriever.registers))
     groups = parameter_groups(*roots, config.optim)
     place = {id(p): g["weight_decay"] > 0 for g in groups for p in g["params"]}
     parameters = dict(roots[0].named_parameters())

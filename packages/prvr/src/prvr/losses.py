@@ -1,16 +1,45 @@
-"""The losses, each a pure function of scores or embeddings and a boolean `positives` matrix `(q, v)`.
+"""The losses: pure functions of scores or embeddings, and the terms that apply them to the output of a retriever.
 
-No loop over videos or queries. Symbols: S cosine scores, U unnormalised scores, y_q the video query q was written for.
+The functions take a boolean `positives` matrix `(q, v)` and have no loop over videos or queries. Symbols: S cosine
+scores, U unnormalised scores, y_q the video that query q was written for. A term is registered in
+`prvr.config.losses`, beside its weight and settings.
 """
 
-from typing import Literal
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["Negatives", "contrastive_loss", "diversity_loss", "info_nce_loss", "query_structure_loss", "triplet_loss"]
+from prvr.config import LossConfig, ModelConfig, TokenModelConfig
+from prvr.errors import InputError
+from prvr.types import Batch, Labels, RetrieverOutput
+from regdiff import RegisterGenerator, TextualPerturbation
+
+__all__ = [
+    "ClipInfoNCE",
+    "ClipTriplet",
+    "Contrastive",
+    "Diffusion",
+    "Diversity",
+    "FrameInfoNCE",
+    "FrameTriplet",
+    "LossInputs",
+    "Negatives",
+    "PriorKL",
+    "QueryStructure",
+    "Temperature",
+    "Term",
+    "contrastive_loss",
+    "diversity_loss",
+    "info_nce_loss",
+    "query_structure_loss",
+    "triplet_loss",
+]
 
 Negatives = Literal["random", "hard", "hardest"]
 
@@ -46,7 +75,7 @@ def _select(
 
 def triplet_loss(
     scores: Float[Tensor, "q v"],
-    own: Bool[Tensor, "q v"],
+    ground_truth: Bool[Tensor, "q v"],
     positives: Bool[Tensor, "q v"],
     margin: float,
     negatives: Negatives = "random",
@@ -56,31 +85,31 @@ def triplet_loss(
     r"""Margin ranking in both directions (HLFormer eq. 21; the normalisation is the released one).
 
     $\frac1Q \sum_q [m + S_{q,n(q)} - S_{q,y_q}]_+ + \frac1V \sum_v [m + S_{n(v),v} - \overline{S}_{\cdot v}]_+$,
-    where the second positive is the mean score of the video's own queries.
+    where the second positive is the mean score of the queries written for the video.
 
     Args:
         scores: cosine scores.
-        own: the video each query was written for.
+        ground_truth: the video each query was written for.
         positives: every video that answers a query; never drawn as a negative.
         margin: m.
         negatives: "random": any; "hard": a query's from the `hard_pool` highest-scored wrong videos, a video's the
             highest-scored wrong query; "hardest": the highest-scored, both ways.
-        hard_pool: see above.
+        hard_pool: number of hard negatives that a query draws from.
         generator: source of the draws; None = the global one.
 
     Example:
-        >>> own = torch.eye(2, dtype=torch.bool)
-        >>> triplet_loss(torch.tensor([[0.9, 0.0], [0.0, 0.9]]), own, own, margin=0.2).item()
+        >>> truth = torch.eye(2, dtype=torch.bool)
+        >>> triplet_loss(torch.tensor([[0.9, 0.0], [0.0, 0.9]]), truth, truth, margin=0.2).item()
         0.0
     """
     candidates = ~positives
-    mean = (scores * own).sum(0) / own.sum(0).clamp_min(1)
+    mean = (scores * ground_truth).sum(0) / ground_truth.sum(0).clamp_min(1)
     video_pool = None if negatives == "random" else 1
     query_pool = {"random": None, "hard": hard_pool, "hardest": 1}[negatives]
     video_negative = _select(scores.mT, candidates.mT, video_pool, generator)
     query_negative = _select(scores, candidates, query_pool, generator)
-    per_video = F.relu(margin + video_negative - mean) * (candidates.any(0) & own.any(0))
-    per_query = F.relu(margin + query_negative - (scores * own).sum(1)) * candidates.any(1)
+    per_video = F.relu(margin + video_negative - mean) * (candidates.any(0) & ground_truth.any(0))
+    per_query = F.relu(margin + query_negative - (scores * ground_truth).sum(1)) * candidates.any(1)
     return per_video.mean() + per_query.mean()
 
 
@@ -110,8 +139,8 @@ def contrastive_loss(
     r"""Symmetric cross-entropy of bounded scores at a temperature (DiffusionRet eq. 11).
 
     $-\frac12 \left(\frac1Q \sum_q \log \frac{e^{S_{q y_q} / \tau}}{\sum_v e^{S_{qv} / \tau}}
-    + \frac1V \sum_v \log \frac{e^{S_{y_v v} / \tau}}{\sum_q e^{S_{qv} / \tau}}\right)$. Where several are right the
-    target is shared out evenly among them; a video without a query is left out of its mean.
+    + \frac1V \sum_v \log \frac{e^{S_{y_v v} / \tau}}{\sum_q e^{S_{qv} / \tau}}\right)$. Where several are right, the
+    target is shared evenly among them; a video without a query is left out of its mean.
 
     Args:
         scores: S, for example of `prvr.scoring.token_alignment`.
@@ -127,7 +156,7 @@ def contrastive_loss(
 
 
 def _cross_entropy(logits: Float[Tensor, "r n"], right: Bool[Tensor, "r n"]) -> Float[Tensor, ""]:
-    """Of each row with an even target over the right entries; the mean over rows that have one."""
+    """Mean cross-entropy of the rows that have a right entry; their target is shared evenly among right entries."""
     counts = right.sum(1)
     per_row = -(logits.log_softmax(1) * right).sum(1) / counts.clamp_min(1)
     return per_row.sum() / (counts > 0).sum().clamp_min(1)
@@ -194,3 +223,177 @@ def query_structure_loss(
     siblings = pairs.sum(1)
     per_query = (log_share * pairs).sum(1) / siblings.clamp_min(1)
     return -per_query.sum() / (siblings > 0).sum().clamp_min(1)
+
+
+@dataclass(frozen=True)
+class LossInputs:
+    """The arguments of one call of the objective, as each term receives them; see `prvr.objective.Objective`."""
+
+    output: RetrieverOutput
+    labels: Batch | Labels
+    negatives: Negatives
+    register_targets: Float[Tensor, "v n d"] | None
+    warm_up: bool
+    generator: torch.Generator | None
+
+    @cached_property
+    def ground_truth(self) -> Bool[Tensor, "q v"]:
+        """`(q, v)` boolean: the one video each query was written for."""
+        return self.labels.ground_truth
+
+    @cached_property
+    def positives(self) -> Bool[Tensor, "q v"]:
+        """`(q, v)` boolean: every video that answers the query."""
+        return self.labels.positives
+
+
+class Term(nn.Module, ABC):
+    """A loss term before it is weighted.
+
+    Args:
+        config: weights and settings of all losses.
+        model: configuration of the retriever that is trained.
+        registers: the register generator of that retriever, if it has one.
+    """
+
+    def __init__(
+        self, config: LossConfig, model: ModelConfig | TokenModelConfig, registers: RegisterGenerator | None = None
+    ) -> None:
+        super().__init__()
+        self.config = config
+
+    @abstractmethod
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The unweighted loss of one step."""
+
+
+class ClipTriplet(Term):
+    """`triplet_loss` of the cosines of clips."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        return _triplet(inputs.output.scores.clips, inputs, self.config)
+
+
+class FrameTriplet(Term):
+    """`triplet_loss` of the cosines of frames."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        return _triplet(inputs.output.scores.frames, inputs, self.config)
+
+
+def _triplet(cosines: Tensor | None, inputs: LossInputs, config: LossConfig) -> Tensor:
+    return triplet_loss(
+        cast(Tensor, cosines),
+        inputs.ground_truth,
+        inputs.positives,
+        config.margin,
+        inputs.negatives,
+        config.hard_pool,
+        inputs.generator,
+    )
+
+
+class ClipInfoNCE(Term):
+    """`info_nce_loss` of the dot products of clips."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        return info_nce_loss(cast(Tensor, inputs.output.scores.clips_dot), inputs.positives)
+
+
+class FrameInfoNCE(Term):
+    """`info_nce_loss` of the dot products of frames."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        return info_nce_loss(cast(Tensor, inputs.output.scores.frames_dot), inputs.positives)
+
+
+class Temperature(nn.Module):
+    """A learned temperature, kept positive as the exponential of a parameter, as in CLIP.
+
+    Args:
+        initial: initial value, above 0.
+    """
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.logarithm = nn.Parameter(torch.tensor(initial).log().neg())
+
+    def forward(self) -> Float[Tensor, ""]:
+        """The temperature."""
+        return self.logarithm.neg().exp()
+
+
+class Contrastive(Term):
+    """`contrastive_loss` of the total scores, at a fixed or a learned temperature."""
+
+    def __init__(
+        self, config: LossConfig, model: ModelConfig | TokenModelConfig, registers: RegisterGenerator | None = None
+    ) -> None:
+        super().__init__(config, model)
+        self.temperature = Temperature(config.contrastive_temperature) if config.contrastive_learned else None
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        temperature = self.config.contrastive_temperature if self.temperature is None else self.temperature()
+        return contrastive_loss(inputs.output.scores.total, inputs.positives, temperature)
+
+
+class Diversity(Term):
+    """`diversity_loss` of the queries."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        c = self.config
+        return diversity_loss(
+            inputs.output.text,
+            inputs.labels.query_to_video,
+            c.diversity_margin,
+            c.diversity_scale,
+            c.diversity_power,
+            c.diversity_form,
+        )
+
+
+class QueryStructure(Term):
+    """`query_structure_loss` of the queries."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        temperature = self.config.query_structure_temperature
+        return query_structure_loss(inputs.output.text, inputs.labels.query_to_video, temperature)
+
+
+class PriorKL(Term):
+    """KL divergence of the prior of the registers from N(0, I)."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        registers = inputs.output.registers
+        assert registers is not None
+        assert registers.prior is not None
+        return registers.prior.kl()
+
+
+class Diffusion(Term):
+    """Error of the denoiser of the registers, whose targets are by default the perturbed mean queries of each video.
+
+    Raises:
+        InputError: the register generator is missing.
+    """
+
+    def __init__(
+        self, config: LossConfig, model: ModelConfig | TokenModelConfig, registers: RegisterGenerator | None = None
+    ) -> None:
+        super().__init__(config, model)
+        if registers is None:
+            raise InputError(
+                f"loss.diffusion={config.diffusion} trains the register generator of the retriever: give it to the "
+                "objective, Objective(config.loss, config.model, retriever.registers)"
+            )
+        self.perturb = TextualPerturbation(config.perturbation)
+        self._generator = (registers,)  # in a tuple, because its parameters belong to the retriever
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        registers, targets = inputs.output.registers, inputs.register_targets
+        assert registers is not None
+        if targets is None:
+            weights = inputs.ground_truth.to(inputs.output.text.dtype)
+            mean_queries = weights.mT @ inputs.output.text / weights.sum(0)[:, None].clamp_min(1)
+            targets = self.perturb(mean_queries, registers.tokens.shape[1], inputs.generator)
+        return self._generator[0].loss(targets, registers, inputs.generator)["diffusion"]

@@ -1,6 +1,6 @@
 """The frozen records that travel between the parts: a batch, embeddings, scores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from typing import Any
@@ -54,14 +54,14 @@ class Labels:
     relevant: Bool[Tensor, "q v"] | None = None
 
     @property
-    def own(self) -> Bool[Tensor, "q v"]:
+    def ground_truth(self) -> Bool[Tensor, "q v"]:
         """`(q, v)` boolean: the one video each query was written for."""
         return self.query_to_video[:, None] == torch.arange(self.videos, device=self.query_to_video.device)
 
     @property
     def positives(self) -> Bool[Tensor, "q v"]:
-        """`(q, v)` boolean: every video that answers the query, its own included."""
-        return self.own if self.relevant is None else self.relevant | self.own
+        """`(q, v)` boolean: every video that answers the query, the one it was written for included."""
+        return self.ground_truth if self.relevant is None else self.relevant | self.ground_truth
 
     def to(self, device: torch.device | str | None = None) -> "Labels":
         """Copy on `device`."""
@@ -198,13 +198,13 @@ class Batch:
         return Labels(self.clips.shape[0], self.query_to_video, self.relevant)
 
     @property
-    def own(self) -> Bool[Tensor, "q v"]:
+    def ground_truth(self) -> Bool[Tensor, "q v"]:
         """`(q, v)` boolean: the one video each query was written for."""
-        return self.labels.own
+        return self.labels.ground_truth
 
     @property
     def positives(self) -> Bool[Tensor, "q v"]:
-        """`(q, v)` boolean: every video that answers the query, its own included."""
+        """`(q, v)` boolean: every video that answers the query, the one it was written for included."""
         return self.labels.positives
 
     @property
@@ -376,13 +376,9 @@ class Scores:
 
 @dataclass(frozen=True)
 class RetrieverOutput:
-    """One forward pass: query embeddings `(q, d)`, video embeddings, scores and, if any, the registers.
-
-    `register_loss(targets)` gives the unweighted terms "prior_kl" and "diffusion" for these registers.
-    """
+    """One forward pass: query embeddings `(q, d)`, video embeddings, scores and, if any, the registers."""
 
     text: Float[Tensor, "q d"]
     video: VideoEmbedding
     scores: Scores
     registers: Registers | None = None
-    register_loss: Callable[..., dict[str, Tensor]] | None = None

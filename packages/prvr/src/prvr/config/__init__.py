@@ -18,20 +18,23 @@ from prvr.config.load import records_of as records_of
 from prvr.config.load import token_model_config_from_dict as token_model_config_from_dict
 from prvr.config.load import validated as validated
 from prvr.config.load import yaml_value as yaml_value
+from prvr.config.losses import LOSSES as LOSSES
 from prvr.config.losses import LossConfig as LossConfig
+from prvr.config.losses import active_losses as active_losses
 from prvr.config.model import BlockConfig as BlockConfig
 from prvr.config.model import Compat as Compat
 from prvr.config.model import ModelConfig as ModelConfig
 from prvr.config.model import RegisterConfig as RegisterConfig
 from prvr.config.registry import Registry as Registry
+from prvr.config.run import Config as Config
 from prvr.config.token_model import TokenCompat as TokenCompat
 from prvr.config.token_model import TokenModelConfig as TokenModelConfig
 from prvr.config.training import DataConfig as DataConfig
 from prvr.config.training import OptimConfig as OptimConfig
 from prvr.config.training import TrainConfig as TrainConfig
-from prvr.config.whole import Config as Config
 
 __all__ = [
+    "LOSSES",
     "BlockConfig",
     "Compat",
     "Config",
@@ -45,6 +48,7 @@ __all__ = [
     "TokenCompat",
     "TokenModelConfig",
     "TrainConfig",
+    "active_losses",
     "config_from_dict",
     "config_leaves",
     "config_to_dict",

@@ -12,8 +12,8 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from prvr.config.model import ModelConfig
+from prvr.config.run import Config
 from prvr.config.token_model import TokenModelConfig
-from prvr.config.whole import Config
 from prvr.errors import DataError, PrvrError, unknown_name
 from prvr.reading import read_text, short
 

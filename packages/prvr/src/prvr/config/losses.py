@@ -1,26 +1,68 @@
-"""The weights of the losses and what they depend on."""
+"""The losses: their weights and settings, what they need of a model, and which part computes each.
 
-from typing import Literal
+A loss is registered here, beside the record of its settings, whose first field is its weight. From this follow the keys
+of `loss` in a configuration, what is refused, and what `prvr.objective.Objective` computes.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from prvr.config.model import ModelConfig
+from prvr.config.registry import Registry
 from prvr.config.strict import MANY, STRICT
+from prvr.config.token_model import TokenModelConfig
+from prvr.errors import InputError
 
-__all__ = ["LossConfig"]
+__all__ = ["LOSSES", "LossConfig", "active_losses", "expect_losses_fit"]
+
+LOSSES: Registry[Callable[..., Any]] = Registry("loss")
+"""Every loss term by name, in the order in which terms are computed and added up."""
+
+NEEDS = {
+    "pooled": "a model with one vector per query, which model.kind='tokens' is not",
+    "diffusion": "model.registers.kind='diffusion'",
+    "prior": "model.registers.start='prior_mean' or 'prior_sample': 'gaussian' has no prior",
+}
+"""What a loss may need of a model, as messages say it. A loss of a branch that is turned off is left out silently."""
+
+
+def _weight(default: float) -> Any:
+    return Field(default=default, ge=0, le=1e6)
 
 
 @dataclass(frozen=True, config=STRICT)
-class LossConfig:
-    """Weights of the loss terms (0 = off, the term is not computed) and what they depend on."""
+class TripletSettings:
+    """Margin ranking: the right video above a wrong one, and the right queries above a wrong one."""
 
-    triplet: float = Field(default=1.0, ge=0, le=1e6)
+    triplet: float = _weight(1.0)
     margin: float = Field(default=0.2, ge=0, le=100)
     hard_pool: int = Field(default=20, ge=1, le=MANY)
     """Hard negatives of a query are drawn from this many highest-scored wrong videos."""
-    info_nce_clips: float = Field(default=0.02, ge=0, le=1e6)
-    info_nce_frames: float = Field(default=0.04, ge=0, le=1e6)
-    diversity: float = Field(default=3e-3, ge=0, le=1e6)
+
+
+@dataclass(frozen=True, config=STRICT)
+class ClipInfoNCESettings:
+    """InfoNCE over clips."""
+
+    info_nce_clips: float = _weight(0.02)
+
+
+@dataclass(frozen=True, config=STRICT)
+class FrameInfoNCESettings:
+    """InfoNCE over frames."""
+
+    info_nce_frames: float = _weight(0.04)
+
+
+@dataclass(frozen=True, config=STRICT)
+class DiversitySettings:
+    """Pushes the queries of one video apart, because they describe different moments."""
+
+    diversity: float = _weight(3e-3)
     diversity_margin: float = Field(default=0.2, ge=-100, le=100)
     """delta of the papers."""
     diversity_scale: float = Field(default=32.0, ge=0, le=1e4)
@@ -29,19 +71,114 @@ class LossConfig:
     """focal: (1 + cos) log(1 + exp(.)) over pairs; log_sum: log(1 + sum exp(.)) over queries (GMMFormer)."""
     diversity_power: float = Field(default=1.0, ge=0, le=100)
     """Exponent of the focal factor."""
-    query_structure: float = Field(default=0.0, ge=0, le=1e6)
+
+
+@dataclass(frozen=True, config=STRICT)
+class QueryStructureSettings:
+    """Supervised contrast of queries by video."""
+
+    query_structure: float = _weight(0.0)
     query_structure_temperature: float = Field(default=0.08, ge=1e-6, le=1e6)
-    entailment: float = Field(default=0.0, ge=0, le=1e6)
+
+
+@dataclass(frozen=True, config=STRICT)
+class EntailmentSettings:
+    """The entailment cone of a video should hold its queries."""
+
+    entailment: float = _weight(0.0)
     entailment_curvature: float = Field(default=1.0, ge=1e-4, le=1e4)
-    """Starting value of c; learned within a factor of 10 either way."""
+    """Initial value of c; learned within a factor of 10 either way."""
     entailment_min_radius: float = Field(default=0.1, ge=1e-6, le=1e3)
-    prior_kl: float = Field(default=0.0, ge=0, le=1e6)
-    diffusion: float = Field(default=0.0, ge=0, le=1e6)
-    contrastive: float = Field(default=0.0, ge=0, le=1e6)
-    """Symmetric contrastive loss of the total scores (DiffusionRet eq. 11)."""
-    contrastive_temperature: float = Field(default=0.01, ge=1e-6, le=1e6)
-    """tau of eq. 11, or where it starts."""
-    contrastive_learned: bool = False
-    """True: the temperature is learned, in the objective, as the released code does with CLIP's logit scale."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class PriorKLSettings:
+    """Draws the prior of the registers to a standard normal distribution."""
+
+    prior_kl: float = _weight(0.0)
+
+
+@dataclass(frozen=True, config=STRICT)
+class DiffusionSettings:
+    """Teaches the denoiser of the registers to end in perturbed text embeddings."""
+
+    diffusion: float = _weight(0.0)
     perturbation: float = Field(default=0.1, ge=0, le=100)
     """gamma of the textual perturbation sampler (TPS), the target of the diffusion term."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class ContrastiveSettings:
+    """Symmetric cross-entropy of the total scores."""
+
+    contrastive: float = _weight(0.0)
+    contrastive_temperature: float = Field(default=0.01, ge=1e-6, le=1e6)
+    """tau of eq. 11 of DiffusionRet, or its initial value."""
+    contrastive_learned: bool = False
+    """True: the temperature is a parameter of the objective, as the released code learns CLIP's logit scale."""
+
+
+def _register(name: str, part: str, description: str, settings: type, *needs: str) -> None:
+    LOSSES.register(name, part if ":" in part else f"prvr.losses:{part}", description, settings, needs)
+
+
+_register("triplet_clips", "ClipTriplet", "Margin ranking by clips.", TripletSettings, "pooled", "clips")
+_register("info_nce_clips", "ClipInfoNCE", "InfoNCE of dot products by clips.", ClipInfoNCESettings, "pooled", "clips")
+_register("triplet_frames", "FrameTriplet", "Margin ranking by frames.", TripletSettings, "pooled", "frames")
+_register("info_nce_frames", "FrameInfoNCE", "InfoNCE by frames.", FrameInfoNCESettings, "pooled", "frames")
+_register("contrastive", "Contrastive", "Symmetric cross-entropy of total scores (DiffusionRet).", ContrastiveSettings)
+_register("diversity", "Diversity", "Pushes the queries of one video apart (GMMFormer).", DiversitySettings)
+_register("query_structure", "QueryStructure", "Contrast of queries by video (DreamPRVR).", QueryStructureSettings)
+_register(
+    "entailment",
+    "prvr.objective:entailment",
+    "A video's cone holds its queries (HLFormer).",
+    EntailmentSettings,
+    "pooled",
+)
+_register("prior_kl", "PriorKL", "KL of the registers' prior (DreamPRVR).", PriorKLSettings, "diffusion", "prior")
+_register("diffusion", "Diffusion", "Denoising of the registers (DreamPRVR).", DiffusionSettings, "diffusion")
+
+
+# In reverse, because fields of the last base come first.
+@dataclass(frozen=True, config=STRICT)
+class LossConfig(*reversed(dict.fromkeys(loss.settings for loss in LOSSES))):  # type: ignore[misc]
+    """The weights of all registered losses (0 = off, the loss is not computed) and their settings.
+
+    Example:
+        >>> LossConfig(diversity=0.0).margin
+        0.2
+    """
+
+    def weight(self, name: str) -> float:
+        """Weight of a loss term: the first field of its settings."""
+        return getattr(self, _weight_key(name))
+
+
+def _weight_key(name: str) -> str:
+    return dataclasses.fields(LOSSES[name].settings)[0].name
+
+
+def active_losses(loss: LossConfig, model: ModelConfig | TokenModelConfig) -> tuple[str, ...]:
+    """Names of the terms that are computed: their weight is above 0 and the model has what they need."""
+    return tuple(
+        entry.name for entry in LOSSES if loss.weight(entry.name) > 0 and model.provides.issuperset(entry.needs)
+    )
+
+
+def expect_losses_fit(loss: LossConfig, model: ModelConfig | TokenModelConfig) -> None:
+    """Refuses weights of losses that a model cannot be trained with, and weights that leave nothing to train with.
+
+    Raises:
+        InputError: the message names the weight, what it needs and what to set instead.
+    """
+    for entry in LOSSES:
+        missing = [need for need in entry.needs if need in NEEDS and need not in model.provides]
+        if loss.weight(entry.name) > 0 and missing:
+            key = _weight_key(entry.name)
+            instead = f": set it to 0{' and loss.contrastive to 1' if missing[0] == 'pooled' else ''}"
+            raise InputError(f"loss.{key}={loss.weight(entry.name)} needs {NEEDS[missing[0]]}{instead}")
+    if "pooled" not in model.provides and not loss.weight("contrastive") > 0:
+        raise InputError("model.kind='tokens' needs loss.contrastive above 0: no other term compares it with videos")
+    if not active_losses(loss, model):
+        raise InputError("every loss weight is 0: turn at least one term on, for example loss.triplet=1")

@@ -146,6 +146,16 @@ class ModelConfig:
         return self
 
     @property
+    def provides(self) -> frozenset[str]:
+        """What losses may ask of this model, see `prvr.config.LOSSES`."""
+        registers = ("diffusion", "prior") if self.registers.start != "gaussian" else ("diffusion",)
+        return frozenset(
+            ("pooled",)
+            + {"both": ("clips", "frames"), "clips": ("clips",), "frames": ("frames",)}[self.branches]
+            + (registers if self.registers.kind == "diffusion" else ())
+        )
+
+    @property
     def drops_padding(self) -> bool:
         """Whether padded frames are left out of the computation."""
         return self.padded_rows == "drop" or (self.padded_rows == "auto" and self.compat.padding == "masked")

@@ -1,7 +1,7 @@
 """A registry of named parts: the one place where a part, its settings and its line of documentation meet."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
@@ -22,12 +22,14 @@ class Entry(Generic[P]):
         source: the part itself, or "module:attribute" of one that is imported when it is first used.
         settings: dataclass of the settings of the part; None if it has none.
         description: one line of documentation.
+        needs: what the part needs of its surroundings, in words that the owner of the registry defines.
     """
 
     name: str
     source: P | str
-    settings: type | None
+    settings: Any
     description: str
+    needs: tuple[str, ...] = ()
 
     @property
     def part(self) -> P:
@@ -70,7 +72,9 @@ class Registry(Generic[P]):
         self.what = what
         self._entries: dict[str, Entry[P]] = {}
 
-    def register(self, name: str, part: P | str, description: str, settings: type | None = None) -> None:
+    def register(
+        self, name: str, part: P | str, description: str, settings: type | None = None, needs: Iterable[str] = ()
+    ) -> None:
         """Add a part.
 
         Args:
@@ -78,13 +82,14 @@ class Registry(Generic[P]):
             part: a class or a function, or "module:attribute" of one.
             description: one line of documentation.
             settings: dataclass of the settings of the part, if it has any.
+            needs: what the part needs of its surroundings.
 
         Raises:
             InputError: the name is taken.
         """
         if name in self._entries:
             raise InputError(f"{self.what} {name!r} is already registered: choose another name")
-        self._entries[name] = Entry(name, part, settings, description)
+        self._entries[name] = Entry(name, part, settings, description, tuple(needs))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,9 +123,9 @@ class Registry(Generic[P]):
         )
 
 
-def _shown(settings: type) -> str:
+def _shown(settings: Any) -> str:
     values: list[str] = []
-    for field in dataclasses.fields(cast(Any, settings)):
+    for field in dataclasses.fields(settings):
         default = getattr(field.default, "default", field.default)  # pydantic keeps the default inside its own record
         values.append(field.name if default is dataclasses.MISSING else f"{field.name}={default!r}")
     return " Settings: " + ", ".join(values)

@@ -58,6 +58,11 @@ class TokenModelConfig:
         """Clips that are packed beside the frames: none is read, a store has at least one."""
         return 1
 
+    @property
+    def provides(self) -> frozenset[str]:
+        """What losses may ask of this model, see `prvr.config.LOSSES`: it has neither branches nor registers."""
+        return frozenset()
+
     @model_validator(mode="after")
     def _consistent(self) -> "TokenModelConfig":
         if self.hidden % self.heads:

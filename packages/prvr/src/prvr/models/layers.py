@@ -6,7 +6,7 @@ computation. `stacked_dims` tells the optimiser how many leading axes count sepa
 Dropout has its own implementation because on a CPU drawing one float per element costs more than all else.
 """
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from prvr.models.rows import Sequences
 
 __all__ = [
     "AttentionPooling",
+    "Bounded",
     "Dropout",
     "InputProjection",
     "Positions",
@@ -26,10 +27,28 @@ __all__ = [
     "StackedLinear",
     "dropout",
     "masked_mean",
+    "project_bounds",
     "relu_dropout",
 ]
 
 _LEVELS = 2**16
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A module whose parameters are kept within bounds by projection: only released parts are."""
+
+    def project_bounds(self) -> None:
+        """Puts the parameters back into their bounds: after loading and after each optimiser step."""
+        ...
+
+
+def project_bounds(*roots: nn.Module) -> None:
+    """Puts the bounded parameters of modules and of all modules inside them back into their bounds."""
+    for root in roots:
+        for module in root.modules():
+            if isinstance(module, Bounded):
+                module.project_bounds()
 
 
 class StackedLinear(nn.Module):

@@ -1,7 +1,6 @@
 """The retriever: text and video into one space, compared by the maximum cosine over clips and frames."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from jaxtyping import Bool, Float
@@ -163,10 +162,7 @@ class Retriever(
 
     def output(self, text: Float[Tensor, "q d"], video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:
         """What the losses look at, from what was encoded."""
-        loss = None
-        if self.registers is not None and registers is not None:
-            loss = partial(self.registers.loss, registers=registers)
-        return RetrieverOutput(text, video, self.score(text, video, dots=True), registers, loss)
+        return RetrieverOutput(text, video, self.score(text, video, dots=True), registers)
 
     def project_bounds(self) -> None:
         """Put bounded parameters back into their bounds: after loading and after each optimiser step.

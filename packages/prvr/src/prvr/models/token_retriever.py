@@ -55,6 +55,7 @@ class TokenRetriever(
     def __init__(self, config: TokenModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.registers = None
         parts = build_token_parts(config)
         self.project_words, self.project_frames = parts.project_words, parts.project_frames
         self.read_words, self.temporal = parts.read_words, parts.temporal

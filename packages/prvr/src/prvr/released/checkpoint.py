@@ -162,7 +162,8 @@ def load_released(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -
         if isinstance(error, PrvrError):
             raise
         raise CheckpointError(f"the checkpoint's configuration cannot be used ({short(str(error), 300)})") from error
-    retriever, objective = Retriever(model), Objective(loss, model)
+    retriever = Retriever(model)
+    objective = Objective(loss, model, retriever.registers)
     dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
     used = set()
     for module in (retriever.to(dtype), objective.to(dtype)):

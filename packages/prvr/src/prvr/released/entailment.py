@@ -4,34 +4,34 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from prvr.config import LossConfig, ModelConfig
+from prvr.losses import LossInputs, Term
 from prvr.released.numerics import guarded_acos, guarded_asin
 from prvr.released.padding import UnmaskedPooling
 from prvr.types import VideoEmbedding
+from regdiff import RegisterGenerator
 
 __all__ = ["ReleasedEntailment"]
 
 
-class ReleasedEntailment(nn.Module):
-    """mean over queries of max(0, exterior angle - half-aperture), the video's cone around the query (eq. 18-20).
+class ReleasedEntailment(Term):
+    """Mean over queries of max(0, exterior angle - half-aperture asin(2K / (sqrt(c) |v|))) (eq. 18-20).
 
-    Args:
-        dim: width d.
-        curvature: starting value of c; kept within a factor of 10 by projecting the parameter.
-        min_radius: K of the half-aperture asin(2K / (sqrt(c) |v|)).
+    The curvature c is kept within a factor of 10 of its initial value by projecting the parameter.
     """
 
-    def __init__(self, dim: int, curvature: float, min_radius: float) -> None:
-        super().__init__()
+    def __init__(self, config: LossConfig, model: ModelConfig, registers: RegisterGenerator | None = None) -> None:
+        super().__init__(config, model)
+        dim, curvature = model.hidden, config.entailment_curvature
         self.pool_frames = UnmaskedPooling(dim)
         self.pool_clips = UnmaskedPooling(dim)
         self.log_curvature = nn.Parameter(torch.tensor(math.log(curvature)))
         self.text_log_scale = nn.Parameter(torch.tensor(-0.5 * math.log(dim)))
         self.video_log_scale = nn.Parameter(torch.tensor(-0.5 * math.log(dim)))
         self.bounds = (math.log(curvature / 10), math.log(curvature * 10))
-        self.min_radius = min_radius
 
     @torch.no_grad()
     def project_bounds(self) -> None:
@@ -69,12 +69,10 @@ class ReleasedEntailment(nn.Module):
         radius = video.norm(dim=-1)
         bottom = radius * (inner * inner - 1).clamp_min(1e-8).sqrt() + 1e-8
         angle = guarded_acos((text_time + inner * video_time) / bottom)
-        aperture = guarded_asin(2 * self.min_radius / (radius * c.sqrt() + 1e-8))
+        aperture = guarded_asin(2 * self.config.entailment_min_radius / (radius * c.sqrt() + 1e-8))
         return angle, aperture
 
-    def forward(
-        self, text: Float[Tensor, "q d"], video: VideoEmbedding, query_to_video: Int[Tensor, " q"]
-    ) -> Float[Tensor, ""]:
-        query_points, video_points = self.lift(text, video)
-        angle, aperture = self.angles(video_points[query_to_video], query_points)
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        query_points, video_points = self.lift(inputs.output.text, inputs.output.video)
+        angle, aperture = self.angles(video_points[inputs.labels.query_to_video], query_points)
         return F.relu(angle - aperture).mean()

@@ -21,7 +21,7 @@ from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
 from prvr.losses import Negatives
 from prvr.models import AnyRetriever
-from prvr.objective import Objective
+from prvr.objective import Objective, state_of_version_0_1
 from prvr.reading import parse_record
 from prvr.training.card import model_card
 from prvr.training.checkpoint import check_state, load_best, load_weights, restore_optimizer, save_best
@@ -97,7 +97,7 @@ class Job:
         inside = state.get("position") is not None
         check_state(state, kinds | ({"position": dict, "random": dict} if inside else {}), self.run.state)
         load_weights(self.retriever, state["retriever"], self.run.state)
-        load_weights(self.objective, state["objective"], self.run.state)
+        load_weights(self.objective, state_of_version_0_1(state["objective"]), self.run.state)
         restore_optimizer(self.optimizer, self.scheduler, state, self.run.state)
         self.epoch, self.history = state["epoch"], state["history"]
         self.best_epoch, self.best_score = state["best_epoch"], state["best_score"]

@@ -82,7 +82,7 @@ def train(
         if retriever is None:
             retriever = build_retriever(config.model)
         if objective is None:
-            objective = Objective(config.loss, config.model)
+            objective = Objective(config.loss, config.model, retriever.registers)
         stop = stack.enter_context(listening())
         if not accelerator.is_main_process:
             progress = no_progress

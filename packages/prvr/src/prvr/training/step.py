@@ -1,7 +1,6 @@
 """One step: forward pass, losses, backward pass, a look at the numbers, update."""
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import torch
@@ -153,15 +152,11 @@ class TrainingStep:
 
 
 def _in_float32(value: Any) -> Any:
-    """The same record with its floating tensors in float32, those bound in a partial included."""
+    """Copy of a record with its floating tensors in float32."""
     if isinstance(value, Tensor):
         return value.float() if value.is_floating_point() else value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.replace(
             value, **{f.name: _in_float32(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        )
-    if isinstance(value, partial):
-        return partial(
-            value.func, *map(_in_float32, value.args), **{k: _in_float32(v) for k, v in value.keywords.items()}
         )
     return value

@@ -1,0 +1,48 @@
+"""The configuration of a run: model, losses, optimiser, data, training."""
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Tag, model_validator
+from pydantic.dataclasses import dataclass
+
+from prvr.config.losses import LossConfig, expect_losses_fit
+from prvr.config.model import ModelConfig
+from prvr.config.strict import STRICT
+from prvr.config.token_model import TokenModelConfig
+from prvr.config.training import DataConfig, OptimConfig, TrainConfig
+from prvr.errors import InputError
+
+__all__ = ["Config"]
+
+
+def _kind(model: Any) -> str:
+    """Tag of the record of a model; without `kind` it is a `ModelConfig`."""
+    kind = model.get("kind") if isinstance(model, dict) else getattr(model, "kind", None)
+    return "tokens" if kind == "tokens" else "pooled"
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config:
+    """The configuration of a run."""
+
+    name: str
+    model: Annotated[
+        Annotated[ModelConfig, Tag("pooled")] | Annotated[TokenModelConfig, Tag("tokens")], Discriminator(_kind)
+    ]
+    loss: LossConfig = LossConfig()
+    optim: OptimConfig = OptimConfig()
+    data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _losses_fit_the_model(self) -> "Config":
+        expect_losses_fit(self.loss, self.model)
+        return self
+
+    @model_validator(mode="after")
+    def _decay_has_its_optimiser(self) -> "Config":
+        if self.optim.decay == "released" and self.optim.name != "bert_adam":
+            raise InputError("optim.decay='released' needs optim.name='bert_adam'")
+        if self.optim.decay == "released" and isinstance(self.model, TokenModelConfig):
+            raise InputError("optim.decay='released' goes by names that model.kind='tokens' does not have: 'matrices'")
+        return self
