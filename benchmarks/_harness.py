@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -42,11 +42,11 @@ Measured = Mapping[str, float]
 
 
 def option(default: Any, help: str | None = None, **more: Any) -> dict[str, Any]:
-    """An option of `arguments` with a help text, choices and the like: keyword arguments of `add_argument`."""
+    """An option of `parse_options` with a help text, choices and the like: keyword arguments of `add_argument`."""
     return {"default": default, "help": help, **more}
 
 
-def arguments(doc: str, parse: Sequence[str] | None = None, **options: Any) -> argparse.Namespace:
+def parse_options(doc: str | None, parse: Sequence[str] | None = None, **options: Any) -> argparse.Namespace:
     """Options of a benchmark from the command line, those that all have included; sets threads and seed.
 
     Args:
@@ -128,10 +128,22 @@ def returned(run: Callable[[], Any]) -> Measured:
 
 
 def memory(device: torch.device | str = "cpu") -> int:
-    """The most bytes so far: of the GPU, or of this process."""
+    """The most bytes so far: of the GPU, or of this process, pages of mapped files included."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if found := memory_of("self"):
+        return found["VmHWM"]
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def memory_of(process: int | str) -> dict[str, int]:
+    """Bytes of a process of Linux: the most it had (VmHWM), and what it has without mapped files (RssAnon)."""
+    try:  # not getrusage, whose peak a process inherits from the one that started it
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return {}
+    fields = dict(line.split(":", 1) for line in lines)
+    return {name: 1024 * int(fields[name].split()[0]) for name in ("VmHWM", "RssAnon")}
 
 
 @dataclass(frozen=True)
@@ -263,19 +275,16 @@ def _measure(task: str, measure: Callable[[Callable[[], Any]], Measured]) -> Mea
     return measure(_TASKS[task])
 
 
-def show(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], *, note: str | None = None) -> None:
-    """Prints a table that can be pasted into a page; numbers to the right."""
-    table = Table(title=title, title_justify="left", caption=note, caption_justify="left", box=box.MARKDOWN)
+def show(title: str, head: Sequence[str], rows: Iterable[Sequence[Any]], *, note: str | None = None) -> None:
+    """Prints a table that can be pasted into a page, numbers to the right."""
+    table = Table(box=box.MARKDOWN)
     for i, name in enumerate(head):
         table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
-        table.add_row(
-            *(
-                value if isinstance(value, str) else f"{value:.2f}" if isinstance(value, float) else str(value)
-                for value in row
-            )
-        )
-    Console(width=320, highlight=False).print(table)
+        table.add_row(*(f"{value:.2f}" if isinstance(value, float) else str(value) for value in row))
+    print(f"\n{title}")
+    Console(width=320, highlight=False, markup=False).print(table)
+    print(f"{note or ''}", flush=True)
 
 
 def show_imports(statements: Mapping[str, str], rounds: int) -> None:

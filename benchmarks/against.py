@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from _harness import ROOT, Contender, Tasks, arguments, compare, environment, option, show, write_figures
+from _harness import ROOT, Contender, Tasks, compare, environment, option, parse_options, show, write_figures
 
 PRESETS = ("hybrid-tvr", "dreamprvr-tvr")
 SMALL = {"model.hidden": 32, "model.video_dim": 64, "model.query_dim": 48, "model.lorentz_dim": 31}
@@ -145,7 +145,7 @@ def sources(checkout: Path) -> tuple[str, ...]:
 
 
 def main() -> None:
-    options = arguments(
+    options = parse_options(
         __doc__,
         other=option(None, "top folder of the other checkout; default: this one", type=Path),
         videos=option(32, "of a batch, with 5 captions each"),

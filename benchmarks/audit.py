@@ -6,13 +6,12 @@ Trains the preset with three seeds and two controls; finished runs in the output
 again. Ends with 1 where a band is missed.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
+from _harness import option, parse_options
 from drawn_world import audit, audit_table
 from prvr import load_config
 from prvr.data import write_corpus
@@ -20,15 +19,15 @@ from prvr.training import terminal_bar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", default="demo", help="tiny, demo or bench; the bands are meant for demo")
-    parser.add_argument("--preset", default="hybrid-embedded")
-    parser.add_argument("--epochs", type=int, help="default: the preset's")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--runs", nargs="*", default=[], help="folders of finished runs on the same corpus")
-    parser.add_argument("--output", default="runs/audit")
-    args = parser.parse_args()
-    torch.set_num_threads(1)  # small matrices: threads would wait for each other
+    args = parse_options(
+        __doc__,
+        size=option("demo", "tiny, demo or bench; the bands are meant for demo"),
+        preset="hybrid-embedded",
+        epochs=option(None, "default: the preset's", type=int),
+        seeds=[0, 1, 2],
+        runs=option([], "folders of finished runs on the same corpus"),
+        output="runs/audit",
+    )
     config = load_config(args.preset, {} if args.epochs is None else {"train.epochs": args.epochs})
     corpus = write_corpus(args.output, args.size)
     report = audit(

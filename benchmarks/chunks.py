@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from _harness import alone, arguments, environment, memory, option, seconds, show, write_figures
+from _harness import alone, environment, memory, option, parse_options, seconds, show, write_figures
 from prvr.config import load_config
 from prvr.models import Retriever
 from prvr.objective import Objective
@@ -58,7 +58,7 @@ def step(preset: str, batch: int, chunk: int, device: str, small: bool) -> dict[
 
 
 def main() -> None:
-    args = arguments(
+    args = parse_options(
         __doc__,
         preset="dreamprvr-tvr",
         batch=32,

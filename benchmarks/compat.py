@@ -5,11 +5,11 @@
 Each row turns one key of a paper's preset to its correct value, everything else equal; differences are by seed.
 """
 
-import argparse
 import json
 import statistics
 from pathlib import Path
 
+from _harness import option, parse_options, show
 from prvr import load_config
 from prvr.training import train
 
@@ -38,19 +38,20 @@ def sumr(preset: str, overrides: dict, seed: int, folder: Path, cache: Path) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
-    parser.add_argument("--output", default="runs/compat", help="finished runs in it are not trained again")
-    args = parser.parse_args()
-    output = Path(args.output)
-    print(f"{'key':28} {'base':>10} {'released':>9} {'correct':>9}  difference, each seed")
+    args = parse_options(
+        __doc__,
+        seeds=[0],
+        rows=option(list(ROWS), choices=list(ROWS)),
+        output=option("runs/compat", "finished runs in it are not trained again"),
+    )
+    output, rows = Path(args.output), []
     for key in args.rows:
         preset, overrides = ROWS[key]
         base = [sumr(preset, {}, s, output / f"{preset}-{s}", output) for s in args.seeds]
         ours = [sumr(preset, overrides, s, output / f"{key}-{s}", output) for s in args.seeds]
         each = " ".join(f"{b - a:+.1f}" for a, b in zip(base, ours, strict=True))
-        print(f"{key:28} {preset:>10} {statistics.mean(base):9.1f} {statistics.mean(ours):9.1f}  {each}", flush=True)
+        rows.append([key, preset, f"{statistics.mean(base):.1f}", f"{statistics.mean(ours):.1f}", each])
+    show("SumR on the embedded corpus", ["key", "base", "released", "correct", "difference, each seed"], rows)
 
 
 if __name__ == "__main__":

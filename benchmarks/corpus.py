@@ -17,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from _harness import option, parse_options, show
 from prvr import Config, load_config
 from prvr.data import open_corpus
 from prvr.training import terminal_bar, train
@@ -60,24 +61,25 @@ def run(preset: str, seed: int, args: argparse.Namespace) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-root", help="default: the embedded corpus")
-    parser.add_argument("--collection", default="embedded-demo")
-    parser.add_argument("--presets", nargs="+", default=["gmmformer", "hlformer", "dreamprvr", "hybrid"])
-    parser.add_argument("--like", default="tvr", help="suffix of the presets whose loss weights are taken")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--epochs", type=int, help="default: the preset's")
-    parser.add_argument("--output", default="runs/corpus")
-    parser.add_argument("--device", default=None)
-    parser.add_argument("--set", nargs="*", default=[], help="further overrides, key=value")
-    parser.add_argument("--keep", action="store_true", help="do not train a finished run again")
-    args = parser.parse_args()
+    args = parse_options(
+        __doc__,
+        data_root=option(None, "default: the embedded corpus"),
+        collection="embedded-demo",
+        presets=["gmmformer", "hlformer", "dreamprvr", "hybrid"],
+        like=option("tvr", "suffix of the presets whose loss weights are taken"),
+        seeds=[0],
+        epochs=option(None, "default: the preset's", type=int),
+        output="runs/corpus",
+        device=None,
+        set=option([], "further overrides, key=value"),
+        keep=option(False, "do not train a finished run again"),
+    )
     results = [run(preset, seed, args) for preset in args.presets for seed in args.seeds]
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    print(f"{'':12} {'R@1':>12} {'R@5':>12} {'R@10':>12} {'R@100':>12} {'SumR':>14}")
+    rows = []
     for k, preset in enumerate(args.presets):
         mine = [r for r in results if r["preset"] == preset]
         cells = []
@@ -85,10 +87,11 @@ def main() -> None:
             values = [r["report"]["text_to_video"][name] for r in mine]
             spread = f" ±{statistics.stdev(values):.1f}" if len(values) > 1 else ""
             cells.append(f"{statistics.mean(values):.1f}{spread}")
-        print(f"{preset:12} {cells[0]:>12} {cells[1]:>12} {cells[2]:>12} {cells[3]:>12} {cells[4]:>14}")
+        rows.append([preset, *cells])
         for r in mine:
             curve = [line["selection"]["sumr"] for line in r["history"]]
             axes.plot(range(1, len(curve) + 1), curve, color=f"C{k}", label=preset if r is mine[0] else None)
+    show(f"text to video, {len(args.seeds)} seeds", ["preset", "R@1", "R@5", "R@10", "R@100", "SumR"], rows)
     axes.set(xlabel="epoch", ylabel="SumR on val", title=f"{args.collection}, {len(args.seeds)} seeds")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="lower right")

@@ -11,8 +11,6 @@ Table 4 gives times as ratios to scoring alone.
 """
 
 import argparse
-import resource
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,11 +19,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
-from _device import median_ratio, seconds
+from _harness import Spread, environment, memory, option, parse_options, seconds, show
 from prvr.evaluation.metrics import RetrievalMetrics, ranks
 from prvr.scoring import max_scores
 from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
@@ -103,18 +99,13 @@ def measured(args: argparse.Namespace, change: dict[str, Any], **asked: Any) -> 
     return found
 
 
-def show(title: str, settings: dict[str, Callable[[], list[RetrievalMetrics]]], console: Console) -> None:
-    table = Table(title=title)
-    for name in ("", "R@1", "R@5", "R@10", "MnR"):
-        table.add_column(name, justify="left" if not name else "right")
-    for name, find in settings.items():
-        table.add_row(name, *row(find()))
-    console.print(table)
+def show_settings(title: str, settings: dict[str, Callable[[], list[RetrievalMetrics]]]) -> None:
+    show(title, ["setting", "R@1", "R@5", "R@10", "MnR"], [[name, *row(find())] for name, find in settings.items()])
 
 
-def table_3(letter: str, args: argparse.Namespace, console: Console) -> None:
+def table_3(letter: str, args: argparse.Namespace) -> None:
     def each(title: str, changes: dict[str, dict[str, Any]]) -> None:
-        show(title, {name: lambda change=change: measured(args, change) for name, change in changes.items()}, console)
+        show_settings(title, {name: lambda change=change: measured(args, change) for name, change in changes.items()})
 
     if letter == "a":
         each("3a: loss of the generator", {"MSE": {"loss": "mse"}, "KL": {}})
@@ -123,15 +114,15 @@ def table_3(letter: str, args: argparse.Namespace, console: Console) -> None:
     elif letter == "c":
         each("3c: schedule of beta", {"linear": {"schedule": "linear"}, "cosine": {}})
     elif letter == "d":
-        strategies(args, console)
+        strategies(args)
     elif letter == "e":
-        steps(args, console)
+        steps(args)
     elif letter == "f":
         scales = {f"{scale:g}": {"beta_scale": scale} for scale in (0.1, 0.5, 1.0, 1.5, 2.0)}
         each("3f: scale of beta", scales)
 
 
-def strategies(args: argparse.Namespace, console: Console) -> None:
+def strategies(args: argparse.Namespace) -> None:
     def retriever() -> list[RetrievalMetrics]:
         return [metrics(simulate(args.gallery, 2 * seed + 1, args.device).scores()) for seed in args.seeds]
 
@@ -147,14 +138,11 @@ def strategies(args: argparse.Namespace, console: Console) -> None:
         name: retriever if change is None else lambda change=change: measured(args, change)
         for name, change in ways.items()
     }
-    show("3d: strategy", find, console)
+    show_settings("3d: strategy", find)
 
 
-def steps(args: argparse.Namespace, console: Console) -> None:
-    table = Table(title="3e: R@1 by steps trained (rows) and taken (columns)", caption="x: refused, never trained")
-    table.add_column("")
-    for taken in args.train_steps:
-        table.add_column(str(taken), justify="right")
+def steps(args: argparse.Namespace) -> None:
+    rows = []
     for number in args.train_steps:
         cells = []
         for taken in args.train_steps:
@@ -162,30 +150,23 @@ def steps(args: argparse.Namespace, console: Console) -> None:
                 cells.append(f"{mean(m.r1 for m in measured(args, {'steps': number}, num_steps=taken)):.1f}")
             except ValueError:
                 cells.append("x")
-        table.add_row(str(number), *cells)
-    console.print(table)
+        rows.append([str(number), *cells])
+    title = "3e: R@1 by steps trained (rows) and taken (columns)"
+    show(title, ["trained", *map(str, args.train_steps)], rows, note="x: refused, never trained")
 
 
-def memory(run: Callable[[], Any], device: torch.device) -> str:
-    """Most memory during a call, in MiB: of the GPU, or by how much the process has grown."""
+def peak(run: Callable[[], Any], device: torch.device) -> str:
+    """Most memory in MiB after a call: of the GPU during it, or of the whole process."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-        run()
-        return f"{torch.cuda.max_memory_allocated(device) / 2**20:.0f}"
-    unit = 2**20 if sys.platform == "darwin" else 2**10
     run()
-    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit:.0f}"
+    return f"{memory(device) / 2**20:.0f}"
 
 
-def table_4(args: argparse.Namespace, console: Console) -> None:
+def table_4(args: argparse.Namespace) -> None:
     train = simulate(args.gallery, 0, args.device)
     reranker = trained(base(), train, args.updates, args.batch, 0)
-    table = Table(
-        title="4: time against scoring alone, peak memory (MiB), R@1",
-        caption=f"{args.queries} queries in batches, 32 candidates each; on a CPU memory is that of the whole process",
-    )
-    for name in ("steps", *(f"{what}, {size:,}" for size in args.galleries for what in ("time", "memory", "R@1"))):
-        table.add_column(name, justify="right")
+    head = [f"{what}, {size:,}" for size in args.galleries for what in ("time", "memory", "R@1")]
     rows: dict[str, list[str]] = {}
     for size in args.galleries:
         test = simulate(size, 1, args.device)
@@ -198,38 +179,38 @@ def table_4(args: argparse.Namespace, console: Console) -> None:
         def reranked(count: int, test: Simulated = test, some: slice = some, scores: Tensor = scores) -> Tensor:
             return reranker.rerank(scores, test.text[some], test.frames, test.mask, num_steps=count)
 
-        rows.setdefault("-", []).extend(["1.00", memory(alone, args.device), f"{metrics(scores).r1:.1f}"])
+        rows.setdefault("-", []).extend(["1.00", peak(alone, args.device), f"{metrics(scores).r1:.1f}"])
         for count in args.sampling_steps:
             way = partial(reranked, count)
             pairs = [(seconds(way, args.device)[1], seconds(alone, args.device)[1]) for _ in range(3)]
-            ratio = 1 + median_ratio([slow for slow, _ in pairs], [fast for _, fast in pairs])
-            cells = [f"{ratio:.2f}", memory(way, args.device), f"{metrics(way()).r1:.1f}"]
+            ratio = Spread.of([1 + slow / fast for slow, fast in pairs])
+            cells = [str(ratio), peak(way, args.device), f"{metrics(way()).r1:.1f}"]
             rows.setdefault(str(count), []).extend(cells)
-    for name, cells in rows.items():
-        table.add_row(name, *cells)
-    console.print(table)
+    title = "4: time against scoring alone, peak memory (MiB), R@1"
+    note = f"{args.queries} queries in batches, 32 candidates each; on a CPU memory is that of the whole process"
+    show(title, ["steps", *head], [[name, *cells] for name, cells in rows.items()], note=note)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", choices=TABLES, action="append", help="default: all")
-    parser.add_argument("--gallery", type=int, default=400, help="videos of table 3, in training and in test")
-    parser.add_argument("--updates", type=int, default=60)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--train-steps", type=int, nargs="+", default=[10, 50], help="of table 3e")
-    parser.add_argument("--galleries", type=int, nargs="+", default=[500], help="of table 4")
-    parser.add_argument("--queries", type=int, default=128, help="of table 4")
-    parser.add_argument("--sampling-steps", type=int, nargs="+", default=[1, 3, 5, 10, 30, 50], help="of table 4")
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    console = Console(width=140)
+    args = parse_options(
+        __doc__,
+        table=option(None, "default: all", choices=TABLES, action="append"),
+        gallery=option(400, "videos of table 3, in training and in test"),
+        updates=60,
+        batch=64,
+        seeds=[0],
+        train_steps=option([10, 50], "of table 3e"),
+        galleries=option([500], "of table 4"),
+        queries=option(128, "of table 4"),
+        sampling_steps=option([1, 3, 5, 10, 30, 50], "of table 4"),
+        device=option(torch.device("cpu"), type=torch.device),
+    )
+    print(environment(str(args.device)))
     for letter in args.table or TABLES:
         if letter == "4":
-            table_4(args, console)
+            table_4(args)
         else:
-            table_3(letter, args, console)
+            table_3(letter, args)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from _harness import Contender, Tasks, arguments, compare, environment, option, show, write_figures
+from _harness import Contender, Tasks, compare, environment, option, parse_options, show, write_figures
 from prvr.data import Corpus, load_encoder, open_corpus, write_corpus
 from prvr.data.synthetic import Scenes, read_embedded_scenes, render
 from prvr.data.synthetic.encoder import DIM
@@ -50,7 +50,7 @@ def named(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarr
 
 
 def main() -> None:
-    args = arguments(
+    args = parse_options(
         __doc__,
         size="demo",
         data_root=option(None, "folder that holds embedded-SIZE; default: it is made for this"),

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from _harness import Contender, Tasks, arguments, compare, environment, memory, option, show, write_figures
+from _harness import Contender, Tasks, compare, environment, memory, option, parse_options, show, write_figures
 from prvr.evaluation.streaming import stream_counts
 from prvr.scoring import max_scores, normalised
 from prvr.types import VideoEmbedding
@@ -156,7 +156,7 @@ def memory_of_a_made_gallery(args: argparse.Namespace, device: torch.device) -> 
 
 
 def main() -> None:
-    args = arguments(
+    args = parse_options(
         __doc__,
         queries=2_179,
         videos=436,

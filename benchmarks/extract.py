@@ -2,64 +2,42 @@
 
     python benchmarks/extract.py [--seconds 120] [--height 720] [--rate 2] [--clip FOLDER]
 
-Ratios of processor times of all threads, best of three. The film is drawn noise that moves, 25 frames per second of
-H.264, in a temporary folder. Without --clip (a folder or a name on the hub) the embedded encoder is used.
+Ratios of processor times of all threads, medians of all rounds. The film is drawn noise that moves, 25 frames per
+second of H.264, in a temporary folder. Without --clip (a folder or a name on the hub) the embedded encoder is used.
 """
 
-import argparse
-import subprocess
-import sys
 import tempfile
-import time
 from collections import deque
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
 
+from _harness import Contender, Tasks, alone, compare, environment, memory, parse_options, show, write_figures
+from against import write_film
 from prvr.data import open_corpus, write_corpus
 from prvr.data.synthetic.corpus import read_embedded_scenes
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.world import FPS
-from prvr.video import FrameEncoder, VideoStore, encode_video, extract, open_encoder, open_video
+from prvr.video import VideoStore, encode_video, extract, open_encoder, open_video
 
-_PEAK = """
-import re, sys
-from pathlib import Path
-from prvr.video import open_video
-with open_video(sys.argv[1]) as video:
-    print(sum(1 for _ in video.sample(25.0)), re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-"""
-
-
-def write_film(path: Path, seconds: float, height: int) -> Path:
-    width = height * 16 // 9 // 2 * 2
-    picture = (
-        np.random.default_rng(0).integers(0, 255, (height // 8, width // 8, 3), np.uint8).repeat(8, 0).repeat(8, 1)
-    )
-    with av.open(str(path), "w") as container:
-        stream: Any = container.add_stream("libx264", rate=25, options={"preset": "veryfast"})
-        stream.height, stream.width, stream.pix_fmt = *picture.shape[:2], "yuv420p"
-        for number in range(round(25 * seconds)):
-            frame = av.VideoFrame.from_ndarray(np.roll(picture, 2 * number, 1), format="rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    return path
+PARTS = (
+    "decoded, every frame",
+    "sampled, in colours",
+    "and made small",
+    "encoded alone",
+    "all, decoded while encoded",
+    "into a store",
+    "again, unchanged",
+)
 
 
-def best(run: Callable[[], object], repeats: int = 3) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        run()
-        times.append(time.process_time() - start)
-    return min(times)
+def tasks(film: Path, rate: float, name: str, part: str) -> Tasks:
+    """A part of extraction, by its name in `PARTS`."""
+    encoder = open_encoder(name)
 
-
-def show_parts(film: Path, rate: float, encoder: FrameEncoder) -> None:
     def decode() -> None:
         with av.open(str(film)) as container:
             container.streams.video[0].thread_type = "AUTO"
@@ -77,33 +55,32 @@ def show_parts(film: Path, rate: float, encoder: FrameEncoder) -> None:
         with open_video(film) as video:
             encode_video(video, encoder, rate)
 
-    frames = np.stack(prepare())
-    alone, all_of_it = best(decode), best(whole)
-    print("decoding every frame = 1")
-    print(f"  sampled at {rate:g} per second, in colours    {best(sample) / alone:6.2f}")
-    print(f"  and made small                       {best(prepare) / alone:6.2f}")
-    print(f"  encoding alone, {len(frames):5d} frames          {best(lambda: encoder.encode(frames)) / alone:6.2f}")
-    print(f"  all, decoded while encoded           {all_of_it / alone:6.2f}")
-    with tempfile.TemporaryDirectory() as store:
-        first = best(lambda: extract([film], encoder, store, rate=rate), 1)
-        again = best(lambda: extract([film], encoder, store, rate=rate))
-        print(f"  into a store                         {first / alone:6.2f}")
-        print(f"  again, unchanged                     {again / alone:6.4f}")
+    def store() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            extract([film], encoder, folder, rate=rate)
+
+    if part == "encoded alone":
+        return {"film": partial(encoder.encode, np.stack(prepare()))}
+    if part == "again, unchanged":
+        again = film.parent / "store"
+        extract([film], encoder, again, rate=rate)
+        return {"film": lambda: extract([film], encoder, again, rate=rate)}
+    return {"film": dict(zip(PARTS, (decode, sample, prepare, None, whole, store), strict=False))[part]}  # type: ignore[dict-item]
+
+
+def peak(film: Path) -> tuple[int, int]:
+    """Frames of a film that is decoded by a process that does nothing else, and its memory."""
+    with open_video(film) as video:
+        return sum(1 for _ in video.sample(25.0)), memory()
 
 
 def show_memory(folder: Path, height: int) -> None:
-    if not Path("/proc/self/status").exists():
-        return
-    found = {}
-    for seconds in (4, 80):
-        film = write_film(folder / f"{seconds}.mp4", seconds, height)
-        said = subprocess.run([sys.executable, "-c", _PEAK, film], capture_output=True, text=True, check=True).stdout
-        found[seconds] = [int(word) for word in said.split()]
-    (few, low), (many, high) = found[4], found[80]
-    size = (many - few) * height * (height * 16 // 9) * 3 / 2**20
-    print(
-        f"memory: {many} frames take {(high - low) / 1024:.0f} MB more than {few}; their pixels alone are {size:.0f} MB"
+    (few, low), (many, high) = (
+        alone(peak, write_film(folder / f"{seconds}.mp4", seconds, height)) for seconds in (4, 80)
     )
+    size = (many - few) * height * (height * 16 // 9) * 3 / 2**20
+    more = (high - low) / 2**20
+    print(f"memory: {many} frames take {more:.0f} MB more than {few}; their pixels alone are {size:.0f} MB")
 
 
 def show_embedded(folder: Path) -> None:
@@ -126,16 +103,18 @@ def show_embedded(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=120.0)
-    parser.add_argument("--height", type=int, default=720)
-    parser.add_argument("--rate", type=float, default=2.0)
-    parser.add_argument("--clip", default="embedded")
-    args = parser.parse_args()
+    args = parse_options(__doc__, seconds=120.0, height=720, rate=2.0, clip="embedded", rounds=3)
+    print(environment())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         film = write_film(folder / "film.mp4", args.seconds, args.height)
-        show_parts(film, args.rate, open_encoder(args.clip))
+        sides = [Contender(part, tasks, (film, args.rate, args.clip, part)) for part in PARTS]
+        found = compare(sides, rounds=args.rounds, threads=args.threads)
+        rows = [[part, found.ratio("film", part, "decoded, every frame")] for part in PARTS]
+        show(
+            f"{args.seconds:g} s at {args.height} lines, {args.rate:g} frames per second kept", ["time", "ratio"], rows
+        )
+        write_figures(args, found.figures())
         show_memory(folder, args.height)
         show_embedded(folder)
 

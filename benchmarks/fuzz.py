@@ -9,7 +9,6 @@ a crash, a hang, 800 MiB more memory or, where hashes protect the content, other
 table, then the bad cases; exits with 1 if there are any.
 """
 
-import argparse
 import sys
 import tempfile
 from collections import Counter
@@ -17,29 +16,31 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "prvr"))
 
+from _harness import option, parse_options, show
 from fuzz import ITEMS, Outcome, survey
 
 RESULTS = ("as before", "read otherwise", "refused", "other content", "traceback", "crash", "hang", "memory")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=4, help="copies of each kind of damage for each file")
-    parser.add_argument("--most", type=int, help="cases of each item at most, drawn from all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", choices=[item.name for item in ITEMS], help="kinds of items")
-    args = parser.parse_args()
+    args = parse_options(
+        __doc__,
+        rounds=option(4, "copies of each kind of damage for each file"),
+        most=option(None, "cases of each item at most, drawn from all", type=int),
+        only=option([], "kinds of items", choices=[item.name for item in ITEMS]),
+    )
+    rows = []
     outcomes: list[Outcome] = []
-    print("| item | cases | " + " | ".join(RESULTS) + " |")
-    print("|---|" + "---|" * (1 + len(RESULTS)))
     for item in ITEMS:
         if args.only and item.name not in args.only:
             continue
         with tempfile.TemporaryDirectory() as folder:
             found = survey(item, Path(folder) / "work", seed=args.seed, rounds=args.rounds, most=args.most)
         counts = Counter(outcome.result for outcome in found)
-        print(f"| {item.name} | {len(found)} | " + " | ".join(str(counts[r]) for r in RESULTS) + " |", flush=True)
+        rows.append([item.name, len(found), *(counts[result] for result in RESULTS)])
+        print(f"{item.name}: {len(found)} cases", flush=True)
         outcomes += found
+    show("outcomes", ["item", "cases", *RESULTS], rows)
     bad = [outcome for outcome in outcomes if not outcome.is_good]
     print(f"\n{len(outcomes)} cases, {len(bad)} of them bad")
     for outcome in bad:

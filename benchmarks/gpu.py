@@ -39,7 +39,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
-from _device import rates, seconds
+from _device import rates
+from _harness import option, parse_options, seconds
 from _noise_store import noise_store
 from evaluation import encoded_noise, streamed
 from prvr.config import Config, load_config
@@ -275,19 +276,20 @@ def authors(packed: PackedSplit, size: Size, args: argparse.Namespace) -> dict[s
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="folder of the answers; default: they are printed")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--preset", default="dreamprvr-tvr")
-    parser.add_argument("--only", nargs="+", help="questions to answer; default: all")
-    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
-    parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help="of the stored features")
-    parser.add_argument("--steps", type=int, help="timed per configuration; default: an epoch")
-    parser.add_argument("--backend", help="of torch.compile; default: inductor, with --small eager")
-    parser.add_argument("--authors", type=Path, help="a Python file with make(config, device)")
-    parser.add_argument("--scratch", type=Path, help="where the noise is written; default: a temporary folder")
-    parser.add_argument("--small", action="store_true", help="toy sizes; without a GPU always")
-    args = parser.parse_args()
+    args = parse_options(
+        __doc__,
+        out=option(None, "folder of the answers; default: they are printed", type=Path),
+        device="cuda" if torch.cuda.is_available() else "cpu",
+        preset="dreamprvr-tvr",
+        only=option([], "questions to answer; default: all"),
+        precisions=option(list(PRECISIONS), choices=PRECISIONS),
+        dtype=option("float32", "of the stored features", choices=["float32", "float16"]),
+        steps=option(None, "timed per configuration; default: an epoch", type=int),
+        backend=option(None, "of torch.compile; default: inductor, with --small eager"),
+        authors=option(None, "a Python file with make(config, device)", type=Path),
+        scratch=option(None, "where the noise is written; default: a temporary folder", type=Path),
+        small=option(False, "toy sizes; without a GPU always"),
+    )
     args.small |= args.device == "cpu"
     args.backend = args.backend or ("eager" if args.small else "inductor")
     args.changes = {f"model.{key}": value for key, value in TINY.items()} if args.small else {}

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from _harness import Contender, Spread, Tasks, arguments, compare, environment, seconds, show, write_figures
+from _harness import Contender, Spread, Tasks, compare, environment, parse_options, seconds, show, write_figures
 from prvr.data import (
     Caption,
     Corpus,
@@ -82,7 +82,7 @@ def tasks(root: str, packed: bool, size: int) -> Tasks:
 
 
 def main() -> None:
-    args = arguments(__doc__, videos=200, width=1024, batch_size=32, passes=3)
+    args = parse_options(__doc__, videos=200, width=1024, batch_size=32, passes=3)
     print(environment())
     with tempfile.TemporaryDirectory() as folder:
         corpus = make_corpus(Path(folder), args.videos, args.width)

@@ -1,26 +1,25 @@
 """How right lorentz and its peers are: errors against the 60-digit reference, in units of the last place.
 
-    python benchmarks/lorentz_accuracy.py [--markdown] [--reference FILE] [--gradients FILE]
+    python benchmarks/lorentz_accuracy.py [--reference FILE] [--gradients FILE]
 
 First the promises: per operation, dtype and precision mode the largest and median error in eps (in float64 divided by
 1 + the condition number), NaN and inf counted, and the same of gradients. Then the share of rows wrong by more than 1 %
 or not finite, also of other libraries that are installed. Ends with 1 where a promise is broken.
 """
 
-import argparse
 import importlib
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-ROOT = Path(__file__).resolve().parents[1]
+from _harness import ROOT, parse_options, show
+
 sys.path.insert(0, str(ROOT / "tests" / "lorentz"))  # the names of the reference files, shared with the tests
 
-from reference_rows import (  # noqa: E402
+from reference_rows import (
     FLOAT64_PAIRS,
     GRADIENT_LABELS,
     GRADIENTS,
@@ -251,36 +250,18 @@ def comparison(reference: dict[str, np.ndarray]) -> Table:
                         wrong.append(~(error <= WRONG))
                 cells.append(f"{100 * np.concatenate(wrong).mean():.0f} %" if wrong else "-")
             rows.append([name, dtype_name, *cells])
-    return ["rows wrong by > 1 % or not finite", "dtype", *peers], rows
-
-
-def show(table: Table, markdown: bool) -> None:
-    head, rows = table
-    if markdown:
-        print("| " + " | ".join(head) + " |")
-        print("|" + "---|" * len(head))
-        for row in rows:
-            print("| " + " | ".join(row) + " |")
-    else:
-        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-        for row in [head, *rows]:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    print()
+    return ["operation", "dtype", *peers], rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--markdown", action="store_true", help="tables for the documentation")
     fixtures = ROOT / "tests" / "fixtures"
-    parser.add_argument("--reference", type=Path, default=fixtures / "lorentz_reference.npz")
-    parser.add_argument("--gradients", type=Path, default=fixtures / "lorentz_gradients.npz")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
+    args = parse_options(
+        __doc__, reference=fixtures / "lorentz_reference.npz", gradients=fixtures / "lorentz_gradients.npz"
+    )
     reference, gradients = (dict(np.load(path)) for path in (args.reference, args.gradients))
-    print("Errors in eps of the dtype; in float64 divided by 1 + the condition number.\n")
     table, broken = promises(reference, gradients)
-    show(table, args.markdown)
-    show(comparison(reference), args.markdown)
+    show("errors in eps of the dtype; in float64 divided by 1 + the condition number", *table)
+    show("share of rows wrong by more than 1 % or not finite", *comparison(reference))
     print("Every promise holds." if not broken else "BROKEN: " + "; ".join(broken))
     sys.exit(bool(broken))
 

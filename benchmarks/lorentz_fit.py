@@ -10,6 +10,7 @@ import geoopt
 import torch
 
 import lorentz
+from _harness import parse_options, show
 from lorentz.manifold import Lorentz
 
 STEPS, RATE, STARTS = 400, 0.1, 3
@@ -30,16 +31,17 @@ def fitted(manifold: geoopt.manifolds.base.Manifold, name: str, dtype: torch.dty
 
 
 def main() -> None:
-    torch.set_num_threads(1)
+    parse_options(__doc__)
     warnings.filterwarnings("ignore", message=".*torch.jit.script.*")
-    print("| optimiser | dtype | c | lorentz | geoopt |\n|---|---|---|---|---|")
+    rows = []
     for name in ("RiemannianAdam", "RiemannianSGD"):
         for dtype in (torch.float64, torch.float32):
             for c in (1.0, 0.25):
                 theirs = geoopt.Lorentz(k=torch.tensor(1.0 / c, dtype=dtype))
                 both = (Lorentz(c), theirs)
                 results = [max(fitted(each, name, dtype, c, seed) for seed in range(STARTS)) for each in both]
-                print(f"| {name} | {str(dtype)[6:]} | {c:g} | {results[0]:.1e} | {results[1]:.1e} |")
+                rows.append([name, str(dtype)[6:], f"{c:g}", *(f"{result:.1e}" for result in results)])
+    show("final sum of squared distances", ["optimiser", "dtype", "c", "lorentz", "geoopt"], rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import lorentz.functional as lf
-from _harness import Contender, Tasks, arguments, compare, environment, show, write_figures
+from _harness import Contender, Tasks, compare, environment, parse_options, show, write_figures
 from lorentz.nn import (
     LorentzActivation,
     LorentzLayerNorm,
@@ -99,7 +99,7 @@ def tasks(ours: bool, single: bool) -> Tasks:
 
 
 def main() -> None:
-    options = arguments(__doc__, rounds=7, attention_only=False)
+    options = parse_options(__doc__, rounds=7, attention_only=False)
     print(environment())
     sides = [Contender(name, tasks, (name == "lorentz", not options.attention_only)) for name in ("torch", "lorentz")]
     comparison = compare(sides, rounds=options.rounds, threads=options.threads)

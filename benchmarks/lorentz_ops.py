@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import lorentz.functional as lf
-from _harness import Contender, Spread, Tasks, arguments, compare, environment, show, show_imports, write_figures
+from _harness import Contender, Spread, Tasks, compare, environment, parse_options, show, show_imports, write_figures
 
 Function = Callable[..., Tensor]
 ROWS, DIM, PAIRS, SETS = 1024, 128, 64, 16
@@ -99,7 +99,7 @@ def theirs() -> Tasks:
 
 
 def main() -> None:
-    options = arguments(__doc__, rounds=7)
+    options = parse_options(__doc__, rounds=7)
     print(environment())
     sides = [Contender("auto", ours, ("auto",)), Contender("native", ours, ("native",))]
     sides += [Contender("plain", plain), Contender("geoopt", theirs)]

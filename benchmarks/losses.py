@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from _harness import Contender, Tasks, arguments, compare, environment, show, write_figures
+from _harness import Contender, Tasks, compare, environment, parse_options, show, write_figures
 from _plain_training import diversity, info_nce, query_structure, triplet
 from prvr.config import load_config
 from prvr.losses import diversity_loss, info_nce_loss, query_structure_loss, triplet_loss
@@ -64,7 +64,7 @@ def tasks(ours: bool, sizes: tuple[int, int, int, str]) -> Tasks:
 
 
 def main() -> None:
-    options = arguments(__doc__, videos=32, captions=5, hidden=384, rounds=5, device="cpu")
+    options = parse_options(__doc__, videos=32, captions=5, hidden=384, rounds=5, device="cpu")
     sizes = (options.videos, options.captions, options.hidden, options.device)
     for x, loops, ours in losses(*sizes).values():
         torch.testing.assert_close(both_ways(x, ours), both_ways(x, loops), rtol=1e-4, atol=1e-6)

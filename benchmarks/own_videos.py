@@ -11,9 +11,7 @@ random stretch of mean length. Last: 5 s of a moment in the features of 2 hours 
 """
 
 import argparse
-import io
 import json
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from _harness import option, parse_options, show, write_figures
 from prvr import load_config
 from prvr.data import Corpus, open_corpus, write_corpus, write_layout
 from prvr.data.layout import read_relevance
@@ -124,15 +123,19 @@ def searched(
         return [one for text in texts for one in index.search_many([text], len(store.video_ids), moments=1)]
 
 
+def hits_of_own_videos(queries: Sequence[Query], results: Sequence[SearchResult]) -> list[SearchHit]:
+    return [
+        next(hit for hit in result.hits if hit.video_id == query.video)
+        for query, result in zip(queries, results, strict=True)
+    ]
+
+
 def score(name: str, queries: Sequence[Query], results: Sequence[SearchResult]) -> Scored:
     ranks = [
         next(rank for rank, hit in enumerate(result.hits, 1) if hit.video_id in query.relevant)
         for query, result in zip(queries, results, strict=True)
     ]
-    own = [
-        next(hit for hit in result.hits if hit.video_id == query.video)
-        for query, result in zip(queries, results, strict=True)
-    ]
+    own = hits_of_own_videos(queries, results)
     first = np.array([result.hits[0].video_id == query.video for query, result in zip(queries, results, strict=True)])
     moments = _moments(name, queries, [(hit.start, hit.end) for hit in own])
     ious = np.array([overlap(query.moment, (hit.start, hit.end)) for query, hit in zip(queries, own, strict=True)])
@@ -142,10 +145,7 @@ def score(name: str, queries: Sequence[Query], results: Sequence[SearchResult]) 
 
 
 def controls(queries: Sequence[Query], results: Sequence[SearchResult], length: float, videos: int) -> list[Scored]:
-    own = [
-        next(hit for hit in result.hits if hit.video_id == query.video)
-        for query, result in zip(queries, results, strict=True)
-    ]
+    own = hits_of_own_videos(queries, results)
     rng = np.random.default_rng(0)
     starts = [rng.uniform(0, max(query.duration - length, 0)) for query in queries]
     relevant = torch.tensor([len(query.relevant) for query in queries])
@@ -205,48 +205,36 @@ def haystacks(
     return VideoStore(folder), planted
 
 
-def table(title: str, rows: Sequence[Scored], found: bool = True) -> None:
-    print(f"\n{title}\n\n|  | R@1 | R@10 | mean IoU | IoU .5 | IoU .7 |" + (" found .5 | found .7 |" if found else ""))
-    print("|---|" + "---|" * (7 if found else 5))
+def table(title: str, rows: Sequence[Scored]) -> None:
+    places = {"r1": 1, "r10": 1, "iou": 3, "iou50": 1, "iou70": 1, "found50": 1, "found70": 1}
+    lines = []
     for row in rows:
-        values = [row.r1, row.r10, row.iou, row.iou50, row.iou70] + ([row.found50, row.found70] if found else [])
-        places = [1, 1, 3, 1, 1, 1, 1]
-        cells = ("" if value is None else f"{value:.{n}f}" for value, n in zip(values, places, strict=False))
-        print(f"| {row.name} | {' | '.join(cells)} |")
+        values = [(getattr(row, name), n) for name, n in places.items()]
+        lines.append([row.name, *("" if value is None else f"{value:.{n}f}" for value, n in values)])
+    show(title, ["", "R@1", "R@10", "mean IoU", "IoU .5", "IoU .7", "found .5", "found .7"], lines)
 
 
-def hit_rate(queries: Sequence[Query], results: Sequence[SearchResult]) -> str:
+def hit_rate(queries: Sequence[Query], results: Sequence[SearchResult]) -> list[str]:
     """How often the moment of the right film touches what was planted, and how often that film is first."""
-    own = [
-        next(hit for hit in result.hits if hit.video_id == query.video)
-        for query, result in zip(queries, results, strict=True)
-    ]
-    touched = np.mean(
-        [overlap(query.moment, (hit.start, hit.end)) > 0 for query, hit in zip(queries, own, strict=True)]
-    )
-    first = np.mean([result.hits[0].video_id == query.video for query, result in zip(queries, results, strict=True)])
-    both = np.mean(
-        [
-            result.hits[0].video_id == query.video and overlap(query.moment, (hit.start, hit.end)) > 0
-            for query, result, hit in zip(queries, results, own, strict=True)
-        ]
-    )
+    own = hits_of_own_videos(queries, results)
+    touch = np.array([overlap(query.moment, (hit.start, hit.end)) > 0 for query, hit in zip(queries, own, strict=True)])
+    top = np.array([result.hits[0].video_id == query.video for query, result in zip(queries, results, strict=True)])
+    first, touched, both = top.mean(), touch.mean(), (top & touch).mean()
     length = np.mean([hit.end - hit.start for hit in own])
-    return f"{100 * first:.1f} | {100 * touched:.1f} | {100 * both:.1f} | {length:.0f}"
+    return [*(f"{100 * share:.1f}" for share in (first, touched, both)), f"{length:.0f}"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the tiny corpus and two epochs")
-    parser.add_argument("--run", type=Path, help="of prvr train or prvr demo, on the same corpus")
-    parser.add_argument("--work", type=Path, help="folder for files, features and indexes; default: a temporary one")
-    parser.add_argument("--needles", type=int, default=100, help="films of 2 h")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="to train on")
-    parser.add_argument("--out", type=Path, help="JSON of the numbers")
-    args = parser.parse_args()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # also into a file
-    torch.set_num_threads(1)
+    args = parse_options(
+        __doc__,
+        quick=option(False, "the tiny corpus and two epochs"),
+        run=option(None, "of prvr train or prvr demo, on the same corpus", type=Path),
+        work=option(None, "folder for files, features and indexes; default: a temporary one", type=Path),
+        needles=option(100, "films of 2 h"),
+        device=option("cpu", "to train on", choices=["cpu", "cuda"]),
+        out=option(None, "JSON of the numbers", type=Path),
+    )
+    args.json = args.json or args.out
     with tempfile.TemporaryDirectory() as name:
         run(args, args.work or Path(name))
 
@@ -275,20 +263,18 @@ def run(args: argparse.Namespace, work: Path) -> None:
     relevance = read_relevance(corpus.relevance_file)
     answers = {caption.text: relevance[caption.id] for caption in corpus.split("test").captions}
     films, planted = haystacks(queries[::step], answers, [stores["test"], stores["others"]], work / "store-films")
-    print(
-        f"\n{PLANTED:g} s in {HOURS:g} h, {len(planted)} films, {PLANTED / HOURS / 36:.2f} % of the time\n\n"
-        "|  | film first (%) | moment touches (%) | both (%) | length (s) |\n|---|---|---|---|---|"
-    )
     needles = {}
     for who, source in (("this model", str(model)), ("zero-shot", "zero-shot")):
         for how, options in WINDOWS.items():
             found = searched(work / f"films-{who}-{how}", source, films, [one.text for one in planted], **options)
             needles[f"{who}, {how}"] = hit_rate(planted, found)
-            print(f"| {who}, {how} | {needles[f'{who}, {how}']} |", flush=True)
-    print(f"| chance | {100 / len(planted):.1f} | | | |")
-    if args.out is not None:
-        body = {"title": title, "rows": [asdict(row) for row in rows], "planted": needles}
-        args.out.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+    needles["chance"] = [f"{100 / len(planted):.1f}", "", "", ""]
+    show(
+        f"{PLANTED:g} s in {HOURS:g} h, {len(planted)} films, {PLANTED / HOURS / 36:.2f} % of the time",
+        ["", "film first (%)", "moment touches (%)", "both (%)", "length (s)"],
+        [[name, *cells] for name, cells in needles.items()],
+    )
+    write_figures(args, {"title": title, "rows": [asdict(row) for row in rows], "planted": needles})
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from _harness import Contender, Tasks, arguments, compare, environment, option, show, show_imports, write_figures
+from _harness import Contender, Tasks, compare, environment, option, parse_options, show, show_imports, write_figures
 from regdiff import ConditionalDiffusion, RegisterDenoiser, make_scheduler
 
 #: name in the table -> (scheduler, options of ConditionalDiffusion, options of sample)
@@ -56,7 +56,7 @@ def sampling(name: str | None, shape: tuple[int, int, int], steps: int) -> Tasks
 
 
 def main() -> None:
-    options = arguments(
+    options = parse_options(
         __doc__,
         shape=option([128, 8, 384], "batch, registers, width"),
         steps=10,

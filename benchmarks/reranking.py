@@ -10,7 +10,6 @@ retriever are computed once.
 """
 
 import argparse
-import json
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,9 +20,8 @@ from typing import Any
 
 import torch
 import yaml
-from rich.console import Console
-from rich.table import Table
 
+from _harness import option, parse_options, show, write_figures
 from prvr.config import load_config
 from prvr.evaluation.encode import EncodedSplit, encode_split, evaluation_mode
 from prvr.evaluation.report import EvaluationReport
@@ -132,45 +130,44 @@ def over(run: Path, args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]
     return found
 
 
-def table(name: str, found: Mapping[str, Sequence[Mapping[str, Any]]], direction: str) -> Table:
-    shown = Table(title=f"{name}, {direction.replace('_', ' ')}", caption="mean over seeds; of Rsum the deviation too")
-    for column in ("", "R@1", "R@5", "R@10", "Rsum", "R@100"):
-        shown.add_column(column, justify="left" if not column else "right")
+def print_table(name: str, found: Mapping[str, Sequence[Mapping[str, Any]]], direction: str) -> None:
+    lines = []
     for way, runs in found.items():
         rows = [run[direction] for run in runs]
         means = [f"{mean(values):.1f}" for values in zip(*rows, strict=True)]
         if len(rows) > 1:
             means[3] += f" ± {pstdev(row[3] for row in rows):.1f}"
-        shown.add_row(way, *means)
-    return shown
+        lines.append([way, *means])
+    title = f"{name}, {direction.replace('_', ' ')}"
+    show(
+        title, ["way", "R@1", "R@5", "R@10", "Rsum", "R@100"], lines, note="mean over seeds; of Rsum the deviation too"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, nargs="+", default=[], help="finished runs of `prvr train`")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--candidates", type=int, default=None, help="default: 32, or 8 without --runs")
-    parser.add_argument("--steps", type=int, default=50, help="K")
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="of GenerationConfig")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    args = parse_options(
+        __doc__,
+        runs=option([], "finished runs of `prvr train`", type=Path),
+        seeds=[0],
+        epochs=3,
+        candidates=option(None, "default: 32, or 8 without --runs", type=int),
+        steps=option(50, "K"),
+        set=option([], "of GenerationConfig", metavar="KEY=VALUE"),
+        device="cpu",
+    )
     if args.candidates is None:
         args.candidates = 32 if args.runs else 8
     logging.basicConfig(level=logging.WARNING)
-    torch.set_num_threads(1)
-    console, everything = Console(width=100), {}
+    everything = {}
     with runs_of(args) as runs:
         for run in runs:
             found = over(run, args)
             everything[run.name] = found
             for direction in ("text_to_video", "video_to_text"):
-                console.print(table(run.name, found, direction))
+                print_table(run.name, found, direction)
             for way in WAYS:
-                console.print(f"{way}: weights chosen {[entry['weights'] for entry in found[way]]}")
-    if args.json:
-        args.json.write_text(json.dumps(everything, indent=2) + "\n", encoding="utf-8")
+                print(f"{way}: weights chosen {[entry['weights'] for entry in found[way]]}")
+    write_figures(args, everything)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,8 @@ makes one table of several such files.
 The last table is for docs/scaling.md: ratios to the exact backend in the same run.
 """
 
-import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,16 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from _harness import alone, environment, memory_of, option, parse_options, show
 from _vectors import bench_model, statistics, write_index
 
 
-def memory(pid: int | str = "self") -> dict[str, float]:
-    """Of a process, in MB: the most it had, pages of mapped files included, and what it has without these."""
-    try:
-        lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    except OSError:
-        return {}
-    return {name: int(lines[name].split()[0]) / 1024 for name in ("VmHWM", "RssAnon")}
+def megabytes(process: int | str) -> dict[str, float]:
+    return {name: size / 2**20 for name, size in memory_of(process).items()}
 
 
 def folder_bytes(folder: Path) -> int:
@@ -68,7 +61,7 @@ def measure(folder: Path, backend: str, probes: list[int], queries: np.ndarray) 
             hits.append([hit.video_id for hit in index.search(str(number)).hits])
             times.append(time.perf_counter() - start)
         result["runs"].append({"nprobe": nprobe, "times": times, "hits": hits})
-    result["memory"] = memory()
+    result["memory"] = megabytes("self")
     result["bytes"] = folder_bytes(folder / "backends" / backend.partition(":")[0])
     if backend.startswith("milvus:"):
         found.drop(index.source)
@@ -92,12 +85,7 @@ def milvus_server(folder: Path) -> Iterator[Any]:
 
 def child(folder: Path, backend: str, probes: list[int]) -> dict[str, Any]:
     """`measure` in a process of its own."""
-    out = folder / "measured.json"
-    command = [sys.executable, __file__, "--measure", backend, "--folder", str(folder), "--nprobe", *map(str, probes)]
-    subprocess.run(command, check=True)
-    result = json.loads(out.read_text())
-    out.unlink()
-    return result
+    return alone(measure, folder, backend, probes, np.load(folder / "queries.npy"))
 
 
 def run(folder: Path, backend: str, probes: list[int]) -> dict[str, Any]:
@@ -106,7 +94,7 @@ def run(folder: Path, backend: str, probes: list[int]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="prvr-milvus-") as data, milvus_server(Path(data) / "data") as server:
         empty = folder_bytes(Path(data))
         result = child(folder, f"milvus:http://127.0.0.1:{server.listen_port}", probes)
-        result["server"] = memory(server.server_proc.pid)
+        result["server"] = megabytes(server.server_proc.pid)
         result["bytes"] = folder_bytes(Path(data)) - empty
     return result
 
@@ -139,7 +127,7 @@ HEADER = ["videos", "backend", "lists read", "sync / writing the index", "p50 / 
 HEADER += ["bytes per video beside the index", "peak MB, mapped files included", "MB of its own"]
 
 
-def show(results: dict[str, Any]) -> None:
+def print_results(results: dict[str, Any]) -> None:
     print(f"\nwithin a video {results['within']:.2f}, across videos {results['across']:.2f} (cosines of clips)")
     each_video = results["index_bytes"] / results["videos"]
     print(f"index: {each_video:,.0f} bytes per video, written in {results['writing']:.1f} s")
@@ -152,32 +140,25 @@ def show(results: dict[str, Any]) -> None:
 
 
 def table(measured: list[dict[str, Any]]) -> None:
-    print("\n| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER))
-    for results in measured:
-        for row in rows(results):
-            print("| " + " | ".join(row) + " |")
+    show("ratios to the exact backend", HEADER, [row for results in measured for row in rows(results)])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--videos", type=int, default=1_000)
-    parser.add_argument("--frames", type=int, default=128)
-    parser.add_argument("--queries", type=int, default=50)
-    parser.add_argument("--dtype", choices=["float16", "float32", "int8"], default="float16")
-    parser.add_argument("--backends", nargs="+", default=["exact", "faiss"])
-    parser.add_argument("--nprobe", type=int, nargs="*", default=[], help="lists to read; default: that of the backend")
-    parser.add_argument("--folder", type=Path, help="kept; the index in it is used again")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--table", type=Path, nargs="+", help="only print the table of such files")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parse_options(
+        __doc__,
+        videos=1_000,
+        frames=128,
+        queries=50,
+        dtype=option("float16", choices=["float16", "float32", "int8"]),
+        backends=["exact", "faiss"],
+        nprobe=option([], "lists to read; default: that of the backend", type=int),
+        folder=option(None, "kept; the index in it is used again", type=Path),
+        table=option([], "only print the table of such files", type=Path),
+    )
     if args.table:
         table([json.loads(path.read_text()) for path in args.table])
         return
-    if args.measure:
-        found = measure(args.folder, args.measure, args.nprobe, np.load(args.folder / "queries.npy"))
-        (args.folder / "measured.json").write_text(json.dumps(found))
-        return
+    print(environment())
     with tempfile.TemporaryDirectory(prefix="prvr-search-") as made:
         folder = args.folder or Path(made) / "index"
         about = folder / "about.json"
@@ -192,7 +173,7 @@ def main() -> None:
             print(f"{backend} ...", flush=True)
             results["backends"][backend] = run(folder, backend, args.nprobe)
         results["processors"] = os.cpu_count()
-        show(results)
+        print_results(results)
         if args.json:
             args.json.write_text(json.dumps(results))
 

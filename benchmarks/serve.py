@@ -6,7 +6,6 @@ A server in a process of its own, clients as threads of this one, each with a co
 asks the next query as soon as it has an answer. Without --index, an index of drawn videos is made (no training).
 """
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import httpx2
 
+from _harness import environment, option, parse_options, show, write_figures
 from prvr.data import open_corpus, write_corpus
 from prvr.data.synthetic import read_embedded_scenes, render
 from prvr.data.synthetic.mp4 import write_mp4
@@ -62,12 +62,14 @@ def load(address: str, clients: int, seconds: float) -> tuple[list[float], int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=60.0, help="with all clients; half of it with one")
-    parser.add_argument("--videos", type=int, default=20)
-    parser.add_argument("--index", type=Path)
-    args = parser.parse_args()
+    args = parse_options(
+        __doc__,
+        clients=8,
+        seconds=option(60.0, "with all clients; half of it with one"),
+        videos=20,
+        index=option(None, "folder of an index; default: one of drawn videos", type=Path),
+    )
+    print(environment())
     with tempfile.TemporaryDirectory() as work:
         index = args.index or make_index(Path(work), args.videos)
         command = [sys.executable, "-m", "prvr.cli", "serve", str(index), "--port", "0", "--rate", "0"]
@@ -82,15 +84,19 @@ def main() -> None:
                 )
             finally:
                 server.terminate()
+
+    def quantile(times: list[float], part: float) -> float:
+        return times[int(part * len(times))]
+
     rate_one, rate = len(one) / (args.seconds / 2), len(many) / args.seconds
+    rows = [["answers per second", rate / rate_one]]
+    rows += [
+        [f"latency, {name}", quantile(many, q) / quantile(one, q)] for name, q in (("median", 0.5), ("95 %", 0.95))
+    ]
+    show(f"{args.clients} clients over one", ["what", "ratio"], rows)
     print(f"errors: {failed_one} of {len(one)} with one client, {failed} of {len(many)} with {args.clients}")
-    print(f"answers per second, {args.clients} clients to one: {rate / rate_one:.2f}")
-    for name, part in (("median", 0.5), ("95 % of them", 0.95)):
-        ratio = many[int(part * len(many))] / one[int(part * len(one))]
-        print(f"latency, {name}, {args.clients} clients to one: {ratio:.2f}")
-    print(
-        f"spread with one client, 95 % of them to the median: {one[int(0.95 * len(one))] / statistics.median(one):.2f}"
-    )
+    print(f"spread with one client, 95 % of them to the median: {quantile(one, 0.95) / statistics.median(one):.2f}")
+    write_figures(args, {"one": one, "many": many, "errors": [failed_one, failed]})
 
 
 if __name__ == "__main__":

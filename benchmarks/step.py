@@ -4,16 +4,16 @@
     python benchmarks/step.py --preset hlformer-tvr --rounds 3         # presets without registers have no reference
     python benchmarks/step.py --device cuda --batch 128 --precision bf16 --compile
 
-The videos are noise in the public layout, about 60 frames each: ours reads them packed, the reference
-(`_plain_model`, `_plain_training`) item by item from HDF5. All take turns, step by step; a ratio is the median over
-rounds. "fast" is `model.padded_rows=drop`. Arithmetic is what torch's flop counter sees (matrix products and attention,
-two operations per multiply-add), bytes are what each operator reads and writes. Both are compared with the rates of a
-matrix product and a copy measured here. Prints milliseconds on a GPU, on a CPU ratios only.
+The videos are noise in the public layout, about 60 frames each: ours reads them packed, the reference (`_plain_model`,
+`_plain_training`) item by item from HDF5. Each has a process of its own, and they take turns, step by step; a ratio is
+the median over rounds with the lowest and the highest. "fast" is `model.padded_rows=drop`. Arithmetic is what torch's
+flop counter sees (matrix products and attention, two operations per multiply-add), bytes are what each operator reads
+and writes. Both are compared with the rates of a matrix product and a copy measured here. Prints milliseconds on a
+GPU, on a CPU ratios only.
 """
 
 import argparse
 import itertools
-import json
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,11 +22,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
-from _device import Traffic, kept_for_backward, median_ratio, rates, seconds
+from _device import Traffic, kept_for_backward, rates
+from _harness import (
+    Contender,
+    Tasks,
+    compare,
+    environment,
+    memory,
+    option,
+    parse_options,
+    returned,
+    seconds,
+    show,
+    write_figures,
+)
 from _plain_model import PlainRetriever
 from _plain_training import PlainBertAdam, all_terms
 from loader import batches_from_hdf5
@@ -128,14 +139,15 @@ def packed_batches(packed: PackedSplit, batch: int) -> Iterator[Batch]:
         epoch += 1
 
 
-def one_step(way: Ours | Plain) -> list[float]:
-    """Seconds of each part."""
+def one_step(way: Ours | Plain) -> dict[str, float]:
+    """Seconds of each part, and of all."""
     batch, data = seconds(way.data, way.device)
     output, forward = seconds(lambda: way.forward(batch), way.device)
     total, losses = seconds(lambda: way.losses(output, batch), way.device)
     _, backward = seconds(total.backward, way.device)
     _, optimiser = seconds(way.optimise, way.device)
-    return [data, forward, losses, backward, optimiser]
+    times = dict(zip(PARTS, (data, forward, losses, backward, optimiser), strict=True))
+    return times | {"seconds": sum(times.values())}
 
 
 def work(way: Ours | Plain) -> dict[str, float]:
@@ -158,104 +170,92 @@ def work(way: Ours | Plain) -> dict[str, float]:
     }
 
 
-def contenders(
-    config: Config, packed: PackedSplit, corpus: Corpus, args: argparse.Namespace
-) -> dict[str, Ours | Plain]:
-    found: dict[str, Ours | Plain] = {}
-    if config.model.registers.kind == "diffusion" and not any(b.space == "lorentz" for b in config.model.blocks):
-        found["reference"] = Plain(config, corpus, args.batch, args)
-    found["exact"] = Ours(config, packed, args.batch, args)
-    if config.model.compat.padding != "to_batch":
-        fast = load_config(args.preset, {"model.padded_rows": "drop"})
-        found["fast"] = Ours(fast, packed, args.batch, args)
-    return found
+def tasks(way: str, folder: str, args: argparse.Namespace) -> Tasks:
+    """A step, and its work counted after all steps."""
+    torch.manual_seed(args.seed)
+    torch.backends.cuda.matmul.allow_tf32 = args.precision == "tf32"
+    config = load_config(args.preset, {"model.padded_rows": "drop" if way == "fast" else "compute"})
+    corpus = open_corpus(folder, "noise")
+    if way == "reference":
+        stepper: Ours | Plain = Plain(config, corpus, args.batch, args)
+    else:
+        settings = PackSettings(config.model.num_clips, config.model.max_frames, config.model.max_words)
+        packed = pack(corpus, "train", cache_dir=Path(folder) / f"cache-{way}", settings=settings)
+        stepper = Ours(config, packed, args.batch, args)
+    one_step(stepper)  # the first step allocates, and compiles
+    peak = memory(stepper.device)
+
+    def count() -> dict[str, float]:
+        for module in stepper.retriever.modules() if isinstance(stepper, Ours) and args.compile else ():
+            module._compiled_call_impl = None  # counting looks at every operator, which a compiled graph hides
+        return work(stepper) | {"peak": peak}
+
+    return {"count": count} if args.count_only else {"step": lambda: one_step(stepper)}
 
 
-def report(name: str, times: list[list[float]], did: dict[str, float], device_rates: tuple[float, float]) -> dict:
-    """Figures of one contender; rooflines as shares of its median step."""
-    step = statistics.median(sum(parts) for parts in times)
-    shares = [statistics.median(parts[i] / sum(parts) for parts in times) for i in range(len(PARTS))]
-    return {
-        "name": name,
-        "seconds": step,
-        "shares": dict(zip(PARTS, shares, strict=True)),
-        **did,
-        "roofline_flop": did["flop"] / device_rates[0] / step,
-        "roofline_bytes": did["bytes"] / device_rates[1] / step,
-    }
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="dreamprvr-tvr")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--captions", type=int, default=5)
-    parser.add_argument("--frames", type=float, default=60, help="frames of a video, on average")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--precision", choices=["no", "tf32", "bf16"], default="no")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the blocks")
-    parser.add_argument("--threads", type=int, default=1, help="of the CPU")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="also write the figures as JSON")
-    return parser.parse_args()
+def ways(config: Config) -> list[str]:
+    """The contenders that a preset has."""
+    plain = config.model.registers.kind == "diffusion" and not any(b.space == "lorentz" for b in config.model.blocks)
+    fast = config.model.compat.padding != "to_batch"
+    return [*(["reference"] if plain else []), "exact", *(["fast"] if fast else [])]
 
 
 def main() -> None:
-    args = parse()
-    torch.manual_seed(args.seed)
-    torch.set_num_threads(args.threads)
-    torch.backends.cuda.matmul.allow_tf32 = args.precision == "tf32"
+    args = parse_options(
+        __doc__,
+        preset="dreamprvr-tvr",
+        batch=32,
+        captions=5,
+        frames=option(60.0, "frames of a video, on average"),
+        rounds=3,
+        device="cpu",
+        precision=option("no", choices=["no", "tf32", "bf16"]),
+        compile=option(False, "torch.compile the blocks"),
+    )
+    print(environment(args.device))
     config, device = load_config(args.preset), torch.device(args.device)
+    names = ways(config)
     with tempfile.TemporaryDirectory() as folder:
-        corpus = noise_corpus(Path(folder), config, args.batch, args.captions, args.frames, args.seed)
-        settings = PackSettings(config.model.num_clips, config.model.max_frames, config.model.max_words)
-        with pack(corpus, "train", cache_dir=Path(folder) / "cache", settings=settings) as packed:
-            ways = contenders(config, packed, corpus, args)
-            times: dict[str, list[list[float]]] = {name: [] for name in ways}
-            peak = {}
-            for name, way in ways.items():  # the first step allocates, and compiles
-                if device.type == "cuda":
-                    torch.cuda.reset_peak_memory_stats()
-                one_step(way)
-                peak[name] = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
-            for _ in range(args.rounds):
-                for name, way in ways.items():
-                    times[name].append(one_step(way))
-            if args.compile:  # counting looks at every operator, which a compiled graph hides
-                for way in ways.values():
-                    for module in way.retriever.modules() if isinstance(way, Ours) else ():
-                        module._compiled_call_impl = None
-            did = {name: work(way) for name, way in ways.items()}
-    measured = rates(device, torch.bfloat16 if args.precision == "bf16" else torch.float32)
-    rows = [report(name, times[name], did[name], measured) | {"peak": peak[name]} for name in ways]
-    whole = {name: [sum(parts) for parts in times[name]] for name in ways}
-    for row in rows:
-        for other in ("reference", "exact"):
-            if other in ways:
-                row[f"{other}_over_this"] = median_ratio(whole[other], whole[row["name"]])
-    show(args, rows)
-    if args.json is not None:
-        text = json.dumps({"device": str(device), "batch": args.batch, "rates": measured, "steps": rows}, indent=2)
-        args.json.write_text(text + "\n", encoding="utf-8", newline="\n")
+        noise_corpus(Path(folder), config, args.batch, args.captions, args.frames, args.seed)
+        args.count_only = False
+        sides = [Contender(way, tasks, (way, folder, args)) for way in names]
+        steps = compare(sides, rounds=args.rounds, measure=returned, threads=args.threads)
+        args.count_only = True
+        did = compare(
+            [Contender(way, tasks, (way, folder, args)) for way in names],
+            rounds=1,
+            measure=returned,
+            threads=args.threads,
+        )
+    flop_rate, byte_rate = rates(device, torch.bfloat16 if args.precision == "bf16" else torch.float32)
+    rows = []
+    for way in names:
+        rounds, counted = steps.measured["step"][way], did.measured["count"][way][0]
+        whole = statistics.median(steps.values("step", way))
+        shares = {part: statistics.median(one[part] / one["seconds"] for one in rounds) for part in PARTS}
+        over = {f"{other}_over_this": steps.ratio("step", other, way) for other in names if other != "fast"}
+        lines = {
+            "roofline_flop": counted["flop"] / flop_rate / whole,
+            "roofline_bytes": counted["bytes"] / byte_rate / whole,
+        }
+        rows.append({"name": way, "seconds": whole, "shares": shares, **counted, **over, **lines})
+    print_steps(args, rows)
+    write_figures(args, {"rates": (flop_rate, byte_rate), "steps": rows})
 
 
-def show(args: argparse.Namespace, rows: list[dict]) -> None:
+def print_steps(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     title = f"one training step: {args.preset}, {args.batch} videos x {args.captions} captions, {args.device}"
-    table = Table(title=f"{title}, precision {args.precision}{', compiled' if args.compile else ''}")
-    table.add_column("what")
-    for row in rows:
-        table.add_column(row["name"], justify="right")
+    lines: list[list[str]] = []
 
     def line(what: str, shown: Callable[[dict], str]) -> None:
-        table.add_row(what, *(shown(row) for row in rows))
+        lines.append([what, *(shown(row) for row in rows)])
 
     if args.device.startswith("cuda"):
         line("milliseconds", lambda r: f"{r['seconds'] * 1e3:.1f}")
         line("peak memory, GiB", lambda r: f"{r['peak'] / 2**30:.2f}")
     for other in ("reference", "exact"):
         if f"{other}_over_this" in rows[0]:
-            line(f"{other} / this, time", lambda r, key=f"{other}_over_this": f"{r[key]:.2f}")
+            line(f"{other} / this, time", lambda r, key=f"{other}_over_this": str(r[key]))
     for part in PARTS:
         line(f"share of time: {part}", lambda r, part=part: f"{r['shares'][part]:.1%}")
     line("arithmetic, forward, GFLOP per video", lambda r: f"{r['forward_flop'] / args.batch / 1e9:.2f}")
@@ -265,7 +265,8 @@ def show(args: argparse.Namespace, rows: list[dict]) -> None:
     line("kept for the backward pass, GiB", lambda r: f"{r['kept'] / 2**30:.2f}")
     line("arithmetic at the rate of a matrix product / step", lambda r: f"{r['roofline_flop']:.0%}")
     line("bytes at the rate of a copy / step", lambda r: f"{r['roofline_bytes']:.0%}")
-    Console().print(table)
+    title += f", precision {args.precision}{', compiled' if args.compile else ''}"
+    show(title, ["what", *(row["name"] for row in rows)], lines)
 
 
 if __name__ == "__main__":
