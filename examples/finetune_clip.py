@@ -19,8 +19,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from prvr.config import LossConfig, OptimConfig, TokenModelConfig
 from prvr.data.synthetic import render
-from prvr.data.synthetic.annotate import draw_split
 from prvr.data.synthetic.mp4 import write_mp4
+from prvr.data.synthetic.scenes import draw_split
 from prvr.evaluation.metrics import RetrievalMetrics, ranks
 from prvr.models import ClipRetriever, PixelBatch
 from prvr.objective import Objective

@@ -12,8 +12,8 @@ import torch
 
 import prvr
 from prvr.data.synthetic import render
-from prvr.data.synthetic.annotate import draw_split
 from prvr.data.synthetic.mp4 import write_mp4
+from prvr.data.synthetic.scenes import draw_split
 from prvr.search import VideoIndex, open_model
 from prvr.training import train
 from prvr.video import VideoStore, extract, open_encoder, open_featurizer

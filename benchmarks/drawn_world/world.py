@@ -20,7 +20,6 @@ from drawn_world.reading import (
     words_held,
 )
 from prvr.data.corpus import Corpus
-from prvr.data.synthetic.annotate import SENTENCES_PER_VIDEO, SPLITS, Scenes, Sentence
 from prvr.data.synthetic.grammar import (
     ACTION_WORDS,
     BACKGROUND_WORDS,
@@ -33,6 +32,7 @@ from prvr.data.synthetic.grammar import (
     UNSEEN,
     WORDS_RANGE,
 )
+from prvr.data.synthetic.scenes import SENTENCES_PER_VIDEO, SPLITS, Scenes, Sentence
 from prvr.data.synthetic.world import (
     ACTIONS,
     COLOURS,

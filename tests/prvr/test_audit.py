@@ -18,11 +18,11 @@ from drawn_world.world import file_rows
 from prvr import MissingExtraError
 from prvr.config import Config, load_config
 from prvr.data import Caption, Corpus, DataError, Moment, load_encoder, open_corpus, pack, write_layout
-from prvr.data.synthetic.annotate import SPLITS, Scenes, draw_split, write_scenes
 from prvr.data.synthetic.corpus import SCENES, frame_features
 from prvr.data.synthetic.encoder import DIM, WORD_DIM
-from prvr.data.synthetic.gallery import relevance
+from prvr.data.synthetic.near_misses import relevance
 from prvr.data.synthetic.render import render, render_frames
+from prvr.data.synthetic.scenes import SPLITS, Scenes, draw_split, write_scenes
 from prvr.data.synthetic.world import ACTIONS, PUSHES, Video
 from prvr.evaluation import report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores

@@ -12,9 +12,9 @@ from runs_of_retrievers import write_run
 from prvr.cli import main
 from prvr.data import DataError, FeatureReader, load_encoder, open_corpus, write_corpus
 from prvr.data.synthetic import read_embedded_scenes, render
-from prvr.data.synthetic.annotate import SPLITS, draw_split
 from prvr.data.synthetic.corpus import frame_features
-from prvr.data.synthetic.looks import LOOKS, with_look
+from prvr.data.synthetic.render import LOOKS, with_look
+from prvr.data.synthetic.scenes import SPLITS, draw_split
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.transfer import Domain, expect_same_features, target_split, transfer_table
 from prvr.generation import fingerprint

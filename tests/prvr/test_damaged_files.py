@@ -35,7 +35,7 @@ from prvr.data import (
 )
 from prvr.data.benchmarks import benchmark, benchmark_of
 from prvr.data.own import read_own_captions
-from prvr.data.synthetic.annotate import draw_split, read_scenes, write_scenes
+from prvr.data.synthetic.scenes import draw_split, read_scenes, write_scenes
 from prvr.errors import DataError, PrvrError
 from prvr.evaluation.compare import compare, comparison_table
 from prvr.evaluation.metrics import RetrievalMetrics

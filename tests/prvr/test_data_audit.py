@@ -9,10 +9,10 @@ import pytest
 
 from drawn_world.reading import happenings, mistakes, read_sentence
 from drawn_world.world import AuditRow, oracle_scores, vocabulary, world_rows
-from prvr.data.synthetic.annotate import SPLITS, Scenes, Sentence, draw_split
 from prvr.data.synthetic.drawing import draw_videos
-from prvr.data.synthetic.gallery import relevance
 from prvr.data.synthetic.grammar import HELD_OUT_TEMPLATES, describe
+from prvr.data.synthetic.near_misses import relevance
+from prvr.data.synthetic.scenes import SPLITS, Scenes, Sentence, draw_split
 from prvr.data.synthetic.world import ACTIONS, Shot, Thing
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from prvr.data import COLLECTIONS, Corpus, DataError, open_corpus, pack, write_corpus
 from prvr.data.synthetic import load_encoder, read_embedded_scenes, render
-from prvr.data.synthetic.annotate import SPLITS, draw_split
 from prvr.data.synthetic.corpus import frame_features
-from prvr.data.synthetic.gallery import relevance
+from prvr.data.synthetic.near_misses import relevance
+from prvr.data.synthetic.scenes import SPLITS, draw_split
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_another_process_draws_and_encodes_the_same(corpus: Corpus) -> None:
 import hashlib
 import torch
 from prvr.data.synthetic import load_encoder, render
-from prvr.data.synthetic.annotate import draw_split
+from prvr.data.synthetic.scenes import draw_split
 from prvr.data.synthetic.corpus import frame_features
 torch.set_num_threads(1)
 video = draw_split("test", 20, 0).videos[1]

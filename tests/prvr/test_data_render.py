@@ -8,9 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from prvr.data.synthetic.backgrounds import draw_background
 from prvr.data.synthetic.render import POST, POST_WIDTH, RGB, render, render_frames
-from prvr.data.synthetic.shapes import EXTENT, shape_distance
+from prvr.data.synthetic.shapes import EXTENT, draw_background, shape_distance
 from prvr.data.synthetic.staging import DRIFT, draw_stage, progress
 from prvr.data.synthetic.world import (
     ACTIONS,

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from prvr.data.synthetic.annotate import Sentence, draw_split
 from prvr.data.synthetic.page import PICTURE
 from prvr.data.synthetic.render import render, render_frames
+from prvr.data.synthetic.scenes import Sentence, draw_split
 from prvr.data.synthetic.sheet import (
     MARGIN,
     MomentRow,

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from prvr.data import DataError
-from prvr.data.synthetic.annotate import SPLITS, Scenes, draw_split, read_scenes, write_scenes
 from prvr.data.synthetic.drawing import draw_videos
-from prvr.data.synthetic.gallery import near_misses, relevance
 from prvr.data.synthetic.grammar import (
     ACTION_WORDS,
     BACKGROUND_WORDS,
@@ -23,6 +21,8 @@ from prvr.data.synthetic.grammar import (
     Claim,
     describe,
 )
+from prvr.data.synthetic.near_misses import near_misses, relevance
+from prvr.data.synthetic.scenes import SPLITS, Scenes, draw_split, read_scenes, write_scenes
 from prvr.data.synthetic.world import (
     ACTIONS,
     BACKGROUNDS,

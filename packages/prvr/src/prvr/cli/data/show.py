@@ -55,7 +55,7 @@ def run(args: Namespace) -> None:
 def _corpus(args: Namespace) -> "Corpus":
     from prvr.data import open_corpus
     from prvr.data.synthetic.corpus import embedded_folder
-    from prvr.data.synthetic.looks import DAY, LOOKS
+    from prvr.data.synthetic.render import DAY, LOOKS
 
     collection = f"embedded-{args.size}"
     if args.look not in LOOKS:

@@ -13,11 +13,10 @@ from jaxtyping import Float, UInt8
 from prvr.data.corpus import Corpus, open_corpus
 from prvr.data.files import publish, temporary_folder
 from prvr.data.layout import Caption, Moment, write_layout
-from prvr.data.synthetic.annotate import SPLITS, Scenes, draw_split, read_scenes, write_scenes
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, JointEncoder, load_encoder
-from prvr.data.synthetic.gallery import relevance
-from prvr.data.synthetic.looks import DAY, LOOKS, with_look
-from prvr.data.synthetic.render import render
+from prvr.data.synthetic.near_misses import relevance
+from prvr.data.synthetic.render import DAY, LOOKS, render, with_look
+from prvr.data.synthetic.scenes import SPLITS, Scenes, draw_split, read_scenes, write_scenes
 from prvr.data.synthetic.world import FPS, Video
 from prvr.errors import DataError, InputError
 from prvr.reading import read_json, short
@@ -60,7 +59,7 @@ def write_corpus(
         root: folder that holds collections.
         size: ``tiny`` (60 / 20 / 20 videos), ``demo`` (480 / 80 / 160) or ``bench`` (2000 / 200 / 500).
         seed: of everything; at least 0.
-        look: one of `prvr.data.synthetic.looks.LOOKS`; with another than "day" the folder is
+        look: one of `prvr.data.synthetic.render.LOOKS`; with another than "day" the folder is
             ``root/embedded-SIZE-LOOK``: the same scenes and captions in another light, to test out of domain.
         progress: called with (videos done, videos in all).
 

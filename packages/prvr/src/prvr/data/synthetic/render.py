@@ -1,4 +1,4 @@
-"""Draws a video of the embedded world as pixels: deterministic in the video alone, to the byte."""
+"""Renders a video of the embedded world: its pixels depend on the video alone, to the byte, and on the light."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Float64, Int64, UInt8
 
-from prvr.data.synthetic.backgrounds import draw_background, draw_tint
-from prvr.data.synthetic.shapes import EXTENT, OPEN, shape_distance
+from prvr.data.synthetic.shapes import EXTENT, OPEN, draw_background, draw_tint, shape_distance
 from prvr.data.synthetic.staging import DRIFT, Part, draw_stage, progress
 from prvr.data.synthetic.world import FPS, FRAME, Video
+from prvr.errors import InputError
 
 RGB: dict[str, tuple[int, int, int]] = {
     "red": (215, 25, 35),
@@ -27,6 +27,16 @@ POST_WIDTH = 7
 GLOW_REACH = 11  # pixels beyond the radius
 NOISE_REACH = 7  # of a byte of noise, to either side
 NOISE_DRAWS = FRAME * FRAME * 3 // 8  # of 64 bits, in one frame
+
+DAY = "day"
+# What is left of the light, and a light that lies over everything; red, green, blue.
+_LIGHT: dict[str, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
+    "dusk": ((0.38, 0.42, 0.62), (2.0, 4.0, 14.0)),
+    "haze": ((0.45, 0.45, 0.45), (112.0, 114.0, 116.0)),
+}
+LOOKS = (DAY, *_LIGHT)
+"""day: as the encoder has learned the world; dusk: dark and bluish, white looks nearly blue; haze: pale, of little
+contrast, and colours keep their hue."""
 
 
 def render(video: Video, *, noise: bool = True) -> UInt8[np.ndarray, "n 64 64 3"]:
@@ -172,3 +182,25 @@ def _add_noise(frames: UInt8[np.ndarray, "k 64 64 3"], numbers: Int64[np.ndarray
         frame += drawn & NOISE_REACH
         frame -= (drawn >> 3) & NOISE_REACH
         at = number + 1
+
+
+def with_look(frames: UInt8[np.ndarray, "n h w 3"], look: str) -> UInt8[np.ndarray, "n h w 3"]:
+    """Frames in another light.
+
+    Args:
+        frames: as `render` gives them.
+        look: one of `LOOKS`.
+
+    Raises:
+        ValueError: there is no such look.
+
+    Example:
+        >>> with_look(np.full((1, 1, 1, 3), 200, np.uint8), "dusk")[0, 0, 0].tolist()
+        [78, 88, 138]
+    """
+    if look not in LOOKS:
+        raise InputError(f"look {look!r} is not one of {', '.join(LOOKS)}")
+    if look == DAY:
+        return frames
+    kept, added = (np.array(values, np.float32) for values in _LIGHT[look])
+    return (frames * kept + added + np.float32(0.5)).astype(np.uint8)

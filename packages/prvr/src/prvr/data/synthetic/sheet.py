@@ -9,10 +9,9 @@ from jaxtyping import Bool, UInt8
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from prvr.data.synthetic.annotate import Sentence
-from prvr.data.synthetic.looks import DAY, with_look
 from prvr.data.synthetic.page import FAINT, INK, PICTURE, QUIET, WIDTH, Page, Pixels, write_png
-from prvr.data.synthetic.render import render_frames
+from prvr.data.synthetic.render import DAY, render_frames, with_look
+from prvr.data.synthetic.scenes import Sentence
 from prvr.data.synthetic.world import FPS, Shot, Video
 from prvr.errors import InputError
 
@@ -87,7 +86,7 @@ def contact_sheet(video: Video, sentences: Sequence[Sentence], path: Path | str,
         video: to be drawn.
         sentences: about this video; each speaks of one of its captioned moments.
         path: the file to write.
-        look: one of `prvr.data.synthetic.looks.LOOKS`.
+        look: one of `prvr.data.synthetic.render.LOOKS`.
 
     Raises:
         ValueError: a sentence is about another video, there is no such look, or no captioned moment has its times.

@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from prvr.data.synthetic.drawing import draw_videos
-from prvr.data.synthetic.gallery import near_misses, plant_near_misses
 from prvr.data.synthetic.grammar import Claim, describe
+from prvr.data.synthetic.near_misses import near_misses, plant_near_misses
 from prvr.data.synthetic.world import Video, in_training
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, read_text, short
@@ -93,7 +93,7 @@ def write_scenes(path: Path, splits: Mapping[str, Scenes]) -> None:
 
 
 def read_scenes(path: Path) -> dict[str, Scenes]:
-    """Reads what [write_scenes][prvr.data.synthetic.annotate.write_scenes] wrote.
+    """Reads what [write_scenes][prvr.data.synthetic.scenes.write_scenes] wrote.
 
     Raises:
         DataError: the file is missing or damaged.
