@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
+from prvr.released.registers import StartNoise
 from prvr.types import Batch
-from regdiff import RegisterGenerator, Registers, TextualPerturbation
+from regdiff import Registers, TextualPerturbation, make_register_generator
 
 
 class Attention(nn.Module):
@@ -123,9 +124,10 @@ class PlainRetriever(nn.Module):
         self.condition = Block(dim, 4 * dim, heads, drop)
         self.perturb = TextualPerturbation(0.1)
         chosen = config.registers
-        self.generator = RegisterGenerator(
-            dim, chosen.num, heads, chosen.steps, chosen.layers, start="prior_mean", noise="start", dropout=drop
+        self.generator = make_register_generator(
+            dim, chosen.num, heads, steps=chosen.steps, layers=chosen.layers, start="prior_mean", dropout=drop
         )
+        self.generator.noise = StartNoise()
 
     def encode_text(self, words: Tensor, mask: Tensor) -> Tensor:
         x = self.words(words)

@@ -25,8 +25,8 @@ ROWS = {
     "data.keep_last_frame": ("hlformer", {"data.keep_last_frame": True}),
     "optim": ("hlformer", {"optim.name": "adamw", "optim.decay": "matrices"}),
     "model.registers.start": ("dreamprvr", {"model.registers.start": "prior_sample"}),
-    "model.registers.noise": ("dreamprvr", {"model.registers.noise": "gaussian"}),
-    "model.registers.time_table": ("dreamprvr", {"model.registers.time_table": "sincos"}),
+    "model.compat.register_noise": ("dreamprvr", {"model.compat.register_noise": "gaussian"}),
+    "model.compat.time_table": ("dreamprvr", {"model.compat.time_table": "sincos"}),
 }
 
 

@@ -3,7 +3,7 @@
 import torch
 from diffusers import DDPMScheduler, DPMSolverMultistepScheduler, EulerDiscreteScheduler, LCMScheduler
 
-from regdiff import RegisterGenerator
+from regdiff import make_register_generator
 from regdiff.pipeline import RegisterPipeline
 
 DIM, NUM, ROWS, LENGTH, STEPS = 8, 3, 4, 6, 6
@@ -17,7 +17,7 @@ def exchanged(kind, scheduler):
 
 
 def build(**options) -> RegisterPipeline:
-    model = RegisterGenerator(DIM, NUM, 2, STEPS, **options)
+    model = make_register_generator(DIM, NUM, 2, steps=STEPS, **options)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.4)

@@ -10,7 +10,7 @@ from diffusers import (
 from register_pipelines import DIM, LENGTH, NUM, ROWS, STEPS, SWAPS, build, exchanged, features
 from torch import nn
 
-from regdiff import RegisterGenerator
+from regdiff import make_register_generator
 from regdiff.pipeline import RegisterPipeline, RegisterPipelineOutput
 
 
@@ -113,7 +113,8 @@ def test_schedulers_are_exchanged_as_in_diffusers(kind):
     pipeline.scheduler = exchanged(kind, pipeline.scheduler)
     assert pipeline.config["scheduler"] == ("diffusers", kind.__name__)
     swapped = pipeline(x, num_inference_steps=4)
-    assert torch.equal(swapped.registers, pipeline.model.eval()(x, num_steps=4, scheduler=pipeline.scheduler).tokens)
+    model = pipeline.model.eval().with_scheduler(pipeline.scheduler)
+    assert torch.equal(swapped.registers, model(x, num_steps=4).tokens)
     assert not torch.allclose(swapped.registers, own)
     assert torch.equal(pipeline.model(x).tokens, own)  # the model's own stays
 
@@ -157,8 +158,8 @@ def test_bad_inputs_say_what_is_expected(tmp_path, unchecked):
         pipeline(x, output_type="pil")
     with pytest.raises(TypeError, match="callback_on_step_end: returned int, expected a dict or None"):
         pipeline(x, callback_on_step_end=lambda *_: 3)
-    with pytest.raises(ValueError, match="model: got kind 'pooled', which has no diffusion"):
-        RegisterPipeline(RegisterGenerator(DIM, NUM, 2, kind="pooled"))
+    with pytest.raises(ValueError, match="model: has no diffusion"):
+        RegisterPipeline(make_register_generator(DIM, NUM, 2, kind="pooled"))
     with pytest.raises(ValueError, match="safe_serialization, variant: got False, None"):
         pipeline.save_pretrained(tmp_path / "a", safe_serialization=False)
     with pytest.raises(TypeError, match="from_pretrained: got subfolder, expected some of revision"):

@@ -1,17 +1,18 @@
 """RegisterGenerator with classifier-free guidance: the null condition, its learning and its loading."""
 
 import copy
+import dataclasses
 
 import torch
 
-from regdiff import RegisterGenerator
+from regdiff import RegisterGenerator, make_register_generator
 
 DIM, NUM, ROWS, LENGTH, STEPS = 8, 3, 5, 6, 5
 
 
 def build(**options) -> RegisterGenerator:
     """Small random weights everywhere."""
-    generator = RegisterGenerator(DIM, NUM, 2, STEPS, **options)
+    generator = make_register_generator(DIM, NUM, 2, steps=STEPS, **options)
     with torch.no_grad():
         for parameter in generator.parameters():
             parameter.normal_(std=0.2)
@@ -43,7 +44,7 @@ def test_guidance_goes_from_the_null_condition_past_the_condition():
 
 def build_plain(generator: RegisterGenerator) -> RegisterGenerator:
     other = copy.deepcopy(generator)
-    other.guidance_scale = None
+    other.sampling = dataclasses.replace(other.sampling, guidance_scale=None)
     return other
 
 

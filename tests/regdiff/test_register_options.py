@@ -1,11 +1,13 @@
 """RegisterGenerator with every scheduler, prediction type and denoiser: masks, guidance, eval mode, refusals."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
+from noise_sources import Reused
 
-from regdiff import SCHEDULERS, RegisterGenerator, TextualPerturbation, make_scheduler
+from regdiff import SCHEDULERS, RegisterGenerator, TextualPerturbation, make_register_generator, make_scheduler
 
 DIM, NUM, ROWS, LENGTH, STEPS = 8, 3, 5, 6, 5
 PAIRS = [(name, kind) for name, row in SCHEDULERS.items() for kind in row.prediction_types]
@@ -13,7 +15,8 @@ PAIRS = [(name, kind) for name, row in SCHEDULERS.items() for kind in row.predic
 
 def build(scheduler: str = "ddim", prediction_type: str = "epsilon", **options) -> RegisterGenerator:
     """Small random weights everywhere: a transformer starts with an output of zero."""
-    generator = RegisterGenerator(DIM, NUM, 2, STEPS, scheduler=scheduler, prediction_type=prediction_type, **options)
+    options |= {"steps": STEPS, "scheduler": scheduler, "prediction_type": prediction_type}
+    generator = make_register_generator(DIM, NUM, 2, **options)
     with torch.no_grad():
         for parameter in generator.parameters():
             parameter.normal_(std=0.2)
@@ -102,24 +105,6 @@ def test_only_noise_of_the_scheduler_makes_training_random_from_a_fixed_start(sc
     assert same == (not SCHEDULERS[scheduler].stochastic)
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_the_start_as_noise_needs_a_scheduler_that_takes_it(scheduler):
-    row = SCHEDULERS[scheduler]
-    options = {"noise": "start", "start": "prior_mean", "num_sampling_steps": 3}
-    if row.stochastic and not row.own_noise:
-        with pytest.raises(ValueError, match=f"noise: got 'start', but {row.scheduler} draws the noise of its steps"):
-            build(scheduler, row.prediction_types[0], **options)
-        with pytest.raises(ValueError, match="noise: got 'start'"):
-            build(**options)(inputs()[0], scheduler=make_scheduler(scheduler, STEPS))
-        return
-    generator, x = build(scheduler, row.prediction_types[0], **options), inputs()[0]
-    registers = generator(x)
-    assert torch.equal(generator(x).tokens, registers.tokens)
-    noise = registers.start if row.stochastic else None
-    again = generator.diffusion.sample(registers.start, registers.condition, 3, noise=noise)
-    assert torch.equal(again, registers.tokens)
-
-
 def test_another_number_of_steps_for_one_call():
     generator, (x, mask, _) = build(num_sampling_steps=2).eval(), inputs()
     assert len(generator(x, mask, return_chain=True).chain) == 2
@@ -134,19 +119,20 @@ def test_another_number_of_steps_for_one_call():
 
 
 @pytest.mark.parametrize("scheduler", ["ddpm", "dpmsolver++", "sde-dpmsolver++", "euler", "lcm"])
-def test_another_scheduler_for_one_call(scheduler):
+def test_another_scheduler_with_the_same_parameters(scheduler):
     generator, (x, mask, _) = build().eval(), inputs()
     own, other = generator(x, mask).tokens, build(scheduler).eval()
     other.load_state_dict(generator.state_dict())
-    swapped = generator(x, mask, scheduler=make_scheduler(scheduler, STEPS)).tokens
-    assert torch.equal(swapped, other(x, mask).tokens)
+    swapped = generator.with_scheduler(make_scheduler(scheduler, STEPS))
+    assert torch.equal(swapped(x, mask).tokens, other(x, mask).tokens)
     assert torch.equal(generator(x, mask).tokens, own)
     with pytest.raises(ValueError, match="num_train_timesteps 6, expected 5"):
-        generator(x, mask, scheduler=make_scheduler(scheduler, 6))
+        generator.with_scheduler(make_scheduler(scheduler, 6))
 
 
 def test_the_transformer_tells_registers_apart_by_their_positions():
-    generator, (x, mask, _) = build(denoiser="transformer", start="prior_mean", noise="start").eval(), inputs()
+    generator, (x, mask, _) = build(denoiser="transformer", start="prior_mean").eval(), inputs()
+    generator.noise = Reused()
     assert generator.denoiser.positions.shape == (1, NUM, DIM)
     tokens = generator(x, mask).tokens  # one start and one noise for all registers
     assert (tokens[:, 0] - tokens[:, 1]).abs().amax(-1).min() > 1e-3
@@ -167,7 +153,7 @@ def test_checkpointing_changes_neither_values_nor_gradients():
     calls = []
     generator.denoiser.register_forward_pre_hook(lambda *_: calls.append(None))
     for checkpoint in (False, True):
-        generator.checkpoint = checkpoint
+        generator.sampling = dataclasses.replace(generator.sampling, checkpoint=checkpoint)
         generator.zero_grad()
         torch.manual_seed(7)
         tokens = generator(x, mask, register_mask=register_mask).tokens
@@ -179,7 +165,8 @@ def test_checkpointing_changes_neither_values_nor_gradients():
 
 
 def test_masked_registers_do_not_count_in_the_loss():
-    generator, (x, mask, register_mask) = build(loss_timesteps="all", start="prior_mean", noise="start"), inputs()
+    generator, (x, mask, register_mask) = build(loss_timesteps="all", start="prior_mean"), inputs()
+    generator.noise = Reused()
     registers = generator(x, mask, register_mask=register_mask)
     targets = torch.randn(ROWS, NUM, DIM).double()
     term = generator.loss(targets, registers, register_mask=register_mask)["diffusion"]
@@ -243,7 +230,6 @@ def test_an_empty_batch():
         ({"prediction_type": "flow"}, "prediction_type: got 'flow', expected one of epsilon, sample, v_prediction"),
         ({"scheduler": "flow"}, "it predicts the flow"),
         ({"denoiser": "unet"}, "denoiser: got 'unet', expected one of 'mlp', 'transformer'"),
-        ({"denoiser": "transformer", "time_table": "random"}, "time_table: got 'random', expected 'sincos', the one"),
         ({"weighting": "snr"}, "weighting: got 'snr', expected 'uniform' or 'min_snr'"),
         ({"condition_dropout": 1.5}, "condition_dropout: got 1.5, expected a probability"),
     ],

@@ -7,17 +7,23 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from noise_sources import Reused
 
-from regdiff import ConditionGenerator, Gaussian, RegisterGenerator, TextualPerturbation, adaptive_average_pool
+from regdiff import (
+    ConditionGenerator,
+    Gaussian,
+    RegisterGenerator,
+    TextualPerturbation,
+    adaptive_average_pool,
+    make_register_generator,
+)
 
 DIM, NUM, LENGTH = 8, 3, 10
-RELEASED = {"start": "prior_mean", "noise": "start", "loss_timesteps": "all", "time_table": "random"}
-CORRECT = {}
 VARIANTS = {
-    "released": RELEASED,
-    "correct": CORRECT,
+    "reused": {"start": "prior_mean", "loss_timesteps": "all"},
+    "correct": {},
     "gaussian": {"start": "gaussian"},
-    "gaussian-start": {"start": "gaussian", "noise": "start"},
+    "gaussian-reused": {"start": "gaussian"},
     "mean-gaussian": {"start": "prior_mean"},
     "few-steps": {"num_sampling_steps": 2},
     "condition": {"kind": "condition"},
@@ -26,7 +32,11 @@ VARIANTS = {
 
 
 def build(variant: str = "correct", **options) -> RegisterGenerator:
-    return RegisterGenerator(DIM, NUM, heads=2, **({"steps": 4, "length": LENGTH} | VARIANTS[variant] | options))
+    sizes = {"num_registers": NUM, "steps": 4, "length": LENGTH}
+    generator = make_register_generator(DIM, heads=2, **(sizes | VARIANTS[variant] | options))
+    if "reused" in variant:
+        generator.noise = Reused()
+    return generator
 
 
 def features(rows: int = 5, length: int = LENGTH) -> torch.Tensor:
@@ -84,7 +94,7 @@ def test_shapes_terms_and_finite_gradients(variant, train):
     if diffused:
         assert registers.tokens.abs().max() <= 1 + 1e-5
         assert torch.equal(registers.chain[-1], registers.tokens)
-        assert len(registers.chain) == generator.num_sampling_steps
+        assert len(registers.chain) == (2 if variant == "few-steps" else 4)
     total = registers.tokens.square().sum() + torch.stack([*terms.values(), x.new_zeros(())]).sum()
     total.backward()
     assert x.grad is not None
@@ -110,7 +120,6 @@ def test_eval_noise_is_the_same_in_every_process_and_is_not_saved():
     first, second = build(), build()
     assert torch.equal(first.eval_noise, second.eval_noise)
     assert not any("eval_noise" in name or "rank" in name for name in first.state_dict())
-    assert build("released").eval_noise is None
     second.load_state_dict(first.state_dict())
     x = features()
     assert torch.equal(first.eval()(x).tokens, second.eval()(x).tokens)
@@ -124,8 +133,8 @@ def test_training_draws_and_a_generator_fixes_them():
         a, b, c = (generator(x, generator=torch.Generator().manual_seed(s)).tokens for s in (0, 0, 1))
         assert torch.equal(a, b)
         assert not torch.allclose(a, c)
-    released = build("released")
-    assert torch.equal(released(x).tokens, released(x).tokens)
+    reused = build("reused")
+    assert torch.equal(reused(x).tokens, reused(x).tokens)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -136,7 +145,7 @@ def test_padding_changes_nothing(variant):
     torch.testing.assert_close(generator(padded, mask).tokens, generator(x).tokens)
 
 
-@pytest.mark.parametrize("variant", ["released", "correct", "gaussian"])
+@pytest.mark.parametrize("variant", ["reused", "correct", "gaussian"])
 def test_permuting_query_tokens_permutes_registers(variant):
     generator, x = build(variant).double().eval(), features().double()
     before, order = generator(x).tokens, torch.tensor([2, 0, 1])
@@ -151,15 +160,15 @@ def test_permuting_query_tokens_permutes_registers(variant):
 @pytest.mark.parametrize(("steps", "num"), [(1, 3), (3, 1), (1, 1)])
 def test_one_step_and_one_register(variant, steps, num):
     options = {"num_sampling_steps": 1} if variant == "few-steps" else {}
-    generator = RegisterGenerator(DIM, num, 2, steps, **(VARIANTS[variant] | options))
+    generator = build(variant, num_registers=num, steps=steps, **options)
     registers = generator(features())
     assert registers.tokens.shape == (5, num, DIM)
     terms = generator.loss(TextualPerturbation()(torch.randn(5, DIM), num), registers)
     assert all(term.isfinite() for term in terms.values())
 
 
-def test_released_start_is_the_mean_and_serves_as_all_noise():
-    generator, x = build("released"), features()
+def test_a_noise_source_may_use_the_start_for_all_noise():
+    generator, x = build("reused"), features()
     registers = generator(x)
     assert torch.equal(registers.start, registers.prior.mean[:, None].expand(-1, NUM, -1))
     targets = torch.randn(5, NUM, DIM)
@@ -172,7 +181,7 @@ def test_released_start_is_the_mean_and_serves_as_all_noise():
 
 
 def test_only_a_sampled_start_trains_the_variance_by_the_registers():
-    for variant, trained in (("correct", True), ("mean-gaussian", False), ("released", False)):
+    for variant, trained in (("correct", True), ("mean-gaussian", False), ("reused", False)):
         generator = build(variant)
         generator(features()).tokens.square().sum().backward()
         assert (generator.prior.logvar_pooled.weight.grad is not None) == trained
@@ -189,7 +198,7 @@ def test_the_prior_sample_is_mean_plus_fixed_noise_in_eval():
 def test_the_loss_can_be_learned():
     """A few steps of gradient descent on one batch bring the diffusion loss well below that of predicting zero."""
     torch.manual_seed(1)
-    generator, x = build("released"), features()
+    generator, x = build("reused"), features()
     targets = TextualPerturbation()(torch.randn(5, DIM), NUM)
     optimiser = torch.optim.Adam(generator.parameters(), lr=1e-2)
     losses = []
@@ -203,7 +212,7 @@ def test_the_loss_can_be_learned():
 
 
 def test_copies_are_independent():
-    generator, x = build("released"), features()
+    generator, x = build("reused"), features()
     other = copy.deepcopy(generator)
     assert other.diffusion.denoiser is other.denoiser
     with torch.no_grad():
@@ -230,11 +239,9 @@ def test_float64_and_autocast():
     [
         ({"kind": "pool"}, "kind: got 'pool', expected one of 'diffusion', 'condition', 'pooled'"),
         ({"start": "mean"}, "start: got 'mean', expected one of 'prior_mean', 'prior_sample', 'gaussian'"),
-        ({"noise": "none"}, "noise: got 'none', expected one of 'start', 'gaussian'"),
         ({"loss_timesteps": "some"}, "loss_timesteps: got 'some', expected one of 'all', 'random'"),
-        ({"time_table": "learned"}, "time_table: got 'learned'"),
-        ({"num_sampling_steps": 5}, "num_sampling_steps: got 5, expected 1 to 4"),
-        ({"num_sampling_steps": 0}, "num_sampling_steps: got 0"),
+        ({"num_sampling_steps": 5}, "num_steps: got 5, expected 1 to 4"),
+        ({"num_sampling_steps": 0}, "num_steps: got 0"),
     ],
 )
 def test_bad_options_say_what_is_allowed(options, message, unchecked):
@@ -253,18 +260,18 @@ def test_bad_inputs_say_what_is_expected(unchecked):
     with pytest.raises(ValueError, match=r"targets: got shape \(5, 2, 8\), expected \(5, 3, 8\)"):
         generator.loss(torch.randn(5, 2, DIM), generator(x))
     with pytest.raises(ValueError, match="heads: got 3 with dim 8"):
-        RegisterGenerator(DIM, NUM, heads=3)
+        make_register_generator(DIM, NUM, heads=3)
     with pytest.raises(ValueError, match="num_registers: got 0"):
-        RegisterGenerator(DIM, 0, heads=2)
+        make_register_generator(DIM, 0, heads=2)
 
 
 def test_diffusers_is_imported_when_a_scheduler_is_made_and_its_pipelines_only_by_name():
     code = """
 import sys, regdiff
 assert "diffusers" not in sys.modules and "transformers" not in sys.modules
-regdiff.RegisterGenerator(8, 3, 2, kind="condition")
+regdiff.make_register_generator(8, 3, 2, kind="condition")
 assert "diffusers" not in sys.modules
-regdiff.RegisterGenerator(8, 3, 2)
+regdiff.make_register_generator(8, 3, 2)
 assert "diffusers" in sys.modules
 assert not [m for m in sys.modules if m.startswith(("diffusers.pipelines", "diffusers.models", "regdiff.pipeline"))]
 """

@@ -1,11 +1,12 @@
 """regdiff: conditional diffusion of a few register tokens, on diffusers schedulers, differentiable throughout."""
 
-from regdiff.condition import ConditionGenerator, adaptive_average_pool
+from regdiff.condition import ConditionGenerator, SegmentAverages, adaptive_average_pool
 from regdiff.denoiser import RegisterDenoiser
 from regdiff.diffusion import ConditionalDiffusion, Denoiser
 from regdiff.gaussian import AttentionReadout, Gaussian, GeneralizedPooling, PriorSampler, TextualPerturbation
 from regdiff.losses import KLToTarget
-from regdiff.registers import RegisterGenerator, Registers
+from regdiff.noise import NoiseSource
+from regdiff.registers import RegisterGenerator, RegisterOptions, Registers, Sampling, make_register_generator
 from regdiff.schedule import Scheduler
 from regdiff.schedulers import SCHEDULERS, Capabilities, capabilities, make_scheduler
 from regdiff.transformer import TransformerDenoiser
@@ -20,14 +21,19 @@ __all__ = [
     "Gaussian",
     "GeneralizedPooling",
     "KLToTarget",
+    "NoiseSource",
     "PriorSampler",
     "RegisterDenoiser",
     "RegisterGenerator",
+    "RegisterOptions",
     "Registers",
+    "Sampling",
     "Scheduler",
+    "SegmentAverages",
     "TextualPerturbation",
     "TransformerDenoiser",
     "adaptive_average_pool",
     "capabilities",
+    "make_register_generator",
     "make_scheduler",
 ]

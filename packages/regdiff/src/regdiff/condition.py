@@ -33,7 +33,7 @@ class ConditionGenerator(nn.Module):
         super().__init__()
         if heads < 1 or dim % heads:
             raise ValueError(f"heads: got {heads} with dim {dim}, expected a divisor of dim")
-        self.heads = heads
+        self.dim, self.num, self.heads = dim, num, heads
         self.query_tokens = nn.Parameter(torch.randn(1, num, dim))
         self.attention = nn.ModuleDict({name: nn.Linear(dim, dim) for name in ("query", "key", "value")})
         self.attention_norm = nn.LayerNorm(dim)
@@ -85,3 +85,20 @@ def adaptive_average_pool(
     end = -(-(segment + 1) * count // num)
     inside = ((rank >= first) & (rank < end) & valid.unsqueeze(1)).to(x.dtype)
     return inside @ masked(x, mask) / inside.sum(-1, keepdim=True).clamp(min=1)
+
+
+class SegmentAverages(nn.Module):
+    """`adaptive_average_pool` as a part without parameters, in place of a `ConditionGenerator`.
+
+    Args:
+        dim: Width d.
+        num: Number of segments n.
+    """
+
+    def __init__(self, dim: int, num: int) -> None:
+        super().__init__()
+        self.dim, self.num = dim, num
+
+    def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b n d"]:
+        """Average the valid positions of each row into n segments; `mask` is True at valid positions."""
+        return adaptive_average_pool(x, self.num, mask)

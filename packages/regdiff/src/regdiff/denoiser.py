@@ -1,15 +1,12 @@
 """The register denoiser (DRE of DreamPRVR): a residual MLP over each register, given its timestep and condition."""
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regdiff.checks import expect_mask
 from regdiff.hub import Saveable
-from regdiff.masks import masked
+from regdiff.masks import expect_mask, masked
 
 
 def sincos_table(length: int, dim: int, dtype: torch.dtype = torch.float64) -> Float[Tensor, "l d"]:
@@ -35,18 +32,17 @@ class RegisterDenoiser(nn.Module, Saveable):
 
     te = W swish(W table[t]);  c' = W relu(LN(c));  h_0 = x;
     h_{i+1} = W drop(swish(LN(W swish(LN(h_i)) + W swish(te) + W swish(c')))) + W h_i;  eps = W (h_N + x),
-    each W a linear map with its own weights and bias. Registers do not see each other: they differ through c and x.
+    each W a linear map with its own weights and bias. Registers do not see each other: they differ through c and x. The
+    table holds sinusoids; it is a buffer, kept in the state dict and never trained.
 
     Args:
         dim: Width d of registers and conditions.
         steps: T, the number of timesteps in the table.
         layers: N, the number of blocks.
-        time_table: "sincos" (the paper), or "random", a frozen N(0, 0.02) table as in the released code, whose global
-            re-initialisation overwrote the sinusoids. Either is a buffer, kept in the state dict and never trained.
         dropout: Rate inside the blocks.
 
     Raises:
-        ValueError: Unknown `time_table`, or sizes below 1.
+        ValueError: Sizes below 1.
 
     Example:
         >>> import torch
@@ -57,26 +53,11 @@ class RegisterDenoiser(nn.Module, Saveable):
 
     time_table: Tensor
 
-    def __init__(
-        self,
-        dim: int,
-        steps: int,
-        layers: int = 2,
-        *,
-        time_table: Literal["sincos", "random"] = "sincos",
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, dim: int, steps: int, layers: int = 2, dropout: float = 0.0) -> None:
         super().__init__()
         if min(dim, steps, layers) < 1:
             raise ValueError(f"dim, steps, layers: got {dim}, {steps}, {layers}, expected integers of at least 1")
-        if time_table == "sincos":
-            table = sincos_table(steps, dim).to(torch.get_default_dtype())
-        elif time_table == "random":
-            table = torch.randn(steps, dim) * 0.02
-        else:
-            raise ValueError(f"time_table: got {time_table!r}, expected 'sincos' or 'random'")
-        # A buffer and not an nn.Embedding: a model-wide re-initialisation of embeddings must not touch it.
-        self.register_buffer("time_table", table)
+        self.register_buffer("time_table", sincos_table(steps, dim).to(torch.get_default_dtype()))
         self.time_in = nn.Linear(dim, dim)
         self.time_out = nn.Linear(dim, dim)
         self.condition_norm = nn.LayerNorm(dim)

@@ -8,12 +8,11 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from regdiff.checks import expect_mask
 from regdiff.conditioning import check_condition, dropped, null_of, repeated
 from regdiff.drivers import drive
 from regdiff.forward import ForwardProcess, Weighting
 from regdiff.losses import KLToTarget, mean_loss, mse
-from regdiff.masks import masked
+from regdiff.masks import expect_mask, masked
 from regdiff.noise import Generators, noise_of, uniform
 from regdiff.predictor import Denoiser, Predictor
 from regdiff.schedule import Scheduler, descending_timesteps, schedule_of
@@ -35,14 +34,15 @@ class ConditionalDiffusion:
     It holds no parameters and is no module: the denoiser stays where its owner registered it. The scheduler handed in
     is never changed; the copies in use carry their numbers in float64 on the CPU, so that no step waits for a GPU.
 
+    `process` adds noise and gives targets in `loss`, `sampling_schedule` has the numbers of the steps in `sample`: both
+    follow from `schedule`, and may be replaced by rounded ones to reproduce code that stores its schedule in float32.
+
     Args:
         denoiser: Any `Denoiser`.
         scheduler: One of `regdiff.SCHEDULERS`; `make_scheduler` makes one by name.
         loss_fn: (prediction, target) -> a scalar, or one value per row, per register or per element. One with a
             keyword `mask` is given the mask.
         eta: DDIM's noise scale: 0 is deterministic, 1 has the variance of DDPM. Other schedulers ignore it.
-        schedule_dtype: Precision to which the schedule's numbers are rounded; arithmetic on them is always in float64.
-            torch.float32 reproduces code that stores its schedule in float32.
         weighting: Of timesteps in the loss: "uniform", or "min_snr" (Hang et al. 2023; see `min_snr_weights`).
         snr_gamma: The cap of "min_snr".
         condition_dropout: Probability with which `loss` replaces the condition of a row by the null condition, so that
@@ -70,7 +70,6 @@ class ConditionalDiffusion:
         *,
         loss_fn: Callable[..., Tensor] = mse,
         eta: float = 1.0,
-        schedule_dtype: torch.dtype = torch.float64,
         weighting: Weighting = "uniform",
         snr_gamma: float = 5.0,
         condition_dropout: float = 0.0,
@@ -90,16 +89,13 @@ class ConditionalDiffusion:
         self.scheduler = copy.deepcopy(scheduler)
         self.loss_fn = loss_fn
         self.eta = eta
-        self.schedule_dtype = schedule_dtype
         self.weighting: Weighting = weighting
         self.snr_gamma = snr_gamma
         self.condition_dropout = condition_dropout
         self.null_condition = null_condition
         self.schedule = schedule_of(scheduler)
-        self._rounded = self.schedule.rounded(schedule_dtype)
-        self._forward = ForwardProcess(
-            self.schedule, self.prediction_type, dtype=schedule_dtype, weighting=weighting, snr_gamma=snr_gamma
-        )
+        self.sampling_schedule = self.schedule
+        self.process = ForwardProcess(self.schedule, self.prediction_type, weighting=weighting, snr_gamma=snr_gamma)
 
     @property
     def num_train_timesteps(self) -> int:
@@ -133,7 +129,7 @@ class ConditionalDiffusion:
             >>> diffusion.with_scheduler(make_scheduler("euler", 10)).capabilities.name
             'euler'
         """
-        options = ("loss_fn", "eta", "schedule_dtype", "weighting", "snr_gamma", "condition_dropout", "null_condition")
+        options = ("loss_fn", "eta", "weighting", "snr_gamma", "condition_dropout", "null_condition")
         other = ConditionalDiffusion(self.denoiser, scheduler, **{name: getattr(self, name) for name in options})
         for what in ("num_train_timesteps", "prediction_type"):
             ours, theirs = getattr(self, what), getattr(other, what)
@@ -157,7 +153,7 @@ class ConditionalDiffusion:
             noise: eps.
             timesteps: One timestep in [0, T) per row.
         """
-        return self._forward.add_noise(target, noise, timesteps)
+        return self.process.add_noise(target, noise, timesteps)
 
     def loss(
         self,
@@ -212,8 +208,8 @@ class ConditionalDiffusion:
             condition = dropped(condition, null_of(condition, self.null_condition), gone)
         target, noise = masked(target, mask), masked(noise, mask)
         prediction = Predictor(self.denoiser, condition, mask)(self.add_noise(target, noise, timesteps), timesteps)
-        wanted = self._forward.training_target(target, noise, timesteps)
-        return mean_loss(self.loss_fn, prediction, wanted, mask, self._forward.weights(prediction, timesteps))
+        wanted = self.process.training_target(target, noise, timesteps)
+        return mean_loss(self.loss_fn, prediction, wanted, mask, self.process.weights(prediction, timesteps))
 
     def sample(
         self,
@@ -279,7 +275,7 @@ class ConditionalDiffusion:
             null_condition=self.null_condition,
             checkpoint=checkpoint,
         )
-        driver = drive(self.scheduler, self._rounded, listed, self.eta)
+        driver = drive(self.scheduler, self.sampling_schedule, listed, self.eta)
         x, chain = masked(initial, mask), []
         if check_finite and x.device.type == "cpu" and not torch.compiler.is_compiling() and not x.isfinite().all():
             raise ValueError("initial: got nan or infinite values, expected finite ones; look at what made the start")

@@ -18,7 +18,6 @@ class ForwardProcess:
     Args:
         schedule: Signal and noise of each timestep.
         prediction_type: "epsilon", "sample", "v_prediction" or "flow".
-        dtype: Precision to which signal and sigma are rounded, after their roots were taken in float64.
         weighting: "uniform" or "min_snr".
         snr_gamma: The cap of "min_snr".
 
@@ -38,7 +37,6 @@ class ForwardProcess:
         schedule: Schedule,
         prediction_type: str,
         *,
-        dtype: torch.dtype = torch.float64,
         weighting: Weighting = "uniform",
         snr_gamma: float = 5.0,
     ) -> None:
@@ -48,7 +46,7 @@ class ForwardProcess:
             raise ValueError(f"snr_gamma: got {snr_gamma}, expected a positive number")
         self.prediction_type = prediction_type
         weights = None if weighting == "uniform" else min_snr_weights(schedule, prediction_type, snr_gamma)
-        self._tables = (schedule.signal.to(dtype), schedule.sigma.to(dtype), weights)
+        self._tables = (schedule.signal, schedule.sigma, weights)
         self._on_device: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor, Tensor | None]] = {}
 
     def add_noise(

@@ -64,8 +64,6 @@ class GeneralizedPooling(nn.Module):
     Args:
         length: Longest sequence, the size of the rank table.
         code_dim: Width of the rank code and of the GRU.
-        table_dtype: Precision in which the rank table is computed. torch.float32 gives the released code's table,
-            2e-8 away in the pooled value.
 
     Raises:
         ValueError: A sequence longer than `length`, or a row without a valid position.
@@ -79,9 +77,9 @@ class GeneralizedPooling(nn.Module):
 
     rank_table: Tensor
 
-    def __init__(self, length: int = 32, code_dim: int = 32, *, table_dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, length: int = 32, code_dim: int = 32) -> None:
         super().__init__()
-        table = sincos_table(length, code_dim, table_dtype).to(torch.get_default_dtype())
+        table = sincos_table(length, code_dim).to(torch.get_default_dtype())
         self.register_buffer("rank_table", table, persistent=False)
         self.gru = nn.GRU(code_dim, code_dim, batch_first=True, bidirectional=True)
         self.score = nn.Linear(code_dim, 1, bias=False)
@@ -159,7 +157,6 @@ class PriorSampler(nn.Module):
     Args:
         dim: Width d of the tokens.
         length: Longest sequence.
-        table_dtype: See `GeneralizedPooling`.
 
     Example:
         >>> import torch
@@ -168,9 +165,9 @@ class PriorSampler(nn.Module):
         (torch.Size([2, 8]), torch.Size([2, 4, 8]))
     """
 
-    def __init__(self, dim: int, length: int = 32, *, table_dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, dim: int, length: int = 32) -> None:
         super().__init__()
-        self.pooling = GeneralizedPooling(length, table_dtype=table_dtype)
+        self.pooling = GeneralizedPooling(length)
         self.mean_readout = AttentionReadout(dim)
         self.mean_proj = nn.Linear(dim, dim)
         self.mean_norm = nn.LayerNorm(dim)

@@ -53,23 +53,6 @@ def whole_folder(target: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(filling, ignore_errors=True)
 
 
-def encode_dtype(dtype: torch.dtype) -> str:
-    """The name of a dtype without its module, as JSON can hold it: torch.float64 -> "float64"."""
-    return str(dtype).removeprefix("torch.")
-
-
-def decode_dtype(name: str) -> torch.dtype:
-    """The inverse of `encode_dtype`.
-
-    Raises:
-        ValueError: Not the name of a dtype.
-    """
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"config.json: got dtype {name!r}, expected a name of torch such as 'float32'")
-    return dtype
-
-
 class Saveable(
     PyTorchModelHubMixin,
     library_name="regdiff",
@@ -77,7 +60,7 @@ class Saveable(
     tags=["diffusion", "register-tokens"],
     model_card_template=_CARD,
 ):
-    """`save_pretrained` and `from_pretrained` for a module that only takes numbers, strings, dtypes and None.
+    """`save_pretrained` and `from_pretrained` for a module made of numbers, strings and None.
 
     The constructor's arguments go to config.json, weights and buffers to model.safetensors. Compared with
     huggingface_hub's own mixin: an interrupted save leaves the old files, loading is strict by default, prints nothing,
@@ -95,10 +78,15 @@ class Saveable(
         True
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        # The mixin does not hand coders down to subclasses.
-        coders = {torch.dtype: (encode_dtype, decode_dtype)} | (options.pop("coders", None) or {})
-        super().__init_subclass__(coders=coders, **options)
+    @classmethod
+    def from_config(cls, config: dict[str, Any], **options: Any) -> Any:
+        """A new module.
+
+        Args:
+            config: What config.json holds.
+            options: The constructor's arguments: those of `config`, and others that take their place.
+        """
+        return cls(**options)
 
     @property
     def device(self) -> torch.device:
@@ -140,7 +128,15 @@ class Saveable(
 
         Returns:
             The address of the commit if it was uploaded.
+
+        Raises:
+            ValueError: Nobody knows how to make the module anew: it was assembled from parts.
         """
+        if config is None and self._hub_mixin_config is None:
+            raise ValueError(
+                f"{type(self).__name__} was assembled from parts that config.json cannot describe; pass config=, or "
+                "save its state_dict()"
+            )
         with whole_folder(save_directory) as folder:
             super().save_pretrained(folder, config=config, model_card_kwargs=model_card_kwargs)
             if (Path(save_directory) / "README.md").exists():
@@ -152,13 +148,19 @@ class Saveable(
 
     @classmethod
     def _from_pretrained(
-        cls, *, model_id: str, map_location: str | torch.device = "cpu", strict: bool = True, **options: Any
+        cls,
+        *,
+        model_id: str,
+        config: dict[str, Any] | None = None,
+        map_location: str | torch.device = "cpu",
+        strict: bool = True,
+        **options: Any,
     ) -> Any:
-        """Called by `from_pretrained` with the options of the hub and the arguments that config.json holds."""
+        """Called by `from_pretrained` with the options of the hub, what config.json holds, and values instead of it."""
         hub = {name: options.pop(name) for name in _HUB_OPTIONS if name in options}
         file = Path(model_id, WEIGHTS) if Path(model_id).is_dir() else hf_hub_download(model_id, WEIGHTS, **hub)
         state = load_file(file)
-        model: Any = cls(**options)
+        model: Any = cls.from_config(config or {}, **options)
         assert isinstance(model, nn.Module)
         # Buffers that are not in the file follow the precision of those that are.
         kinds = {value.dtype for value in state.values() if value.is_floating_point()}

@@ -1,6 +1,7 @@
 """Masks for a variable number of registers: True marks a valid one, and whatever the others hold changes nothing."""
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,6 +23,19 @@ def masked(values: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return values
     return torch.where(mask.view(*mask.shape, *(1,) * (values.ndim - mask.ndim)), values, values.new_zeros(()))
+
+
+def expect_mask(name: str, mask: Tensor, shape: Sequence[int]) -> None:
+    """Refuse a mask that is not boolean or not of `shape`.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if mask.shape != tuple(shape) or mask.dtype != torch.bool:
+        raise ValueError(
+            f"{name}: got {mask.dtype} of shape {tuple(mask.shape)}, expected bool of shape {tuple(shape)}, "
+            "True at valid positions"
+        )
 
 
 def takes_mask(function: Any) -> bool:

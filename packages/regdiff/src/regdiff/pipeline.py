@@ -17,9 +17,8 @@ from huggingface_hub import snapshot_download
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regdiff.checks import expect_mask
 from regdiff.hub import whole_folder
-from regdiff.masks import masked
+from regdiff.masks import expect_mask, masked
 from regdiff.registers import RegisterGenerator
 from regdiff.schedule import Scheduler
 from regdiff.schedulers import SCHEDULERS
@@ -66,8 +65,8 @@ class RegisterPipeline(DiffusionPipeline):
 
     Example:
         >>> import torch
-        >>> from regdiff import RegisterGenerator
-        >>> pipeline = RegisterPipeline(RegisterGenerator(dim=8, num_registers=4, heads=2))
+        >>> from regdiff import make_register_generator
+        >>> pipeline = RegisterPipeline(make_register_generator(dim=8, num_registers=4, heads=2))
         >>> pipeline.set_progress_bar_config(disable=True)
         >>> pipeline(torch.randn(3, 32, 8), num_inference_steps=5).registers.shape
         torch.Size([3, 4, 8])
@@ -82,7 +81,7 @@ class RegisterPipeline(DiffusionPipeline):
     def __init__(self, model: RegisterGenerator, scheduler: Scheduler | None = None) -> None:
         super().__init__()
         if model.diffusion is None:
-            raise ValueError(f"model: got kind {model.kind!r}, which has no diffusion; expected kind 'diffusion'")
+            raise ValueError("model: has no diffusion; expected a RegisterGenerator of the kind 'diffusion'")
         self.register_modules(model=model, scheduler=model.diffusion.scheduler if scheduler is None else scheduler)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -135,7 +134,9 @@ class RegisterPipeline(DiffusionPipeline):
         # The one moment at which waiting for the device costs nothing worth having.
         if not bool(masked(features, mask).isfinite().all()):
             raise ValueError("features: got NaN or infinite values at valid positions, expected finite ones")
-        steps = self.model.num_sampling_steps if num_inference_steps is None else num_inference_steps
+        assert self.model.diffusion is not None
+        chosen = self.model.sampling.num_steps if num_inference_steps is None else num_inference_steps
+        steps = self.model.diffusion.num_train_timesteps if chosen is None else chosen
         progress_bar: Any = self.progress_bar  # its decorator hides its signature
         with progress_bar(total=steps) as bar, _eval_mode(self.model):
 
@@ -148,7 +149,7 @@ class RegisterPipeline(DiffusionPipeline):
                     raise TypeError(f"callback_on_step_end: returned {type(kept).__name__}, expected a dict or None")
                 return None if kept is None else kept.get("latents")
 
-            result = self.model(
+            result = self.model.with_scheduler(self.scheduler)(
                 features,
                 mask,
                 generator,
@@ -156,7 +157,6 @@ class RegisterPipeline(DiffusionPipeline):
                 register_mask=None if register_mask is None else register_mask.to(device),
                 num_steps=num_inference_steps,
                 guidance_scale=guidance_scale,
-                scheduler=self.scheduler,
                 callback=after_step,
             )
         self.maybe_free_model_hooks()

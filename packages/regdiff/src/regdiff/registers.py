@@ -1,31 +1,164 @@
 """Register tokens of a sequence: one-shot condition, adaptive pooling, or a truncated diffusion from a prior."""
 
-from typing import Literal
+import copy
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regdiff.checks import expect_choice, expect_finite, expect_mask
-from regdiff.condition import ConditionGenerator, adaptive_average_pool
+from regdiff.condition import ConditionGenerator, SegmentAverages
 from regdiff.denoiser import RegisterDenoiser
 from regdiff.diffusion import Callback, ConditionalDiffusion
-from regdiff.fixed import expect_own_noise, extended, fixed_table, step_noise
 from regdiff.forward import Weighting
 from regdiff.gaussian import Gaussian, PriorSampler
 from regdiff.hub import Saveable
-from regdiff.masks import masked
-from regdiff.noise import standard_normal
+from regdiff.masks import expect_mask, masked
+from regdiff.noise import FreshNoise, NoiseSource, extended, fixed_table, standard_normal
 from regdiff.schedule import Scheduler
 from regdiff.schedulers import make_scheduler
-from regdiff.tokens import Registers
 from regdiff.transformer import TransformerDenoiser
 
-Kind = Literal["diffusion", "condition", "pooled"]
 Start = Literal["prior_mean", "prior_sample", "gaussian"]
-Noise = Literal["start", "gaussian"]
 LossTimesteps = Literal["all", "random"]
-DenoiserKind = Literal["mlp", "transformer"]
+
+
+@dataclass(frozen=True)
+class Registers:
+    """The registers of a batch.
+
+    Attributes:
+        tokens: The registers themselves.
+        condition: What the diffusion was conditioned on; the tokens themselves for the kinds without diffusion.
+        prior: The Gaussian the diffusion starts from, where there is one.
+        start: Where the diffusion started, where there is one.
+        chain: All intermediate registers, the last being `tokens`, if they were asked for.
+    """
+
+    tokens: Float[Tensor, "b n d"]
+    condition: Float[Tensor, "b n d"]
+    prior: Gaussian | None = None
+    start: Float[Tensor, "b n d"] | None = None
+    chain: Float[Tensor, "k b n d"] | None = None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a `RegisterGenerator` samples.
+
+    Attributes:
+        num_steps: Steps of the sampler, spaced evenly from T - 1 down; None takes all T.
+        guidance_scale: Classifier-free guidance, in training and eval; None is without.
+        checkpoint: Recompute the denoiser's activations in the backward pass of the sampler instead of keeping them.
+    """
+
+    num_steps: int | None = None
+    guidance_scale: float | None = None
+    checkpoint: bool = False
+
+
+@dataclass(frozen=True)
+class RegisterOptions:
+    """What `make_register_generator` builds. The defaults are DreamPRVR's Algorithm 1.
+
+    Attributes:
+        dim: Width d.
+        num_registers: Number of registers n.
+        heads: Attention heads of the condition, and of a transformer denoiser.
+        steps: T, the number of trained timesteps.
+        layers: Blocks of the denoiser.
+        kind: "diffusion"; "condition" stops at c; "pooled" averages the sequence into n segments, without parameters.
+        start: Where the diffusion starts: the prior's mean, a reparameterised sample of the prior, or N(0, I)
+            without any prior.
+        loss_timesteps: One random timestep per row, or the mean over all.
+        length: Longest sequence the prior's pooling accepts.
+        dropout: Rate in condition and denoiser.
+        scheduler: A name of `make_scheduler`.
+        prediction_type: What the denoiser predicts; "flow" with the scheduler "flow". With "dpmsolver++" and "euler",
+            which do not clip, prefer "sample" or "v_prediction": a clean sample computed from "epsilon" carries the
+            error of the noise divided by the signal, of which the cosine schedule leaves next to none at the start.
+        denoiser: "mlp", the paper's, in which registers do not see each other (`RegisterDenoiser`), or "transformer",
+            in which they do and each reads the conditions of all (`TransformerDenoiser`).
+        weighting: Weights of the loss over timesteps, see `ConditionalDiffusion`.
+        condition_dropout: Probability that `loss` replaces a row's condition by a learned null condition.
+        num_sampling_steps, guidance_scale, checkpoint: See `Sampling`.
+    """
+
+    dim: int
+    num_registers: int
+    heads: int
+    steps: int = 10
+    layers: int = 2
+    kind: Literal["diffusion", "condition", "pooled"] = "diffusion"
+    start: Start = "prior_sample"
+    loss_timesteps: LossTimesteps = "random"
+    length: int = 32
+    dropout: float = 0.0
+    scheduler: str = "ddim"
+    prediction_type: str = "epsilon"
+    denoiser: Literal["mlp", "transformer"] = "mlp"
+    weighting: Weighting = "uniform"
+    condition_dropout: float = 0.0
+    num_sampling_steps: int | None = None
+    guidance_scale: float | None = None
+    checkpoint: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("kind", "start", "loss_timesteps", "denoiser"):
+            _expect_choice(name, getattr(self, name), type(self).__annotations__[name])
+        if self.num_registers < 1:
+            raise ValueError(f"num_registers: got {self.num_registers}, expected at least 1")
+
+
+def make_register_generator(dim: int, num_registers: int, heads: int, **options: Any) -> "RegisterGenerator":
+    """A `RegisterGenerator` from numbers and names.
+
+    Args:
+        dim: Width d.
+        num_registers: Number of registers n.
+        heads: Attention heads of the condition; divides `dim`.
+        **options: The other fields of `RegisterOptions`, such as steps=10 or scheduler="euler".
+
+    Raises:
+        ValueError: An unknown value, options that exclude each other, or more sampling steps than trained ones.
+        TypeError: An unknown option.
+
+    Example:
+        >>> import torch
+        >>> generator = make_register_generator(dim=8, num_registers=4, heads=2, steps=5, layers=1)
+        >>> generator(torch.randn(3, 32, 8)).tokens.shape
+        torch.Size([3, 4, 8])
+    """
+    chosen = RegisterOptions(dim, num_registers, heads, **options)
+    if chosen.kind == "pooled":
+        return RegisterGenerator(SegmentAverages(dim, num_registers), options=chosen)
+    condition = ConditionGenerator(dim, num_registers, heads, chosen.dropout)
+    if chosen.kind == "condition":
+        return RegisterGenerator(condition, options=chosen)
+    prior = None if chosen.start == "gaussian" else PriorSampler(dim, chosen.length)
+    if chosen.denoiser == "mlp":
+        denoiser = RegisterDenoiser(dim, chosen.steps, chosen.layers, chosen.dropout)
+    else:
+        denoiser = TransformerDenoiser(
+            dim, chosen.steps, chosen.layers, heads, num_registers=num_registers, dropout=chosen.dropout
+        )
+    diffusion = ConditionalDiffusion(
+        denoiser,
+        make_scheduler(chosen.scheduler, chosen.steps, prediction_type=chosen.prediction_type),
+        weighting=chosen.weighting,
+        condition_dropout=chosen.condition_dropout,
+        null_condition=nn.Parameter(torch.randn(1, num_registers, dim)) if chosen.condition_dropout > 0 else None,
+    )
+    return RegisterGenerator(
+        condition,
+        diffusion,
+        prior,
+        sample_prior=chosen.start == "prior_sample",
+        loss_timesteps=chosen.loss_timesteps,
+        sampling=Sampling(chosen.num_sampling_steps, chosen.guidance_scale, chosen.checkpoint),
+        options=chosen,
+    )
 
 
 class RegisterGenerator(nn.Module, Saveable):
@@ -35,48 +168,34 @@ class RegisterGenerator(nn.Module, Saveable):
     reverse process turn the start into registers, in [-1, 1] with ddim and ddpm. In training, `loss` teaches the
     denoiser that r_0 looks like perturbed text (`TextualPerturbation`), and draws the prior to N(0, I).
 
-    The defaults are the paper's Algorithm 1. The released code is start="prior_mean", noise="start",
-    loss_timesteps="all", time_table="random", schedule_dtype=torch.float32: no Gaussian is ever drawn, and r_T stands
-    in for all noise, without detaching anything.
-
     In eval mode without a generator nothing is random: every draw is replaced by fixed numbers (seeded, one (n, d)
     table for the start and one for each step, the same for every row), so that registers depend neither on the batch a
     row is in nor on the order of a gallery. That holds for all schedulers, those that draw their own noise included.
     Pass a generator to draw in eval mode too.
 
+    `make_register_generator` makes the parts from numbers and names.
+
     Args:
-        dim: Width d.
-        num_registers: Number of registers n.
-        heads: Attention heads of the condition, and of a transformer denoiser.
-        steps: T, the number of trained timesteps.
-        layers: Blocks of the denoiser.
-        kind: "diffusion"; "condition" stops at c; "pooled" averages the sequence into n segments, without parameters.
-        start: Where the diffusion starts: the prior's mean, a reparameterised sample of the prior, or N(0, I)
-            without any prior.
-        noise: "gaussian" draws fresh noise for the loss and for each step; "start" uses the start tensor for both.
-        loss_timesteps: One random timestep per row, or the mean over all.
-        time_table: See `RegisterDenoiser`.
-        length: Longest sequence the prior's pooling accepts.
-        dropout: Rate in condition and denoiser.
-        num_sampling_steps: Steps of the sampler, spaced evenly from T - 1 down; None takes all T.
-        schedule_dtype: Precision of the schedule's and rank table's numbers; float32 is the released code.
-        scheduler: A name of `make_scheduler`.
-        prediction_type: What the denoiser predicts; "flow" with the scheduler "flow". With "dpmsolver++" and "euler",
-            which do not clip, prefer "sample" or "v_prediction": a clean sample computed from "epsilon" carries the
-            error of the noise divided by the signal, of which the cosine schedule leaves next to none at the start.
-        denoiser: "mlp", the paper's, in which registers do not see each other (`RegisterDenoiser`), or "transformer",
-            in which they do and each reads the conditions of all (`TransformerDenoiser`).
-        weighting: Weights of the loss over timesteps, see `ConditionalDiffusion`.
-        condition_dropout: Probability that `loss` replaces a row's condition by a learned null condition.
-        guidance_scale: Classifier-free guidance of the sampler, in training and eval; None is without.
-        checkpoint: Recompute the denoiser's activations in the backward pass of the sampler instead of keeping them.
+        condition: The sequence and its mask to c (b, n, d), for example a `ConditionGenerator`; `dim` and `num` are its
+            d and n.
+        diffusion: Turns a start into registers, given c. Its denoiser, and a null condition that is a parameter, become
+            part of this module. None: c itself is the registers.
+        prior: The sequence and its mask to the `Gaussian` of the start, for example a `PriorSampler`; None starts at
+            N(0, I).
+        sample_prior: Start at a reparameterised sample of the prior; False: at its mean.
+        noise: Where the noise of the steps and of the loss comes from.
+        loss_timesteps: The loss takes one random timestep per row, or the mean over all.
+        sampling: Number of steps, guidance and checkpointing.
+        options: What the parts were made of, for `save_pretrained`.
 
     Raises:
-        ValueError: An unknown option, options that exclude each other, or more sampling steps than trained ones.
+        ValueError: More sampling steps than trained ones.
 
     Example:
         >>> import torch
-        >>> generator = RegisterGenerator(dim=8, num_registers=4, heads=2, steps=5, layers=1)
+        >>> from regdiff import ConditionGenerator, make_scheduler
+        >>> diffusion = ConditionalDiffusion(RegisterDenoiser(dim=8, steps=5), make_scheduler("ddim", 5))
+        >>> generator = RegisterGenerator(ConditionGenerator(8, 4, heads=2), diffusion, PriorSampler(8))
         >>> registers = generator(torch.randn(3, 32, 8))
         >>> registers.tokens.shape
         torch.Size([3, 4, 8])
@@ -88,79 +207,59 @@ class RegisterGenerator(nn.Module, Saveable):
 
     def __init__(
         self,
-        dim: int,
-        num_registers: int,
-        heads: int,
-        steps: int = 10,
-        layers: int = 2,
+        condition: ConditionGenerator | SegmentAverages,
+        diffusion: ConditionalDiffusion | None = None,
+        prior: PriorSampler | None = None,
         *,
-        kind: Kind = "diffusion",
-        start: Start = "prior_sample",
-        noise: Noise = "gaussian",
+        sample_prior: bool = True,
+        noise: NoiseSource | None = None,
         loss_timesteps: LossTimesteps = "random",
-        time_table: Literal["sincos", "random"] = "sincos",
-        length: int = 32,
-        dropout: float = 0.0,
-        num_sampling_steps: int | None = None,
-        schedule_dtype: torch.dtype = torch.float64,
-        scheduler: str = "ddim",
-        prediction_type: str = "epsilon",
-        denoiser: DenoiserKind = "mlp",
-        weighting: Weighting = "uniform",
-        condition_dropout: float = 0.0,
-        guidance_scale: float | None = None,
-        checkpoint: bool = False,
+        sampling: Sampling | None = None,
+        options: RegisterOptions | None = None,
     ) -> None:
         super().__init__()
-        expect_choice("kind", kind, Kind)
-        expect_choice("start", start, Start)
-        expect_choice("noise", noise, Noise)
-        expect_choice("loss_timesteps", loss_timesteps, LossTimesteps)
-        expect_choice("denoiser", denoiser, DenoiserKind)
-        if num_registers < 1:
-            raise ValueError(f"num_registers: got {num_registers}, expected at least 1")
-        if num_sampling_steps is not None and not 1 <= num_sampling_steps <= steps:
-            raise ValueError(f"num_sampling_steps: got {num_sampling_steps}, expected 1 to {steps}, the trained steps")
-        if denoiser == "transformer" and time_table != "sincos":
-            raise ValueError(f"time_table: got {time_table!r}, expected 'sincos', the one that the transformer has")
-        self.dim = dim
-        self.num_registers = num_registers
-        self.kind: Kind = kind
-        self.start: Start = start
-        self.noise: Noise = noise
+        self.dim, self.num_registers = condition.dim, condition.num
+        self.condition = condition
+        self.prior = prior
+        self.diffusion = diffusion
+        self.sample_prior = sample_prior
+        self.noise: NoiseSource = FreshNoise() if noise is None else noise
         self.loss_timesteps: LossTimesteps = loss_timesteps
-        self.num_sampling_steps = steps if num_sampling_steps is None else num_sampling_steps
-        self.guidance_scale = guidance_scale
-        self.checkpoint = checkpoint
-        self.condition = ConditionGenerator(dim, num_registers, heads, dropout) if kind != "pooled" else None
-        self.prior = None
-        self.denoiser = None
-        self.diffusion = None
-        eval_noise = null_condition = None
-        if kind == "diffusion":
-            if start != "gaussian":
-                self.prior = PriorSampler(dim, length, table_dtype=schedule_dtype)
-            if denoiser == "mlp":
-                self.denoiser = RegisterDenoiser(dim, steps, layers, time_table=time_table, dropout=dropout)
-            else:
-                self.denoiser = TransformerDenoiser(
-                    dim, steps, layers, heads, num_registers=num_registers, dropout=dropout
-                )
-            if condition_dropout > 0:
-                null_condition = nn.Parameter(torch.randn(1, num_registers, dim))
-            self.diffusion = ConditionalDiffusion(
-                self.denoiser,
-                make_scheduler(scheduler, steps, prediction_type=prediction_type),
-                schedule_dtype=schedule_dtype,
-                weighting=weighting,
-                condition_dropout=condition_dropout,
-            )
-            if noise == "start":
-                expect_own_noise(self.diffusion.capabilities)
-            if (start, noise) != ("prior_mean", "start"):
-                eval_noise = fixed_table(self.num_sampling_steps + 1, num_registers, dim)
-        self.null_condition = null_condition
+        self.sampling = Sampling() if sampling is None else sampling
+        self.denoiser = denoiser = None if diffusion is None else diffusion.denoiser
+        assert denoiser is None or isinstance(denoiser, nn.Module)
+        self.null_condition = eval_noise = None
+        if diffusion is not None:
+            self.null_condition = diffusion.null_condition
+            eval_noise = fixed_table(self._steps(None) + 1, self.num_registers, self.dim)
         self.register_buffer("eval_noise", eval_noise, persistent=False)
+        self._hub_mixin_config = None if options is None else asdict(options)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], **options: Any) -> "RegisterGenerator":
+        """A new generator of the `RegisterOptions` in `config`, with some of them replaced by `options`.
+
+        Raises:
+            ValueError: Version 0.1 wrote it with options of DreamPRVR's released code.
+        """
+        values = config | options
+        for name, kept in {"noise": "gaussian", "time_table": "sincos", "schedule_dtype": "float64"}.items():
+            if values.pop(name, kept) != kept:
+                raise ValueError(f"config.json: {name} is not {kept!r}; prvr.released builds such generators")
+        return make_register_generator(**values)
+
+    def with_scheduler(self, scheduler: Scheduler) -> "RegisterGenerator":
+        """This generator, its parameters included, with another sampler.
+
+        Args:
+            scheduler: See `ConditionalDiffusion.with_scheduler`.
+
+        Raises:
+            ValueError: There is no diffusion, or it was not trained for this scheduler.
+        """
+        other = copy.copy(self)
+        other.diffusion = self._diffusion().with_scheduler(scheduler)
+        return other
 
     def forward(
         self,
@@ -172,7 +271,6 @@ class RegisterGenerator(nn.Module, Saveable):
         register_mask: Bool[Tensor, "b n"] | None = None,
         num_steps: int | None = None,
         guidance_scale: float | None = None,
-        scheduler: Scheduler | None = None,
         callback: Callback | None = None,
     ) -> Registers:
         """Generate the registers of each row; differentiable through the whole chain.
@@ -188,9 +286,8 @@ class RegisterGenerator(nn.Module, Saveable):
             return_chain: Keep all intermediate registers.
             register_mask: True marks a register that the row has; None means all n. The others are zeros, and with the
                 transformer they are seen by none.
-            num_steps: Steps of the sampler; None means `num_sampling_steps`.
-            guidance_scale: Another one than the constructor's.
-            scheduler: Another sampler for this call, see `ConditionalDiffusion.with_scheduler`.
+            num_steps: Steps of the sampler; None means those of `sampling`.
+            guidance_scale: Another one than that of `sampling`.
             callback: Called after each step, see `ConditionalDiffusion.sample`.
 
         Raises:
@@ -203,27 +300,21 @@ class RegisterGenerator(nn.Module, Saveable):
             expect_mask("mask", mask, features.shape[:2])
         if register_mask is not None:
             expect_mask("register_mask", register_mask, (len(features), self.num_registers))
-        if self.condition is None:
-            tokens = masked(adaptive_average_pool(features, self.num_registers, mask), register_mask)
-            return Registers(tokens, tokens)
         condition = self.condition(features, mask)
         if not self.training:
-            expect_finite("condition", condition)
+            _expect_finite("condition", condition)
         if self.diffusion is None:
             tokens = masked(condition, register_mask)
             return Registers(tokens, tokens)
-        steps, trained = self.num_sampling_steps if num_steps is None else num_steps, self.diffusion.num_train_timesteps
-        if not 1 <= steps <= trained:
-            raise ValueError(f"num_steps: got {steps}, expected 1 to {trained}, the number of trained timesteps")
-        diffusion = self._diffusion(scheduler)
+        steps, diffusion = self._steps(num_steps), self._diffusion()
         prior = None if self.prior is None else self.prior(features, mask)
         if prior is not None and not self.training:
-            expect_finite("prior", torch.cat((prior.mean, prior.logvar), dim=-1))
+            _expect_finite("prior", torch.cat((prior.mean, prior.logvar), dim=-1))
         fixed = None
         if not self.training and generator is None and self.eval_noise is not None:
             fixed = extended(self.eval_noise, steps + 1)
         start = self._start(prior, condition, None if fixed is None else fixed[0], generator)
-        noise, source = step_noise(diffusion.capabilities, start, fixed, generator, self.noise == "start")
+        noise, source = self.noise.of_steps(diffusion.capabilities, start, fixed, generator)
         result = diffusion.sample(
             start,
             condition,
@@ -232,8 +323,8 @@ class RegisterGenerator(nn.Module, Saveable):
             generator=source,
             return_chain=return_chain,
             mask=register_mask,
-            guidance_scale=self.guidance_scale if guidance_scale is None else guidance_scale,
-            checkpoint=self.checkpoint,
+            guidance_scale=self.sampling.guidance_scale if guidance_scale is None else guidance_scale,
+            checkpoint=self.sampling.checkpoint,
             callback=callback,
             check_finite=not self.training,
         )
@@ -271,20 +362,28 @@ class RegisterGenerator(nn.Module, Saveable):
         if registers.prior is not None:
             terms["prior_kl"] = registers.prior.kl()
         if self.diffusion is not None:
-            noise = registers.start if self.noise == "start" else None
+            noise = self.noise.of_loss(registers.start)
             timesteps = "all" if self.loss_timesteps == "all" else None
             terms["diffusion"] = self._diffusion().loss(
                 targets, registers.condition, noise, timesteps, generator, mask=register_mask
             )
         return terms
 
-    def _diffusion(self, scheduler: Scheduler | None = None) -> ConditionalDiffusion:
-        """The diffusion with the parameter that is registered now: loading with assign=True replaces it."""
+    def _steps(self, num_steps: int | None) -> int:
+        """How many steps the sampler takes."""
         assert self.diffusion is not None
+        trained = self.diffusion.num_train_timesteps
+        steps = self.sampling.num_steps if num_steps is None else num_steps
+        if steps is not None and not 1 <= steps <= trained:
+            raise ValueError(f"num_steps: got {steps}, expected 1 to {trained}, the number of trained timesteps")
+        return trained if steps is None else steps
+
+    def _diffusion(self) -> ConditionalDiffusion:
+        """The diffusion with the parameter that is registered now: loading with assign=True replaces it."""
+        if self.diffusion is None:
+            raise ValueError("this generator has no diffusion")
         self.diffusion.null_condition = self.null_condition
-        if scheduler is None:
-            return self.diffusion
-        return self.diffusion.with_scheduler(scheduler)
+        return self.diffusion
 
     def _start(
         self, prior: Gaussian | None, like: Tensor, fixed: Tensor | None, generator: torch.Generator | None
@@ -292,6 +391,23 @@ class RegisterGenerator(nn.Module, Saveable):
         """r_T, (b, n, d); `fixed` are the (n, d) numbers of eval mode."""
         if prior is None:
             return standard_normal(like.shape, like, generator) if fixed is None else fixed.expand_as(like)
-        if self.start == "prior_mean":
-            return prior.mean.unsqueeze(1).expand_as(like)
-        return prior.sample(self.num_registers, generator, None if fixed is None else fixed.unsqueeze(0))
+        if self.sample_prior:
+            return prior.sample(self.num_registers, generator, None if fixed is None else fixed.unsqueeze(0))
+        return prior.mean.unsqueeze(1).expand_as(like)
+
+
+def _expect_choice(name: str, value: object, choices: Any) -> None:
+    if value not in get_args(choices):
+        raise ValueError(f"{name}: got {value!r}, expected one of {', '.join(map(repr, get_args(choices)))}")
+
+
+def _expect_finite(name: str, values: Tensor) -> None:
+    """Refuse rows that are not finite, on the CPU alone: elsewhere asking would wait for the device."""
+    if values.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    finite = values.isfinite().flatten(1).all(1)
+    if not bool(finite.all()):
+        raise ValueError(
+            f"features: the {name} of row {int(finite.int().argmin())} is not finite, so the features hold NaN, "
+            "infinite or huge values (or the weights do); expected finite numbers at all valid positions"
+        )

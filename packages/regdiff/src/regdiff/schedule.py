@@ -84,12 +84,10 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.signal)
 
-    def rounded(self, dtype: torch.dtype) -> "Schedule":
-        """The same numbers as code that stores abar (or s) in `dtype` has them, still as float64."""
-        if self.alphas_cumprod is None:
-            sigma = self.sigma.to(dtype).double()
-            return Schedule(1 - sigma, sigma)
-        return _of_alphas_cumprod(self.alphas_cumprod.to(dtype).double())
+    @classmethod
+    def of_alphas_cumprod(cls, abar: Float64[Tensor, "t"]) -> "Schedule":
+        """The variance-preserving process of abar_t."""
+        return cls(abar.sqrt(), (1 - abar).sqrt(), abar)
 
 
 def schedule_of(scheduler: Scheduler) -> Schedule:
@@ -107,15 +105,11 @@ def schedule_of(scheduler: Scheduler) -> Schedule:
         [0.25, 0.5, 0.75, 1.0]
     """
     if hasattr(scheduler, "alphas_cumprod"):
-        return _of_alphas_cumprod(float64_alphas_cumprod(scheduler))
+        return Schedule.of_alphas_cumprod(float64_alphas_cumprod(scheduler))
     steps, shift = scheduler.config.num_train_timesteps, float(scheduler.config.shift)
     u = torch.arange(1, steps + 1, dtype=torch.float64, device="cpu") / steps
     sigma = shift * u / (1 + (shift - 1) * u)
     return Schedule(1 - sigma, sigma)
-
-
-def _of_alphas_cumprod(abar: Tensor) -> Schedule:
-    return Schedule(abar.sqrt(), (1 - abar).sqrt(), abar)
 
 
 def spaced_timesteps(scheduler: Scheduler, num_steps: int) -> list[int]:

@@ -5,10 +5,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regdiff.checks import expect_mask
 from regdiff.denoiser import sincos_table
 from regdiff.hub import Saveable
-from regdiff.masks import masked
+from regdiff.masks import expect_mask, masked
 
 Condition = Float[Tensor, "b m d_c"] | tuple[Float[Tensor, "b m d_c"], Bool[Tensor, "b m"]]
 

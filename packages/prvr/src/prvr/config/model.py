@@ -1,6 +1,6 @@
 """What a retriever is made of."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -35,6 +35,18 @@ class Compat:
     """released: bias-free linear maps, heads with a sigmoid time, fixed curvature, head 0's time at logmap0."""
     entailment: Literal["correct", "released"] = "correct"
     """released: poolings without a mask, bounds kept by projecting the parameters, numeric clamps of 1e-8."""
+    register_noise: Literal["gaussian", "start"] = "gaussian"
+    """start: the tensor that the diffusion of the registers starts from is also the noise of its training targets and
+    of every reverse step (DreamPRVR)."""
+    time_table: Literal["sincos", "random"] = "sincos"
+    """random: the time codes of the denoiser are frozen N(0, 0.02) numbers instead of sinusoids (DreamPRVR)."""
+    register_constants: Literal["float64", "float32"] = "float64"
+    """float32: the noise schedule and the rank codes of the prior are rounded to float32 (DreamPRVR)."""
+
+    @property
+    def releases_registers(self) -> bool:
+        """Whether any part of the register generator is a released one."""
+        return (self.register_noise, self.time_table, self.register_constants) != ("gaussian", "sincos", "float64")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -49,18 +61,36 @@ class RegisterConfig:
     """Steps taken when sampling, at most `steps`; None = all of them."""
     layers: int = Field(default=2, ge=1, le=256)
     start: Literal["prior_mean", "prior_sample", "gaussian"] = "prior_sample"
-    noise: Literal["start", "gaussian"] = "gaussian"
-    """start: the starting tensor is also the noise of the training targets and of every reverse step (released)."""
+    """Where the diffusion starts: at the prior's mean, at a sample of the prior, or at N(0, I) without a prior."""
     loss_timesteps: Literal["all", "random"] = "all"
-    time_table: Literal["sincos", "random"] = "sincos"
-    float32_constants: bool = False
-    """Round schedule constants and the prior's standard deviation to float32 (released)."""
+    """The diffusion loss is the mean over all timesteps, or takes one random timestep per video."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "RegisterConfig":
         if self.sampling_steps is not None and self.sampling_steps > self.steps:
             raise InputError(f"sampling_steps={self.sampling_steps} is beyond steps={self.steps}, the trained ones")
         return self
+
+
+_MOVED: dict[str, tuple[str, dict[Any, str]]] = {
+    "noise": ("register_noise", {}),
+    "time_table": ("time_table", {}),
+    "float32_constants": ("register_constants", {True: "float32", False: "float64"}),
+}
+"""Keys of `registers` in version 0.1, their place in `compat` today, and the values that changed."""
+
+
+def _read_moved(values: Any) -> Any:
+    """The values of a model with the keys of version 0.1 in their place of today; a key of today wins."""
+    registers = values.get("registers") if isinstance(values, dict) else None
+    if not isinstance(registers, dict) or not _MOVED.keys() & registers.keys():
+        return values
+    registers, compat = dict(registers), {}
+    for old in _MOVED.keys() & registers.keys():
+        new, renamed = _MOVED[old]
+        value = registers.pop(old)
+        compat[new] = renamed.get(value, value) if isinstance(value, bool) else value
+    return values | {"registers": registers, "compat": compat | dict(values.get("compat", {}))}
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -96,6 +126,11 @@ class ModelConfig:
     clip_weight: float = Field(default=0.5, ge=0, le=1e6)
     frame_weight: float = Field(default=0.5, ge=0, le=1e6)
     compat: Compat = Compat()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_moved(cls, values: Any) -> Any:
+        return _read_moved(values)
 
     @model_validator(mode="after")
     def _consistent(self) -> "ModelConfig":

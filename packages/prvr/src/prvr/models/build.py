@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
-import torch
 from torch import nn
 
 from prvr.config import BlockConfig, ModelConfig
@@ -17,7 +16,7 @@ from prvr.models.fusion import ConcatFusion, MeanFusion, MeanGuidedFusion
 from prvr.models.layers import AttentionPooling, InputProjection, Positions, masked_mean
 from prvr.models.lorentz_mixer import LorentzMixer
 from prvr.models.rows import FramePadding, mask_frames
-from regdiff import RegisterGenerator
+from regdiff import RegisterGenerator, make_register_generator
 
 __all__ = ["Parts", "build_parts"]
 
@@ -140,22 +139,24 @@ def _registers(config: ModelConfig) -> RegisterGenerator | None:
     chosen = config.registers
     if chosen.kind == "none":
         return None
-    generator = RegisterGenerator(
-        config.hidden,
-        chosen.num,
-        config.heads,
-        chosen.steps,
-        chosen.layers,
-        kind=chosen.kind,
-        start=chosen.start,
-        noise=chosen.noise,
-        loss_timesteps=chosen.loss_timesteps,
-        time_table=chosen.time_table,
-        length=config.num_clips,
-        dropout=config.dropout,
-        num_sampling_steps=chosen.sampling_steps,
-        schedule_dtype=torch.float32 if chosen.float32_constants else torch.float64,
-    )
+    if chosen.kind == "diffusion" and config.compat.releases_registers:
+        from prvr.released.registers import released_registers
+
+        generator = released_registers(config)
+    else:
+        generator = make_register_generator(
+            config.hidden,
+            chosen.num,
+            config.heads,
+            steps=chosen.steps,
+            layers=chosen.layers,
+            kind=chosen.kind,
+            start=chosen.start,
+            loss_timesteps=chosen.loss_timesteps,
+            length=config.num_clips,
+            dropout=config.dropout,
+            num_sampling_steps=chosen.sampling_steps,
+        )
     for module in generator.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.02)

@@ -83,10 +83,7 @@ def released_config(system: str, config: Mapping[str, Any]) -> tuple[ModelConfig
             steps=_need(config, "timesteps"),
             layers=_need(config, "num_diffusion_layers"),
             start="prior_mean",
-            noise="start",
             loss_timesteps="all",
-            time_table="random",
-            float32_constants=True,
         )
     model = ModelConfig(
         video_dim=_need(config, "visual_feat_dim"),
@@ -114,6 +111,9 @@ def released_config(system: str, config: Mapping[str, Any]) -> tuple[ModelConfig
             padding="to_batch" if gmm else "to_length",
             lorentz="released",
             entailment="released",
+            register_noise="start" if dream else "gaussian",
+            time_table="random" if dream else "sincos",
+            register_constants="float32" if dream else "float64",
         ),
     )
     weights = [float(w) for w in _need(config, "loss_factor")]

@@ -15,7 +15,7 @@ from prvr.models.fusion import MeanGuidedFusion
 from prvr.models.retriever import Retriever
 from prvr.released.entailment import ReleasedEntailment
 from prvr.released.lorentz_mixer import ReleasedLorentzMixer
-from regdiff import RegisterGenerator
+from regdiff import ConditionGenerator, RegisterDenoiser, RegisterGenerator
 
 __all__ = ["Entry", "names", "tensors"]
 
@@ -149,12 +149,12 @@ def _branch(branch: BranchEncoder, authors: str, ours: str, encoders: tuple[str,
 
 
 def _generator(generator: RegisterGenerator) -> Iterator[Entry]:
-    if generator.condition is None:
+    if not isinstance(generator.condition, ConditionGenerator):
         return
     yield Entry("video_qformer.query_tokens", "registers.condition.query_tokens")
     for ours, authors in _CONDITION.items():
         yield from _affine(f"video_qformer.cross_attention.{authors}", f"registers.condition.{ours}")
-    if generator.denoiser is None:
+    if not isinstance(generator.denoiser, RegisterDenoiser):
         return
     if generator.prior is not None:
         yield from _prior()

@@ -1,4 +1,4 @@
-"""The released DreamPRVR numbers, through the public classes. Arrays under `sd/` carry our own state-dict names."""
+"""The released DreamPRVR registers, number by number. Arrays under `sd/` carry our own state-dict names."""
 
 from pathlib import Path
 
@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from regdiff import RegisterGenerator, Registers, TextualPerturbation
+from prvr.config import Compat, ModelConfig, RegisterConfig
+from prvr.models import Retriever
+from prvr.released.registers import StartNoise, released_registers
+from regdiff import SCHEDULERS, ConditionalDiffusion, RegisterGenerator, Registers, TextualPerturbation, make_scheduler
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "regdiff_dreamprvr.npz"
 STEPS, ROWS, NUM, DIM = 10, 6, 4, 32
@@ -22,17 +25,16 @@ def golden() -> dict[str, np.ndarray]:
 
 
 def released(golden: dict[str, np.ndarray], dtype: torch.dtype) -> RegisterGenerator:
-    generator = RegisterGenerator(
-        DIM,
-        NUM,
-        heads=2,
-        steps=STEPS,
-        layers=2,
-        start="prior_mean",
-        noise="start",
-        loss_timesteps="all",
-        time_table="random",
-        schedule_dtype=torch.float32,
+    generator = released_registers(
+        ModelConfig(
+            video_dim=DIM,
+            query_dim=DIM,
+            hidden=DIM,
+            heads=2,
+            dropout=0.0,
+            registers=RegisterConfig(kind="diffusion", num=NUM, steps=STEPS, start="prior_mean"),
+            compat=Compat(register_noise="start", time_table="random", register_constants="float32"),
+        )
     )
     weights = {name[3:]: torch.from_numpy(value) for name, value in golden.items() if name.startswith("sd/")}
     generator.load_state_dict(weights)
@@ -107,3 +109,43 @@ def test_limits_tell_variants_apart(golden):
         generator.diffusion.eta = eta
         other = generator.diffusion.sample(registers.start, registers.condition, noise=noise)
         assert (registers.tokens - other).abs().max() > 1e-2
+
+
+def test_released_numbers(golden):
+    """A frozen N(0, 0.02) time table, and a schedule that went through float32 once."""
+    torch.manual_seed(0)
+    config = ModelConfig(
+        video_dim=4,
+        query_dim=4,
+        hidden=64,
+        registers=RegisterConfig(kind="diffusion", steps=1000),
+        compat=Compat(time_table="random", register_constants="float32"),
+    )
+    registers = Retriever(config).registers
+    assert registers.denoiser.time_table.std().item() == pytest.approx(0.02, rel=0.02)
+    assert "time_table" not in dict(registers.denoiser.named_parameters())
+    rounded, exact = registers.diffusion.sampling_schedule.alphas_cumprod, registers.diffusion.alphas_cumprod
+    assert torch.equal(rounded, exact.float().double())
+    assert (rounded - exact).abs().max() > 1e-9
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_start_as_noise_needs_a_scheduler_that_takes_it(golden, scheduler):
+    row = SCHEDULERS[scheduler]
+    generator = released(golden, torch.float64)
+    features = torch.from_numpy(golden["out64/mean_clip_feat"])
+    kind = row.prediction_types[0]
+    generator.diffusion = ConditionalDiffusion(
+        generator.denoiser, make_scheduler(scheduler, STEPS, prediction_type=kind)
+    )
+    assert isinstance(generator.noise, StartNoise)
+    if row.stochastic and not row.own_noise:
+        with pytest.raises(ValueError, match=f"{row.scheduler} draws the noise of its steps itself"):
+            generator(features)
+        return
+    registers = generator(features, num_steps=3)
+    assert torch.equal(registers.start, registers.prior.mean[:, None].expand(-1, NUM, -1))
+    assert torch.equal(generator(features, num_steps=3).tokens, registers.tokens)
+    noise = registers.start if row.stochastic else None
+    again = generator.diffusion.sample(registers.start, registers.condition, 3, noise=noise)
+    assert torch.equal(again, registers.tokens)
