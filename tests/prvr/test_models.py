@@ -205,13 +205,16 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "multiply": {"window": "multiply"},
     "pooled": {"registers": RegisterConfig(kind="pooled", num=3)},
     "condition": {"registers": RegisterConfig(kind="condition", num=1)},
-    "prior_mean": {"registers": RegisterConfig(kind="diffusion", num=2, steps=3, start="prior_mean", noise="start")},
+    "prior_mean": {
+        "registers": RegisterConfig(kind="diffusion", num=2, steps=3, start="prior_mean"),
+        "compat": Compat(register_noise="start"),
+    },
     "prior_sample": {"registers": RegisterConfig(kind="diffusion", num=5, steps=6, sampling_steps=2)},
     "gaussian": {"registers": RegisterConfig(kind="diffusion", steps=1, start="gaussian", loss_timesteps="random")},
     "released": {
         "window": "multiply",
-        "compat": Compat("released", "to_length", "released", "released"),
-        "registers": RegisterConfig(kind="diffusion", num=2, steps=3, start="prior_mean", time_table="random"),
+        "compat": Compat("released", "to_length", "released", "released", "start", "random", "float32"),
+        "registers": RegisterConfig(kind="diffusion", num=2, steps=3, start="prior_mean"),
     },
     "to_batch": {
         "window": "multiply",
