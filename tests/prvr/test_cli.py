@@ -38,7 +38,6 @@ class TestPresets:
         (["train", "--preset", "hybrid-embedded", "--model.fusion", "sum"], ["model.fusion", "mean_guided"]),
         (["train", "--preset", "hybrid-embedded", "--model.heads", "5"], ["hidden=96", "heads=5"]),
         (["train", "--preset", "hybrid-embedded", "--config", "x.yaml"], ["--preset", "--config"]),
-        (["train", "--preset", "hybrid-embedded", "--data-root", "a", "--data.root", "b"], ["--data-root"]),
         (["train", "--config", "nowhere.yaml"], ["nowhere.yaml"]),
         (["train", "--config", "mine.json"], ["mine.json", ".yaml"]),
         (["train"], ["--preset"]),

@@ -4,7 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, progress_bar, stdout
+from prvr.cli.console import CommandError, progress_bar
 from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, whole_number
 
@@ -68,7 +68,7 @@ def run(args: Namespace) -> None:
                 allow_missing=args.allow_missing,
                 progress=progress,
             )
-    stdout().print(_summary(rules.name, rules.title, report), markup=False, soft_wrap=True)
+    print(_summary(rules.name, rules.title, report))
 
 
 def _features(path: Path) -> "FeatureReader":

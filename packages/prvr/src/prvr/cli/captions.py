@@ -100,8 +100,8 @@ def _show(report: "CaptionsReport", store: "VideoStore", text: "TextFeaturizer")
         said.append(f"{len(report.left_out)} videos of {store.folder} have no caption and were left out: {some} ...")
     if not report.zero_shot:
         said.append("no comparison with zero-shot: captions and frames have no space in common")
-    console.print("\n".join(said), markup=False, soft_wrap=True)
-    console.print(f"\nTrain on it:\n{command(report.folder, store.dim, text.word_dim)}", markup=False, soft_wrap=True)
+    print("\n".join(said))
+    print(f"\nTrain on it:\n{command(report.folder, store.dim, text.word_dim)}")
 
 
 def command(folder: Path, video_dim: int, query_dim: int) -> str:

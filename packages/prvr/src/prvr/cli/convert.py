@@ -4,7 +4,6 @@ from argparse import Namespace
 from pathlib import Path
 
 from prvr.cli import benchmark, captions
-from prvr.cli.console import stdout
 from prvr.cli.options import Parser, one_of
 
 
@@ -41,9 +40,7 @@ def run(args: Namespace) -> None:
 
     found = convert_checkpoint(Path(args.file), args.dataset, Path(args.out))
     parameters = sum(p.numel() for p in found.retriever.parameters())
-    stdout().print(
+    print(
         f"{args.out}: {found.system}, {parameters:,} parameters, configuration {found.source}.\n"
         f"Evaluate it: prvr evaluate {args.out} --data-root ROOT",
-        markup=False,
-        soft_wrap=True,
     )

@@ -74,11 +74,8 @@ def run(args: Namespace) -> None:
         corpus = open_corpus_of(config, args.quiet)
         with closing(open_split(config, "train")) as split:
             size = f"{len(split)} training videos and {len(split.query_ids)} sentences, drawn by prvr"
-            console.print(
-                f"corpus: {corpus.folder}: {size}\nmodel:  {config.name}, {config.train.epochs} epochs, into {output}",
-                markup=False,
-                soft_wrap=True,
-            )
+            print(f"corpus: {corpus.folder}: {size}")
+            print(f"model:  {config.name}, {config.train.epochs} epochs, into {output}", flush=True)
         result = train(config, output, "cpu", quiet=args.quiet)
     name, picture = config.data.eval_split, output / "moments.png"
     with closing(open_split(config, name)) as split:
@@ -92,19 +89,17 @@ def run(args: Namespace) -> None:
     console.print()
     console.print(examples_table(examples))
     console.print(f"One of the best, the middle, one of the worst: right videos rank {', '.join(map(str, ranks))}.")
-    show_folder(console, result)
+    show_folder(result)
     try:
         index = _index(corpus, name, examples, output, args.quiet)
         search = f'prvr search {index} "{_SENTENCE}"\nprvr serve {index}'
     except MissingExtraError as error:
         search = f"An index of video files, to search and serve, was left out: {error}"
-    console.print(
+    print(
         f"{picture}: frames of the moments found for these sentences, and of the true ones\n\n"
         f'A sentence of your own: python examples/own_sentence.py {output} "{_SENTENCE}"\n'
         f"{search}\n"
         "The videos are drawn by prvr: this is evidence about the machinery, not about natural video.",
-        markup=False,
-        soft_wrap=True,
     )
 
 

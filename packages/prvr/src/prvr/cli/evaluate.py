@@ -1,15 +1,14 @@
 """`prvr evaluate`: all metrics of a trained model on a split."""
 
-import json
 from argparse import Namespace
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prvr.cli.console import CommandError, stdout
-from prvr.cli.folders import device_of, open_corpus_of
-from prvr.cli.options import Parser, chosen_config, one_of
+from prvr.cli.console import stdout
+from prvr.cli.folders import config_of_run, device_of, open_corpus_of
+from prvr.cli.options import Parser, one_of
 from prvr.cli.reports import report_file, show_baselines, show_report
 from prvr.cli.reranked import add_rerank_options, reports_of, show_reranked, wants_reranking, wants_sets
 from prvr.cli.transfer import check_features, show_transfer
@@ -30,8 +29,7 @@ def register(prvr: Parser) -> None:
     )
     parser.shared("run", help="the folder of a run of `prvr train`, or a folder of save_pretrained")
     parser.shared("--split", "--data-root")
-    parser.add_argument("--collection", metavar="NAME", help="the corpus, if it is not the one of the configuration")
-    parser.add_argument("--preset", metavar="NAME", help="a preset of the same data, if RUN has no config.yaml")
+    parser.shared("--collection", "--preset")
     parser.add_argument(
         "--transfer", nargs="+", metavar="ROOT/COLLECTION", help="evaluate on these corpora too, out of domain"
     )
@@ -60,8 +58,8 @@ def run(args: Namespace) -> None:
     from prvr.models import load_pretrained
     from prvr.models.pretrained import model_files
 
-    weights, file = model_files(Path(args.run))
-    config = _config(args, weights, file)
+    config, weights = config_of_run(args, Path(args.run))
+    file = model_files(weights)[1]
     trained = load_config(file) if file is not None else config
     if args.transfer:
         show_transfer(args, config, weights, reports_of if wants_reranking(args) else _alone)
@@ -77,17 +75,7 @@ def run(args: Namespace) -> None:
     show_baselines(console, replace(config, model=load_pretrained(weights).config), report, split_name)
     target = report_file(args, trained, config, split_name)
     report.to_json(target)
-    console.print(f"\n{target}: these numbers", markup=False, soft_wrap=True)
-
-
-def _config(args: Namespace, weights: Path, file: Path | None) -> Config:
-    if file is None and args.preset is None:
-        raise CommandError(
-            f"{weights}: no config.yaml says which data this model reads. Name a preset of the same data with --preset."
-        )
-    other = {} if args.collection is None else {"data.collection": json.dumps(args.collection)}
-    known = Namespace(preset=args.preset, config=None, data_root=args.data_root, **other)
-    return chosen_config(known, default=file)
+    print(f"\n{target}: these numbers")
 
 
 def _alone(args: Namespace, config: Config, weights: Path, split_name: str) -> "dict[str, EvaluationReport]":

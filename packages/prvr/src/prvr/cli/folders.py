@@ -1,5 +1,6 @@
 """What commands open: the folders of runs, the corpus of a run, the device."""
 
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -7,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prvr.cli.console import CommandError, progress_bar
-from prvr.config import Config
+from prvr.cli.options import overrides
+from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
     from prvr.data import Corpus
 
-__all__ = ["device_of", "fresh_folder", "latest_run", "open_corpus_of", "threads"]
+__all__ = ["config_of_run", "device_of", "fresh_folder", "latest_run", "open_corpus_of", "threads"]
 
 
 @contextmanager
@@ -52,6 +54,27 @@ def latest_run(stem: Path) -> Path:
     if not found:
         raise CommandError(f"{stem}-N: there is no such run to resume. Name its folder with --output.")
     return max(found, key=lambda p: int(p.name[len(stem.name) + 1 :]))
+
+
+def config_of_run(args: Namespace, folder: Path) -> tuple[Config, Path]:
+    """The configuration of a run, with what the command line changes of it, and the folder of its weights.
+
+    Args:
+        args: of a command that may have `--preset` and keys of the configuration.
+        folder: of the run, or of a model.
+
+    Raises:
+        CommandError: there is no config.yaml, and no preset is given instead.
+        prvr.data.DataError: the folder is neither.
+    """
+    from prvr.models.pretrained import model_files
+
+    weights, file = model_files(folder)
+    if file is None and args.preset is None:
+        raise CommandError(
+            f"{weights}: no config.yaml says which data this model reads. Name a preset of the same data with --preset."
+        )
+    return load_config(args.preset or file, overrides(args)), weights
 
 
 def open_corpus_of(config: Config, quiet: bool) -> "Corpus":

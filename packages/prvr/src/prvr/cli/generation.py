@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prvr.cli.console import CommandError, stdout
-from prvr.cli.folders import device_of, fresh_folder, latest_run, open_corpus_of, threads
-from prvr.cli.options import Parser, chosen_config, one_of, overrides
+from prvr.cli.folders import config_of_run, device_of, fresh_folder, latest_run, open_corpus_of, threads
+from prvr.cli.options import Parser, one_of, overrides
 from prvr.config import Config, yaml_value
 
 if TYPE_CHECKING:
@@ -72,12 +72,11 @@ def train_generation(args: Namespace) -> None:
     if args.resume and args.output is None:
         args.output = str(latest_run(Path("runs") / "reranker"))
     from prvr.models import load_pretrained
-    from prvr.models.pretrained import model_files
 
     folder = _retriever_folder(args)
-    weights, file = model_files(folder)
+    data, weights = _data_config(args, folder)
     retriever = load_pretrained(weights)
-    data = _data_config(args, weights, file, retriever)
+    data = replace(data, model=retriever.config)
     config = _stage_config(args, folder, retriever)
     with ExitStack() as stack:
         output = args.output
@@ -119,8 +118,8 @@ def _retriever_folder(args: Namespace) -> Path:
     raise CommandError("--stage generation: name the trained retriever with --retriever RUN.")
 
 
-def _data_config(args: Namespace, weights: Path, file: Path | None, retriever: "AnyRetriever") -> Config:
-    """Where and how the retriever's data are read: as in its run, with what the command line changes of that."""
+def _data_config(args: Namespace, folder: Path) -> tuple[Config, Path]:
+    """The configuration of the retriever, with the changes to its data, and the folder of its weights."""
     given = overrides(args)
     strange = [key for key in given if not key.startswith(_OF_THE_RETRIEVER)]
     if strange:
@@ -128,12 +127,7 @@ def _data_config(args: Namespace, weights: Path, file: Path | None, retriever: "
             f"--{strange[0]} is of stage 1, and the retriever is trained already. Keys of stage 2 are given as "
             "--generation KEY=VALUE, e.g. --generation optim.lr=1e-4 course.epochs=5."
         )
-    if file is None and args.preset is None:
-        raise CommandError(
-            f"{weights}: no config.yaml says which data this model reads. Name a preset of the same data with --preset."
-        )
-    known = Namespace(**vars(args) | {"config": None})  # --config is of stage 2
-    return replace(chosen_config(known, default=file), model=retriever.config)
+    return config_of_run(args, folder)
 
 
 def _stage_config(args: Namespace, folder: Path, retriever: "AnyRetriever") -> "GenerationConfig":
@@ -201,13 +195,10 @@ def _show(result: "GenerationResult") -> None:
     console.print()
     console.print(variants_table(reports, f"{result.reranked.split}: {len(result.reranked.query_ids):,} queries"))
     for direction, best in result.best.items():
-        console.print(
+        print(
             f"{direction}: epoch {best.epoch} (from 0) and weight {best.weight:g} were selected, Rsum {best.rsum:.1f}",
-            markup=False,
         )
-    console.print(
+    print(
         f"\n{result.output / 'best'}: the re-rankers, for `prvr evaluate RETRIEVER --rerank {result.output}`\n"
         f"{result.output / 'evaluation.json'}: re-ranked; evaluation_retriever.json beside it: the retriever alone",
-        markup=False,
-        soft_wrap=True,
     )

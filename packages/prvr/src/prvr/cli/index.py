@@ -164,13 +164,13 @@ def run_verify(args: Namespace) -> int:
     from prvr.reading import printable
     from prvr.search import verify_index
 
-    said, console = verify_index(args.index), stdout()
-    for one in said:
-        console.print(printable(one), markup=False, soft_wrap=True)
-    if said:
-        console.print(f"{len(said)} found. Put back copies of these files, or make the index anew.", markup=False)
+    problems = verify_index(args.index)
+    for problem in problems:
+        print(printable(problem))
+    if problems:
+        print(f"Problems found: {len(problems)}. Restore these files from a backup, or create the index again.")
         return 1
-    console.print(f"{printable(str(args.index))}: all is well", markup=False, soft_wrap=True)
+    print(f"{printable(str(args.index))}: no problems found")
     return 0
 
 
@@ -207,4 +207,4 @@ def _show(index: "VideoIndex", report: "IndexReport") -> None:
     table.add_row("in the index", str(len(index)))
     console.print(table)
     if report.stale:
-        console.print("`prvr index update` embeds videos that have changed again.", markup=False)
+        print("`prvr index update` embeds videos that have changed again.")

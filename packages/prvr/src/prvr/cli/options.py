@@ -12,7 +12,7 @@ from prvr.cli.console import CommandError
 from prvr.config import Config, config_leaves, load_config
 from prvr.errors import unknown_name
 
-__all__ = ["Parser", "add_config_options", "chosen_config", "number", "one_of", "overrides", "whole_number"]
+__all__ = ["Parser", "add_config_options", "chosen_config", "number", "one_of", "overrides", "quoted", "whole_number"]
 
 Run = Callable[[Namespace], int | None]
 
@@ -41,6 +41,16 @@ def number(text: str) -> float:
         raise ArgumentTypeError(f"expected a number, got {text!r}") from error
 
 
+def quoted(text: str) -> str:
+    """The type of an option for a text of the configuration: a YAML string, because a bare `no` would be False.
+
+    Example:
+        >>> quoted("no"), quoted("null")
+        ('"no"', 'null')
+    """
+    return text if text == "null" else json.dumps(text)
+
+
 def one_of(*names: str) -> dict[str, Any]:
     """How an option that takes one of several names is declared.
 
@@ -62,7 +72,21 @@ def one_of(*names: str) -> dict[str, Any]:
 _SHARED: dict[str, dict[str, Any]] = {
     "index": {"metavar": "INDEX", "help": "the folder of the index"},
     "run": {"metavar": "RUN", "help": "the folder of a run of `prvr train`"},
-    "--data-root": {"metavar": "ROOT", "help": "the folder that holds the corpus; by default, that of the run"},
+    "--data-root": {
+        "dest": "data.root",
+        "type": quoted,
+        "default": SUPPRESS,
+        "metavar": "ROOT",
+        "help": "the folder that holds the corpus; by default, that of the run",
+    },
+    "--collection": {
+        "dest": "data.collection",
+        "type": quoted,
+        "default": SUPPRESS,
+        "metavar": "NAME",
+        "help": "the corpus, if it is not the one of the configuration",
+    },
+    "--preset": {"metavar": "NAME", "help": "a preset of the same data, if RUN has no config.yaml"},
     "--split": {"help": "the split to use; by default, the one that the configuration reports"},
     "--device": {
         **one_of("auto", "cpu", "cuda"),
@@ -194,60 +218,38 @@ _METAVARS = {int: "N", float: "X", bool: "{true,false}"}
 
 def add_config_options(parser: Parser) -> None:
     """Adds `--preset`, `--config`, `--data-root` and an option for every key of the configuration."""
-    parser.add_argument("--preset", metavar="NAME", help="the name of a preset; `prvr presets` lists them")
+    parser.shared("--preset", help="the name of a preset; `prvr presets` lists them")
     parser.add_argument("--config", metavar="FILE.yaml", help="a configuration file, instead of a preset")
-    parser.shared("--data-root", help="the folder that holds the corpus; short for --data.root")
+    parser.shared("--data-root", help="the folder that holds the corpus; the same as --data.root")
     group = parser.add_argument_group("keys of the configuration (`prvr presets NAME --resolved` prints their values)")
     for key, kind in config_leaves(Config).items():
-        choices = f"{{{','.join(get_args(kind))}}}" if get_origin(kind) is Literal else _METAVARS.get(kind, "VALUE")
+        choice = get_origin(kind) is Literal
         group.add_argument(
             f"--{key}",
-            type=_quoted if _is_text(kind) else str,
-            metavar=choices,
+            type=quoted if choice or kind in (str, str | None) else str,
+            metavar=f"{{{','.join(get_args(kind))}}}" if choice else _METAVARS.get(kind, "VALUE"),
             default=SUPPRESS,
         )
 
 
-def _is_text(kind: Any) -> bool:
-    return kind in (str, str | None) or get_origin(kind) is Literal
-
-
-def _quoted(text: str) -> str:
-    """A text as YAML, which reads a bare `no` as False; `null` stays what it is."""
-    return text if text == "null" else json.dumps(text)
-
-
 def overrides(args: Namespace) -> dict[str, str]:
-    """The keys of the configuration that stand on the command line, with their values as YAML.
-
-    Raises:
-        CommandError: the folder of the data is given twice.
-    """
+    """The keys of the configuration that are given on the command line, with their values as YAML."""
     known = config_leaves(Config)
-    given = {key: value for key, value in vars(args).items() if key in known}
-    if getattr(args, "data_root", None) is not None:
-        if "data.root" in given:
-            raise CommandError("--data-root and --data.root are the same: give one of them.")
-        given["data.root"] = _quoted(args.data_root)
-    return given
+    return {key: value for key, value in vars(args).items() if key in known}
 
 
-def chosen_config(args: Namespace, default: str | Path | None = None) -> Config:
-    """The preset or file that was named, with its overrides.
-
-    Args:
-        args: of a parser with `add_config_options`.
-        default: what to read where neither is named.
+def chosen_config(args: Namespace) -> Config:
+    """The configuration that `--preset` or `--config` names, with its overrides.
 
     Raises:
-        CommandError: both are named, or none and there is no default.
+        CommandError: both or none of them are given.
         prvr.ConfigError: an unknown preset or key, or a bad value.
     """
     if args.preset is not None and args.config is not None:
         raise CommandError("--preset and --config are both given: use one, and change single keys with --KEY VALUE.")
     if args.config is not None and Path(args.config).suffix not in (".yaml", ".yml"):
         raise CommandError(f"--config {args.config}: expected a file that ends in .yaml; a preset's name is --preset.")
-    source = args.preset or args.config or default
+    source = args.preset or args.config
     if source is None:
         raise CommandError("neither --preset nor --config is given. `prvr presets` lists the presets.")
     return load_config(source, overrides(args))

@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, stdout
-from prvr.cli.folders import device_of, open_corpus_of
+from prvr.cli.console import CommandError
+from prvr.cli.folders import config_of_run, device_of, open_corpus_of
 from prvr.cli.options import Parser, whole_number
 from prvr.cli.transfer import check_features
-from prvr.config import Config, load_config
+from prvr.config import Config
 
 if TYPE_CHECKING:
     from prvr.generation import RerankerInputs, SplitScores
@@ -75,7 +75,7 @@ def _add_common(parser: Parser, out: str, reranker: bool) -> None:
     parser.shared("run")
     if reranker:
         parser.add_argument("reranker", metavar="RERANKER", help=_RERANKER)
-    parser.shared("--data-root", "--split", "--device")
+    parser.shared("--data-root", "--preset", "--split", "--device")
     parser.add_argument("--out", metavar="FILE.png", default=out, help=f"the picture (default: {out})")
 
 
@@ -90,7 +90,7 @@ def trajectory(args: Namespace) -> None:
         drawn = trajectory_of(reranker, found, inputs, row, top_k=args.candidates, num_steps=args.steps, seed=args.seed)
     lost = "" if drawn.right.any() else f"; no right video is among the {len(drawn.right)} candidates"
     path = save_figure(trajectory_figure(drawn, panels=args.panels), args.out)
-    stdout().print(f"{path}: {drawn.query}{lost}", markup=False, soft_wrap=True)
+    print(f"{path}: {drawn.query}{lost}")
 
 
 def scores(args: Namespace) -> None:
@@ -116,7 +116,7 @@ def scores(args: Namespace) -> None:
                 domains[f"{name}, re-ranked"] = pair_scores(found, *_reranker(args.rerank, found))
     path = save_figure(scores_figure(domains, bins=args.bins), args.out)
     lines = [f"  {name}: AUC {pairs.auc:.3f}" for name, pairs in domains.items()]
-    stdout().print("\n".join([f"{path}: right and wrong pairs", *lines]), markup=False, soft_wrap=True)
+    print("\n".join([f"{path}: right and wrong pairs", *lines]))
 
 
 def attention(args: Namespace) -> None:
@@ -129,22 +129,14 @@ def attention(args: Namespace) -> None:
         video = _number(args.video, found.split.video_ids, "video")
         drawn = attention_of(reranker, inputs, found.split, video)
     path = save_figure(attention_figure(drawn), args.out)
-    stdout().print(f"{path}: {drawn.video}, {len(drawn.texts)} texts", markup=False, soft_wrap=True)
+    print(f"{path}: {drawn.video}, {len(drawn.texts)} texts")
 
 
 def _run(args: Namespace) -> tuple[Config, Path]:
     """Configuration and weights of a run."""
     if Path(args.out).suffix.lower() != ".png":  # now, not when all is computed
         raise CommandError(f"--out {args.out}: expected a file that ends in .png.")
-    from prvr.models.pretrained import model_files
-
-    weights, file = model_files(Path(args.run))
-    if file is None:
-        raise CommandError(f"{args.run}: no config.yaml says which data it reads. Name a run of `prvr train`.")
-    config = load_config(file)
-    if args.data_root is not None:
-        config = replace(config, data=replace(config.data, root=args.data_root))
-    return config, weights
+    return config_of_run(args, Path(args.run))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from itertools import takewhile
 
-from prvr.cli.console import CommandError, stdout
+from prvr.cli.console import CommandError
 from prvr.cli.options import Parser
 from prvr.config import dump_config, load_config, preset_names, preset_text
 
@@ -19,17 +19,16 @@ def register(prvr: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Prints the list, or the preset."""
-    console = stdout()
     if args.name is not None:
         text = dump_config(load_config(args.name)) if args.resolved else preset_text(args.name)
-        console.print(text, markup=False, soft_wrap=True, end="")
+        print(text, end="")
         return
     if args.resolved:
         raise CommandError("--resolved: name the preset to print.")
     for name in preset_names():
-        console.print(name, style="bold", markup=False)
+        print(name)
         for line in _header(name)[1:]:  # the first is the command
-            console.print(f"    {line}", markup=False, soft_wrap=True)
+            print(f"    {line}")
 
 
 def _header(name: str) -> list[str]:

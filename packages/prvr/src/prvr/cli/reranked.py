@@ -98,7 +98,7 @@ def show_reranked(args: Namespace, trained: Config, config: Config, weights: Pat
         named = args if report is last else Namespace(run=args.run, ties=args.ties, json=None)
         target = report_file(named, trained, config, split_name, variant_parts(args, name))
         report.to_json(target)
-        console.print(f"{target}: {name}", markup=False, soft_wrap=True)
+        print(f"{target}: {name}")
 
 
 def reports_of(args: Namespace, config: Config, weights: Path, split_name: str) -> "dict[str, EvaluationReport]":

@@ -98,4 +98,4 @@ def _write(console: "Console", args: Namespace, results: "Sequence[SearchResult]
     for path, write in ((args.json, write_json), (args.csv, write_csv), (args.html, write_html)):
         if path is not None:
             write(path, results)
-            console.print(f"{path}: written", markup=False, soft_wrap=True)
+            print(f"{path}: written")

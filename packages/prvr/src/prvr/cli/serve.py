@@ -4,7 +4,6 @@ import os
 import sys
 from argparse import Namespace
 
-from prvr.cli.console import stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, number, whole_number
 from prvr.errors import require
@@ -70,9 +69,7 @@ def run(args: Namespace) -> None:
         without_token=args.without_token,
         device=device_of(args.device),
         backend=args.backend,
-        started=lambda address: stdout().print(
-            f"{address}  ({note}; Ctrl-C to stop)", markup=False, soft_wrap=True, highlight=False
-        ),
+        started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
     )
     if not ended:  # a thread still computes what no client waits for; the interpreter must not wait for it
         sys.stdout.flush()

@@ -15,8 +15,6 @@ from prvr.cli.reports import show_baselines, show_report
 from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prvr.training import RunResult
 
 
@@ -69,11 +67,11 @@ def run(args: Namespace) -> None:
     console = stdout()
     show_report(console, result.report)
     show_baselines(console, load_config(result.output / "config.yaml"), result.report)
-    show_folder(console, result)
+    show_folder(result)
 
 
 def _resumed(args: Namespace) -> tuple[Config, Path]:
-    """The run to go on with and its configuration: its own, unless another is named."""
+    """The configuration and the folder of the run to continue; the configuration is its own, unless one is named."""
     named = args.preset is not None or args.config is not None
     if args.output is not None:
         output = Path(args.output)
@@ -99,7 +97,7 @@ def train(
     quiet: bool = False,
     trackers: list[str] | None = None,
 ) -> "RunResult":
-    """Trains with a progress bar; what `prvr train`, `prvr demo` and examples/train_prvr.py share."""
+    """Trains with a progress bar, as `prvr train` and `prvr demo` do."""
     from prvr.training import no_progress, terminal_bar
     from prvr.training import train as run_training
     from prvr.training.run import RunFolder
@@ -122,14 +120,12 @@ def train(
     )
 
 
-def show_folder(console: "Console", result: "RunResult") -> None:
-    """Says where things lie."""
+def show_folder(result: "RunResult") -> None:
+    """Says where the results are."""
     stopped = ", stopped early" if result.stopped_early else ""
-    console.print(
+    print(
         f"\n{result.epochs} epochs{stopped}; the best is epoch {result.best_epoch} (counted from 0).\n"
         f"{result.output / 'best'}: the model, for prvr.models.load_pretrained\n"
         f"{result.output / 'curves.png'}: loss and SumR by epoch\n"
-        f"{result.output / 'evaluation.json'}: these numbers; metrics.jsonl and config.yaml lie beside it",
-        markup=False,
-        soft_wrap=True,
+        f"{result.output / 'evaluation.json'}: these numbers; metrics.jsonl and config.yaml are beside it"
     )

@@ -103,7 +103,7 @@ def show_transfer(args: Namespace, trained: Config, weights: Path, evaluate: Eva
     console.print(transfer_table(sources, targets))
     console.print()
     for file in files:
-        console.print(f"{file}: these numbers and both directions", markup=False, soft_wrap=True)
+        print(f"{file}: these numbers and both directions")
 
 
 def _domains(name: str, reports: "Mapping[str, EvaluationReport]") -> "list[Domain]":

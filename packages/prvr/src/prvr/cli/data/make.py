@@ -4,7 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, progress_bar, stdout
+from prvr.cli.console import CommandError, progress_bar
 from prvr.cli.options import Parser
 from prvr.errors import MissingExtraError
 
@@ -39,28 +39,24 @@ def run(args: Namespace) -> None:
         _require_av()  # now, not when all is drawn
     from prvr.data import write_corpus
 
-    out, console = Path(args.out), stdout()
+    out = Path(args.out)
     with progress_bar(f"making {collection}", args.quiet) as progress:
         corpus = write_corpus(out, args.size, args.seed, look=args.look, progress=progress)
     video_dim, query_dim = corpus.dims()
     if args.look != "day":
-        console.print(
+        print(
             f"{corpus.folder}: splits {', '.join(corpus.splits)}\n"
             f"Test on it: prvr evaluate RUN --transfer {corpus.folder}",
-            markup=False,
-            soft_wrap=True,
         )
         _write_mp4(args, corpus)
         return
     # The presets read embedded-demo, and a folder of that name is what `prvr data show` looks for.
     size = "" if args.size == "demo" else f" --size {args.size}"
     other = "" if args.size == "demo" else f" --data.collection {collection}"
-    console.print(
+    print(
         f"{corpus.folder}: splits {', '.join(corpus.splits)}; frame features {video_dim} wide, words {query_dim}\n"
         f"Look at a video: prvr data show test0000 --data-root {out}{size}\n"
         f"Train on it:     prvr train --preset hybrid-embedded --data-root {out}{other}",
-        markup=False,
-        soft_wrap=True,
     )
     _write_mp4(args, corpus)
 
@@ -73,7 +69,7 @@ def _write_mp4(args: Namespace, corpus: "Corpus") -> None:
         return
     with progress_bar("writing MP4 files", args.quiet) as progress:
         folder = write_videos(corpus, progress=progress)
-    stdout().print(f"{folder}: one MP4 file per video", markup=False, soft_wrap=True)
+    print(f"{folder}: one MP4 file per video")
 
 
 def _require_av() -> None:

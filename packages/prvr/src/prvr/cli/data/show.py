@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, stdout
+from prvr.cli.console import CommandError
 from prvr.cli.folders import open_corpus_of
 from prvr.cli.options import Parser
 from prvr.config import load_config
@@ -26,7 +26,7 @@ def register(data: Parser) -> None:
         "Draw the contact sheet of one video: its frames in time order, its moments and its sentences.",
     )
     parser.add_argument("video", metavar="VIDEO", help="the id of the video, for example test0000")
-    parser.shared(
+    parser.add_argument(
         "--data-root", metavar="OUT", help="the folder of `prvr data make`; by default, the corpus in the cache"
     )
     parser.shared("--size")
@@ -49,7 +49,7 @@ def run(args: Namespace) -> None:
     lines = [f"{target}: {corpus.name} {video.id}, {video.duration:.0f} s, {len(video.shots)} shots"]
     lines[0] += "; replaces the file that stood there" * stood
     lines += [f"  {sentence.start:5.1f} - {sentence.end:5.1f} s  {sentence.text}" for sentence in sentences]
-    stdout().print("\n".join(lines), markup=False, soft_wrap=True)
+    print("\n".join(lines))
 
 
 def _corpus(args: Namespace) -> "Corpus":
