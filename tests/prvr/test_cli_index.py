@@ -93,5 +93,5 @@ def test_verify_names_the_file_and_fails(store: VideoStore, tmp_path: Path, caps
     assert main(["index", "verify", str(index)]) == 1
     said = capsys.readouterr().out
     assert str(clips) in said
-    assert "1 found" in said
+    assert "Problems found: 1" in said
     assert "expected" in explained(["index", "info", str(index)], capsys)

@@ -70,11 +70,12 @@ def config_of_run(args: Namespace, folder: Path) -> tuple[Config, Path]:
     from prvr.models.pretrained import model_files
 
     weights, file = model_files(folder)
-    if file is None and args.preset is None:
+    source = args.preset or file
+    if source is None:
         raise CommandError(
             f"{weights}: no config.yaml says which data this model reads. Name a preset of the same data with --preset."
         )
-    return load_config(args.preset or file, overrides(args)), weights
+    return load_config(source, overrides(args)), weights
 
 
 def open_corpus_of(config: Config, quiet: bool) -> "Corpus":

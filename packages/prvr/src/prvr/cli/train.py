@@ -12,7 +12,7 @@ from prvr.cli.folders import device_of, fresh_folder, latest_run, open_corpus_of
 from prvr.cli.generation import add_stage_options, train_generation, wants_generation
 from prvr.cli.options import Parser, add_config_options, chosen_config, overrides, whole_number
 from prvr.cli.reports import show_baselines, show_report
-from prvr.config import Config, load_config
+from prvr.config import Config, dump_config, load_config
 
 if TYPE_CHECKING:
     from prvr.training import RunResult
@@ -33,6 +33,7 @@ def register(prvr: Parser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="continue the run in --output, or the latest run of the preset"
     )
+    parser.add_argument("--print-config", action="store_true", help="print the whole configuration and exit")
     parser.shared("--device")
     parser.add_argument(
         "--threads", type=whole_number, metavar="N", help="CPU threads; 1 is best for small models on a busy machine"
@@ -52,6 +53,9 @@ def run(args: Namespace) -> None:
         train_generation(args)
         return
     config, output = _resumed(args) if args.resume else (chosen_config(args), None)
+    if args.print_config:
+        print(dump_config(config), end="")
+        return
     rank, processes = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     if processes > 1 and args.output is None:
         raise CommandError(f"--output: {processes} processes write one run folder; name it.")
