@@ -19,6 +19,7 @@ from _harness import Contender, Spread, Tasks, compare, environment, parse_optio
 from prvr.data import (
     Caption,
     Corpus,
+    TextData,
     VideoDataset,
     VideoItem,
     collate,
@@ -37,9 +38,8 @@ def make_corpus(root: Path, videos: int, width: int) -> Corpus:
     names = [f"v{i:05d}" for i in range(videos)]
     captions = [Caption(f"{name}#enc#{k}", name, "a text") for name in names for k in range(5)]
     write_layout(
-        root,
-        "bench",
-        captions={"train": captions},
+        root / "bench",
+        TextData({"train": captions}),
         videos=((name, rng.standard_normal((rng.integers(20, 160), width))) for name in names),
         queries=((c.id, rng.standard_normal((rng.integers(6, 30), 768))) for c in captions),
         formats=("hdf5",),

@@ -22,7 +22,7 @@ import torch
 
 from _harness import option, parse_options, show, write_figures
 from prvr import load_config
-from prvr.data import Corpus, open_corpus, write_corpus, write_layout
+from prvr.data import Corpus, TextData, open_corpus, write_corpus, write_layout
 from prvr.data.layout import read_relevance
 from prvr.data.synthetic import write_videos
 from prvr.evaluation.metrics import chance_recall
@@ -92,14 +92,10 @@ def captioned(corpus: Corpus, stores: Iterable[VideoStore], folder: Path) -> Non
     whole = splits["test"]
     with corpus.open_queries() as queries:
         write_layout(
-            folder,
-            "films",
-            captions=captions,
+            folder / "films",
+            TextData(captions=captions, moments=whole.moments, relevance=whole.relevance, tags=whole.tags),
             videos=((Path(video).stem, store.read(video)) for store in stores for video in store.video_ids),
             queries=((c.id, queries.read(c.id)) for some in captions.values() for c in some),
-            moments=whole.moments,
-            relevance=whole.relevance,
-            tags=whole.tags,
             about=json.loads((corpus.folder / "corpus.json").read_text(encoding="utf-8")),
         )
 

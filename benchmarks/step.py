@@ -42,7 +42,7 @@ from _plain_model import PlainRetriever
 from _plain_training import PlainBertAdam, all_terms
 from loader import batches_from_hdf5
 from prvr.config import Config, load_config
-from prvr.data import Caption, Corpus, PackedSplit, PackSettings, make_loader, open_corpus, pack, write_layout
+from prvr.data import Caption, Corpus, PackedSplit, PackSettings, TextData, make_loader, open_corpus, pack, write_layout
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import build_optimizer
@@ -61,9 +61,8 @@ def noise_corpus(folder: Path, config: Config, videos: int, captions: int, frame
     texts = [Caption(f"{name}#enc#{k}", name, "noise") for name in names for k in range(captions)]
     lengths = rng.normal(frames, 25, videos).round().clip(8, model.max_frames).astype(int)
     write_layout(
-        folder,
-        "noise",
-        captions={"train": texts},
+        folder / "noise",
+        TextData({"train": texts}),
         videos=((n, rng.standard_normal((length, model.video_dim))) for n, length in zip(names, lengths, strict=True)),
         queries=((c.id, rng.standard_normal((rng.integers(5, model.max_words + 1), model.query_dim))) for c in texts),
         formats=("hdf5",),

@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 
 import prvr
+from prvr.corpora.convert import convert_captions
 from prvr.data.synthetic import render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.scenes import draw_split
 from prvr.search import VideoIndex, open_model
 from prvr.training import train
 from prvr.video import VideoStore, extract, open_encoder, open_featurizer
-from prvr.video.captions import convert_captions
 
 SENTENCE = "a small blue circle rises"
 SMALL = {
@@ -60,7 +60,7 @@ def main() -> None:
         print(f"{len(report.extracted)} films, {sum(map(store.duration, store.video_ids)):.0f} s")
         search(here / "zero-shot", store, "zero-shot")
 
-        made = convert_captions(here / "films.csv", store, open_featurizer("embedded"), here, "captioned")
+        made = convert_captions(here / "films.csv", store, open_featurizer("embedded"), here / "captioned")
         print(f"{made.captions} captions")
         where = {"data.root": str(here), "data.cache_dir": str(here / "cache"), "train.protocol": "val"}
         train(prvr.load_config("hybrid-embedded", SMALL | where), output=here / "run", device="cpu")

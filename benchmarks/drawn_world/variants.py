@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from jaxtyping import Float
 
-from prvr.data import Corpus, open_corpus, write_layout
+from prvr.data import Corpus, TextData, open_corpus, write_layout
 from prvr.data.synthetic import load_encoder, render
 from prvr.data.synthetic.corpus import frame_features
 from prvr.data.synthetic.encoder import DIM
@@ -41,14 +41,15 @@ def write_variant(corpus: Corpus, root: Path | str, splits: Sequence[str], trans
     first = content[splits[0]]  # reads the moments, relevance sets and tags of all
     with corpus.open_features() as features, corpus.open_queries() as queries:
         write_layout(
-            root,
-            corpus.name,
-            captions=captions,
+            root / corpus.name,
+            TextData(
+                captions=captions,
+                moments={name: first.moments[name] for name in ids if name in first.moments},
+                relevance={name: first.relevance[name] for name in ids if name in first.relevance},
+                tags={name: first.tags[name] for name in ids if name in first.tags},
+            ),
             videos=((video, transform(video, features.read)) for video in videos),
             queries=((name, queries.read(name)) for name in ids),
-            moments={name: first.moments[name] for name in ids if name in first.moments},
-            relevance={name: first.relevance[name] for name in ids if name in first.relevance},
-            tags={name: first.tags[name] for name in ids if name in first.tags},
             feature=corpus.feature_folder.name,
             about=corpus.about,
         )

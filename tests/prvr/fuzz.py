@@ -305,7 +305,7 @@ def _make_corpus(folder: Path) -> None:
 
 def _make_hdf5_corpus(folder: Path) -> None:
     """The same corpus with its frames in HDF5, and with relevance and tags."""
-    from prvr.data import open_corpus, write_layout
+    from prvr.data import TextData, open_corpus, write_layout
 
     corpus = open_corpus(_unpack("data", folder.parent / "old"), "tiny")
     splits = {name: corpus.split(name) for name in ("train", "val", "test")}
@@ -313,21 +313,22 @@ def _make_hdf5_corpus(folder: Path) -> None:
     ids = [caption.id for some in captions.values() for caption in some]
     with corpus.open_features() as videos, corpus.open_queries() as queries:
         write_layout(
-            folder / "data",
-            "tiny",
-            captions=captions,
+            folder / "data" / "tiny",
+            TextData(
+                captions=captions,
+                relevance={ids[0]: [ids[0].split("#")[0]]},
+                tags={caption: ["short"] for caption in ids},
+            ),
             videos=[(video, videos.read(video)) for video in videos.video_ids],
             queries=[(caption, queries.read(caption)) for caption in ids],
-            relevance={ids[0]: [ids[0].split("#")[0]]},
-            tags={caption: ["short"] for caption in ids},
             formats=("hdf5",),
         )
 
 
 def _read_corpus(folder: Path) -> object:
+    from prvr.corpora import benchmark_of
+    from prvr.corpora.encoders import corpus_encoders
     from prvr.data import open_corpus, pack
-    from prvr.data.benchmarks import benchmark_of
-    from prvr.video.joint import corpus_encoders
 
     corpus = open_corpus(folder / "data", "tiny")
     said: list[object] = [benchmark_of(corpus), corpus_encoders(corpus)]
@@ -375,9 +376,9 @@ def _make_captions(folder: Path) -> None:
 
 
 def _read_captions(folder: Path) -> object:
-    from prvr.data.own import read_own_captions
+    from prvr.corpora.user_captions import read_user_captions
 
-    return [read_own_captions(folder / f"captions.{kind}") for kind in ("jsonl", "csv")]
+    return [read_user_captions(folder / f"captions.{kind}") for kind in ("jsonl", "csv")]
 
 
 def _make_annotations(folder: Path) -> None:
@@ -389,7 +390,7 @@ def _make_annotations(folder: Path) -> None:
 
 
 def _read_annotations(folder: Path) -> object:
-    from prvr.data.benchmarks import BENCHMARKS
+    from prvr.corpora import BENCHMARKS
 
     return str([BENCHMARKS[path.name].read(path) for path in sorted(folder.iterdir())])
 

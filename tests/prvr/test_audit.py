@@ -17,7 +17,7 @@ from drawn_world.variants import decoded, exchanged, lengths_only, reversed_in_t
 from drawn_world.world import file_rows
 from prvr import MissingExtraError
 from prvr.config import Config, load_config
-from prvr.data import Caption, Corpus, DataError, Moment, load_encoder, open_corpus, pack, write_layout
+from prvr.data import Caption, Corpus, DataError, Moment, TextData, load_encoder, open_corpus, pack, write_layout
 from prvr.data.synthetic.corpus import SCENES, frame_features
 from prvr.data.synthetic.encoder import DIM, WORD_DIM
 from prvr.data.synthetic.near_misses import relevance
@@ -93,14 +93,17 @@ def corpus(scenes: dict[str, Scenes], tmp_path_factory: pytest.TempPathFactory) 
         return rows + rng.normal(0, 1e-3, rows.shape).astype(np.float32)
 
     write_layout(
-        root,
-        "embedded-tiny",
-        captions={name: [Caption(s.id, s.video_id, s.text) for s in split.sentences] for name, split in splits.items()},
+        root / "embedded-tiny",
+        TextData(
+            captions={
+                name: [Caption(s.id, s.video_id, s.text) for s in split.sentences] for name, split in splits.items()
+            },
+            moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
+            relevance=relevance({s.id: s.claim for s in sentences}, videos),
+            tags={s.id: s.tags for s in sentences},
+        ),
         videos=((video.id, features(video)) for video in videos),
         queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
-        moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
-        relevance=relevance({s.id: s.claim for s in sentences}, videos),
-        tags={s.id: s.tags for s in sentences},
         about={"encoder": encoder.sha256},
         extras=lambda folder: write_scenes(folder / SCENES, splits),
     )

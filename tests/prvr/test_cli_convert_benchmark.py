@@ -11,9 +11,9 @@ from benchmark_files import LSMDC_IDS, WRITERS
 from commands import explained
 
 from prvr.cli import main
+from prvr.corpora.encoders import corpus_encoders, read_sentences
 from prvr.data import open_corpus, pack
 from prvr.video import StoreHeader, VideoEntry, VideoStore, open_encoder, open_featurizer
-from prvr.video.joint import corpus_encoders, read_sentences
 from prvr.video.store import write_entry, write_header
 
 MSRVTT = [f"video{i}.mp4" for i in range(4)]

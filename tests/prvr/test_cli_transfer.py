@@ -1,6 +1,7 @@
 """Out of domain: `prvr evaluate RUN --transfer`, the features that fit, and the embedded world in another light."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ from commands import explained
 from runs_of_retrievers import write_run
 
 from prvr.cli import main
+from prvr.corpora import benchmark
+from prvr.corpora.convert import convert_benchmark
+from prvr.corpora.encoders import CorpusEncoders
 from prvr.data import DataError, FeatureReader, load_encoder, open_corpus, write_corpus
 from prvr.data.synthetic import read_embedded_scenes, render
 from prvr.data.synthetic.corpus import frame_features
@@ -22,9 +26,7 @@ from prvr.generation.folder import save_rerankers
 from prvr.models import load_pretrained
 from prvr.stages import CandidateReranker, RerankerConfig
 from prvr.video import Identity, open_featurizer
-from prvr.video.benchmarks import convert_benchmark
 from prvr.video.encoders.embedded import EmbeddedEncoder
-from prvr.video.joint import CorpusEncoders, about_encoders
 
 
 class Random(FeatureReader):
@@ -51,14 +53,12 @@ def corpus(root: Path, name: str, encoders: CorpusEncoders | None = ENCODERS, co
     """A benchmark as a corpus that says it is of these encoders."""
     (annotations := root / f"{name}-annotations").mkdir(parents=True, exist_ok=True)
     WRITERS[name](annotations)
-    from prvr.data.benchmarks import benchmark
-
     ids = [video.id for videos in benchmark(name).read(annotations).splits.values() for video in videos]
     text = open_featurizer("embedded")
-    folder = convert_benchmark(name, annotations, Random(ids), text, root / "data", collection).folder
+    folder = convert_benchmark(name, annotations, Random(ids), text, root / "data" / (collection or name)).folder
     about = json.loads((folder / "corpus.json").read_text())
     if encoders is not None:
-        about["encoders"] = about_encoders(encoders)
+        about["encoders"] = asdict(encoders)
     (folder / "corpus.json").write_text(json.dumps(about))
     return folder
 

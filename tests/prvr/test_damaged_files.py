@@ -20,12 +20,16 @@ from commands import explained
 from fuzzing import REPLACEMENTS, json_text_mutations, mutations
 
 from prvr.config import BlockConfig, ModelConfig, dump_config, load_config
+from prvr.corpora import benchmark, benchmark_of
+from prvr.corpora.encoders import corpus_encoders, read_sentences, write_sentences
+from prvr.corpora.user_captions import read_user_captions
 from prvr.data import (
     Caption,
     Moment,
     PackedSplit,
     PackSettings,
     QueryFeatures,
+    TextData,
     load_encoder,
     open_corpus,
     open_features,
@@ -33,8 +37,6 @@ from prvr.data import (
     write_corpus,
     write_layout,
 )
-from prvr.data.benchmarks import benchmark, benchmark_of
-from prvr.data.own import read_own_captions
 from prvr.data.synthetic.scenes import draw_split, read_scenes, write_scenes
 from prvr.errors import DataError, PrvrError
 from prvr.evaluation.compare import compare, comparison_table
@@ -46,7 +48,6 @@ from prvr.models import Retriever, load_pretrained
 from prvr.released.convert import convert_checkpoint
 from prvr.stages import CandidateReranker
 from prvr.stages.diffusion.config import RerankerConfig
-from prvr.video.joint import corpus_encoders, read_sentences, write_sentences
 
 LONGEST = 2_000
 """Letters of a message that somebody can read."""
@@ -92,14 +93,15 @@ def written_corpus(root: Path) -> Path:
     captions = {"test": [Caption(f"{v}#enc#{k}", v, f"text {k} of {v}") for v in ("one", "two") for k in range(2)]}
     some = captions["test"]
     return write_layout(
-        root,
-        "col",
-        captions=captions,
+        root / "col",
+        TextData(
+            captions=captions,
+            moments={c.id: Moment(0.0, 1.0, 2.0) for c in some},
+            relevance={c.id: ["one", "two"] for c in some},
+            tags={c.id: ["tag"] for c in some},
+        ),
         videos=[(v, rng.standard_normal((3, 4)).astype(np.float32)) for v in ("one", "two")],
         queries=[(c.id, rng.standard_normal((2, 3))) for c in some],
-        moments={c.id: Moment(0.0, 1.0, 2.0) for c in some},
-        relevance={c.id: ["one", "two"] for c in some},
-        tags={c.id: ["tag"] for c in some},
         formats=("bigfile", "hdf5"),
         about={"benchmark": "msvd", "encoders": encoders(), "look": "day"},
         extras=lambda folder: write_sentences(folder, captions, {c.id: np.ones(4, np.float32) / 2 for c in some}),
@@ -251,11 +253,11 @@ READERS = {
     "packed frames": Reader(lambda root: packed(root) / "frames.bin", open_packed),
     "own captions, CSV": Reader(
         table("own.csv", "video,text,start,end\na.mp4,a dog,0:01,2\n"),
-        lambda folder: read_own_captions(folder / "own.csv"),
+        lambda folder: read_user_captions(folder / "own.csv"),
     ),
     "own captions, JSON lines": Reader(
         table("own.jsonl", '{"video": "a.mp4", "text": "a dog", "start": 1, "end": 2.5}\n'),
-        lambda folder: read_own_captions(folder / "own.jsonl"),
+        lambda folder: read_user_captions(folder / "own.jsonl"),
     ),
     "evaluation": Reader(evaluation("evaluation.json"), compared),
     "ranks of an evaluation": Reader(evaluation("evaluation_ranks.npz"), compared),

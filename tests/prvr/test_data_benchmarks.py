@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prvr.config import load_config
+from prvr.corpora import BENCHMARKS, Annotations, benchmark, benchmark_of
+from prvr.corpora.convert import BenchmarkReport, convert_benchmark, fit_words, match_videos
 from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features, pack
-from prvr.data.benchmarks import BENCHMARKS, Annotations, benchmark, benchmark_of, match_videos
 from prvr.data.layout import Caption
 from prvr.video import Identity
-from prvr.video.benchmarks import BenchmarkReport, convert_benchmark, fit_words
 
 EXPECTED = {
     "msrvtt": {
@@ -85,12 +85,14 @@ def features(folder: Path, ids: Iterable[str]) -> FeatureReader:
     return open_features(folder)
 
 
-def convert(name: str, tmp_path: Path, ids: Iterable[str] | None = None, **options: object) -> BenchmarkReport:
+def convert(
+    name: str, tmp_path: Path, ids: Iterable[str] | None = None, collection: str | None = None, **options: object
+) -> BenchmarkReport:
     (annotations := tmp_path / "annotations").mkdir(exist_ok=True)
     WRITERS[name](annotations)
     every = [video for split in EXPECTED[name].values() for video in split]
     with features(tmp_path / "features", every if ids is None else ids) as reader:
-        return convert_benchmark(name, annotations, reader, Text(), tmp_path / "data", **options)  # pyright: ignore[reportArgumentType]
+        return convert_benchmark(name, annotations, reader, Text(), tmp_path / "data" / (collection or name), **options)  # pyright: ignore[reportArgumentType]
 
 
 class TestReaders:
@@ -103,7 +105,7 @@ class TestReaders:
 
     def test_every_benchmark_has_a_preset(self) -> None:
         for name in BENCHMARKS:
-            preset = load_config("diffusionret-" + name.removesuffix("-7k").removesuffix("-paragraphs"))
+            preset = load_config(benchmark(name).preset)
             assert preset.data.collection == name.removesuffix("-7k")
             assert preset.model.max_words == benchmark(name).max_words
 
@@ -326,7 +328,7 @@ class TestCorpus:
             "key,vid_key,video_id,sentence\n" + "".join(f"r,m,{name},a b\n" for name in names)
         )
         with features(tmp_path / "f", ["video0", "video1", "video100"]) as reader, pytest.raises(DataError) as caught:
-            convert_benchmark("msrvtt", tmp_path, reader, Text(), tmp_path / "data")
+            convert_benchmark("msrvtt", tmp_path, reader, Text(), tmp_path / "data" / "msrvtt")
         assert "49 of 50" in str(caught.value)
         assert "and 39 more" in str(caught.value)
 
@@ -351,7 +353,7 @@ class TestCorpus:
         WRITERS["msrvtt"](tmp_path)
         (tmp_path / "MSRVTT_JSFUSION_test.csv").write_text("video_id,sentence\nvideo 3,a b\n")
         with features(tmp_path / "f", ["video0"]) as reader, pytest.raises(DataError, match="hold '#'"):
-            convert_benchmark("msrvtt", tmp_path, reader, Text(), tmp_path / "data")
+            convert_benchmark("msrvtt", tmp_path, reader, Text(), tmp_path / "data" / "msrvtt")
 
     def test_it_is_not_written_over(self, tmp_path: Path) -> None:
         convert("lsmdc", tmp_path)

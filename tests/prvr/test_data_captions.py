@@ -1,11 +1,12 @@
 """Caption files, moments, relevance sets, tags, and finding a corpus."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from prvr.data import Caption, DataError, Moment, open_corpus, write_layout
+from prvr.data import Caption, DataError, Moment, TextData, open_corpus, write_layout
 from prvr.data.layout import read_captions, read_moments, read_relevance, read_tags
 
 
@@ -87,18 +88,17 @@ def test_bad_tags(tmp_path: Path, text: str, message: str) -> None:
         read_tags(file(tmp_path, text))
 
 
-def make(root: Path, name: str = "col", **options: object) -> None:
+def make(root: Path, name: str = "col", feature: str = "frames", **more: Any) -> None:
     captions = {
         "train": [Caption("x#enc#0", "x", "a text")],
         "test": [Caption(f"{v}#enc#{k}", v, "a text") for v, k in (("b", 0), ("a", 0), ("b", 1))],
     }
     write_layout(
-        root,
-        name,
-        captions=captions,
+        root / name,
+        TextData(captions, **more),
         videos=[(v, np.ones((2, 4), np.float32)) for v in "xab"],
         queries=[(c.id, np.ones((2, 3), np.float32)) for part in captions.values() for c in part],
-        **options,
+        feature=feature,
     )
 
 
@@ -174,7 +174,7 @@ def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
         make(tmp_path)
     for name, videos in (("twice", [("a", np.ones((1, 2)))] * 2), ("space", [("a b", np.ones((1, 2)))])):
         with pytest.raises(DataError, match="video"):
-            write_layout(tmp_path, name, captions={}, videos=videos, queries=[])
+            write_layout(tmp_path / name, TextData({}), videos=videos, queries=[])
         assert not (tmp_path / name).exists()
     for bad in (
         Caption("a#0", "b", "x"),
@@ -182,7 +182,7 @@ def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
         Caption("a", "a", "x\ny"),
     ):
         with pytest.raises(DataError, match="one line of text"):
-            write_layout(tmp_path, "caption", captions={"test": [bad]}, videos=[], queries=[])
+            write_layout(tmp_path / "caption", TextData({"test": [bad]}), videos=[], queries=[])
     for what, value in (("moments", Moment(0.0, 1.0, 2.0)), ("relevance", ["a"]), ("tags", ["seen"])):
         with pytest.raises(DataError, match=rf"{what}: 1 caption ids are in no split, among them \['c#enc#0'\]"):
             make(tmp_path, "unknown", **{what: {"a#enc#0": value, "c#enc#0": value}})
@@ -195,13 +195,13 @@ def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
 def test_ids_that_the_files_cannot_hold_are_refused_before_anything_is_written(tmp_path: Path, bad: str) -> None:
     x = np.ones((1, 2))
     with pytest.raises(DataError, match="1 video ids cannot be written, among them"):
-        write_layout(tmp_path, "videos", captions={}, videos=[("good", x), (bad, x)], queries=[], formats=("hdf5",))
+        write_layout(tmp_path / "videos", TextData({}), videos=[("good", x), (bad, x)], queries=[], formats=("hdf5",))
     with pytest.raises(DataError, match="1 caption ids cannot be written, among them"):
-        write_layout(tmp_path, "queries", captions={}, videos=[], queries=[("good#0", x), (bad, x)])
+        write_layout(tmp_path / "queries", TextData({}), videos=[], queries=[("good#0", x), (bad, x)])
     captions = [Caption("good#0", "good", "x"), *(Caption(f"{bad}#{k}", bad, "x") for k in range(5))]
     if bad not in ("", ".", ".."):  # with what follows them these can be written
         with pytest.raises(DataError, match="5 caption ids cannot be written, among them") as caught:
-            write_layout(tmp_path, "captions", captions={"test": captions}, videos=[], queries=[])
+            write_layout(tmp_path / "captions", TextData({"test": captions}), videos=[], queries=[])
         assert "#0" in str(caught.value)
         str(caught.value).encode()
     assert not list(tmp_path.iterdir())
@@ -209,7 +209,7 @@ def test_ids_that_the_files_cannot_hold_are_refused_before_anything_is_written(t
 
 def test_a_text_that_is_no_unicode_and_a_query_twice_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'a#0': 'x.*ud800' is no text that UTF-8 can hold"):
-        write_layout(tmp_path, "x", captions={"test": [Caption("a#0", "a", "x\ud800")]}, videos=[], queries=[])
+        write_layout(tmp_path / "x", TextData({"test": [Caption("a#0", "a", "x\ud800")]}), videos=[], queries=[])
     with pytest.raises(DataError, match="'a#0' was given twice"):
-        write_layout(tmp_path, "x", captions={}, videos=[], queries=[("a#0", np.ones((1, 2)))] * 2)
+        write_layout(tmp_path / "x", TextData({}), videos=[], queries=[("a#0", np.ones((1, 2)))] * 2)
     assert not list(tmp_path.iterdir())

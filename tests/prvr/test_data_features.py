@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from prvr.data import Caption, DataError, QueryFeatures, open_features, write_layout
+from prvr.data import Caption, DataError, QueryFeatures, TextData, open_features, write_layout
 
 IDS = ("plain", "two#signs#in#it", "naïve-日本-Ω", "nbsp\u00e0\u0085x")
 
@@ -20,7 +20,7 @@ def videos() -> dict[str, np.ndarray]:
 def written(root: Path, videos: dict[str, np.ndarray], formats: tuple, name: str = "col") -> Path:
     captions = {"test": [Caption("plain#enc#0", "plain", "a text")]}
     queries = [("plain#enc#0", np.ones((2, 3)))]
-    write_layout(root, name, captions=captions, videos=videos.items(), queries=queries, formats=formats)
+    write_layout(root / name, TextData(captions), videos=videos.items(), queries=queries, formats=formats)
     return root / name / "FeatureData" / "frames"
 
 

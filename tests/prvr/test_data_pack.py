@@ -7,12 +7,24 @@ import multiprocessing
 import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from prvr.data import Caption, Corpus, DataError, Moment, PackedSplit, PackSettings, open_corpus, pack, write_layout
+from prvr.data import (
+    Caption,
+    Corpus,
+    DataError,
+    Moment,
+    PackedSplit,
+    PackSettings,
+    TextData,
+    open_corpus,
+    pack,
+    write_layout,
+)
 from prvr.data.files import publish, temporary_folder
 from prvr.data.hashes import digest
 from prvr.data.packed_files import FORMAT, StoreWriter
@@ -33,18 +45,19 @@ def features(seed: int = 0) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray
     return videos, queries
 
 
-def corpus_of(root: Path, videos: dict | None = None, queries: dict | None = None, **options: object) -> Corpus:
+def corpus_of(root: Path, videos: dict | None = None, queries: dict | None = None, tags: Any = None) -> Corpus:
     default = features()
     captions = {"test": [Caption(f"{v}#enc#{k}#+", v, f"text {k}") for v, k in CAPTIONS]}
     write_layout(
-        root,
-        "col",
-        captions=captions,
+        root / "col",
+        TextData(
+            captions=captions,
+            moments={"edge#enc#1#+": Moment(1.0, 2.0, 9.0)},
+            relevance={"one#enc#1#+": ["edge", "elsewhere"]},
+            tags=tags,
+        ),
         videos=(default[0] if videos is None else videos).items(),
         queries=(default[1] if queries is None else queries).items(),
-        moments={"edge#enc#1#+": Moment(1.0, 2.0, 9.0)},
-        relevance={"one#enc#1#+": ["edge", "elsewhere"]},
-        **options,
     )
     return open_corpus(root, "col")
 

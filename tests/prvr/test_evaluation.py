@@ -11,7 +11,7 @@ from torch import nn
 
 from prvr import Retriever
 from prvr.config import BlockConfig, ModelConfig
-from prvr.data import Caption, Moment, PackSettings, open_corpus, pack, write_layout
+from prvr.data import Caption, Moment, PackSettings, TextData, open_corpus, pack, write_layout
 from prvr.data.packed import Moments
 from prvr.evaluation import evaluate, moment_groups, report_from_scores, tag_metrics
 from prvr.evaluation.encode import EncodedSplit, encode_split
@@ -71,7 +71,10 @@ def planted(tmp_path_factory):
         moments[caption.id] = Moment(2.0 * start, 2.0 * stop, 2.0 * length)
     queries = [(query, np.eye(5)[[ids.index(query[0])]]) for query in ASKED]
     write_layout(
-        root, "planted", captions={"test": captions}, videos=videos.items(), queries=queries, moments=moments, tags=TAGS
+        root / "planted",
+        TextData(captions={"test": captions}, moments=moments, tags=TAGS),
+        videos=videos.items(),
+        queries=queries,
     )
     corpus = open_corpus(root, "planted")
     with pack(corpus, "test", cache_dir=root, settings=PackSettings(clips=10)) as packed:

@@ -18,14 +18,14 @@ from video_models import tiny_clip, tiny_roberta
 
 from prvr.cli import main
 from prvr.cli.captions import command
+from prvr.corpora import SplitShares, read_user_captions, split_videos
+from prvr.corpora.convert import convert_captions
+from prvr.corpora.encoders import corpus_encoders, read_sentences
+from prvr.corpora.user_captions import COLUMNS, plain_ids
 from prvr.data import Corpus, DataError, open_corpus, pack
-from prvr.data.division import divide, plain_ids
-from prvr.data.own import COLUMNS, read_own_captions
 from prvr.data.synthetic import read_embedded_scenes, render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.video import Identity, VideoStore, extract, open_encoder, open_featurizer
-from prvr.video.captions import convert_captions
-from prvr.video.joint import corpus_encoders, read_sentences
 from prvr.video.store import StoreHeader, VideoEntry, write_entry, write_header
 
 NAMES = ["day 1/beach.mp4", "day 2/beach.mp4", "été #1.mp4", "talk.mkv", "x.mp4", "copy of x.mp4", "y.mp4", "z.mp4"]
@@ -55,7 +55,7 @@ def store(tmp_path: Path) -> VideoStore:
 
 
 def said(path: Path) -> list[tuple[Any, ...]]:
-    return [(c.line, c.video, c.text, c.start, c.end) for c in read_own_captions(path)]
+    return [(c.line, c.video, c.text, c.start, c.end) for c in read_user_captions(path)]
 
 
 class TestTables:
@@ -124,14 +124,14 @@ class TestTables:
     def test_lines_that_are_refused(self, cells: str, why: str, tmp_path: Path) -> None:
         path = table(tmp_path / "a.csv", "video,text,start,end", "x,good,1,2", cells)
         with pytest.raises(DataError, match=r"Line 3: .*") as error:
-            read_own_captions(path)
+            read_user_captions(path)
         assert why in str(error.value)
         assert "Line 2" not in str(error.value)
 
     def test_every_mistake_is_named_up_to_20(self, tmp_path: Path) -> None:
         path = table(tmp_path / "a.csv", "video,text", *["x,"] * 25)
         with pytest.raises(DataError, match="25 problems") as error:
-            read_own_captions(path)
+            read_user_captions(path)
         named = [f"Line {n}:" in str(error.value) for n in range(2, 27)]
         assert named == [True] * 20 + [False] * 5
         assert "And 5 more" in str(error.value)
@@ -159,12 +159,12 @@ class TestTables:
     def test_files_that_are_refused(self, name: str, content: bytes, why: str, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(DataError) as error:
-            read_own_captions(tmp_path / name)
+            read_user_captions(tmp_path / name)
         assert why in str(error.value)
 
     def test_no_file(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="no such file"):
-            read_own_captions(tmp_path / "none.csv")
+            read_user_captions(tmp_path / "none.csv")
 
     @given(st.binary(max_size=200))
     def test_any_bytes_are_read_or_refused(self, tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
@@ -172,7 +172,7 @@ class TestTables:
         for name in ("a.csv", "a.jsonl"):
             (folder / name).write_bytes(b"video,text\n" * (name == "a.csv") + content)
             try:
-                found = read_own_captions(folder / name)
+                found = read_user_captions(folder / name)
             except DataError:
                 continue
             assert all(c.text == " ".join(c.text.split()) != "" and c.video.strip() for c in found)
@@ -187,9 +187,9 @@ class TestSplits:
         different = len(set(contents.values()))
         if different < 4:
             with pytest.raises(DataError, match="too few"):
-                divide(contents, seed=seed)
+                split_videos(contents, SplitShares(seed=seed))
             return
-        found = divide(contents, seed=seed)
+        found = split_videos(contents, SplitShares(seed=seed))
         assert set(found) == set(contents)
         sides = {(content, found[video]) for video, content in contents.items()}
         assert len(sides) == different  # one side for each content
@@ -197,17 +197,17 @@ class TestSplits:
         assert sizes["test"] == max(1, round(0.2 * different))
         assert sizes["val"] == max(1, round(0.1 * different))
         assert sizes["train"] >= 2
-        assert divide(dict(reversed(contents.items())), seed=seed) == found  # whatever the order
-        renamed = divide({f"new-{video}": content for video, content in contents.items()}, seed=seed)
+        assert split_videos(dict(reversed(contents.items())), SplitShares(seed=seed)) == found  # whatever the order
+        renamed = split_videos({f"new-{video}": content for video, content in contents.items()}, SplitShares(seed=seed))
         assert renamed == {f"new-{video}": side for video, side in found.items()}
 
     def test_seeds_differ_and_shares_count(self) -> None:
         contents = {str(n): str(n) for n in range(100)}
-        assert divide(contents, seed=1) != divide(contents)
-        assert Counter(divide(contents, 0.5, 0.25).values()) == {"train": 25, "val": 25, "test": 50}
+        assert split_videos(contents, SplitShares(seed=1)) != split_videos(contents)
+        assert Counter(split_videos(contents, SplitShares(0.5, 0.25)).values()) == {"train": 25, "val": 25, "test": 50}
         for test, val in ((0.0, 0.1), (0.2, 0.0), (0.9, 0.1), (-1.0, 0.5)):
             with pytest.raises(ValueError, match="expected shares above 0"):
-                divide(contents, test, val)
+                SplitShares(test, val)
 
     @given(st.lists(st.text(min_size=1), unique=True))
     def test_ids_are_different_and_plain(self, names: list[str]) -> None:
@@ -234,7 +234,7 @@ def test_what_the_corpus_holds(store: VideoStore, tmp_path: Path) -> None:
     text = open_featurizer("embedded")
     ticks: list[tuple[int, int]] = []
     path = table(tmp_path / "films.csv", *LINES)
-    report = convert_captions(path, store, text, tmp_path, "films", progress=lambda *at: ticks.append(at))
+    report = convert_captions(path, store, text, tmp_path / "films", progress=lambda *at: ticks.append(at))
     assert report.folder == tmp_path / "films"
     assert (report.videos, sum(report.captions.values())) == ({"train": 4, "val": 1, "test": 1}, 6)
     assert (report.timed, report.cut, report.repeated, report.zero_shot) == (4, 1, 1, False)
@@ -266,7 +266,9 @@ def test_what_the_corpus_holds(store: VideoStore, tmp_path: Path) -> None:
 
 def test_equal_captions_are_right_for_each_other(store: VideoStore, tmp_path: Path) -> None:
     lines = [f"{name},{caption}" for name in NAMES for caption in ("A  wave", f"only {len(name)}")]
-    convert_captions(table(tmp_path / "f.csv", "video,text", *lines), store, open_featurizer("embedded"), tmp_path, "f")
+    convert_captions(
+        table(tmp_path / "f.csv", "video,text", *lines), store, open_featurizer("embedded"), tmp_path / "f"
+    )
     corpus = open_corpus(tmp_path, "f")
     for name in corpus.splits:
         split = corpus.split(name)
@@ -286,7 +288,7 @@ def test_lines_that_do_not_fit_the_store(store: VideoStore, tmp_path: Path) -> N
     lines = ["beach,a", "beech,b", "x,c,9,12", "x,d,10,11", "x,e,1,2", "y," + "long " * 65]
     path = table(tmp_path / "films.csv", "video,text,start,end", *lines)
     with pytest.raises(DataError) as error:
-        convert_captions(path, store, open_featurizer("embedded"), tmp_path / "root", "films")
+        convert_captions(path, store, open_featurizer("embedded"), tmp_path / "root" / "films")
     message = str(error.value)
     for part in (
         "4 problems",
@@ -303,7 +305,7 @@ def test_texts_that_cannot_be_read_leave_nothing(store: VideoStore, tmp_path: Pa
     long = "long " * 65
     path = table(tmp_path / "f.csv", "video,text", "x,?!", f"y,{long}", "z,a", "talk,b", "day 1/beach,c", "z,...")
     with pytest.raises(DataError, match=r"3 problems. Line 2: no word in.*Line 3: 65 words.*Line 7: no word"):
-        convert_captions(path, store, open_featurizer("embedded"), tmp_path / "root", "films")
+        convert_captions(path, store, open_featurizer("embedded"), tmp_path / "root" / "films")
     assert list((tmp_path / "root").iterdir()) == []
 
 
@@ -311,13 +313,13 @@ def test_too_few_videos_and_taken_names(store: VideoStore, tmp_path: Path) -> No
     text = open_featurizer("embedded")
     few = table(tmp_path / "few.csv", "video,text", "x,a", "copy of x,b", "y,c", "z,d")
     with pytest.raises(DataError, match=r"3 different videos with captions \(1 more are copies\)"):
-        convert_captions(few, store, text, tmp_path, "few")
-    for name in ("", "a b", "../up", ".hidden", "a/b"):
+        convert_captions(few, store, text, tmp_path / "few")
+    for name in ("a b", ".hidden", "a\\b"):
         with pytest.raises(DataError, match="expected letters"):
-            convert_captions(few, store, text, tmp_path, name)
+            convert_captions(few, store, text, tmp_path / name)
     (tmp_path / "there").mkdir()
     with pytest.raises(DataError, match="exists already"):
-        convert_captions(few, store, text, tmp_path, "there")
+        convert_captions(few, store, text, tmp_path / "there")
 
 
 @pytest.fixture(scope="module")
@@ -329,10 +331,10 @@ def test_sentences_of_a_joint_encoder(clip: str, tmp_path: Path) -> None:
     encoder, side = open_encoder(clip), open_featurizer(clip)
     store = make_store(tmp_path / "store", NAMES, encoder.dim, encoder.identity, encoder.joint_dim)
     path = table(tmp_path / "f.csv", "video,text", *(f"{name},a red circle {n}" for n, name in enumerate(NAMES)))
-    assert convert_captions(path, store, side, tmp_path, "own").zero_shot
+    assert convert_captions(path, store, side, tmp_path / "own").zero_shot
     words = open_featurizer(str(tiny_roberta(tmp_path / "roberta")))
-    assert not convert_captions(path, store, words, tmp_path, "words").zero_shot
-    assert convert_captions(path, store, words, tmp_path, "both", joint=side).zero_shot
+    assert not convert_captions(path, store, words, tmp_path / "words").zero_shot
+    assert convert_captions(path, store, words, tmp_path / "both", joint=side).zero_shot
     for name, dim in (("own", 12), ("words", 0), ("both", 12)):
         corpus = open_corpus(tmp_path, name)
         about = corpus_encoders(corpus)
@@ -419,7 +421,8 @@ def test_what_the_command_refuses(
     assert "no such file" in explained([*good[:2], "none.csv", *good[3:]], capsys)
     assert "no store of video features" in explained([*good[:4], str(tmp_path), *good[5:]], capsys)
     assert "expected shares above 0" in explained([*good, "--test", "1.5"], capsys)
-    assert "expected letters" in explained([*good, "--name", "a b"], capsys)
+    for name in ("a b", "../up", "a/b"):
+        assert "expected letters" in explained([*good, "--name", name], capsys)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -431,7 +434,7 @@ def test_widths_choose_the_preset() -> None:
 
 def test_corpus_json_that_cannot_be_read(store: VideoStore, tmp_path: Path) -> None:
     path = table(tmp_path / "f.csv", "video,text", *(f"{name},a dog" for name in NAMES))
-    convert_captions(path, store, open_featurizer("embedded"), tmp_path, "f")
+    convert_captions(path, store, open_featurizer("embedded"), tmp_path / "f")
     corpus = open_corpus(tmp_path, "f")
     for content in ("{", "[]", '{"encoders": {}}', '{"encoders": {"frames": {}, "text": {}}}'):
         (corpus.folder / "corpus.json").write_text(content)
@@ -445,7 +448,7 @@ def test_corpus_json_that_cannot_be_read(store: VideoStore, tmp_path: Path) -> N
 
 def test_identity_is_read_back(store: VideoStore, tmp_path: Path) -> None:
     path = table(tmp_path / "f.csv", "video,text", *(f"{name},a dog" for name in NAMES))
-    convert_captions(path, store, open_featurizer("embedded"), tmp_path, "f")
+    convert_captions(path, store, open_featurizer("embedded"), tmp_path / "f")
     about = corpus_encoders(open_corpus(tmp_path, "f"))
     assert about is not None
     assert about.frames != Identity("mean", "1" * 64, "halved")

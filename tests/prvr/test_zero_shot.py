@@ -15,12 +15,13 @@ from video_models import tiny_clip, tiny_roberta, tiny_siglip
 
 from prvr.cli.reports import show_baselines
 from prvr.config import load_config
-from prvr.data import Caption, Corpus, DataError, PackedSplit, load_encoder, open_corpus, pack, write_layout
+from prvr.corpora import SplitShares
+from prvr.corpora.convert import convert_captions
+from prvr.data import Caption, Corpus, DataError, PackedSplit, TextData, load_encoder, open_corpus, pack, write_layout
 from prvr.evaluation import report_from_scores
 from prvr.evaluation.tables import beside_table
 from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot, zero_shot_scores
 from prvr.video import TextFeaturizer, VideoStore, open_encoder, open_featurizer
-from prvr.video.captions import convert_captions
 from prvr.video.store import StoreHeader, VideoEntry, write_entry, write_header
 
 TEXTS = ("a red circle", "blue square rises", "red", "a square moves left", "falls", "a blue circle", "right")
@@ -38,7 +39,9 @@ def make(folder: Path, encoder: MeanColour | str, side: TextFeaturizer, joint: T
         entry = VideoEntry(f"{number}.mp4", "", 1, 1, f"{number:064}", 5.0 + number, 5 + number, 8, 8, "h264")
         write_entry(folder / "store", header, entry, rows.astype(np.float32))
     (folder / "c.csv").write_text("video,text\n" + "".join(f"{n},{text}\n" for n, text in enumerate(TEXTS)))
-    convert_captions(folder / "c.csv", VideoStore(folder / "store"), side, folder, "own", joint=joint, test=0.4)
+    convert_captions(
+        folder / "c.csv", VideoStore(folder / "store"), side, folder / "own", joint=joint, shares=SplitShares(0.4)
+    )
     return open_corpus(folder, "own")
 
 
@@ -112,9 +115,8 @@ def test_words_of_another_model_than_sentences(tmp_path: Path) -> None:
 def test_corpora_that_name_no_encoder(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     write_layout(
-        tmp_path,
-        "public",
-        captions={"test": [Caption(f"{v}#enc#0", v, "a dog") for v in "ab"]},
+        tmp_path / "public",
+        TextData({"test": [Caption(f"{v}#enc#0", v, "a dog") for v in "ab"]}),
         videos=((v, rng.standard_normal((4, 8)).astype(np.float32)) for v in "ab"),
         queries=((f"{v}#enc#0", rng.standard_normal((3, 6)).astype(np.float32)) for v in "ab"),
     )

@@ -4,13 +4,15 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prvr.cli.captions import corpus_folder
 from prvr.cli.console import CommandError, progress_bar
 from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, whole_number
+from prvr.corpora import BENCHMARKS, Benchmark, benchmark
 
 if TYPE_CHECKING:
+    from prvr.corpora.convert import BenchmarkReport
     from prvr.data import FeatureReader
-    from prvr.video.benchmarks import BenchmarkReport
 
 
 def register(convert: Parser) -> None:
@@ -20,8 +22,8 @@ def register(convert: Parser) -> None:
         run,
         "Convert a public text-to-video benchmark into a corpus",
         "NAME --annotations DIR --features STORE --out ROOT [--text ENCODER] [OPTIONS]",
-        "Make a corpus of a text-to-video benchmark (msrvtt, msrvtt-7k, msvd, lsmdc, didemo, activitynet-paragraphs) "
-        "from its public annotation files and the features of its videos.",
+        f"Make a corpus of a text-to-video benchmark ({', '.join(BENCHMARKS)}) from its public "
+        "annotation files and the features of its videos.",
     )
     parser.add_argument("name", metavar="NAME", help="the name of the benchmark")
     parser.add_argument("--annotations", required=True, metavar="DIR", help="the folder of the annotation files")
@@ -43,9 +45,8 @@ def register(convert: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Writes the corpus and says how to train on it."""
-    from prvr.data.benchmarks import benchmark
+    from prvr.corpora.convert import convert_benchmark
     from prvr.video import VideoStore, open_featurizer
-    from prvr.video.benchmarks import convert_benchmark
 
     rules = benchmark(args.name)
     with _features(Path(args.features)) as features:
@@ -62,13 +63,12 @@ def run(args: Namespace) -> None:
                 args.annotations,
                 features,
                 text,
-                args.out,
-                args.collection,
+                corpus_folder(args.out, args.collection or args.name),
                 max_words=args.max_words,
                 allow_missing=args.allow_missing,
                 progress=progress,
             )
-    print(_summary(rules.name, rules.title, report))
+    print(_summary(rules, report))
 
 
 def _features(path: Path) -> "FeatureReader":
@@ -79,8 +79,8 @@ def _features(path: Path) -> "FeatureReader":
     return VideoStore(path) if (path.expanduser() / HEADER).is_file() else open_features(path.expanduser())
 
 
-def _summary(benchmark: str, title: str, report: "BenchmarkReport") -> str:
-    lines = [f"{report.folder}: {title}"]
+def _summary(rules: Benchmark, report: "BenchmarkReport") -> str:
+    lines = [f"{report.folder}: {rules.title}"]
     for split, videos in report.videos.items():
         missing = f", {len(report.missing[split])} missing" if split in report.missing else ""
         nothing = f", {len(report.uncaptioned[split])} without a caption" if split in report.uncaptioned else ""
@@ -92,6 +92,5 @@ def _summary(benchmark: str, title: str, report: "BenchmarkReport") -> str:
     if report.missing:
         lines.append("  not the whole benchmark: missing.txt names the videos")
     root, name = report.folder.parent, report.folder.name
-    preset = "diffusionret-" + benchmark.removesuffix("-7k").removesuffix("-paragraphs")
-    lines.append(f"Train on it: prvr train --preset {preset} --data-root {root} --data.collection {name}")
+    lines.append(f"Train on it: prvr train --preset {rules.preset} --data-root {root} --data.collection {name}")
     return "\n".join(lines)

@@ -6,13 +6,13 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from prvr.cli.console import progress_bar, stdout
+from prvr.cli.console import CommandError, progress_bar, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, number
 
 if TYPE_CHECKING:
+    from prvr.corpora.convert import CaptionsReport
     from prvr.video import TextFeaturizer, VideoStore
-    from prvr.video.captions import CaptionsReport
 
 _PRESETS = {(512, 48): "hybrid-embedded", (512, 512): "hybrid-clip", (768, 768): "hybrid-clip-l"}
 """By the widths of frames and words that they expect."""
@@ -44,10 +44,11 @@ def register(convert: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Writes the corpus and says how to train on it."""
+    from prvr.corpora import SplitShares
+    from prvr.corpora.convert import convert_captions
     from prvr.video import VideoStore, open_featurizer
-    from prvr.video.captions import convert_captions
 
-    file = Path(args.file)
+    file, shares = Path(args.file), SplitShares(args.test, args.val, args.seed)
     store = VideoStore(args.features)
     device = device_of(args.device)
     text = open_featurizer(args.text or store.encoder.name, device)
@@ -56,15 +57,23 @@ def run(args: Namespace) -> None:
             file,
             store,
             text,
-            args.out,
-            file.stem if args.name is None else args.name,
+            corpus_folder(args.out, file.stem if args.name is None else args.name),
             joint=_joint_side(store, text, device),
-            test=args.test,
-            val=args.val,
-            seed=args.seed,
+            shares=shares,
             progress=progress,
         )
     _show(report, store, text)
+
+
+def corpus_folder(root: str, name: str) -> Path:
+    """The folder of a new corpus.
+
+    Raises:
+        CommandError: the name is a path.
+    """
+    if Path(name).name != name:
+        raise CommandError(f"{name!r} is no name of a corpus: expected letters, digits, '-', '_' and '.'.")
+    return Path(root) / name
 
 
 def _joint_side(store: "VideoStore", text: "TextFeaturizer", device: Any) -> "TextFeaturizer | None":

@@ -76,7 +76,7 @@ def wants_sets(args: Namespace, config: Config) -> bool:
     """Whether sets of captions are ranked too, as papers on text-to-video retrieval do: asked for, or one of their
     benchmarks.
     """
-    from prvr.data.benchmarks import benchmark_of
+    from prvr.corpora import benchmark_of
 
     corpus = corpus_of(config) if args.table == "auto" else None
     return args.table == "t2v" or (corpus is not None and benchmark_of(corpus) is not None)

@@ -12,10 +12,10 @@ from prvr.cli.reports import variant_parts
 from prvr.config import Config
 
 if TYPE_CHECKING:
+    from prvr.corpora.encoders import CorpusEncoders
     from prvr.data import Corpus
     from prvr.evaluation.report import EvaluationReport
     from prvr.evaluation.transfer import Domain
-    from prvr.video.joint import CorpusEncoders
 
 __all__ = ["check_features", "corpus_of", "show_transfer"]
 
@@ -120,11 +120,11 @@ def _label(folder: Path, all_folders: Sequence[Path]) -> str:
 
 
 def _encoders(config: Config) -> "CorpusEncoders | None":
+    from prvr.corpora.encoders import CorpusEncoders, corpus_encoders
     from prvr.data import COLLECTIONS
     from prvr.data.synthetic.encoder import DIM, WORD_DIM
     from prvr.data.synthetic.world import FPS
     from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
-    from prvr.video.joint import CorpusEncoders, corpus_encoders
 
     if config.data.root is None and config.data.collection in COLLECTIONS:  # without making it
         return CorpusEncoders(EmbeddedEncoder().identity, EmbeddedText().identity, FPS, 2 * DIM, WORD_DIM, DIM)

@@ -7,30 +7,15 @@ Example:
     (20, torch.Size([32, 512]))
 """
 
-from prvr.data.corpus import Corpus as Corpus
-from prvr.data.corpus import Split as Split
-from prvr.data.corpus import open_corpus as open_corpus
-from prvr.data.dataset import VideoDataset as VideoDataset
-from prvr.data.dataset import VideoItem as VideoItem
-from prvr.data.dataset import collate as collate
-from prvr.data.dataset import make_loader as make_loader
-from prvr.data.features import FeatureReader as FeatureReader
-from prvr.data.features import QueryFeatures as QueryFeatures
-from prvr.data.features import open_features as open_features
-from prvr.data.layout import Caption as Caption
-from prvr.data.layout import Moment as Moment
-from prvr.data.layout import write_layout as write_layout
-from prvr.data.pack import PackSettings as PackSettings
-from prvr.data.pack import holdout as holdout
-from prvr.data.pack import pack as pack
-from prvr.data.packed import PackedSplit as PackedSplit
-from prvr.data.rows import sample_video as sample_video
-from prvr.data.rows import segment_mean as segment_mean
-from prvr.data.synthetic import COLLECTIONS as COLLECTIONS
-from prvr.data.synthetic import JointEncoder as JointEncoder
-from prvr.data.synthetic import load_encoder as load_encoder
-from prvr.data.synthetic import write_corpus as write_corpus
-from prvr.errors import DataError as DataError
+from prvr.data.corpus import Corpus, Split, open_corpus
+from prvr.data.dataset import VideoDataset, VideoItem, collate, make_loader
+from prvr.data.features import FeatureReader, QueryFeatures, open_features
+from prvr.data.layout import Caption, Moment, TextData, write_layout
+from prvr.data.pack import PackSettings, holdout, pack
+from prvr.data.packed import PackedSplit
+from prvr.data.rows import sample_video, segment_mean
+from prvr.data.synthetic import COLLECTIONS, JointEncoder, load_encoder, write_corpus
+from prvr.errors import DataError
 
 __all__ = [
     "COLLECTIONS",
@@ -44,6 +29,7 @@ __all__ = [
     "PackedSplit",
     "QueryFeatures",
     "Split",
+    "TextData",
     "VideoDataset",
     "VideoItem",
     "collate",

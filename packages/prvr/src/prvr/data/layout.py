@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
@@ -16,6 +16,8 @@ from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_text, short
 
 _T = TypeVar("_T")
+_UNUSABLE = re.compile(r"[/\x00-\x20\x7f\ud800-\udfff]")  # in ids
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 Formats = Sequence[Literal["bigfile", "hdf5"]]
 
 
@@ -145,71 +147,61 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
+@dataclass(frozen=True)
+class TextData:
+    """The text side of a corpus, as its folder `TextData` holds it.
+
+    Args:
+        captions: captions of each split, in file order.
+        moments: by caption id; None: no such file is written. The same holds for the other two.
+        relevance: by caption id, all videos that match it.
+        tags: by caption id, the kinds of query that it belongs to.
+    """
+
+    captions: Mapping[str, Sequence[Caption]]
+    moments: Mapping[str, Moment] | None = None
+    relevance: Mapping[str, Iterable[str]] | None = None
+    tags: Mapping[str, Iterable[str]] | None = None
+
+
 def write_layout(
-    root: Path | str,
-    collection: str,
+    folder: Path | str,
+    texts: TextData,
     *,
-    captions: Mapping[str, Sequence[Caption]],
     videos: Iterable[tuple[str, np.ndarray]],
     queries: Iterable[tuple[str, np.ndarray]],
-    moments: Mapping[str, Moment] | None = None,
-    relevance: Mapping[str, Iterable[str]] | None = None,
-    tags: Mapping[str, Iterable[str]] | None = None,
     feature: str = "frames",
     formats: Formats = ("bigfile",),
     about: Mapping[str, object] | None = None,
     extras: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Writes ``root/collection`` whole or not at all; videos and queries are streamed.
+    """Writes a corpus, whole or not at all; videos and queries are streamed.
 
     Args:
-        root: folder that holds the collections.
-        collection: its name; must not exist yet.
-        captions: captions of each split, in file order.
+        folder: ``ROOT/COLLECTION``, which must not exist yet; its name is the name of the collection.
+        texts: captions, and what is known of them.
         videos: (video id, (n f) features), each once; float32, or float64 in HDF5 (BigFile is always float32).
         queries: (caption id, (w e) features).
-        moments: by caption id.
-        relevance: by caption id, all videos that match it.
-        tags: by caption id, the kinds of query that it belongs to.
         feature: name of the folder of frame features.
         formats: ``bigfile``, ``hdf5`` or both.
-        about: what ``corpus.json`` says.
+        about: the content of ``corpus.json``; read once videos and queries are written.
         extras: called with the folder before it is published, to put further files into it.
 
     Returns:
-        the folder ``root/collection``.
+        the folder.
 
     Raises:
         DataError: the folder exists, ids repeat, are unknown or cannot be written, widths differ, or the disk is full.
     """
-    target = Path(root).expanduser() / collection
+    target = Path(folder).expanduser()
     if target.exists():
         raise DataError(f"{target}: exists already. Choose another root or collection, or delete it.")
     with temporary_folder(target) as folder:
-        text, frames = folder / "TextData", folder / "FeatureData" / feature
-        text.mkdir(parents=True)
+        frames = folder / "FeatureData" / feature
         frames.mkdir(parents=True)
-        _check_ids("caption", (caption.id for lines in captions.values() for caption in lines))
-        for split, lines in captions.items():
-            for caption in lines:
-                _check_caption(caption)
-            _write_lines(text / f"{collection}{split}.caption.txt", [f"{c.id} {c.text}" for c in lines])
-        known = {c.id: (split, c.video_id) for split, lines in captions.items() for c in lines}
-        _check_known(known, moments=moments, relevance=relevance, tags=tags)
-        if moments is not None:
-            rows = [
-                {"split": split, "cap_id": i, "vid": vid, "duration": m.duration, "ts": ts, "kind": "v"}
-                for i, m in moments.items()
-                for (split, vid), ts in [(known[i], None if isnan(m.start) else [m.start, m.end])]
-            ]
-            _write_lines(text / f"{collection}_moments.jsonl", map(json.dumps, rows))
-        if relevance is not None:
-            rows = [{"cap_id": i, "vids": sorted(vids)} for i, vids in relevance.items()]
-            _write_lines(text / f"{collection}_relevance.jsonl", map(json.dumps, rows))
-        if tags is not None:
-            rows = [{"cap_id": i, "tags": sorted(names)} for i, names in tags.items()]
-            _write_lines(text / f"{collection}_tags.jsonl", map(json.dumps, rows))
-        with h5py.File(text / f"roberta_{collection}_query_feat.hdf5", "w") as file:
+        (folder / "TextData").mkdir()
+        _write_texts(folder / "TextData", target.name, texts)
+        with h5py.File(folder / "TextData" / f"roberta_{target.name}_query_feat.hdf5", "w") as file:
             for caption_id, words in queries:
                 _check_ids("caption", [caption_id])
                 if caption_id in file:
@@ -224,6 +216,32 @@ def write_layout(
     return target
 
 
+def _write_texts(folder: Path, collection: str, texts: TextData) -> None:
+    known = {c.id: (split, c.video_id) for split, lines in texts.captions.items() for c in lines}
+    _check_ids("caption", known)
+    for split, lines in texts.captions.items():
+        for caption in lines:
+            _check_caption(caption)
+        _write_lines(folder / f"{collection}{split}.caption.txt", [f"{c.id} {c.text}" for c in lines])
+    by_caption = {"moments": texts.moments, "relevance": texts.relevance, "tags": texts.tags}
+    for what, given in by_caption.items():
+        lost = [i for i in given or () if i not in known]
+        if lost:
+            raise DataError(f"{what}: {len(lost)} caption ids are in no split, among them {lost[:3]}. Take them out.")
+    rows = {
+        "moments": [
+            {"split": split, "cap_id": i, "vid": vid, "duration": m.duration, "ts": ts, "kind": "v"}
+            for i, m in (texts.moments or {}).items()
+            for (split, vid), ts in [(known[i], None if isnan(m.start) else [m.start, m.end])]
+        ],
+        "relevance": [{"cap_id": i, "vids": sorted(vids)} for i, vids in (texts.relevance or {}).items()],
+        "tags": [{"cap_id": i, "tags": sorted(names)} for i, names in (texts.tags or {}).items()],
+    }
+    for what, given in by_caption.items():
+        if given is not None:
+            _write_lines(folder / f"{collection}_{what}.jsonl", map(json.dumps, rows[what]))
+
+
 def _check_ids(what: str, ids: Iterable[str]) -> None:
     """Refuses ids that the files of a corpus cannot hold: HDF5 takes `/` for a group, lists are split at spaces."""
     bad = [name for name in ids if name in ("", ".", "..") or _UNUSABLE.search(name)]
@@ -234,9 +252,6 @@ def _check_ids(what: str, ids: Iterable[str]) -> None:
         )
 
 
-_UNUSABLE = re.compile(r"[/\x00-\x20\x7f\ud800-\udfff]")
-
-
 def _check_caption(caption: Caption) -> None:
     text = caption.text
     if video_of(caption.id) != caption.video_id or not text.strip() or "\n" in text:
@@ -245,16 +260,6 @@ def _check_caption(caption: Caption) -> None:
         )
     if _SURROGATE.search(text):
         raise DataError(f"caption {short(caption.id)}: {short(text)} is no text that UTF-8 can hold. Mend it.")
-
-
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-
-
-def _check_known(known: Container[str], **by_caption: Mapping[str, object] | None) -> None:
-    for what, given in by_caption.items():
-        lost = [i for i in given or () if i not in known]
-        if lost:
-            raise DataError(f"{what}: {len(lost)} caption ids are in no split, among them {lost[:3]}. Take them out.")
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

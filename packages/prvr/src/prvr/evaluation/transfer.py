@@ -7,9 +7,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from prvr.corpora.encoders import CorpusEncoders
 from prvr.data import Corpus, DataError
 from prvr.evaluation.report import EvaluationReport
-from prvr.video.joint import CorpusEncoders
 
 __all__ = ["Domain", "expect_same_features", "target_split", "transfer_table"]
 
@@ -31,7 +31,7 @@ def expect_same_features(source: CorpusEncoders | None, target: CorpusEncoders |
     """Refuses a target whose features are of other encoders than those a model has learned from.
 
     Args:
-        source: what `prvr.video.joint.corpus_encoders` says of the corpus that the model was trained on.
+        source: what `prvr.corpora.encoders.corpus_encoders` says of the corpus that the model was trained on.
         target: the same of the corpus that it is to be tested on.
         name: of the target, for the message.
 

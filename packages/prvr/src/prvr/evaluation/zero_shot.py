@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from prvr.corpora.encoders import CorpusEncoders, corpus_encoders, read_sentences
 from prvr.data import Corpus, DataError, PackedSplit
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
 from prvr.evaluation.rank import report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference, paired_test
 from prvr.video import TextFeaturizer, check_joint, open_featurizer
-from prvr.video.joint import CorpusEncoders, corpus_encoders, read_sentences
 
 __all__ = ["Beside", "beside_zero_shot", "has_zero_shot", "zero_shot_scores"]
 

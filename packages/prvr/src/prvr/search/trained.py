@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float32
 
 from prvr.config import Config, ConfigError, ModelConfig, config_to_dict, load_config
+from prvr.corpora.encoders import corpus_encoders
 from prvr.data.corpus import open_corpus
 from prvr.data.rows import normalise_rows, pad, sample_video, segment_mean
 from prvr.errors import DataError
@@ -25,7 +26,6 @@ from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
 from prvr.search.vectors import unit
 from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open_featurizer
 from prvr.video.encoders import EMBEDDED
-from prvr.video.joint import corpus_encoders
 from prvr.video.pretrained import hash_model
 
 __all__ = ["Feeding", "TrainedModel", "load_trained", "open_trained"]

@@ -12,7 +12,7 @@ from jaxtyping import Float, UInt8
 
 from prvr.data.corpus import Corpus, open_corpus
 from prvr.data.files import publish, temporary_folder
-from prvr.data.layout import Caption, Moment, write_layout
+from prvr.data.layout import Caption, Moment, TextData, write_layout
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, JointEncoder, load_encoder
 from prvr.data.synthetic.near_misses import relevance
 from prvr.data.synthetic.render import DAY, LOOKS, render, with_look
@@ -91,18 +91,20 @@ def write_corpus(
     facts = {"seconds_per_frame": 1 / FPS, "feature_dim": 2 * DIM, "query_dim": WORD_DIM}
     try:
         with _one_torch_thread():
-            write_layout(
-                root,
-                target.name,
+            texts = TextData(
                 captions={
                     split: [Caption(s.id, s.video_id, s.text) for s in scenes.sentences]
                     for split, scenes in splits.items()
                 },
-                videos=_features(gallery, encoder, look, progress),
-                queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
                 moments={s.id: Moment(s.start, s.end, duration[s.video_id]) for s in sentences},
                 relevance=relevance(claims, gallery),
                 tags={s.id: s.tags for s in sentences},
+            )
+            write_layout(
+                target,
+                texts,
+                videos=_features(gallery, encoder, look, progress),
+                queries=((s.id, encoder.encode_words(s.text)) for s in sentences),
                 about=about | facts,
                 extras=lambda folder: write_scenes(folder / SCENES, splits),
             )

@@ -1,8 +1,8 @@
-"""Which encoders the features of a corpus are of, and its captions as sentences of the joint space, if it has one."""
+"""The encoders that the features of a corpus are of, and its captions as sentences of their joint space."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +16,21 @@ from prvr.data.synthetic.encoder import DIM, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FPS
 from prvr.errors import DataError
 from prvr.reading import parse_record, short
-from prvr.video.encoders import Identity
+from prvr.video import Identity
 from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
 
-__all__ = ["CorpusEncoders", "about_encoders", "corpus_encoders", "read_sentences", "write_sentences"]
+__all__ = ["CorpusEncoders", "corpus_encoders", "read_sentences", "write_sentences"]
 
 SENTENCES = "sentences.safetensors"
 
 
 @dataclass(frozen=True)
 class CorpusEncoders:
-    """What made the features of a corpus.
+    """The encoders of the features of a corpus; `corpus.json` holds them under `encoders`.
 
     Args:
         frames: encoder of frames.
-        text: of captions: a model reads queries of this one only.
+        text: encoder of captions; a model reads queries of this one only.
         rate: frames per second.
         dim, word_dim: widths of frames and words.
         joint_dim: how many of the first columns of frames can be compared with sentences; 0 if none can.
@@ -42,11 +42,6 @@ class CorpusEncoders:
     dim: int
     word_dim: int
     joint_dim: int
-
-
-def about_encoders(encoders: CorpusEncoders) -> dict[str, object]:
-    """As `corpus.json` holds them."""
-    return asdict(encoders)
 
 
 def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
@@ -72,9 +67,9 @@ def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
 def write_sentences(
     folder: Path, captions: Mapping[str, Sequence[Caption]], sentences: Mapping[str, Float32[np.ndarray, " d"]]
 ) -> None:
-    """Writes the sentence of every caption, by split, with a hash of the captions that they are of."""
+    """Writes the sentence of every caption, by split, with a hash of the captions."""
     rows = {split: np.stack([sentences[caption.id] for caption in some]) for split, some in captions.items()}
-    save_file(rows, folder / SENTENCES, {split: _told(some) for split, some in captions.items()})
+    save_file(rows, folder / SENTENCES, {split: _hash(some) for split, some in captions.items()})
 
 
 def read_sentences(corpus: Corpus, split: str) -> Float32[np.ndarray, "q d"] | None:
@@ -88,15 +83,15 @@ def read_sentences(corpus: Corpus, split: str) -> Float32[np.ndarray, "q d"] | N
         return None
     try:
         with safe_open(path, "np") as file:
-            rows, told = file.get_tensor(split), (file.metadata() or {}).get(split)
-    except (OSError, SafetensorError, TypeError) as error:  # TypeError: of a type that numpy lacks
+            rows, known = file.get_tensor(split), (file.metadata() or {}).get(split)
+    except (OSError, SafetensorError, TypeError) as error:  # TypeError: a type that numpy lacks
         raise DataError(f"{path}: cannot be read ({error}). Make the corpus again.") from error
     captions = corpus.split(split).captions
-    if told != _told(captions) or rows.ndim != 2 or len(rows) != len(captions) or not np.isfinite(rows).all():
+    if known != _hash(captions) or rows.ndim != 2 or len(rows) != len(captions) or not np.isfinite(rows).all():
         raise DataError(f"{path}: the captions of {split} are no longer those it was made of. Make the corpus again.")
     return rows
 
 
-def _told(captions: Sequence[Caption]) -> str:
+def _hash(captions: Sequence[Caption]) -> str:
     text = "".join(f"{caption.id} {caption.text}\n" for caption in captions)
     return hashlib.sha256(text.encode()).hexdigest()

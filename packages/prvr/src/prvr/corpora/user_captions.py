@@ -1,6 +1,7 @@
-"""Captions of one's own videos: a table of sentences, read line by line, every mistake named with its line."""
+"""Captions of users' own videos: a table read line by line, splits of the videos, and ids that a corpus can hold."""
 
 import csv
+import hashlib
 import math
 import re
 import unicodedata
@@ -9,10 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prvr.errors import DataError
+from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, read_bytes
 
-__all__ = ["COLUMNS", "OwnCaption", "Problems", "read_own_captions"]
+__all__ = [
+    "COLUMNS",
+    "SPLITS",
+    "Problems",
+    "SplitShares",
+    "UserCaption",
+    "plain_ids",
+    "read_user_captions",
+    "split_videos",
+]
+
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "video": ("video", "video_id", "vid", "file", "filename", "path"),
@@ -20,7 +31,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "start": ("start", "start_time", "begin", "from"),
     "end": ("end", "end_time", "stop", "to"),
 }
-"""What each column may be called, in any case."""
+"""The names that each column may have, in any case."""
+SPLITS = ("train", "val", "test")
 
 _MOST = 20
 _DELIMITERS = ",;\t"
@@ -28,14 +40,14 @@ _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,5}):(\d{1,2}(?:\.\d{0,9})?)")
 
 
 @dataclass(frozen=True, slots=True)
-class OwnCaption:
-    """One line of the table.
+class UserCaption:
+    """One row of the table.
 
     Args:
-        line: its number, from 1; that of its first line, where a cell holds more than one.
+        line: the number of its first line, from 1.
         video: as it is written there.
         text: in one line.
-        start, end: of what it speaks of, in seconds; None if the table does not say.
+        start, end: of the moment that it describes, in seconds; None if the table does not say.
     """
 
     line: int
@@ -46,7 +58,7 @@ class OwnCaption:
 
 
 class Problems:
-    """What is wrong with a file, line by line: as many as one can read, then the rest is only counted.
+    """The problems of a file, by line: the first 20 are named in the error message, further ones are counted.
 
     Args:
         path: of the file.
@@ -60,39 +72,39 @@ class Problems:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.count, self._said = path, 0, list[tuple[int, str]]()
+        self.path, self.count, self._first = path, 0, list[tuple[int, str]]()
 
     def add(self, line: int, what: str) -> None:
-        """Notes one; `what` has no full stop."""
+        """Adds a problem of a line; `what` is a sentence without its full stop."""
         self.count += 1
-        if len(self._said) < _MOST:
-            self._said.append((line, what))
+        if len(self._first) < _MOST:
+            self._first.append((line, what))
 
     @property
     def full(self) -> bool:
-        """Whether further ones would only be counted."""
-        return len(self._said) >= _MOST
+        """Whether further problems are only counted."""
+        return len(self._first) >= _MOST
 
     def refuse(self, mend: str) -> None:
-        """Raises where something was noted.
+        """Raises if there is a problem; `mend` says what to do.
 
         Raises:
             DataError: names each line.
         """
         if not self.count:
             return
-        lines = " ".join(f"Line {line}: {what.rstrip('.')}." for line, what in sorted(self._said))
-        more = f" And {self.count - len(self._said)} more." if self.count > len(self._said) else ""
+        lines = " ".join(f"Line {line}: {what.rstrip('.')}." for line, what in sorted(self._first))
+        more = f" And {self.count - len(self._first)} more." if self.count > len(self._first) else ""
         raise DataError(f"{self.path}: {self.count} problem{'s' * (self.count > 1)}. {lines}{more} {mend}")
 
 
-def read_own_captions(path: Path | str) -> tuple[OwnCaption, ...]:
+def read_user_captions(path: Path | str) -> tuple[UserCaption, ...]:
     """Reads a table of captions.
 
-    CSV (also with `;` or tabs) needs a header; JSON lines have an object a line. `video` and `text` must be there,
-    `start` and `end` may be: seconds, or `m:ss` and `h:mm:ss`. Other columns are ignored, and `COLUMNS` says what else
-    each may be called. Text is text: a cell that looks like a formula is a caption like any other. Line breaks within a
-    cell become spaces, empty lines are skipped, and lines that say the same twice count once.
+    CSV (also with `;` or tabs) needs a header; JSON lines have an object a line. `video` and `text` are required,
+    `start` and `end` are optional: seconds, or `m:ss` and `h:mm:ss`. Other columns are ignored, and `COLUMNS` has
+    further names of each. A cell that looks like a formula is a caption like any other. Line breaks within a cell
+    become spaces, empty lines are skipped, and repeated rows count once.
 
     Args:
         path: ends in `.jsonl` for JSON lines; anything else is CSV. UTF-8, with or without a mark at its start.
@@ -106,7 +118,7 @@ def read_own_captions(path: Path | str) -> tuple[OwnCaption, ...]:
     path = Path(path).expanduser()
     problems = Problems(path)
     rows = _json_rows(path, problems) if path.suffix.lower() in (".jsonl", ".ndjson") else _csv_rows(path, problems)
-    found: dict[tuple[Any, ...], OwnCaption] = {}
+    found: dict[tuple[Any, ...], UserCaption] = {}
     for line, row in rows:
         caption = _caption(line, row, problems)
         if caption is not None:
@@ -117,6 +129,85 @@ def read_own_captions(path: Path | str) -> tuple[OwnCaption, ...]:
             f"{path}: holds no caption. Expected a line per sentence: video, text, and start, end if known."
         )
     return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class SplitShares:
+    """Shares of the videos that go to each split.
+
+    Args:
+        test, val: shares of the different videos; the rest is for training.
+        seed: chooses other videos.
+    """
+
+    test: float = 0.2
+    val: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.test < 1 or not 0 < self.val < 1 or not self.test + self.val < 1:
+            raise InputError(
+                f"test={self.test:g}, val={self.val:g}: expected shares above 0 that leave something to train on"
+            )
+
+
+def split_videos(contents: Mapping[str, str], shares: SplitShares | None = None) -> dict[str, str]:
+    """Assigns each video to a split, by its content alone, so that copies of a video stay together.
+
+    The different contents are sorted by a hash; the first of them (`test`, rounded, at least one) are the split "test",
+    the next ones "val". The same videos give the same splits, whatever their names and their order.
+
+    Args:
+        contents: the sha256 of the file of each video.
+        shares: default: [SplitShares][prvr.corpora.SplitShares]().
+
+    Returns:
+        "train", "val" or "test" by video.
+
+    Raises:
+        DataError: fewer than 4 different videos, or shares that leave fewer than 2 to train on.
+
+    Example:
+        >>> found = split_videos({name: name for name in "abcdefghij"})
+        >>> [sum(split == name for split in found.values()) for name in SPLITS]
+        [7, 1, 2]
+    """
+    shares = shares or SplitShares()
+
+    def place(content: str) -> bytes:
+        return hashlib.sha256(f"{shares.seed}:{content}".encode()).digest()
+
+    order = sorted(set(contents.values()), key=place)
+    tests, vals = (max(1, round(share * len(order))) for share in (shares.test, shares.val))
+    if len(order) - tests - vals < 2:
+        copies = f" ({len(contents) - len(order)} more are copies)" if len(contents) > len(order) else ""
+        raise DataError(
+            f"{len(order)} different videos with captions{copies}, of which {tests} would be for test and {vals} for "
+            "val: too few are left to train on, which takes at least 2. Caption more videos, or choose smaller shares."
+        )
+    split_of = dict.fromkeys(order, "train") | dict.fromkeys(order[: tests + vals], "val")
+    split_of |= dict.fromkeys(order[:tests], "test")
+    return {video: split_of[content] for video, content in contents.items()}
+
+
+def plain_ids(videos: Iterable[str]) -> dict[str, str]:
+    """Ids that the files of a corpus can hold: without spaces, `/` and `#`, and not too long.
+
+    Other ids are changed: their unusual characters become `-`, and a hash of the whole id is added.
+
+    Example:
+        >>> plain_ids(["beach.mp4", "day 1/beach.mp4"])
+        {'beach.mp4': 'beach.mp4', 'day 1/beach.mp4': 'day-1-beach.mp4-b3da85cb'}
+    """
+    found: dict[str, str] = {}
+    for video in videos:
+        plain = re.sub(r"[^\w.+-]+", "-", video.encode("utf-8", "replace").decode())[-80:].strip("-")
+        digest = hashlib.sha256(video.encode("utf-8", "surrogateescape")).hexdigest()
+        kept = plain == video and plain.strip(".")  # no corpus holds an id "." or ".."
+        found[video] = plain if kept else f"{plain}-{digest[:8]}"
+    if len(set(found.values())) < len(found):  # a name that equals what another became
+        return {video: f"video-{number}" for number, video in enumerate(found)}
+    return found
 
 
 def _read(path: Path) -> str:
@@ -202,7 +293,7 @@ def _json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, 
         yield line, {key: row[names[place]] for key, place in columns.items()}
 
 
-def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> OwnCaption | None:
+def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> UserCaption | None:
     before = problems.count
     video, text = (_line(row.get(name), name, line, problems) for name in ("video", "text"))
     start, end = (_seconds(row.get(name), name, line, problems) for name in ("start", "end"))
@@ -214,7 +305,7 @@ def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> OwnCaptio
     if start is not None and end is not None and not start < end:
         problems.add(line, f"start {start:g} is not before end {end:g}")
         return None
-    return OwnCaption(line, video, text, start, end)
+    return UserCaption(line, video, text, start, end)
 
 
 def _line(value: Any, name: str, line: int, problems: Problems) -> str:

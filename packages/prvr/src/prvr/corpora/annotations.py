@@ -1,23 +1,43 @@
-"""What the annotation files of a benchmark say, and how such files are found and read."""
+"""Readers of public benchmarks: their registry, what they return, and how annotation files are found and read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_bytes, short
 
-__all__ = ["Annotations", "CaptionedVideo", "captioned", "find_file", "read_json", "read_lines", "read_list"]
+if TYPE_CHECKING:
+    from prvr.data import Corpus
+
+__all__ = [
+    "BENCHMARKS",
+    "Annotations",
+    "Benchmark",
+    "CaptionedVideo",
+    "Reader",
+    "benchmark",
+    "benchmark_of",
+    "captioned",
+    "find_file",
+    "read_json",
+    "read_lines",
+    "read_list",
+    "read_text",
+    "register_benchmark",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class CaptionedVideo:
-    """A video of a benchmark and its queries.
+    """A video of a benchmark and its captions.
 
     Args:
         id: as the annotation files have it.
-        captions: its queries in file order, white space evened out; for a paragraph set just one, all its sentences.
+        captions: its queries in file order, with single spaces; in a paragraph set one, all its sentences joined.
     """
 
     id: str
@@ -30,7 +50,7 @@ class Annotations:
 
     Args:
         splits: by name (train, val, test), the videos in the order of the split's list, each with a caption or more.
-        uncaptioned: by split, videos of its list that no caption is written for; they are in no split.
+        uncaptioned: by split, listed videos without a caption; they are in no split.
         wordless: how many captions without a letter or digit were left out.
     """
 
@@ -39,16 +59,90 @@ class Annotations:
     wordless: int = 0
 
 
+Reader = Callable[[Path], Annotations]
+"""Reads the annotation files in a folder."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A public text-to-video benchmark.
+
+    Args:
+        name: of the benchmark, and by default of the corpus.
+        title: for people.
+        read: its reader.
+        max_words: rows of text features kept, as CLIP4Clip and its successors set it.
+        queries: the queries of a video, for people.
+        preset: the configuration that is trained on it.
+    """
+
+    name: str
+    title: str
+    read: Reader
+    max_words: int
+    queries: str
+    preset: str
+
+
+_registered: dict[str, Benchmark] = {}
+BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(_registered)
+"""The registered benchmarks by name."""
+
+
+def register_benchmark(
+    name: str, title: str, *, max_words: int, queries: str, preset: str
+) -> Callable[[Reader], Reader]:
+    """Decorates the reader of a benchmark and adds it to `BENCHMARKS` (see [Benchmark][prvr.corpora.Benchmark]).
+
+    Raises:
+        ValueError: another benchmark has this name.
+    """
+
+    def register(read: Reader) -> Reader:
+        if name in _registered:
+            raise ValueError(f"register_benchmark: {name!r} is registered already")
+        _registered[name] = Benchmark(name, title, read, max_words, queries, preset)
+        return read
+
+    return register
+
+
+def benchmark(name: str) -> Benchmark:
+    """The benchmark of a name.
+
+    Raises:
+        DataError: there is none.
+
+    Example:
+        >>> benchmark("didemo").max_words
+        64
+    """
+    if name not in BENCHMARKS:
+        close = get_close_matches(name, BENCHMARKS, n=1)
+        hint = f"; did you mean {close[0]}?" if close else "."
+        raise DataError(f"benchmark {name!r}: expected one of {', '.join(BENCHMARKS)}{hint}")
+    return BENCHMARKS[name]
+
+
+def benchmark_of(corpus: "Corpus") -> Benchmark | None:
+    """The benchmark that a corpus was made from; None where it was made from none, or does not say.
+
+    Raises:
+        DataError: `corpus.json` cannot be read.
+    """
+    return BENCHMARKS.get(str(corpus.about.get("benchmark")))
+
+
 def captioned(
     source: Path | str,
     splits: Mapping[str, tuple[Iterable[str], Mapping[str, Iterable[str]]]],
     *,
     paragraphs: bool = False,
 ) -> Annotations:
-    """Puts lists of videos and their captions together.
+    """Joins lists of videos with their captions.
 
     Args:
-        source: where the annotation files lie, for messages.
+        source: the folder of the annotation files, for messages.
         splits: by name, the videos of the split's list and the captions by video; captions of others are ignored.
         paragraphs: join the captions of a video into one.
 
@@ -89,7 +183,7 @@ def captioned(
 
 
 def find_file(folder: Path, *names: str) -> Path:
-    """The first of several names that stands in a folder, whatever the case of its letters.
+    """The first of several files that is in a folder, whatever the case of its letters.
 
     Raises:
         DataError: none does.
@@ -110,7 +204,7 @@ def read_text(path: Path) -> str:
     content = read_bytes(path, LARGE)
     try:
         return content.decode("utf-8-sig")
-    except UnicodeDecodeError:  # some of these files are older than the habit
+    except UnicodeDecodeError:  # some of these files are that old
         return content.decode("iso-8859-1")
 
 
@@ -147,8 +241,6 @@ def read_json(path: Path, kind: type) -> Any:
     except DataError as error:
         raise DataError(f"{error} Truncated? Download it again.") from error
     if not isinstance(content, kind):
-        raise DataError(f"{path}: expected a JSON {_KINDS[kind]}, got {type(content).__name__}. Is it another file?")
+        wanted, got = "object" if kind is dict else "array", type(content).__name__
+        raise DataError(f"{path}: expected a JSON {wanted}, got {got}. Is it another file?")
     return content
-
-
-_KINDS = {dict: "object", list: "array"}

@@ -1,0 +1,48 @@
+"""Corpora from captions and features: public text-to-video benchmarks, and users' own videos.
+
+Readers of annotation files and tables stand here and need no torch; `prvr.corpora.convert` writes corpora of them.
+
+Example:
+    >>> found = benchmark("msvd").read("annotations")  # doctest: +SKIP
+    >>> {split: len(videos) for split, videos in found.splits.items()}  # doctest: +SKIP
+    {'train': 1200, 'val': 100, 'test': 670}
+"""
+
+from prvr.corpora.annotations import (
+    BENCHMARKS,
+    Annotations,
+    Benchmark,
+    CaptionedVideo,
+    benchmark,
+    benchmark_of,
+    register_benchmark,
+)
+from prvr.corpora.public import (
+    read_activitynet,
+    read_didemo,
+    read_lsmdc,
+    read_msrvtt,
+    read_msrvtt_7k,
+    read_msvd,
+)
+from prvr.corpora.user_captions import SplitShares, UserCaption, read_user_captions, split_videos
+
+__all__ = [
+    "BENCHMARKS",
+    "Annotations",
+    "Benchmark",
+    "CaptionedVideo",
+    "SplitShares",
+    "UserCaption",
+    "benchmark",
+    "benchmark_of",
+    "read_activitynet",
+    "read_didemo",
+    "read_lsmdc",
+    "read_msrvtt",
+    "read_msrvtt_7k",
+    "read_msvd",
+    "read_user_captions",
+    "register_benchmark",
+    "split_videos",
+]

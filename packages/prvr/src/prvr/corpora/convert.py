@@ -1,0 +1,496 @@
+"""Corpora that can be trained and tested on, from captions and features of videos."""
+
+import hashlib
+import json
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import nan
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from prvr.corpora.annotations import CaptionedVideo, benchmark
+from prvr.corpora.encoders import CorpusEncoders, write_sentences
+from prvr.corpora.user_captions import (
+    SPLITS,
+    Problems,
+    SplitShares,
+    UserCaption,
+    plain_ids,
+    read_user_captions,
+    split_videos,
+)
+from prvr.data.features import FeatureReader
+from prvr.data.layout import Caption, Formats, Moment, TextData, write_layout
+from prvr.errors import DataError
+from prvr.video import TextFeaturizer, VideoStore
+from prvr.video.extraction import SUFFIXES
+
+__all__ = ["BenchmarkReport", "CaptionsReport", "convert_benchmark", "convert_captions", "fit_words", "match_videos"]
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+MISSING, VIDEOS = "missing.txt", "videos.jsonl"
+_NAMED = 10  # videos named in a message
+_BEYOND = 1.0  # seconds that a moment may end after its video: times are rounded, and players differ
+_MEND = "Mend these lines; nothing was written."
+
+
+@dataclass(frozen=True)
+class BenchmarkReport:
+    """The corpus that was made of a benchmark.
+
+    Args:
+        folder: of the corpus.
+        videos, captions: their number in each split.
+        missing: by split, videos that have captions but no features; they are left out.
+        uncaptioned: by split, listed videos without a caption.
+        wordless: number of captions without a letter or digit; they are left out.
+        cut: number of captions of which only the first words have features.
+    """
+
+    folder: Path
+    videos: Mapping[str, int]
+    captions: Mapping[str, int]
+    missing: Mapping[str, tuple[str, ...]]
+    uncaptioned: Mapping[str, tuple[str, ...]]
+    wordless: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class CaptionsReport:
+    """The corpus that was made of a table of captions.
+
+    Args:
+        folder: of the corpus.
+        videos, captions: their number in each split.
+        timed: number of captions whose moment is known.
+        cut: number of moments that ended up to a second after their video, and now end with it.
+        repeated: number of lines that repeat another one of the same video.
+        left_out: ids of the videos of the store without a caption.
+        zero_shot: whether the corpus can be searched without training.
+    """
+
+    folder: Path
+    videos: Mapping[str, int]
+    captions: Mapping[str, int]
+    timed: int
+    cut: int
+    repeated: int
+    left_out: tuple[str, ...]
+    zero_shot: bool
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """What a corpus is to hold.
+
+    `queries` gives the id of each caption, its features, and its sentence where there is a joint space.
+    """
+
+    folder: Path
+    texts: TextData
+    entry_of: Mapping[str, str]  # the entry in the features, by video
+    features: FeatureReader
+    queries: Iterable[tuple[str, np.ndarray, np.ndarray | None]]
+    about: dict[str, Any]
+    files: Mapping[str, str]  # further text files, by name
+
+    def write(self, formats: Formats, progress: Progress | None) -> None:
+        sentences: dict[str, np.ndarray] = {}
+        done, total = 0, len(self.entry_of) + sum(map(len, self.texts.captions.values()))
+
+        def tick() -> None:
+            nonlocal done
+            done += 1
+            if progress is not None:
+                progress(done, total)
+
+        def words() -> Iterator[tuple[str, np.ndarray]]:
+            for caption_id, rows, sentence in self.queries:
+                if sentence is not None:
+                    sentences[caption_id] = sentence
+                yield caption_id, rows
+                tick()
+
+        def videos() -> Iterator[tuple[str, np.ndarray]]:
+            for video, entry in self.entry_of.items():
+                yield video, np.asarray(self.features.read(entry), np.float32)
+                tick()
+
+        def extras(new: Path) -> None:
+            for name, text in self.files.items():
+                (new / name).write_text(text, encoding="utf-8", newline="\n")
+            if sentences:
+                write_sentences(new, self.texts.captions, sentences)
+
+        write_layout(
+            self.folder,
+            self.texts,
+            videos=videos(),
+            queries=words(),
+            formats=formats,
+            about=self.about,
+            extras=extras,
+        )
+
+
+def convert_benchmark(
+    name: str,
+    annotations: Path | str,
+    features: FeatureReader,
+    text: TextFeaturizer,
+    folder: Path | str,
+    *,
+    max_words: int | None = None,
+    allow_missing: bool = False,
+    progress: Progress | None = None,
+) -> BenchmarkReport:
+    """Writes a corpus of a benchmark, whole or not at all, with one query for each caption.
+
+    Video ids are those of the annotation files. `corpus.json` holds the name of the benchmark and counts all that was
+    left out or cut, `missing.txt` names every missing video.
+
+    Args:
+        name: one of `prvr.corpora.BENCHMARKS`.
+        annotations: folder of the public annotation files.
+        features: of the videos, under names that `match_videos` recognises: a `VideoStore`, or a folder opened by
+            `prvr.data.open_features`. Only a store states its encoder.
+        text: encodes the captions.
+        folder: `ROOT/COLLECTION`, the new corpus.
+        max_words: most rows of text features; default: that of the benchmark. Of a longer caption, the first words.
+        allow_missing: go on without videos that have no features; queries and gallery are then smaller than those of
+            published numbers.
+        progress: called with (videos and captions done, in all).
+
+    Raises:
+        DataError: the annotations are missing or bad, videos have no features, or the folder exists.
+
+    Example:
+        >>> store, text = VideoStore("store"), open_featurizer("openai/clip-vit-base-patch32")  # doctest: +SKIP
+        >>> convert_benchmark("msvd", "annotations", store, text, "data/msvd").videos  # doctest: +SKIP
+        {'train': 1200, 'val': 100, 'test': 670}
+    """
+    rules, folder = benchmark(name), _new_folder(folder)
+    most = rules.max_words if max_words is None else max_words
+    if most < 1:
+        raise DataError(f"max_words={most}: expected at least 1.")
+    read = rules.read(Path(annotations).expanduser())
+    _check_ids(v.id for videos in read.splits.values() for v in videos)
+    entry_of = match_videos((v.id for videos in read.splits.values() for v in videos), features.video_ids)
+    missing = _missing(read.splits, entry_of, features, allow_missing)
+    splits = {split: [v for v in videos if v.id in entry_of] for split, videos in read.splits.items()}
+    captions = {
+        split: [Caption(f"{v.id}#enc#{number}", v.id, line) for v in videos for number, line in enumerate(v.captions)]
+        for split, videos in splits.items()
+    }
+    sizes = {"videos": _sizes(splits), "captions": _sizes(captions)}
+    about: dict[str, Any] = {"generator": "prvr convert benchmark", "benchmark": name, "max_words": most, **sizes}
+    about |= {"missing": _sizes(missing), "uncaptioned": _sizes(read.uncaptioned), "wordless": read.wordless, "cut": 0}
+    joint = _joint_side(features, text)
+    if isinstance(features, VideoStore):
+        about["encoders"] = asdict(_encoders(features, text, joint))
+
+    def queries() -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
+        for caption in (caption for some in captions.values() for caption in some):
+            kept, rows = fit_words(text, caption, most)
+            about["cut"] += kept != caption.text
+            yield caption.id, rows, None if joint is None else joint.sentence(kept)
+
+    lines = [f"{split} {video}\n" for split, ids in missing.items() for video in ids]
+    files = {MISSING: "".join(lines)} if missing else {}
+    corpus = _Corpus(folder, TextData(captions), entry_of, features, queries(), about, files)
+    corpus.write(("hdf5",), progress)
+    return BenchmarkReport(
+        folder, **sizes, missing=missing, uncaptioned=read.uncaptioned, wordless=read.wordless, cut=about["cut"]
+    )
+
+
+def convert_captions(
+    path: Path | str,
+    store: VideoStore,
+    text: TextFeaturizer,
+    folder: Path | str,
+    *,
+    joint: TextFeaturizer | None = None,
+    shares: SplitShares | None = None,
+    progress: Progress | None = None,
+) -> CaptionsReport:
+    """Writes a corpus of captions of users' own videos, whole or not at all.
+
+    Videos are split, never captions: no video is in two splits, and no copy of one either. All videos with the same
+    caption are relevant for it. `corpus.json` states the encoders of the features, `videos.jsonl` the id of each video
+    in the store.
+
+    Args:
+        path: a table that [read_user_captions][prvr.corpora.read_user_captions] reads.
+        store: of the videos in the table, which are named as `VideoStore.find` accepts it.
+        text: encodes the captions.
+        folder: `ROOT/COLLECTION`, the new corpus; its name has letters, digits, `-`, `_` and `.`.
+        joint: the text side of the encoder of the frames, for the zero-shot score; default: `text`, if it is that.
+        shares: of the splits; default: [SplitShares][prvr.corpora.SplitShares]().
+        progress: called with (texts and videos done, in all).
+
+    Raises:
+        DataError: lines that cannot be used, each with its number; too few videos; the folder exists; a full disk.
+
+    Example:
+        >>> store, text = VideoStore("store"), open_featurizer("embedded")  # doctest: +SKIP
+        >>> convert_captions("captions.csv", store, text, "data/films").captions  # doctest: +SKIP
+        {'train': 80, 'val': 10, 'test': 20}
+    """
+    path, folder, shares = Path(path).expanduser(), _new_folder(folder), shares or SplitShares()
+    joint = _joint_side(store, text if joint is None else joint)
+    table = read_user_captions(path)
+    lines = _lines(path, table, store)
+    captioned = sorted({line.video for line in lines})
+    split_of = split_videos({video: store.entries[video].sha256 for video in captioned}, shares)
+    ids = plain_ids(captioned)
+    ordered, count = {split: list[tuple[Caption, _Line]]() for split in SPLITS}, Counter[str]()
+    for line in lines:
+        caption = Caption(f"{ids[line.video]}#enc#{count[line.video]}", ids[line.video], line.given.text)
+        count[line.video] += 1
+        ordered[split_of[line.video]].append((caption, line))
+    pairs = [pair for some in ordered.values() for pair in some]
+    texts = TextData(
+        captions={split: [caption for caption, _ in some] for split, some in ordered.items()},
+        moments={caption.id: line.moment for caption, line in pairs},
+        relevance=_relevance(pairs, ids, store),
+    )
+    about = {
+        "generator": "prvr convert captions",
+        "version": 1,
+        "encoders": asdict(_encoders(store, text, joint)),
+        "captions": {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()},
+        "splits": asdict(shares),
+    }
+    entry_of = {plain: video for video, plain in ids.items()}
+    rows = [_video_row(store, video, plain, split_of[video]) for video, plain in ids.items()]
+    files = {VIDEOS: "".join(f"{json.dumps(row)}\n" for row in rows)}
+    corpus = _Corpus(folder, texts, entry_of, store, _read_texts(path, pairs, text, joint), about, files)
+    corpus.write(("bigfile",), progress)
+    return CaptionsReport(
+        folder=folder,
+        videos={split: sum(side == split for side in split_of.values()) for split in SPLITS},
+        captions=_sizes(ordered),
+        timed=sum(line.given.start is not None for line in lines),
+        cut=sum(line.cut for line in lines),
+        repeated=len(table) - len(lines),
+        left_out=tuple(video for video in store.video_ids if video not in ids),
+        zero_shot=joint is not None,
+    )
+
+
+def match_videos(wanted: Iterable[str], available: Iterable[str]) -> Mapping[str, str]:
+    """For each video, the entry that has its features; videos without one are not in the answer.
+
+    An entry fits by its id, else by its file name without folders, without the suffix of a video file, and without the
+    `v_` that ActivityNet puts before ids.
+
+    Raises:
+        DataError: several entries fit a video, or one fits several.
+
+    Example:
+        >>> match_videos(["v_a1", "b.avi", "c"], ["films/a1.mp4", "b.avi.mp4"])
+        {'v_a1': 'films/a1.mp4', 'b.avi': 'b.avi.mp4'}
+    """
+    entries: dict[str, list[str]] = defaultdict(list)
+    exact = set()
+    for entry in available:
+        exact.add(entry)
+        entries[_key(entry)].append(entry)
+    found: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for video in wanted:
+        fits = [video] if video in exact else entries.get(_key(video), [])
+        if len(fits) > 1:
+            raise DataError(f"video {video!r}: {len(fits)} entries of the features fit, {fits[:3]}. Leave one of them.")
+        if fits:
+            other = taken.setdefault(fits[0], video)
+            if other != video:
+                raise DataError(f"features {fits[0]!r} fit two videos, {other!r} and {video!r}. Rename them.")
+            found[video] = fits[0]
+    return found
+
+
+def fit_words(text: TextFeaturizer, caption: Caption, most: int) -> tuple[str, Float32[np.ndarray, "w e"]]:
+    """A caption, or as many of its first words as give at most `most` rows of features, and these features.
+
+    Whole words are left out and not rows, because the row of the last token may stand for the whole text (CLIP).
+
+    Args:
+        text: encodes the caption.
+        caption: of any length.
+        most: rows.
+
+    Raises:
+        DataError: not even the first word has features.
+    """
+
+    def fitting(line: str) -> np.ndarray | None:
+        try:
+            rows = text.words(line)
+        except ValueError:  # longer than the model reads
+            return None
+        return rows if len(rows) <= most else None
+
+    rows = fitting(caption.text)
+    if rows is not None:
+        return caption.text, rows
+    words = caption.text.split()
+    low, high, kept = 0, len(words), None
+    while high - low > 1:
+        middle = (low + high) // 2
+        rows = fitting(" ".join(words[:middle]))
+        if rows is not None:
+            low, kept = middle, rows
+        else:
+            high = middle
+    if kept is None:
+        raise DataError(
+            f"caption {caption.id!r}: its first word has no features, or more than {most} rows: {caption.text[:60]!r}. "
+            "Raise max_words, or mend the caption in the annotation file."
+        )
+    return " ".join(words[:low]), kept
+
+
+def _new_folder(folder: Path | str) -> Path:
+    folder = Path(folder).expanduser()
+    if not all(c.isalnum() or c in "-_." for c in folder.name) or folder.name.startswith("."):
+        raise DataError(f"name {folder.name!r}: expected letters, digits, '-', '_' and '.', for example 'films'.")
+    if folder.exists():
+        raise DataError(f"{folder}: exists already. Choose another root or name, or delete it.")
+    return folder
+
+
+def _joint_side(features: FeatureReader, text: TextFeaturizer) -> TextFeaturizer | None:
+    """The text side, if its sentences can be compared with the frames."""
+    if not isinstance(features, VideoStore) or not features.joint_dim or not text.joint_dim:
+        return None
+    return text if text.identity.weights == features.encoder.weights else None
+
+
+def _encoders(store: VideoStore, text: TextFeaturizer, joint: TextFeaturizer | None) -> CorpusEncoders:
+    joint_dim = 0 if joint is None else store.joint_dim
+    return CorpusEncoders(store.encoder, text.identity, store.rate, store.dim, text.word_dim, joint_dim)
+
+
+def _sizes(by_split: Mapping[str, Sequence[object]]) -> dict[str, int]:
+    return {split: len(some) for split, some in by_split.items()}
+
+
+def _key(name: str) -> str:
+    path = PurePosixPath(name)
+    # Not whatever follows the last dot: the ids of LSMDC hold times, 00.00.32.161.
+    while path.suffix.lower() in SUFFIXES and path.stem:
+        path = path.with_suffix("")
+    return path.name.removeprefix("v_")
+
+
+def _check_ids(videos: Iterable[str]) -> None:
+    bad = [video for video in videos if not video or set(video) & set("#/ \t")]
+    if bad:
+        raise DataError(f"{len(bad)} video ids are empty or hold '#', '/' or a space, among them {bad[:3]}.")
+
+
+def _missing(
+    splits: Mapping[str, Sequence[CaptionedVideo]],
+    entry_of: Mapping[str, str],
+    features: FeatureReader,
+    allowed: bool,
+) -> dict[str, tuple[str, ...]]:
+    """By split, the videos without features; refuses them, or logs a warning."""
+    found = {split: tuple(v.id for v in videos if v.id not in entry_of) for split, videos in splits.items()}
+    found = {split: ids for split, ids in found.items() if ids}
+    for split, ids in found.items():
+        of = len(splits[split])
+        named = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
+        message = f"{features.files[0].parent}: no features for {len(ids)} of {of} videos of {split}: {named}."
+        if not allowed or len(ids) == of:
+            mend = "These features are of other videos" if len(ids) == of else "Extract them, or allow missing videos"
+            raise DataError(f"{message} {mend} (ids there: {', '.join(features.video_ids[:3])} ...).")
+        logger.warning("%s They are left out: numbers on this corpus are not those of the whole benchmark.", message)
+    return found
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A caption, the video that it is of, and its moment cut to the video."""
+
+    given: UserCaption
+    video: str
+    moment: Moment
+    cut: bool
+
+
+def _lines(path: Path, table: Sequence[UserCaption], store: VideoStore) -> list[_Line]:
+    """Each caption with the video that it names; a repeated caption of a video counts once."""
+    problems, known = Problems(path), dict[str, str]()  # the video that each name stands for
+    found: dict[tuple[object, ...], _Line] = {}
+    for given in table:
+        if problems.full:  # to look for similar names takes time
+            break
+        name = given.video.replace("\\", "/").removeprefix("./")
+        try:
+            if name not in known:
+                known[name] = store.find(name)
+        except DataError as error:
+            problems.add(given.line, str(error).removeprefix(f"{store.folder}: "))
+            continue
+        video = known[name]
+        duration = store.duration(video)
+        if given.start is None or given.end is None:
+            moment, cut = Moment(nan, nan, duration), False
+        elif given.start >= duration or given.end > duration + _BEYOND:
+            times = f"{given.start:g} - {given.end:g} s"
+            problems.add(given.line, f"{times} lies beyond the end of {video!r}, which is {duration:.2f} s long")
+            continue
+        else:
+            moment, cut = Moment(given.start, min(given.end, duration), duration), given.end > duration
+        found.setdefault((video, given.text, given.start, given.end), _Line(given, video, moment, cut))
+    problems.refuse(_MEND)
+    return list(found.values())
+
+
+def _read_texts(
+    path: Path, pairs: Sequence[tuple[Caption, _Line]], text: TextFeaturizer, joint: TextFeaturizer | None
+) -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
+    """Features of each caption; those that the models cannot read are refused at the end, all at once."""
+    problems = Problems(path)
+    for caption, line in pairs:
+        try:
+            yield caption.id, text.words(caption.text), None if joint is None else joint.sentence(caption.text)
+        except ValueError as error:
+            problems.add(line.given.line, str(error))
+    problems.refuse(_MEND)
+
+
+def _relevance(
+    pairs: Sequence[tuple[Caption, _Line]], ids: Mapping[str, str], store: VideoStore
+) -> dict[str, set[str]]:
+    """The relevant videos of captions that several videos have, or of which there are copies."""
+    same: dict[str, set[str]] = {}
+    for video, plain in ids.items():
+        same.setdefault(store.entries[video].sha256, set()).add(plain)
+    relevant: dict[str, set[str]] = {}
+    for caption, line in pairs:
+        relevant.setdefault(caption.text.casefold(), set()).update(same[store.entries[line.video].sha256])
+    return {c.id: relevant[c.text.casefold()] for c, _ in pairs if len(relevant[c.text.casefold()]) > 1}
+
+
+def _video_row(store: VideoStore, video: str, plain: str, split: str) -> dict[str, object]:
+    entry = store.entries[video]
+    return {
+        "id": plain,
+        "video": video,
+        "split": split,
+        "path": entry.path,
+        "sha256": entry.sha256,
+        "duration": entry.duration,
+    }

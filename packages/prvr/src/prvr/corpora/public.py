@@ -1,0 +1,257 @@
+"""Readers of the annotation files of MSR-VTT, MSVD, LSMDC, DiDeMo and ActivityNet Captions, as CLIP4Clip uses them.
+
+A new benchmark is a reader with `register_benchmark`.
+"""
+
+import csv
+import pickle
+import pickletools
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import Any
+
+from prvr.corpora.annotations import (
+    Annotations,
+    captioned,
+    find_file,
+    read_json,
+    read_lines,
+    read_list,
+    read_text,
+    register_benchmark,
+)
+from prvr.errors import DataError
+from prvr.reading import SMALL, read_bytes, short
+
+__all__ = ["read_activitynet", "read_didemo", "read_lsmdc", "read_msrvtt", "read_msrvtt_7k", "read_msvd"]
+
+_LSMDC_COLUMNS = ("clip id", "start aligned", "end aligned", "start extracted", "end extracted", "sentence")
+
+
+@register_benchmark(
+    "msrvtt",
+    "MSR-VTT 1k-A, 9k training videos",
+    max_words=32,
+    queries="20 captions to train on, 1 in the test",
+    preset="diffusionret-msrvtt",
+)
+def read_msrvtt(folder: Path) -> Annotations:
+    """Reads MSR-VTT, the 1k-A split: `MSRVTT_data.json`, `MSRVTT_train.9k.csv` and `MSRVTT_JSFUSION_test.csv`.
+
+    Training videos have all their captions (20), test videos the one in the CSV file; their other captions in the JSON
+    file are not used.
+
+    Raises:
+        DataError: a file is missing or of another form.
+    """
+    return _read_msrvtt(folder, "MSRVTT_train.9k.csv")
+
+
+@register_benchmark(
+    "msrvtt-7k", "MSR-VTT 1k-A, 7k training videos", max_words=32, queries="as msrvtt", preset="diffusionret-msrvtt"
+)
+def read_msrvtt_7k(folder: Path) -> Annotations:
+    """Reads MSR-VTT as `read_msrvtt` does, with the smaller training list `MSRVTT_train.7k.csv`."""
+    return _read_msrvtt(folder, "MSRVTT_train.7k.csv")
+
+
+def _read_msrvtt(folder: Path, train: str) -> Annotations:
+    by_video: dict[str, list[str]] = defaultdict(list)
+    path = find_file(folder, "MSRVTT_data.json")
+    try:
+        for entry in read_json(path, dict)["sentences"]:
+            by_video[str(entry["video_id"])].append(str(entry["caption"]))
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path}: expected 'sentences', each with video_id and caption ({error!r}).") from error
+    train_ids = [row["video_id"] for row in _rows(find_file(folder, train), "video_id")]
+    test: dict[str, list[str]] = defaultdict(list)
+    for row in _rows(find_file(folder, "MSRVTT_JSFUSION_test.csv"), "video_id", "sentence"):
+        test[row["video_id"]].append(row["sentence"])
+    return captioned(folder, {"train": (train_ids, by_video), "test": (test, test)})
+
+
+def _rows(path: Path, *columns: str) -> Sequence[Mapping[str, str]]:
+    reader = csv.DictReader(StringIO(read_text(path), newline=""))
+    try:
+        missing = [name for name in columns if name not in (reader.fieldnames or ())]
+        rows = list(reader)
+    except csv.Error as error:
+        raise DataError(f"{path}: not readable as CSV ({error}). Download it again.") from error
+    if missing:
+        raise DataError(f"{path}: no column {missing[0]!r} in its first line, which names {short(reader.fieldnames)}.")
+    bad = next((number for number, row in enumerate(rows, 2) if any(not row[name] for name in columns)), None)
+    if bad is not None:
+        raise DataError(f"{path}: row {bad} has no {' or no '.join(columns)}. Truncated? Download it again.")
+    return rows
+
+
+@register_benchmark(
+    "lsmdc", "LSMDC", max_words=32, queries="1 sentence, in training sometimes more", preset="diffusionret-lsmdc"
+)
+def read_lsmdc(folder: Path) -> Annotations:
+    """Reads LSMDC: `LSMDC16_annos_training.csv`, `LSMDC16_annos_val.csv`, `LSMDC16_challenge_1000_publictect.csv`.
+
+    The files are called CSV, but their six columns are separated by tabs, without a header, and quotation marks have
+    no meaning. A clip id on several lines is one video with several captions.
+
+    Raises:
+        DataError: a file is missing or of another form.
+    """
+    files = {
+        "train": ("LSMDC16_annos_training.csv",),
+        "val": ("LSMDC16_annos_val.csv",),
+        # the public file is indeed called "publictect"
+        "test": ("LSMDC16_challenge_1000_publictect.csv", "LSMDC16_challenge_1000_publictest.csv"),
+    }
+    splits = {}
+    for split, names in files.items():
+        path = find_file(folder, *names)
+        by_video: dict[str, list[str]] = defaultdict(list)
+        for number, line in enumerate(read_lines(path), 1):
+            fields = line.strip().split("\t")
+            if len(fields) != len(_LSMDC_COLUMNS):
+                raise DataError(
+                    f"{path}, line {number} of those with text: {len(fields)} columns separated by tabs, expected "
+                    f"{len(_LSMDC_COLUMNS)}: {', '.join(_LSMDC_COLUMNS)}."
+                )
+            by_video[fields[0].strip()].append(fields[-1])
+        splits[split] = (list(by_video), by_video)
+    return captioned(folder, splits)
+
+
+@register_benchmark(
+    "didemo", "DiDeMo, paragraphs", max_words=64, queries="1: all its descriptions", preset="diffusionret-didemo"
+)
+def read_didemo(folder: Path) -> Annotations:
+    """Reads DiDeMo: `train_data.json`, ..., and the lists `train_list.txt`, ..., for train, val and test.
+
+    A file is an array of entries with `video` (a file name), `description` and the annotators' `times`, which are not
+    used: the descriptions of a video are joined in file order.
+
+    Raises:
+        DataError: a file is missing or of another form.
+    """
+    splits = {}
+    for split in ("train", "val", "test"):
+        path = find_file(folder, f"{split}_data.json")
+        by_video: dict[str, list[str]] = defaultdict(list)
+        try:
+            for entry in read_json(path, list):
+                by_video[str(entry["video"])].append(str(entry["description"]))
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{path}: expected entries with video and description ({error!r}).") from error
+        splits[split] = (read_list(find_file(folder, f"{split}_list.txt")), by_video)
+    return captioned(folder, splits, paragraphs=True)
+
+
+@register_benchmark(
+    "activitynet-paragraphs",
+    "ActivityNet, paragraphs",
+    max_words=64,
+    queries="1: all its sentences",
+    preset="diffusionret-activitynet",
+)
+def read_activitynet(folder: Path) -> Annotations:
+    """Reads ActivityNet Captions: `train.json`, and `val_1.json` as the split "test", on which papers report.
+
+    A file maps `v_ID` to `duration`, `timestamps` and `sentences`; all sentences of a video, joined, are its one query.
+    An array `train_ids.json` or `val_ids.json` in the same folder lists the videos that take part, in order.
+
+    Raises:
+        DataError: a file is missing or of another form.
+    """
+    files = {"train": ("train.json", "train_ids.json"), "test": ("val_1.json", "val_ids.json")}
+    splits = {}
+    for split, (captions, ids) in files.items():
+        path = find_file(folder, captions)
+        try:
+            by_video = {video: [str(line) for line in v["sentences"]] for video, v in read_json(path, dict).items()}
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{path}: expected {{v_ID: {{sentences: [...]}}}} ({error!r}).") from error
+        listed = read_json(folder / ids, list) if (folder / ids).is_file() else list(by_video)
+        splits[split] = (map(str, listed), by_video)
+    return captioned(folder, splits, paragraphs=True)
+
+
+@register_benchmark(
+    "msvd", "MSVD", max_words=32, queries="about 40 captions, all count in the test", preset="diffusionret-msvd"
+)
+def read_msvd(folder: Path) -> Annotations:
+    """Reads MSVD: `raw-captions.pkl` and the lists `train_list.txt`, `val_list.txt` and `test_list.txt`.
+
+    The captions are a dictionary from video to captions, each a list of words; `raw-captions.json` may hold the same.
+    Of the pickle only lists, dictionaries, texts and numbers are read; one that asks for more is refused.
+
+    Raises:
+        DataError: a file is missing or of another form, or a listed video is not among the captions.
+    """
+    path = find_file(folder, "raw-captions.pkl", "raw-captions.json", "raw_captions.pkl", "raw_captions.json")
+    found = read_json(path, dict) if path.suffix == ".json" else _read_pickle(path)
+    try:
+        by_video, letters = dict[str, list[str]](), 0
+        for video, captions in found.items():
+            lines = [_words(caption) for caption in captions]
+            letters += sum(1 + sum(1 + len(word) for word in words) for words in lines)
+            if letters > SMALL:  # lists that are shared may stand for more than memory holds
+                raise TypeError(f"more than {SMALL} letters")
+            by_video[str(video)] = [" ".join(words) for words in lines]
+    except (AttributeError, TypeError) as error:
+        raise DataError(f"{path}: expected {{video: [[word, ...], ...]}} ({error}).") from error
+    splits = {split: read_list(find_file(folder, f"{split}_list.txt")) for split in ("train", "val", "test")}
+    for split, ids in splits.items():
+        lost = [video for video in ids if video not in by_video]
+        if lost:
+            raise DataError(
+                f"{path}: nothing about {len(lost)} videos of {split}_list.txt, among them {short(lost[:3])}."
+            )
+    return captioned(folder, {split: (ids, by_video) for split, ids in splits.items()})
+
+
+def _words(caption: object) -> list[str]:
+    if isinstance(caption, str):
+        return [caption]
+    if isinstance(caption, list) and all(isinstance(word, str) for word in caption):
+        return caption
+    raise TypeError(f"a caption is of type {type(caption).__name__}")
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Builds lists, dictionaries, texts and numbers and nothing else: without a global nothing can be called."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, captions are plain lists and texts")
+
+    def persistent_load(self, pid: Any, /) -> Any:
+        raise pickle.UnpicklingError("it refers to something outside of it")
+
+
+def _check_operations(content: bytes) -> None:
+    """Refuses what would take more memory or time than the file is worth.
+
+    The unpickler makes room for as many objects as the largest number that one is given: a flipped bit would take
+    gigabytes. And a key of nested tuples that share their parts takes forever to hash.
+    """
+    for operation, argument, _ in pickletools.genops(content):
+        if operation.name in ("GLOBAL", "STACK_GLOBAL", "INST"):
+            return  # the unpickler refuses it, and says what it is
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
+            raise ValueError("it numbers more objects than it holds")
+        if operation.name.startswith("TUPLE") or operation.name == "FROZENSET":
+            raise ValueError("it holds tuples, captions are lists")
+
+
+def _read_pickle(path: Path) -> Any:
+    content = read_bytes(path)
+    try:
+        _check_operations(content)
+        found = _PlainUnpickler(BytesIO(content), encoding="utf-8").load()
+    except (
+        pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError,
+        RecursionError, MemoryError,
+    ) as error:  # fmt: skip
+        raise DataError(f"{path}: not a pickle of plain captions ({error}). Download it again.") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: expected a dictionary from video to captions, got {type(found).__name__}.")
+    return found
