@@ -14,6 +14,21 @@ from prvr.cli import folders, main
 from prvr.cli.console import CommandError
 from prvr.errors import InputError, PrvrError
 
+GROUPS = {
+    "index": ["add", "update", "remove", "info", "verify"],
+    "convert": ["checkpoint", "captions", "benchmark"],
+    "data": ["make", "show"],
+    "plot": ["trajectory", "scores", "attention"],
+}
+COMMANDS = ["", "demo", "train", "evaluate", "compare", "extract", "search", "serve", "presets", *GROUPS]
+COMMANDS += [f"{group} {name}" for group, names in GROUPS.items() for name in names]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: prvr {command}".rstrip() + " ")
+
 
 class TestPresets:
     def test_all_are_listed(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,13 +180,9 @@ def test_fresh_folders_are_claimed_and_given_back(tmp_path: Path) -> None:
 
 
 class TestProcess:
-    def test_version_and_help(self) -> None:
-        for arguments, shown in ((["--version"], prvr.__version__), (["train", "--help"], "--model.registers.num")):
-            done = subprocess.run(
-                [sys.executable, "-m", "prvr.cli", *arguments], capture_output=True, text=True, timeout=120
-            )
-            assert done.returncode == 0, done.stderr
-            assert shown in done.stdout
+    def test_version(self) -> None:
+        done = subprocess.run([sys.executable, "-m", "prvr.cli", "--version"], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, f"{prvr.__version__}\n"), done.stderr
 
     def test_the_parser_needs_no_torch(self) -> None:
         """What a command needs is imported when it runs, so that --help and mistakes are quick."""

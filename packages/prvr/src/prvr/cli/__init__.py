@@ -76,6 +76,8 @@ def _run(words: Sequence[str]) -> int:
         args = parser.parse(words)
     except CommandError as error:
         return complain(error)
+    except SystemExit:  # after --help and --version
+        return 0
     with logged(args.verbose, args.quiet):
         try:
             return args.execute(args) or 0
