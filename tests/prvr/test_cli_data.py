@@ -140,7 +140,7 @@ class TestShow:
 
         Path("test0003.png").write_bytes(b"mine")
         assert main(command) == 0
-        assert "replaces the file that stood there" in capsys.readouterr().out
+        assert "replaces the file that was there" in capsys.readouterr().out
         assert main([*command, "--output", "new/sheet.png"]) == 0
         assert Path("new/sheet.png").read_bytes() == Path("test0003.png").read_bytes()
 

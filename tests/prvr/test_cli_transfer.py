@@ -150,7 +150,7 @@ def test_a_source_that_is_gone_leaves_its_row_empty(
     assert main(["evaluate", run, "--transfer", str(target), "--device", "cpu"]) == 0
     out, err = capsys.readouterr()
     assert "source msrvtt test - - -" in " ".join(out.split())
-    assert "is not there, so the source is not scored" in err
+    assert "does not exist, so the source is not scored" in err
 
 
 @pytest.mark.parametrize(

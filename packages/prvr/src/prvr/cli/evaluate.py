@@ -29,10 +29,7 @@ def register(prvr: Parser) -> None:
     )
     parser.shared("run", help="the folder of a run of `prvr train`, or a folder of save_pretrained")
     parser.shared("--split", "--data-root")
-    parser.shared("--collection", "--preset")
-    parser.add_argument(
-        "--transfer", nargs="+", metavar="ROOT/COLLECTION", help="evaluate on these corpora too, out of domain"
-    )
+    parser.shared("--collection", "--preset", "--transfer")
     parser.add_argument(
         "--table",
         **one_of("auto", "prvr", "t2v"),

@@ -12,7 +12,17 @@ from prvr.cli.console import CommandError
 from prvr.config import Config, config_leaves, load_config
 from prvr.errors import unknown_name
 
-__all__ = ["Parser", "add_config_options", "chosen_config", "number", "one_of", "overrides", "quoted", "whole_number"]
+__all__ = [
+    "Parser",
+    "add_config_options",
+    "chosen_config",
+    "number",
+    "one_of",
+    "overrides",
+    "png_file",
+    "quoted",
+    "whole_number",
+]
 
 Run = Callable[[Namespace], int | None]
 
@@ -29,6 +39,18 @@ def whole_number(text: str) -> int:
         raise ArgumentTypeError(f"expected a whole number, got {text!r}") from error
 
 
+def positive(text: str) -> int:
+    """The type of an option that takes a whole number from 1.
+
+    Raises:
+        ArgumentTypeError: the text is something else.
+    """
+    value = whole_number(text)
+    if value < 1:
+        raise ArgumentTypeError(f"expected at least 1, got {value}")
+    return value
+
+
 def number(text: str) -> float:
     """The type of an option that takes a number.
 
@@ -39,6 +61,18 @@ def number(text: str) -> float:
         return float(text)
     except ValueError as error:
         raise ArgumentTypeError(f"expected a number, got {text!r}") from error
+
+
+def png_file(text: str) -> Path:
+    """The type of an option that names a picture to write.
+
+    Raises:
+        ArgumentTypeError: the name ends otherwise, or is that of a folder.
+    """
+    path = Path(text)
+    if path.suffix.lower() != ".png" or path.is_dir():
+        raise ArgumentTypeError(f"expected a file that ends in .png, got {text!r}")
+    return path
 
 
 def quoted(text: str) -> str:
@@ -94,6 +128,17 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "where to compute; `auto`, the default, takes a GPU if there is one",
     },
     "--seed": {"type": whole_number, "default": 0, "help": "the seed of all random numbers (default: 0)"},
+    "--threads": {
+        "type": positive,
+        "metavar": "N",
+        "help": "CPU threads; 1 is best for small models on a busy machine",
+    },
+    "--transfer": {
+        "nargs": "+",
+        "default": (),
+        "metavar": "ROOT/COLLECTION",
+        "help": "use these corpora too, on which the run was not trained",
+    },
     "--store": {"required": True, "metavar": "STORE", "help": "the features that `prvr extract` wrote"},
     "--text": {
         "metavar": "ENCODER",

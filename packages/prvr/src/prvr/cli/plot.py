@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError
 from prvr.cli.folders import config_of_run, device_of, open_corpus_of
-from prvr.cli.options import Parser, whole_number
-from prvr.cli.transfer import check_features
+from prvr.cli.options import Parser, png_file, whole_number
+from prvr.cli.transfer import target_config
 from prvr.config import Config
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def register(prvr: Parser) -> None:
         "RUN [--transfer ROOT/COLLECTION ...] [--rerank RERANKER] [--out scores.png] [OPTIONS]",
     )
     _add_common(drawn, "scores.png", reranker=False)
-    drawn.add_argument(
-        "--transfer", nargs="+", metavar="ROOT/COLLECTION", help="corpora that the run was not trained on"
-    )
+    drawn.shared("--transfer")
     drawn.add_argument("--rerank", metavar="RERANKER", help=f"{_RERANKER}, to plot its scores too")
     drawn.add_argument("--bins", type=whole_number, default=50, help="the bins of each histogram (default: 50)")
     drawn = group.command(
@@ -76,14 +74,14 @@ def _add_common(parser: Parser, out: str, reranker: bool) -> None:
     if reranker:
         parser.add_argument("reranker", metavar="RERANKER", help=_RERANKER)
     parser.shared("--data-root", "--preset", "--split", "--device")
-    parser.add_argument("--out", metavar="FILE.png", default=out, help=f"the picture (default: {out})")
+    parser.add_argument("--out", type=png_file, metavar="FILE.png", default=out, help=f"the picture (default: {out})")
 
 
 def trajectory(args: Namespace) -> None:
     """Draws what a re-ranker generates for one query."""
     from prvr.plot import save_figure, trajectory_figure, trajectory_of
 
-    config, weights = _run(args)
+    config, weights = config_of_run(args, Path(args.run))
     with _scores(args, config, weights) as found:
         reranker, inputs = _reranker(args.reranker, found)
         row = _number(args.query, found.split.query_ids, "query")
@@ -95,19 +93,13 @@ def trajectory(args: Namespace) -> None:
 
 def scores(args: Namespace) -> None:
     """Draws the scores of right and wrong pairs on the run's own corpus and on others."""
-    from prvr.data import open_corpus
-    from prvr.evaluation.transfer import target_split
     from prvr.plot import pair_scores, save_figure, scores_figure
 
-    config, weights = _run(args)
+    config, weights = config_of_run(args, Path(args.run))
     asked = [(config.data.collection, config, args.split)]
-    for target in args.transfer or ():
-        folder = Path(target).expanduser()
-        data = replace(config.data, root=str(folder.parent), collection=folder.name, feature=None)
-        other = replace(config, data=data)
-        check_features(config, other)
-        split = target_split(open_corpus(folder.parent, folder.name), args.split)
-        asked.append((f"{config.data.collection} -> {folder.name}", other, split))
+    for target in args.transfer:
+        other, split = target_config(config, Path(target), args.split)
+        asked.append((f"{config.data.collection} -> {other.data.collection}", other, split))
     domains = {}
     for name, other, split in asked:
         with _scores(args, other, weights, split) as found:
@@ -120,10 +112,10 @@ def scores(args: Namespace) -> None:
 
 
 def attention(args: Namespace) -> None:
-    """Draws what the texts of a video take of its frames."""
+    """Draws how the texts of a video attend to its frames."""
     from prvr.plot import attention_figure, attention_of, save_figure
 
-    config, weights = _run(args)
+    config, weights = config_of_run(args, Path(args.run))
     with _scores(args, config, weights) as found:
         reranker, inputs = _reranker(args.reranker, found)
         video = _number(args.video, found.split.video_ids, "video")
@@ -132,16 +124,9 @@ def attention(args: Namespace) -> None:
     print(f"{path}: {drawn.video}, {len(drawn.texts)} texts")
 
 
-def _run(args: Namespace) -> tuple[Config, Path]:
-    """Configuration and weights of a run."""
-    if Path(args.out).suffix.lower() != ".png":  # now, not when all is computed
-        raise CommandError(f"--out {args.out}: expected a file that ends in .png.")
-    return config_of_run(args, Path(args.run))
-
-
 @contextmanager
 def _scores(args: Namespace, config: Config, weights: Path, split: str | None = None) -> "Iterator[SplitScores]":
-    """The scores of a run on a split, ready to be asked."""
+    """The scores of a run on a split, while the model is in evaluation mode."""
     from prvr.evaluation.encode import encode_split, evaluation_mode
     from prvr.generation import SplitScores
     from prvr.models import load_pretrained
@@ -157,7 +142,7 @@ def _scores(args: Namespace, config: Config, weights: Path, split: str | None = 
 
 
 def _reranker(run: str, found: "SplitScores") -> "tuple[CandidateReranker, RerankerInputs]":
-    """The re-ranker of texts to videos, and what it reads."""
+    """The text-to-video re-ranker of a run, and its inputs."""
     from prvr.generation import fingerprint, load_rerankers, reranker_inputs
 
     rerankers = load_rerankers(run)
@@ -169,7 +154,7 @@ def _reranker(run: str, found: "SplitScores") -> "tuple[CandidateReranker, Reran
 
 
 def _number(name: str, names: tuple[str, ...], what: str) -> int:
-    """The number that an id, or a number itself, stands for."""
+    """The position of an id, or the number itself."""
     if name in names:
         return names.index(name)
     if name.isdigit() and int(name) < len(names):

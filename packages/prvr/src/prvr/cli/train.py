@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from prvr.cli.console import CommandError, stdout
 from prvr.cli.folders import device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.generation import add_stage_options, train_generation, wants_generation
-from prvr.cli.options import Parser, add_config_options, chosen_config, overrides, whole_number
+from prvr.cli.options import Parser, add_config_options, chosen_config, overrides
 from prvr.cli.reports import show_baselines, show_report
 from prvr.config import Config, dump_config, load_config
 
@@ -34,10 +34,7 @@ def register(prvr: Parser) -> None:
         "--resume", action="store_true", help="continue the run in --output, or the latest run of the preset"
     )
     parser.add_argument("--print-config", action="store_true", help="print the whole configuration and exit")
-    parser.shared("--device")
-    parser.add_argument(
-        "--threads", type=whole_number, metavar="N", help="CPU threads; 1 is best for small models on a busy machine"
-    )
+    parser.shared("--device", "--threads")
     parser.add_argument(
         "--trackers", nargs="+", default=[], metavar="NAME", help="trackers of accelerate, for example tensorboard"
     )
@@ -47,8 +44,6 @@ def register(prvr: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Trains, prints the tables and says where the results are."""
-    if args.threads is not None and args.threads < 1:
-        raise CommandError(f"--threads {args.threads}: expected at least 1.")
     if wants_generation(args):
         train_generation(args)
         return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prvr.evaluation.report import EvaluationReport
     from prvr.evaluation.transfer import Domain
 
-__all__ = ["check_features", "corpus_of", "show_transfer"]
+__all__ = ["check_features", "corpus_of", "show_transfer", "target_config"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ Evaluate = Callable[[Namespace, Config, Path, str], "Mapping[str, EvaluationRepo
 
 
 def corpus_of(config: Config) -> "Corpus | None":
-    """The corpus of a configuration; None where it is one of prvr's own in the cache, or is not there."""
+    """The corpus of a configuration; None if it is an embedded one in the cache, or does not exist."""
     from prvr.data import open_corpus
 
     root = config.data.root
@@ -35,14 +35,14 @@ def corpus_of(config: Config) -> "Corpus | None":
 
 
 def check_features(trained: Config, asked: Config) -> None:
-    """Refuses to evaluate on features of another encoder than those of the training; says so where it is not known.
+    """Refuses features of another encoder than those of the training; warns if the encoder is not known.
 
     Args:
         trained: the configuration of the run.
-        asked: the same with the data that are asked for.
+        asked: the same, with the data that are asked for.
 
     Raises:
-        prvr.data.DataError: they are of another encoder.
+        prvr.data.DataError: the features are of another encoder.
     """
     from prvr.evaluation.transfer import expect_same_features
 
@@ -58,38 +58,55 @@ def check_features(trained: Config, asked: Config) -> None:
         )
 
 
+def target_config(trained: Config, folder: Path, split: str | None) -> tuple[Config, str]:
+    """The configuration of a run with another corpus, on which it is tested, and the split to report.
+
+    Args:
+        trained: the configuration of the run.
+        folder: of the corpus.
+        split: the one that is asked for; by default test, or val.
+
+    Raises:
+        prvr.data.DataError: there is no such corpus or split, or its features are of another encoder.
+    """
+    from prvr.data import open_corpus
+    from prvr.evaluation.transfer import target_split
+
+    folder = folder.expanduser()
+    corpus = open_corpus(folder.parent, folder.name)
+    data = replace(trained.data, root=str(folder.parent), collection=folder.name, feature=None)
+    check_features(trained, config := replace(trained, data=data))
+    return config, target_split(corpus, split)
+
+
 def show_transfer(args: Namespace, trained: Config, weights: Path, evaluate: Evaluate) -> None:
     """Evaluates on the source and on each target, prints one table, and writes a file for each.
 
     Args:
         args: of the command.
         trained: the configuration of the run.
-        weights: folder of the model.
-        evaluate: (args, configuration, weights, split) to reports by name, that of the retriever alone first.
+        weights: the folder of the model.
+        evaluate: a function of (args, configuration, weights, split) that returns reports by name, first that of the
+            retriever alone.
     """
-    from prvr.data import open_corpus
-    from prvr.evaluation.transfer import Domain, target_split, transfer_table
+    from prvr.evaluation.transfer import Domain, transfer_table
 
     if args.json is not None:
         raise CommandError("--json: --transfer writes a file for each target into RUN. Leave --json out.")
     folders = [Path(target).expanduser() for target in args.transfer]
     if len(set(folders)) < len(folders):
         raise CommandError(f"--transfer {' '.join(args.transfer)}: a corpus is named twice.")
-    chosen = []
-    for folder in folders:  # all of them, before any is evaluated
-        corpus = open_corpus(folder.parent, folder.name)
-        data = replace(trained.data, root=str(folder.parent), collection=folder.name, feature=None)
-        config = replace(trained, data=data)
-        check_features(trained, config)
-        chosen.append((folder, config, target_split(corpus, args.split)))
+    chosen = [target_config(trained, folder, args.split) for folder in folders]  # all, before any is evaluated
     split = args.split or trained.data.eval_split
     at_hand = trained.data.root is None or corpus_of(trained) is not None
     name = f"{trained.data.collection} {split}"
     sources = _domains(name, evaluate(args, trained, weights, split)) if at_hand else [Domain(name, None)]
     if not at_hand:
-        logger.warning("%s: %s is not there, so the source is not scored.", trained.data.root, trained.data.collection)
+        logger.warning(
+            "%s: %s does not exist, so the source is not scored.", trained.data.root, trained.data.collection
+        )
     targets, files = [], []
-    for folder, config, split in chosen:
+    for folder, (config, split) in zip(folders, chosen, strict=True):
         label = _label(folder, folders)
         reports = evaluate(args, config, weights, split)
         targets += _domains(f"{label} {split}", reports)
@@ -107,14 +124,14 @@ def show_transfer(args: Namespace, trained: Config, weights: Path, evaluate: Eva
 
 
 def _domains(name: str, reports: "Mapping[str, EvaluationReport]") -> "list[Domain]":
-    """A row for each report; what a report is of is named where there are several."""
+    """A row for each report, named after its variant if there are several."""
     from prvr.evaluation.transfer import Domain
 
     return [Domain(f"{name}, {of}" if len(reports) > 1 else name, report) for of, report in reports.items()]
 
 
 def _label(folder: Path, all_folders: Sequence[Path]) -> str:
-    """The name of a corpus, with that of the folder around it where another has the same."""
+    """The name of a corpus, with that of its parent folder if another corpus has the same name."""
     alone = sum(other.name == folder.name for other in all_folders) == 1
     return folder.name if alone else f"{folder.parent.name}/{folder.name}"
 

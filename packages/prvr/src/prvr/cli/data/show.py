@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError
 from prvr.cli.folders import open_corpus_of
-from prvr.cli.options import Parser
+from prvr.cli.options import Parser, png_file
 from prvr.config import load_config
 
 if TYPE_CHECKING:
@@ -31,25 +31,24 @@ def register(data: Parser) -> None:
     )
     parser.shared("--size")
     parser.add_argument("--look", default="day", help="day (default), dusk or haze; needs --data-root")
-    parser.add_argument("--output", metavar="FILE.png", help="the picture; by default, VIDEO.png in the working folder")
+    parser.add_argument(
+        "--output", type=png_file, metavar="FILE.png", help="the picture; by default, VIDEO.png in the working folder"
+    )
 
 
 def run(args: Namespace) -> None:
     """Draws the picture and lists the sentences."""
-    if args.output is not None and (Path(args.output).suffix != ".png" or Path(args.output).is_dir()):
-        raise CommandError(f"--output {args.output}: expected a file that ends in .png.")
     corpus = _corpus(args)
     video, sentences = _find(corpus, args.video)
     from prvr.data.synthetic.sheet import contact_sheet
 
-    target = Path(f"{video.id}.png" if args.output is None else args.output)
-    stood = target.exists()
+    target = args.output or Path(f"{video.id}.png")
+    replaced = "; replaces the file that was there" * target.exists()
     target.parent.mkdir(parents=True, exist_ok=True)
     contact_sheet(video, sentences, target, args.look)
-    lines = [f"{target}: {corpus.name} {video.id}, {video.duration:.0f} s, {len(video.shots)} shots"]
-    lines[0] += "; replaces the file that stood there" * stood
-    lines += [f"  {sentence.start:5.1f} - {sentence.end:5.1f} s  {sentence.text}" for sentence in sentences]
-    print("\n".join(lines))
+    print(f"{target}: {corpus.name} {video.id}, {video.duration:.0f} s, {len(video.shots)} shots{replaced}")
+    for sentence in sentences:
+        print(f"  {sentence.start:5.1f} - {sentence.end:5.1f} s  {sentence.text}")
 
 
 def _corpus(args: Namespace) -> "Corpus":
