@@ -200,40 +200,37 @@ class Snapshot:
         """Number of the first window of each segment, and of all windows."""
         return np.concatenate([[0], np.cumsum([len(one.keys) for one in self.opened], dtype=np.int64)])
 
+    @cached_property
+    def _frame_counts(self) -> np.ndarray:
+        """Number of frames of every window of all segments."""
+        return np.concatenate([np.empty(0, np.int64), *(one.sets["frames"].counts for one in self.opened)])
+
     def row_blocks(self, rows: Int64[np.ndarray, " n"]) -> Iterator[RowBlock]:
-        """Vectors of some windows, in order, a bounded number at a time.
+        """What is scored of some windows, in order, a bounded number of vectors at a time.
 
         Args:
             rows: numbers of windows, ascending.
         """
-        parts: list[RowBlock] = []
-        size = 0
-        for part in self._row_runs(rows):
-            vectors = len(part.clips) * part.clips.shape[1] + len(part.frames)
-            if parts and size + vectors > _BLOCK_ROWS:
-                yield _joined(parts)
-                parts, size = [], 0
-            parts.append(part)
-            size += vectors
-        if parts:
-            yield _joined(parts)
+        manifest, nothing = self.manifest, np.empty((0, self.dim), np.float32)
+        full = np.cumsum(self._frame_counts[rows] + manifest.clips) // _BLOCK_ROWS
+        for some in np.split(rows, np.flatnonzero(np.diff(full)) + 1) if len(rows) else ():
+            yield RowBlock(
+                some,
+                (self._unpacked("clips", some) if manifest.clip_weight else nothing).reshape(
+                    len(some), manifest.clips if manifest.clip_weight else 0, self.dim
+                ),
+                self._unpacked("frames", some) if manifest.frame_weight else nothing,
+                np.concatenate([[0], np.cumsum(self._frame_counts[some])]),
+            )
 
-    def _row_runs(self, rows: np.ndarray) -> Iterator[RowBlock]:
-        """The same in runs without gaps, as they lie on disk."""
-        about, bounds = self.manifest, np.searchsorted(rows, self._firsts)
-        clips, nothing = about.clips if about.clip_weight else 0, np.empty((0, self.dim), np.float32)
-        for s in np.flatnonzero(np.diff(bounds)).tolist():
-            one, local = self.opened[s], rows[bounds[s] : bounds[s + 1]] - self._firsts[s]
-            coarse, fine = one.sets["clips"].packed, one.sets["frames"].packed
-            offsets = one.sets["frames"].offsets
-            for some in _runs(local, offsets, about.clips):
-                first, stop = int(some[0]), int(some[-1]) + 1
-                yield RowBlock(
-                    some + self._firsts[s],
-                    unpack_rows(coarse[first * clips : stop * clips]).reshape(stop - first, clips, self.dim),
-                    unpack_rows(fine[int(offsets[first]) : int(offsets[stop])]) if about.frame_weight else nothing,
-                    offsets[first : stop + 1] - offsets[first],
-                )
+    def _unpacked(self, name: str, rows: np.ndarray) -> Float32[np.ndarray, "n d"]:
+        """Unit rows of a set for some windows, ascending, one window after the other."""
+        bounds = np.searchsorted(rows, self._firsts)
+        parts = [
+            unpack_rows(self.opened[s].sets[name].take(rows[bounds[s] : bounds[s + 1]] - self._firsts[s]))
+            for s in np.flatnonzero(np.diff(bounds)).tolist()
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def stored_rows(
         self, name: str, windows: Sequence[int] | Int64[np.ndarray, " n"], *, raw: bool = False
@@ -271,24 +268,3 @@ class Snapshot:
                 rows = video.sets["clips"].windows(i, i + 1).packed
             found.append(WindowTokens(start, end, unpack_rows(rows)))
         return found
-
-
-def _joined(parts: list[RowBlock]) -> RowBlock:
-    """One after the other: scattered windows are scored at once."""
-    if len(parts) == 1:
-        return parts[0]
-    rows, clips, frames, offsets = zip(*parts, strict=True)
-    lengths = np.concatenate([np.diff(some) for some in offsets])
-    return RowBlock(
-        np.concatenate(rows), np.concatenate(clips), np.concatenate(frames), np.concatenate([[0], np.cumsum(lengths)])
-    )
-
-
-def _runs(windows: np.ndarray, offsets: np.ndarray, clips: int) -> Iterator[np.ndarray]:
-    """Windows in runs without gaps, of a bounded number of vectors."""
-    if not len(windows):
-        return
-    sizes = offsets[windows + 1] - offsets[windows] + clips
-    gap = np.diff(windows, prepend=windows[0]) > 1
-    full = np.diff(np.cumsum(sizes) // _BLOCK_ROWS, prepend=0) > 0
-    yield from np.split(windows, np.flatnonzero((gap | full)[1:]) + 1)

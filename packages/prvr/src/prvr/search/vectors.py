@@ -38,7 +38,7 @@ class PackedRows:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, rows: slice) -> "PackedRows":
+    def __getitem__(self, rows: slice | np.ndarray) -> "PackedRows":
         return PackedRows(
             self.values[rows],
             None if self.scales is None else self.scales[rows],
@@ -69,6 +69,14 @@ class WindowRows:
             self.packed[int(self.offsets[first]) : int(self.offsets[stop])],
             self.counts[first:stop],
         )
+
+    def take(self, windows: Int64[np.ndarray, " n"]) -> PackedRows:
+        """The rows of some windows, ascending; nothing is copied where there are no gaps between them."""
+        first, stop = int(windows[0]), int(windows[-1]) + 1
+        if stop - first == len(windows):
+            return self.windows(first, stop).packed
+        bounds = zip(self.offsets[windows].tolist(), self.offsets[windows + 1].tolist(), strict=True)
+        return self.packed[np.concatenate([np.arange(*bound) for bound in bounds])]
 
 
 def unit(rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
