@@ -70,7 +70,7 @@ def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     check_order(backend, small)  # so few rows are compared one by one
     check_complete(backend, small)
 
-    # A second machine: the notes are on the server, nothing is sent again.
+    # A second machine: the rows are on the server, nothing is sent again.
     elsewhere = MemorySource(tmp_path / "elsewhere", index_id="small-1")
     elsewhere.windows = small.windows
     other = MilvusBackend(address)
@@ -86,7 +86,7 @@ def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         each.close()
 
     # Both indices side by side, then none.
-    assert wait_for_collections(address, 4)
+    assert wait_for_collections(address, 2)
     for one in (source, small):
         MilvusBackend(address).drop(one)
     assert wait_for_collections(address, 0)

@@ -102,6 +102,11 @@ class Snapshot:
         return self.manifest.dim
 
     @property
+    def clips(self) -> int:
+        """Number of clips of every window."""
+        return self.manifest.clips
+
+    @property
     def index_id(self) -> str:
         """Of the index, random."""
         return self.manifest.index_id

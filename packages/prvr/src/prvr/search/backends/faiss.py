@@ -165,7 +165,7 @@ class FaissBackend:
 
     def _up_to_date(self, folder: Path, source: ClipSource, live: np.ndarray) -> Any:
         """An index of all live windows, with the file behind it."""
-        faiss, vectors = import_faiss(), len(live) * _clips(source)
+        faiss, vectors = import_faiss(), len(live) * source.clips
         header, index = _read(folder / _FILE)
         kept = held = np.empty(0, np.int64)
         if header is not None and self._fits(header, source, vectors):
@@ -209,15 +209,6 @@ class FaissBackend:
         index.train(sample)
         logger.info("faiss: %d lists for %d vectors, centroids of %d of them", lists, vectors, len(sample))
         return index
-
-
-def _clips(source: ClipSource) -> int:
-    """Clips of a window, from the first block there is."""
-    for segment in source.segments:
-        for block in source.blocks(segment):
-            if len(block.keys):
-                return block.vectors.shape[1]
-    return 0
 
 
 def _live_rows(block: ClipBlock, live: np.ndarray) -> tuple[Int64[np.ndarray, " n"], Float32[np.ndarray, "n d"]]:

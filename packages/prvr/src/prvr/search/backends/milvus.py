@@ -1,30 +1,41 @@
 """Candidates by Milvus: a server, a cluster, or milvus-lite in a file, all through pymilvus."""
 
 import importlib.util
+import logging
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.errors import InputError, MissingExtraError, require
-from prvr.search.backends.milvus_rows import MOST, MilvusRows
-from prvr.search.backends.protocol import ClipSource, each_once, locked
+from prvr.errors import DataError, InputError, MissingExtraError, require
+from prvr.search.backends.protocol import ClipBlock, ClipSource, each_once, locked
 
 __all__ = ["TOKEN", "MilvusBackend"]
 
+logger = logging.getLogger(__name__)
 
 TOKEN = "PRVR_MILVUS_TOKEN"
 """The environment variable that holds `user:password` or an API key of a server."""
+MOST = 16_384
+"""Rows that a server gives for a query."""
 
 _AT_ONCE = 2**16  # hits of a request
+_CLIPS = 4096  # of a window, at most: the id of a row is the key of its window times this, plus the clip's number
+_BYTES = 2**23  # of the vectors of a request; servers take 64 MB
+_NOT_INDEXED = 1024  # rows of a part below which a server builds no index
 
 
 class MilvusBackend:
-    """A collection per index, `prvr_ID`, a row per clip; a second one, `prvr_ID_segments`, notes what is in it.
+    """A collection per index, `prvr_ID`, with a row per clip that names its segment.
 
-    The notes stand on the server, so that several machines can search the same index. A segment is noted as unfinished
-    before its first row is written, so that a process that is killed leaves nothing that the next sync would not mend.
-    Rows are grouped by window here and not on the server: releases before 2.4 ignore `group_by_field` without a word.
+    A segment is complete when it has as many rows as clips, so that what a killed process leaves is mended by the next
+    sync, and several machines can search the same index. Rows are grouped by window here and not on the server:
+    releases before 2.4 ignore `group_by_field` without a word.
 
     Args:
         address: of a server or cluster, `http://host:19530`; or a file that ends in `.db`, which milvus-lite serves to
@@ -65,25 +76,28 @@ class MilvusBackend:
         _expect_library(lite=address is None or "://" not in address)
         self.address, self.nprobe, self.lists, self.storage = address, nprobe, lists, storage
         self._token, self._timeout = token or os.environ.get(TOKEN, ""), timeout
-        self._rows: MilvusRows | None = None
+        self._shown = re.sub(r"//[^/@]*@", "//", address or "")  # in messages: without a password
+        self._client: Any = None
+        self._collection, self._total = "", 0
         self._state: tuple[str, tuple[str, ...]] = ("", ())
         self._live = np.empty(0, np.int64)
 
     def sync(self, source: ClipSource) -> None:
-        """Deletes the rows of segments that are gone and inserts those of new ones; mends what a killed process left.
+        """Deletes the rows of segments that are gone and inserts those that are missing.
 
         Raises:
             DataError: no server answers at the address, or it refuses.
         """
         live, state = source.live_keys(), (source.index_id, source.segments)
-        if self._rows is not None and state == self._state and np.array_equal(live, self._live):
+        if self._client is not None and state == self._state and np.array_equal(live, self._live):
             return
-        folder = source.folder / "backends" / self.name
-        with locked(folder):
-            if self._rows is None or self._rows.index_id != source.index_id:
-                self.close()
-                self._rows = self._open(self.address or str(folder / "clips.db"), source)
-            self._rows.bring_up_to_date(source)
+        if source.clips > _CLIPS:
+            raise DataError(f"windows have {source.clips} clips; at most {_CLIPS} fit a row's id in Milvus")
+        with locked(source.folder / "backends" / self.name):
+            if self._client is None or self._state[0] != source.index_id:
+                self._connect(source)
+            with self._explained():
+                self._update(source)
         self._state, self._live = state, live
 
     def nearest(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
@@ -92,9 +106,9 @@ class MilvusBackend:
         Raises:
             DataError: the server does not answer, or it refuses.
         """
-        if self._rows is None:
+        if self._client is None:
             raise RuntimeError("nearest() before sync()")
-        vectors = min(vectors, self._rows.total)
+        vectors = min(vectors, self._total)
         if vectors < 1 or not len(text):
             return [np.empty(0, np.int64)] * len(text)
         limit = min(vectors, MOST)
@@ -107,42 +121,132 @@ class MilvusBackend:
     @property
     def rows(self) -> int:
         """Rows on the server, those of removed windows included; 0 before the first sync."""
-        return self._rows.total if self._rows is not None else 0
+        return self._total
 
     def pending(self) -> int:
-        """Rows that the server does not search by the collection's index yet; what it does meanwhile finds less."""
-        return self._rows.pending() if self._rows is not None else 0
+        """Rows that the server does not search by the collection's index yet.
+
+        It searches new rows by a rougher index of its own: of the best videos 0.73 were found right after their
+        insertion, and 0.99 ten seconds later (`docs/scaling.md`).
+        """
+        if self._client is None:
+            return 0
+        with self._explained():
+            unbuilt = int(self._client.describe_index(self._collection, "vector").get("pending_index_rows", 0))
+            if "://" not in self._shown:  # milvus-lite tells nothing of its parts
+                return unbuilt
+            parts = self._client.list_loaded_segments(self._collection, timeout=self._timeout)
+        ready = sum(part.num_rows for part in parts if part.index_name or part.num_rows < _NOT_INDEXED)
+        return max(unbuilt, self._total - ready, 0)
 
     def close(self) -> None:
-        """Closes the connection; milvus-lite lets go of its file."""
-        if self._rows is not None:
-            self._rows.close()
-        self._rows, self._state = None, ("", ())
+        """Closes the connection; milvus-lite releases its file."""
+        if self._client is not None:
+            self._client.close()
+        self._client, self._total, self._state = None, 0, ("", ())
 
     def drop(self, source: ClipSource) -> None:
-        """Deletes both collections of an index; a search would need them built anew.
+        """Deletes the collection of an index; the next search builds it anew.
 
         Raises:
             DataError: no server answers at the address, or it refuses.
         """
-        if self._rows is None:
-            self._rows = self._open(self.address or str(source.folder / "backends" / self.name / "clips.db"), source)
-        self._rows.drop()
+        if self._client is None:
+            self._connect(source)
+        with self._explained():
+            self._client.drop_collection(self._collection)
         self.close()
 
-    def _open(self, address: str, source: ClipSource) -> MilvusRows:
-        return MilvusRows(
-            address, self._token, source.index_id, source.dim, self.storage, self.lists, timeout=self._timeout
+    def _connect(self, source: ClipSource) -> None:
+        """Opens the collection of an index; makes it if it is missing."""
+        from pymilvus import DataType, MilvusClient
+
+        self.close()
+        address = self.address or str(source.folder / "backends" / self.name / "clips.db")
+        self._shown = self._shown or address
+        self._collection = "prvr_" + re.sub(r"[^A-Za-z0-9_]", "_", source.index_id)
+        with self._explained():
+            if "://" not in address:
+                Path(address).parent.mkdir(parents=True, exist_ok=True)
+            client: Any = MilvusClient(address, token=self._token, timeout=self._timeout)
+            if client.has_collection(old := f"{self._collection}_segments"):  # earlier versions kept notes there
+                client.drop_collection(old)
+            if not client.has_collection(self._collection):
+                schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+                schema.add_field("id", DataType.INT64, is_primary=True)
+                schema.add_field("key", DataType.INT64)
+                schema.add_field("clip", DataType.INT64)
+                schema.add_field("segment", DataType.VARCHAR, max_length=256)
+                schema.add_field("vector", DataType.FLOAT_VECTOR, dim=source.dim)
+                index = client.prepare_index_params()
+                index.add_index("vector", index_type=self.storage, metric_type="IP", params={"nlist": self.lists})
+                client.create_collection(self._collection, schema=schema)
+                client.create_index(self._collection, index, sync=False)  # there is nothing to wait for yet
+            client.load_collection(self._collection)
+            fields = client.describe_collection(self._collection)["fields"]
+        width = next(int(field["params"]["dim"]) for field in fields if field["name"] == "vector")
+        if width != source.dim:
+            raise DataError(
+                f"{self._shown}: collection {self._collection} holds vectors of width {width}, the index of width "
+                f"{source.dim}. It belongs to something else: drop it, or use another server."
+            )
+        self._client = client
+
+    def _update(self, source: ClipSource) -> None:
+        """Makes the rows those of the segments of a source."""
+        counts = {name: self._count(f'segment == "{name}"') for name in source.segments}
+        torn = [name for name, rows in counts.items() if rows != source.clips * len(source.keys(name))]
+        # First of all: rows of a segment that is written anew have the ids of the rows of the old one.
+        if self._count() != sum(counts.values()):
+            named = ", ".join(f'"{name}"' for name in source.segments)
+            self._delete(f"segment not in [{named}]" if named else "id >= 0")
+        for name in torn:
+            if counts[name]:
+                message = "%s: %s has %d rows of segment %s, not as many as it should: they are inserted again"
+                logger.info(message, self._shown, self._collection, counts[name], name)
+                self._delete(f'segment == "{name}"')
+            for block in source.blocks(name):
+                for part in _requests(name, block):
+                    self._client.insert(self._collection, part, timeout=self._timeout)
+        if torn:
+            self._client.flush(self._collection)
+        self._total = self._count()  # waits until all of it can be found
+
+    def _count(self, which: str = "") -> int:
+        found = self._client.query(
+            self._collection,
+            filter=which,
+            output_fields=["count(*)"],
+            consistency_level="Strong",
+            timeout=self._timeout,
         )
+        return found[0]["count(*)"]
+
+    def _delete(self, which: str) -> None:
+        self._client.delete(self._collection, filter=which, timeout=self._timeout)
+
+    def _search(self, text: np.ndarray, limit: int, probes: int, seen: np.ndarray | None) -> list[np.ndarray]:
+        """For each query the windows of its nearest clips, one per clip, best first, without those in `seen`."""
+        leave_out = "" if seen is None else f"key not in [{', '.join(map(str, seen.tolist()))}]"
+        with self._explained():
+            found = self._client.search(
+                self._collection,
+                np.ascontiguousarray(text, np.float32),
+                filter=leave_out,
+                limit=limit,
+                search_params={"metric_type": "IP", "params": {"nprobe": probes}},
+                anns_field="vector",
+                timeout=self._timeout,
+            )
+        return [np.array([hit["id"] for hit in hits], np.int64) // _CLIPS for hits in found]
 
     def _hits(self, text: np.ndarray, limit: int, seen: np.ndarray | None = None) -> list[np.ndarray]:
         """The keys of the nearest clips; looks into more lists where they hold fewer than the limit."""
-        assert self._rows is not None
-        probes = self.nprobe if limit < self._rows.total else self.lists
-        found = self._rows.search(text, limit, probes, seen)
+        probes = self.nprobe if limit < self._total else self.lists
+        found = self._search(text, limit, probes, seen)
         while probes < self.lists and (short := [i for i, keys in enumerate(found) if len(keys) < limit]):
             probes = min(4 * probes, self.lists)
-            for i, keys in zip(short, self._rows.search(text[short], limit, probes, seen), strict=True):
+            for i, keys in zip(short, self._search(text[short], limit, probes, seen), strict=True):
                 found[i] = keys
         return found
 
@@ -157,6 +261,34 @@ class MilvusBackend:
 
     def _alive(self, keys: np.ndarray) -> np.ndarray:
         return keys[np.isin(keys, self._live)]
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What pymilvus raises becomes one message; a token never stands in it."""
+        from pymilvus import MilvusException
+
+        try:
+            yield
+        except MilvusException as error:
+            reason = " ".join(str(error.message).split())[:300]
+            if "://" in self._shown:
+                remedy = f"Is a server running there, and is {TOKEN} set if it wants one?"
+            else:
+                remedy = "milvus-lite serves a file to one process: close the other, use a server, or use faiss."
+            raise DataError(f"{self._shown}: Milvus refuses ({reason}). {remedy}") from error
+
+
+def _requests(segment: str, block: ClipBlock) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a block, a bounded number at a time."""
+    clips, dim = block.vectors.shape[1:]
+    windows = max(1, _BYTES // (4 * clips * dim))
+    for start in range(0, len(block.keys), windows):
+        keys, vectors = block.keys[start : start + windows], block.vectors[start : start + windows]
+        yield [
+            {"id": int(key) * _CLIPS + clip, "key": int(key), "clip": clip, "segment": segment, "vector": vector}
+            for key, window in zip(keys, vectors, strict=True)
+            for clip, vector in enumerate(window)
+        ]
 
 
 def _expect_library(*, lite: bool) -> None:

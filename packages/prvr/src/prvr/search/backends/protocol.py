@@ -29,6 +29,7 @@ class ClipSource(Protocol):
 
     Attributes:
         dim: width of the vectors.
+        clips: number of clips of every window.
         index_id: random letters and digits, fixed when the index is made: names a collection, or a folder.
         folder: of the index; a backend may keep files in `folder / "backends" / name`.
         segments: names of the segments, each a hash of its content: a name never stands for anything else.
@@ -36,6 +37,9 @@ class ClipSource(Protocol):
 
     @property
     def dim(self) -> int: ...
+
+    @property
+    def clips(self) -> int: ...
 
     @property
     def index_id(self) -> str: ...
