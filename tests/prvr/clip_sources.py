@@ -43,9 +43,6 @@ class MemorySource:
     def live_keys(self) -> np.ndarray:
         return np.array(sorted({k for keys in self.windows.values() for k in keys} - self.removed), np.int64)
 
-    def videos_of(self, keys: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self.live_keys(), keys)
-
     @property
     def vectors(self) -> int:
         """Clips of all windows, removed ones included."""

@@ -59,14 +59,14 @@ def test_a_trained_model_and_every_option(store: VideoStore, tmp_path: Path) -> 
     options = ["--model", str(model), "--dtype", "int8", "--window", "50", "--stride", "40", "--text", "embedded"]
     assert main([*add(store, tmp_path / "a", *options), "-q"]) == 0
     with VideoIndex.open(tmp_path / "a") as index:
-        about = index.info()
+        about = index.source.manifest
         assert (about.dtype, about.window, about.stride, about.dim) == ("int8", 50.0, 40.0, 16)
         assert index.source.windows_of("v003.mp4") == 4
         assert index.search("a red square").hits
     assert main(add(store, tmp_path / "b", "--model", "zero-shot", "--window", "0")) == 0
-    assert VideoIndex.open(tmp_path / "b").info().window is None
+    assert VideoIndex.open(tmp_path / "b").source.manifest.window is None
     assert main(add(store, tmp_path / "c", "--model", "zero-shot", "--window", "20")) == 0
-    assert VideoIndex.open(tmp_path / "c").info().stride == 10.0
+    assert VideoIndex.open(tmp_path / "c").source.manifest.stride == 10.0
 
 
 def test_what_is_refused_is_explained(store: VideoStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,17 +137,17 @@ def run_info(args: Namespace) -> None:
     from prvr.search import VideoIndex
 
     with VideoIndex.open(args.index) as index:
-        console, about = stdout(), index.info()
+        console, about, made = stdout(), index.info(), index.source.manifest
         table = Table(show_header=False, title=printable(str(index.folder)), title_justify="left")
-        cut = "not cut" if about.window is None else f"{about.window:g} s, every {about.stride:g} s"
+        cut = "not cut" if made.window is None else f"{made.window:g} s, every {made.stride:g} s"
         for name, value in (
             ("videos", f"{about.videos} ({about.seconds / 3600:.2f} hours)"),
             ("windows", f"{about.windows} ({cut})"),
-            ("vectors", f"{about.clips} clips, {about.frames} frames, {about.dim} wide, {about.dtype}"),
+            ("vectors", f"{about.clips} clips, {about.frames} frames, {made.dim} wide, {made.dtype}"),
             ("size", f"{about.bytes / 1e6:.1f} MB, {about.bytes_per_video:.0f} bytes per video"),
             ("segments", f"{about.segments} ({about.removed} removed videos still in them)"),
-            ("model", about.model),
-            ("encoder", f"{about.encoder}, {about.rate:g} frames per second"),
+            ("model", str(made.model)),
+            ("encoder", f"{made.encoder.encoder}, {made.encoder.rate:g} frames per second"),
         ):
             table.add_row(name, printable(value))
         console.print(table)

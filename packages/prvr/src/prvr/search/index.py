@@ -238,24 +238,17 @@ class VideoIndex:
         return self._snapshot.video(video_id)
 
     def info(self) -> IndexInfo:
-        """What is in the index."""
-        snapshot, about = self._snapshot, self._snapshot.manifest
+        """The size of the index; `index.source.manifest` says what it is."""
+        snapshot, segments = self._snapshot, self._snapshot.manifest.segments
         return IndexInfo(
             videos=len(snapshot.video_ids),
             windows=len(snapshot.live_keys()),
-            removed=sum(len(one.removed) for one in about.segments),
+            removed=sum(len(one.removed) for one in segments),
             seconds=sum((snapshot.video(video).duration for video in snapshot.video_ids), 0.0),
-            clips=about.clips * sum(one.windows for one in about.segments),
-            frames=sum(one.frames for one in about.segments),
-            dim=about.dim,
-            dtype=about.dtype,
-            window=about.window,
-            stride=about.stride,
-            bytes=sum(one.bytes for one in about.segments),
-            segments=len(about.segments),
-            model=str(about.model),
-            encoder=str(about.encoder.encoder),
-            rate=about.encoder.rate,
+            clips=snapshot.clips * sum(one.windows for one in segments),
+            frames=sum(one.frames for one in segments),
+            bytes=sum(one.bytes for one in segments),
+            segments=len(segments),
         )
 
     def close(self) -> None:

@@ -104,21 +104,15 @@ class IndexReport:
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """What is in an index.
+    """The size of an index.
 
     Args:
         videos, windows: that count.
         removed: videos whose vectors still lie on disk, until their segment is written anew.
         seconds: of video.
         clips, frames: vectors on disk.
-        dim: width of a vector.
-        dtype: of the vectors on disk.
-        window, stride: in seconds; None: videos are not cut.
         bytes: size of all segments.
-        segments: how many.
-        model: its name and kind.
-        encoder: of frames, its name.
-        rate: frames per second.
+        segments: their number.
     """
 
     videos: int
@@ -127,15 +121,8 @@ class IndexInfo:
     seconds: float
     clips: int
     frames: int
-    dim: int
-    dtype: str
-    window: float | None
-    stride: float | None
     bytes: int
     segments: int
-    model: str
-    encoder: str
-    rate: float
 
     @property
     def bytes_per_video(self) -> float:

@@ -1,6 +1,5 @@
 """Backends that find candidates: `exact` takes every window, `faiss` and `milvus` the windows of the nearest clips."""
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -43,23 +42,7 @@ class ExactBackend:
         """There is nothing to release."""
 
 
-def _exact(address: str, **options: Any) -> CandidateBackend:
-    return ExactBackend(**options)
-
-
-def _faiss(address: str, **options: Any) -> CandidateBackend:
-    from prvr.search.backends.faiss import FaissBackend
-
-    return FaissBackend(**options)
-
-
-def _milvus(address: str, **options: Any) -> CandidateBackend:
-    from prvr.search.backends.milvus import MilvusBackend
-
-    return MilvusBackend(address, **options) if address else MilvusBackend(**options)
-
-
-BACKENDS: dict[str, Callable[..., CandidateBackend]] = {"exact": _exact, "faiss": _faiss, "milvus": _milvus}
+BACKENDS = ("exact", "faiss", "milvus")
 
 
 def open_backend(name: str, **options: Any) -> CandidateBackend:
@@ -78,9 +61,17 @@ def open_backend(name: str, **options: Any) -> CandidateBackend:
         'exact'
     """
     kind, _, address = name.partition(":")
-    if kind not in BACKENDS:
-        raise InputError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}; milvus:ADDRESS names a server")
-    return BACKENDS[kind](address, **options)
+    if kind == "exact":
+        return ExactBackend(**options)
+    if kind == "faiss":
+        from prvr.search.backends.faiss import FaissBackend
+
+        return FaissBackend(**options)
+    if kind == "milvus":
+        from prvr.search.backends.milvus import MilvusBackend
+
+        return MilvusBackend(address or None, **options)
+    raise InputError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}; milvus:ADDRESS names a server")
 
 
 def choose_backend(name: str, videos: int) -> str:

@@ -151,13 +151,12 @@ class MilvusBackend:
         Raises:
             DataError: no server answers at the address, or it refuses.
         """
-        if self._client is None:
-            self._connect(source)
+        client = self._client or self._connect(source)
         with self._explained():
-            self._client.drop_collection(self._collection)
+            client.drop_collection(self._collection)
         self.close()
 
-    def _connect(self, source: ClipSource) -> None:
+    def _connect(self, source: ClipSource) -> Any:
         """Opens the collection of an index; makes it if it is missing."""
         from pymilvus import DataType, MilvusClient
 
@@ -191,6 +190,7 @@ class MilvusBackend:
                 f"{source.dim}. It belongs to something else: drop it, or use another server."
             )
         self._client = client
+        return client
 
     def _update(self, source: ClipSource) -> None:
         """Makes the rows those of the segments of a source."""

@@ -66,10 +66,6 @@ class ClipSource(Protocol):
         """Keys of the windows that count, in ascending order."""
         ...
 
-    def videos_of(self, keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-        """The number of the video of each window, from 0; -1 for a key that is not live."""
-        ...
-
 
 @runtime_checkable
 class CandidateBackend(Protocol):
