@@ -392,7 +392,7 @@ def _make_annotations(folder: Path) -> None:
 def _read_annotations(folder: Path) -> object:
     from prvr.corpora import BENCHMARKS
 
-    return str([BENCHMARKS[path.name].read(path) for path in sorted(folder.iterdir())])
+    return str([BENCHMARKS[path.name].part.read(path) for path in sorted(folder.iterdir())])
 
 
 def _make_models(folder: Path) -> None:

@@ -19,6 +19,7 @@ from prvr.corpora import BENCHMARKS, Annotations, benchmark, benchmark_of
 from prvr.corpora.convert import BenchmarkReport, convert_benchmark, fit_words, match_videos
 from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features, pack
 from prvr.data.layout import Caption
+from prvr.errors import InputError
 from prvr.video import Identity
 
 EXPECTED = {
@@ -96,7 +97,7 @@ def convert(
 
 
 class TestReaders:
-    @pytest.mark.parametrize("name", BENCHMARKS)
+    @pytest.mark.parametrize("name", BENCHMARKS.names)
     def test_splits_videos_and_captions_in_order(self, name: str, tmp_path: Path) -> None:
         found = read(name, tmp_path).splits
         assert list(found) == list(EXPECTED[name])
@@ -104,13 +105,18 @@ class TestReaders:
             assert [(v.id, v.captions) for v in videos] == list(EXPECTED[name][split].items())
 
     def test_every_benchmark_has_a_preset(self) -> None:
-        for name in BENCHMARKS:
+        for name in BENCHMARKS.names:
             preset = load_config(benchmark(name).preset)
             assert preset.data.collection == name.removesuffix("-7k")
             assert preset.model.max_words == benchmark(name).max_words
 
-    def test_every_registered_benchmark_is_tested(self) -> None:
-        assert set(EXPECTED) == set(BENCHMARKS)
+    def test_every_registered_benchmark_is_tested_and_documented(self) -> None:
+        assert set(EXPECTED) == set(BENCHMARKS.names)
+        page = (Path(__file__).parents[2] / "docs/benchmarks.md").read_text(encoding="utf-8")
+        for entry in BENCHMARKS:
+            found = re.search(rf"^\| `{entry.name}` \|.*\| (.*) \| (\d+) \|$", page, re.MULTILINE)
+            assert found is not None
+            assert found.groups() == (entry.part.queries, str(entry.part.max_words))
 
     def test_what_is_left_out_is_told(self, tmp_path: Path) -> None:
         assert read("didemo", tmp_path).uncaptioned == {"train": ("8@N00_88_yy.avi",)}
@@ -172,7 +178,7 @@ class TestBadAnnotations:
         with pytest.raises(DataError, match=expected):
             benchmark(name).read(tmp_path)
 
-    @pytest.mark.parametrize("name", BENCHMARKS)
+    @pytest.mark.parametrize("name", BENCHMARKS.names)
     def test_a_missing_file_is_named(self, name: str, tmp_path: Path) -> None:
         WRITERS[name](tmp_path)
         other = "MSRVTT_train.9k.csv" if name == "msrvtt-7k" else "MSRVTT_train.7k.csv"
@@ -230,7 +236,7 @@ class TestBadAnnotations:
             benchmark("msvd").read(tmp_path)
 
     def test_an_unknown_benchmark(self) -> None:
-        with pytest.raises(DataError, match="did you mean msrvtt"):
+        with pytest.raises(InputError, match=r"did you mean msrvtt.*Known: msrvtt, msrvtt-7k, "):
             benchmark("msr-vtt")
 
 
@@ -262,7 +268,7 @@ def opened(found: BenchmarkReport) -> Corpus:
 
 
 class TestCorpus:
-    @pytest.mark.parametrize("name", BENCHMARKS)
+    @pytest.mark.parametrize("name", BENCHMARKS.names)
     def test_holds_every_query_and_video(self, name: str, tmp_path: Path) -> None:
         found = convert(name, tmp_path)
         assert found.folder == tmp_path / "data" / name

@@ -15,7 +15,7 @@ from video_models import WORDS, tiny_clip, tiny_roberta, tiny_siglip
 
 from prvr.data import DataError, load_encoder
 from prvr.data.synthetic.corpus import frame_features
-from prvr.video import FrameEncoder, Identity, TextFeaturizer, check_joint, open_encoder, open_featurizer
+from prvr.video import ENCODERS, FrameEncoder, Identity, TextFeaturizer, check_joint, open_encoder, open_featurizer
 from prvr.video.encoders.clip import Preprocessing, preprocessing_from
 
 transformers = pytest.importorskip("transformers")
@@ -206,6 +206,11 @@ def test_one_weight_makes_another_model(tmp_path: Path) -> None:
     first = open_encoder(str(tiny_clip(tmp_path / "a"))).identity
     assert first == open_encoder(str(tiny_clip(tmp_path / "b"))).identity
     assert first != open_encoder(str(tiny_clip(tmp_path / "c", nudge=1e-6))).identity
+
+
+def test_every_family_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs/video.md").read_text(encoding="utf-8")
+    assert [entry.name for entry in ENCODERS if entry.description not in page] == []
 
 
 def test_what_is_no_such_model_is_refused(tmp_path: Path, clip: str, monkeypatch: pytest.MonkeyPatch) -> None:

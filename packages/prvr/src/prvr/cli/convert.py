@@ -3,7 +3,7 @@
 from argparse import Namespace
 from pathlib import Path
 
-from prvr.cli import benchmark, captions
+from prvr.cli import corpora
 from prvr.cli.options import Parser, one_of
 
 
@@ -30,8 +30,7 @@ def register(prvr: Parser) -> None:
         help="the data set that it was trained on",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write, new or empty")
-    captions.register(group)
-    benchmark.register(group)
+    corpora.register(group)
 
 
 def run(args: Namespace) -> None:

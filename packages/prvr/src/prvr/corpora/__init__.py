@@ -15,7 +15,6 @@ from prvr.corpora.annotations import (
     CaptionedVideo,
     benchmark,
     benchmark_of,
-    register_benchmark,
 )
 from prvr.corpora.public import (
     read_activitynet,
@@ -43,6 +42,5 @@ __all__ = [
     "read_msrvtt_7k",
     "read_msvd",
     "read_user_captions",
-    "register_benchmark",
     "split_videos",
 ]

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from prvr.config import Registry
 from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_bytes, short
 
@@ -18,7 +17,6 @@ __all__ = [
     "Annotations",
     "Benchmark",
     "CaptionedVideo",
-    "Reader",
     "benchmark",
     "benchmark_of",
     "captioned",
@@ -27,7 +25,6 @@ __all__ = [
     "read_lines",
     "read_list",
     "read_text",
-    "register_benchmark",
 ]
 
 
@@ -59,69 +56,37 @@ class Annotations:
     wordless: int = 0
 
 
-Reader = Callable[[Path], Annotations]
-"""Reads the annotation files in a folder."""
-
-
 @dataclass(frozen=True)
 class Benchmark:
-    """A public text-to-video benchmark.
+    """A public text-to-video benchmark; its name and its title stand in the registry.
 
     Args:
-        name: of the benchmark, and by default of the corpus.
-        title: for people.
-        read: its reader.
+        read: reads its annotation files, from their folder.
         max_words: rows of text features kept, as CLIP4Clip and its successors set it.
         queries: the queries of a video, for people.
         preset: the configuration that is trained on it.
     """
 
-    name: str
-    title: str
-    read: Reader
+    read: Callable[[Path], Annotations]
     max_words: int
     queries: str
     preset: str
 
 
-_registered: dict[str, Benchmark] = {}
-BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(_registered)
-"""The registered benchmarks by name."""
-
-
-def register_benchmark(
-    name: str, title: str, *, max_words: int, queries: str, preset: str
-) -> Callable[[Reader], Reader]:
-    """Decorates the reader of a benchmark and adds it to `BENCHMARKS` (see [Benchmark][prvr.corpora.Benchmark]).
-
-    Raises:
-        ValueError: another benchmark has this name.
-    """
-
-    def register(read: Reader) -> Reader:
-        if name in _registered:
-            raise ValueError(f"register_benchmark: {name!r} is registered already")
-        _registered[name] = Benchmark(name, title, read, max_words, queries, preset)
-        return read
-
-    return register
+BENCHMARKS: Registry[Benchmark] = Registry("benchmark")
 
 
 def benchmark(name: str) -> Benchmark:
     """The benchmark of a name.
 
     Raises:
-        DataError: there is none.
+        InputError: there is none; names those that are known.
 
     Example:
         >>> benchmark("didemo").max_words
         64
     """
-    if name not in BENCHMARKS:
-        close = get_close_matches(name, BENCHMARKS, n=1)
-        hint = f"; did you mean {close[0]}?" if close else "."
-        raise DataError(f"benchmark {name!r}: expected one of {', '.join(BENCHMARKS)}{hint}")
-    return BENCHMARKS[name]
+    return BENCHMARKS[name].part
 
 
 def benchmark_of(corpus: "Corpus") -> Benchmark | None:
@@ -130,7 +95,8 @@ def benchmark_of(corpus: "Corpus") -> Benchmark | None:
     Raises:
         DataError: `corpus.json` cannot be read.
     """
-    return BENCHMARKS.get(str(corpus.about.get("benchmark")))
+    name = str(corpus.about.get("benchmark"))
+    return benchmark(name) if name in BENCHMARKS else None
 
 
 def captioned(

@@ -1,6 +1,6 @@
 """Readers of the annotation files of MSR-VTT, MSVD, LSMDC, DiDeMo and ActivityNet Captions, as CLIP4Clip uses them.
 
-A new benchmark is a reader with `register_benchmark`.
+A new benchmark is a reader here and its line at the end.
 """
 
 import csv
@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from prvr.corpora.annotations import (
+    BENCHMARKS,
     Annotations,
+    Benchmark,
     captioned,
     find_file,
     read_json,
     read_lines,
     read_list,
     read_text,
-    register_benchmark,
 )
 from prvr.errors import DataError
 from prvr.reading import SMALL, read_bytes, short
@@ -30,13 +31,6 @@ __all__ = ["read_activitynet", "read_didemo", "read_lsmdc", "read_msrvtt", "read
 _LSMDC_COLUMNS = ("clip id", "start aligned", "end aligned", "start extracted", "end extracted", "sentence")
 
 
-@register_benchmark(
-    "msrvtt",
-    "MSR-VTT 1k-A, 9k training videos",
-    max_words=32,
-    queries="20 captions to train on, 1 in the test",
-    preset="diffusionret-msrvtt",
-)
 def read_msrvtt(folder: Path) -> Annotations:
     """Reads MSR-VTT, the 1k-A split: `MSRVTT_data.json`, `MSRVTT_train.9k.csv` and `MSRVTT_JSFUSION_test.csv`.
 
@@ -49,9 +43,6 @@ def read_msrvtt(folder: Path) -> Annotations:
     return _read_msrvtt(folder, "MSRVTT_train.9k.csv")
 
 
-@register_benchmark(
-    "msrvtt-7k", "MSR-VTT 1k-A, 7k training videos", max_words=32, queries="as msrvtt", preset="diffusionret-msrvtt"
-)
 def read_msrvtt_7k(folder: Path) -> Annotations:
     """Reads MSR-VTT as `read_msrvtt` does, with the smaller training list `MSRVTT_train.7k.csv`."""
     return _read_msrvtt(folder, "MSRVTT_train.7k.csv")
@@ -87,9 +78,6 @@ def _rows(path: Path, *columns: str) -> Sequence[Mapping[str, str]]:
     return rows
 
 
-@register_benchmark(
-    "lsmdc", "LSMDC", max_words=32, queries="1 sentence, in training sometimes more", preset="diffusionret-lsmdc"
-)
 def read_lsmdc(folder: Path) -> Annotations:
     """Reads LSMDC: `LSMDC16_annos_training.csv`, `LSMDC16_annos_val.csv`, `LSMDC16_challenge_1000_publictect.csv`.
 
@@ -121,9 +109,6 @@ def read_lsmdc(folder: Path) -> Annotations:
     return captioned(folder, splits)
 
 
-@register_benchmark(
-    "didemo", "DiDeMo, paragraphs", max_words=64, queries="1: all its descriptions", preset="diffusionret-didemo"
-)
 def read_didemo(folder: Path) -> Annotations:
     """Reads DiDeMo: `train_data.json`, ..., and the lists `train_list.txt`, ..., for train, val and test.
 
@@ -146,13 +131,6 @@ def read_didemo(folder: Path) -> Annotations:
     return captioned(folder, splits, paragraphs=True)
 
 
-@register_benchmark(
-    "activitynet-paragraphs",
-    "ActivityNet, paragraphs",
-    max_words=64,
-    queries="1: all its sentences",
-    preset="diffusionret-activitynet",
-)
 def read_activitynet(folder: Path) -> Annotations:
     """Reads ActivityNet Captions: `train.json`, and `val_1.json` as the split "test", on which papers report.
 
@@ -175,9 +153,6 @@ def read_activitynet(folder: Path) -> Annotations:
     return captioned(folder, splits, paragraphs=True)
 
 
-@register_benchmark(
-    "msvd", "MSVD", max_words=32, queries="about 40 captions, all count in the test", preset="diffusionret-msvd"
-)
 def read_msvd(folder: Path) -> Annotations:
     """Reads MSVD: `raw-captions.pkl` and the lists `train_list.txt`, `val_list.txt` and `test_list.txt`.
 
@@ -255,3 +230,25 @@ def _read_pickle(path: Path) -> Any:
     if not isinstance(found, dict):
         raise DataError(f"{path}: expected a dictionary from video to captions, got {type(found).__name__}.")
     return found
+
+
+BENCHMARKS.register(
+    "msrvtt",
+    Benchmark(read_msrvtt, 32, "20 in training, 1 in the test", "diffusionret-msrvtt"),
+    "MSR-VTT 1k-A, 9k training videos",
+)
+BENCHMARKS.register(
+    "msrvtt-7k",
+    Benchmark(read_msrvtt_7k, 32, "20 in training, 1 in the test", "diffusionret-msrvtt"),
+    "MSR-VTT 1k-A, 7k training videos",
+)
+BENCHMARKS.register("lsmdc", Benchmark(read_lsmdc, 32, "1, in training sometimes more", "diffusionret-lsmdc"), "LSMDC")
+BENCHMARKS.register(
+    "didemo", Benchmark(read_didemo, 64, "1: all its descriptions, joined", "diffusionret-didemo"), "DiDeMo, paragraphs"
+)
+BENCHMARKS.register(
+    "activitynet-paragraphs",
+    Benchmark(read_activitynet, 64, "1: all its sentences, joined", "diffusionret-activitynet"),
+    "ActivityNet, paragraphs",
+)
+BENCHMARKS.register("msvd", Benchmark(read_msvd, 32, "about 40, all count in the test", "diffusionret-msvd"), "MSVD")

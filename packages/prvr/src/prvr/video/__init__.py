@@ -17,7 +17,6 @@ from prvr.video.encoders import (
     check_joint,
     open_encoder,
     open_featurizer,
-    register_encoder,
 )
 from prvr.video.extraction import ExtractReport, Outcome, encode_video, extract
 from prvr.video.store import StoreHeader, VideoEntry, VideoStore
@@ -44,5 +43,4 @@ __all__ = [
     "open_encoder",
     "open_featurizer",
     "open_video",
-    "register_encoder",
 ]

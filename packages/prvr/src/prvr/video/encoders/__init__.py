@@ -1,18 +1,18 @@
 """Encoders of frames and texts: what they offer, how two of them are told apart, and which families there are.
 
-A family is a module of this package that calls `register_encoder`; nothing else has to know of it.
+A family is a module of this package that registers itself in `ENCODERS`; nothing else has to know of it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import iter_modules
-from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, UInt8
 
+from prvr.config import Registry
 from prvr.errors import DataError
 from prvr.video.pretrained import read_config
 
@@ -26,9 +26,9 @@ __all__ = [
     "check_joint",
     "open_encoder",
     "open_featurizer",
-    "register_encoder",
 ]
 
+_T = TypeVar("_T")
 EMBEDDED = "embedded"
 
 
@@ -126,34 +126,18 @@ class EncoderFamily:
     """A family of models that `prvr extract --encoder` and `--text` accept.
 
     Args:
-        name: the `model_type` in the `config.json` of its models; of a bundled model, the name itself.
-        title: for people.
         text: opens the text side of a model, from its name or folder and a device of torch.
         frames: opens the encoder of frames in the same way; None where the family has none.
-        bundled: whether it is one model that comes with prvr, asked for by the name of the family.
+        bundled: whether it is one model that comes with prvr, named as the family is.
     """
 
-    name: str
-    title: str
     text: Callable[[str, Any], TextFeaturizer]
     frames: Callable[[str, Any], FrameEncoder] | None = None
     bundled: bool = False
 
 
-_families: dict[str, EncoderFamily] = {}
-ENCODERS: Mapping[str, EncoderFamily] = MappingProxyType(_families)
-"""The registered families by name."""
-
-
-def register_encoder(family: EncoderFamily) -> None:
-    """Adds a family to `ENCODERS`.
-
-    Raises:
-        ValueError: another family has its name.
-    """
-    if family.name in _families:
-        raise ValueError(f"register_encoder: a family {family.name!r} is registered already")
-    _families[family.name] = family
+ENCODERS: Registry[EncoderFamily] = Registry("encoder")
+"""The families by name: of a bundled model, or the `model_type` in the `config.json` of a model of transformers."""
 
 
 def open_encoder(name: str, device: Any = "cpu") -> FrameEncoder:
@@ -168,8 +152,7 @@ def open_encoder(name: str, device: Any = "cpu") -> FrameEncoder:
         DataError: there is no such model, or it is of no family with an encoder of frames.
         prvr.MissingExtraError: transformers is not installed.
     """
-    known = {kind: family.frames for kind, family in ENCODERS.items() if family.frames is not None}
-    return known[_family(name, known)](name, device)
+    return _opener(name, lambda family: family.frames)(name, device)
 
 
 def open_featurizer(name: str, device: Any = "cpu") -> TextFeaturizer:
@@ -184,18 +167,18 @@ def open_featurizer(name: str, device: Any = "cpu") -> TextFeaturizer:
         DataError: there is no such model, or it is of no family with a text side.
         prvr.MissingExtraError: transformers is not installed.
     """
-    return ENCODERS[_family(name, ENCODERS)].text(name, device)
+    return _opener(name, lambda family: family.text)(name, device)
 
 
-def _family(name: str, known: Mapping[str, object]) -> str:
-    """The name of the family that a model is of, one of `known`."""
-    if name in ENCODERS and ENCODERS[name].bundled:
-        return name
-    kind = str(read_config(name)["model_type"])
-    if kind not in known:
-        of_models = ", ".join(family for family in known if not ENCODERS[family].bundled)
-        raise DataError(f"{name}: a model of type {kind!r}. Expected one of {of_models}.")
-    return kind
+def _opener(name: str, side: Callable[[EncoderFamily], _T | None]) -> _T:
+    """What opens one side of a model."""
+    bundled = name in ENCODERS and ENCODERS[name].part.bundled
+    kind = name if bundled else str(read_config(name)["model_type"])
+    found = side(ENCODERS[kind].part) if kind in ENCODERS else None
+    if found is None:
+        known = [entry.name for entry in ENCODERS if not entry.part.bundled and side(entry.part) is not None]
+        raise DataError(f"{name}: a model of type {kind!r}. Expected one of {', '.join(known)}.")
+    return found
 
 
 for _module in iter_modules(__path__):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float32, UInt8
 
 from prvr.errors import DataError, InputError
-from prvr.video.encoders import EncoderFamily, Identity, register_encoder
+from prvr.video.encoders import ENCODERS, EncoderFamily, Identity
 from prvr.video.pretrained import (
     explained,
     hash_model,
@@ -241,12 +241,9 @@ class ClipText:
             return words, F.normalize(found.pooler_output[0].float(), dim=-1).cpu().numpy()
 
 
-for _kind, _title in (("clip", "CLIP"), ("siglip", "SigLIP")):
-    register_encoder(
-        EncoderFamily(
-            _kind,
-            _title,
-            text=lambda name, device: ClipText(load_clip(name, device)),
-            frames=lambda name, device: ClipEncoder(load_clip(name, device)),
-        )
-    )
+_FAMILY = EncoderFamily(
+    text=lambda name, device: ClipText(load_clip(name, device)),
+    frames=lambda name, device: ClipEncoder(load_clip(name, device)),
+)
+ENCODERS.register("clip", _FAMILY, "CLIP")
+ENCODERS.register("siglip", _FAMILY, "SigLIP")

@@ -11,7 +11,7 @@ from jaxtyping import Float32, UInt8
 from prvr.data.synthetic.corpus import MOTION, with_motion
 from prvr.data.synthetic.encoder import DIM, MAX_WORDS, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FRAME
-from prvr.video.encoders import EMBEDDED, EncoderFamily, Identity, register_encoder
+from prvr.video.encoders import EMBEDDED, ENCODERS, EncoderFamily, Identity
 
 
 class EmbeddedEncoder:
@@ -64,12 +64,10 @@ class EmbeddedText:
         return self._model.encode_text(text)
 
 
-register_encoder(
+ENCODERS.register(
+    EMBEDDED,
     EncoderFamily(
-        EMBEDDED,
-        "the encoder of the embedded world",
-        text=lambda name, device: EmbeddedText(),
-        frames=lambda name, device: EmbeddedEncoder(device),
-        bundled=True,
-    )
+        text=lambda name, device: EmbeddedText(), frames=lambda name, device: EmbeddedEncoder(device), bundled=True
+    ),
+    "the encoder of the embedded world",
 )

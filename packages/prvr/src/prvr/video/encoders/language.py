@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float32
 
 from prvr.errors import InputError
-from prvr.video.encoders import EncoderFamily, Identity, register_encoder
+from prvr.video.encoders import ENCODERS, EncoderFamily, Identity
 from prvr.video.pretrained import (
     explained,
     hash_model,
@@ -73,4 +73,4 @@ for _kind, _title in (
     ("bert", "BERT"),
     ("distilbert", "DistilBERT"),
 ):
-    register_encoder(EncoderFamily(_kind, _title, text=WordModel))
+    ENCODERS.register(_kind, EncoderFamily(text=WordModel), _title)
