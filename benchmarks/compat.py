@@ -26,7 +26,7 @@ ROWS = {
     "optim": ("hlformer", {"optim.name": "adamw", "optim.decay": "matrices"}),
     "model.registers.start": ("dreamprvr", {"model.registers.start": "prior_sample"}),
     "model.compat.register_noise": ("dreamprvr", {"model.compat.register_noise": "gaussian"}),
-    "model.compat.time_table": ("dreamprvr", {"model.compat.time_table": "sincos"}),
+    "model.compat.register_times": ("dreamprvr", {"model.compat.register_times": "sincos"}),
 }
 
 

@@ -250,7 +250,7 @@ def test_a_registry_takes_each_name_once() -> None:
 def test_keys_of_version_0_1_are_read_in_their_place_of_today() -> None:
     old = {"model.registers.noise": "start", "model.registers.time_table": "random"}
     read = load_config("hybrid-tvr", old | {"model.registers.float32_constants": True}).model
-    new = {"model.compat.register_noise": "start", "model.compat.time_table": "random"}
+    new = {"model.compat.register_noise": "start", "model.compat.register_times": "random"}
     assert read == load_config("hybrid-tvr", new | {"model.compat.register_constants": "float32"}).model
     with pytest.raises(ConfigError, match="register_noise"):
         load_config("hybrid-tvr", {"model.registers.noise": "none"})

@@ -129,7 +129,8 @@ def test_saved_and_loaded_models_agree(retriever: Retriever, tmp_path) -> None:
 def test_stacked_blocks_are_the_sequential_ones(window: str) -> None:
     """K blocks in one computation against K plain blocks one after the other."""
     torch.manual_seed(0)
-    blocks = TransformerBlocks(EuclideanMixer(3, 8, 2, window, 0.0), 3, 8, 0.0).double()
+    model = ModelConfig(video_dim=1, query_dim=1, hidden=8, heads=2, window=window, dropout=0.0)
+    blocks = TransformerBlocks(EuclideanMixer(model, 3), 3, 8, 0.0).double()
     for parameter in blocks.parameters():
         nn.init.normal_(parameter, std=0.3)
     x = torch.randn(2, 5, 8, dtype=torch.float64)

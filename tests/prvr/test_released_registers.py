@@ -33,7 +33,7 @@ def released(golden: dict[str, np.ndarray], dtype: torch.dtype) -> RegisterGener
             heads=2,
             dropout=0.0,
             registers=RegisterConfig(kind="diffusion", num=NUM, steps=STEPS, start="prior_mean"),
-            compat=Compat(register_noise="start", time_table="random", register_constants="float32"),
+            compat=Compat(register_noise="start", register_times="random", register_constants="float32"),
         )
     )
     weights = {name[3:]: torch.from_numpy(value) for name, value in golden.items() if name.startswith("sd/")}
@@ -119,7 +119,7 @@ def test_released_numbers(golden):
         query_dim=4,
         hidden=64,
         registers=RegisterConfig(kind="diffusion", steps=1000),
-        compat=Compat(time_table="random", register_constants="float32"),
+        compat=Compat(register_times="random", register_constants="float32"),
     )
     registers = Retriever(config).registers
     assert registers.denoiser.time_table.std().item() == pytest.approx(0.02, rel=0.02)

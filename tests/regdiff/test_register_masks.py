@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from regdiff.checks import expect_mask
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
-from regdiff.checks import expect_mask
 from regdiff.masks import masked, takes_mask
 
 NAMES = list(SCHEDULERS)

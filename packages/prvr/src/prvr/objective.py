@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import lorentz
-from prvr.config import LOSSES, LossConfig, ModelConfig, TokenModelConfig, active_losses
+from prvr.config import LOSSES, LossConfig, ModelConfig, TokenModelConfig, active_losses, released_part
 from prvr.losses import LossInputs, Negatives, Term
 from prvr.models.layers import AttentionPooling, project_bounds
 from prvr.types import Batch, Labels, RetrieverOutput, VideoEmbedding
@@ -53,9 +53,7 @@ class Entailment(Term):
 def entailment(config: LossConfig, model: ModelConfig, registers: RegisterGenerator | None = None) -> Term:
     """The correct or the released entailment loss, as `compat.entailment` says."""
     if model.compat.entailment == "released":
-        from prvr.released.entailment import ReleasedEntailment
-
-        return ReleasedEntailment(config, model)
+        return released_part("entailment:ReleasedEntailment", "model.compat.entailment='released'")(config, model)
     return Entailment(config, model)
 
 

@@ -21,11 +21,14 @@ from prvr.config.load import yaml_value as yaml_value
 from prvr.config.losses import LOSSES as LOSSES
 from prvr.config.losses import LossConfig as LossConfig
 from prvr.config.losses import active_losses as active_losses
+from prvr.config.model import BLOCKS as BLOCKS
+from prvr.config.model import FUSIONS as FUSIONS
 from prvr.config.model import BlockConfig as BlockConfig
 from prvr.config.model import Compat as Compat
 from prvr.config.model import ModelConfig as ModelConfig
 from prvr.config.model import RegisterConfig as RegisterConfig
 from prvr.config.registry import Registry as Registry
+from prvr.config.registry import released_part as released_part
 from prvr.config.run import Config as Config
 from prvr.config.token_model import TokenCompat as TokenCompat
 from prvr.config.token_model import TokenModelConfig as TokenModelConfig
@@ -34,6 +37,8 @@ from prvr.config.training import OptimConfig as OptimConfig
 from prvr.config.training import TrainConfig as TrainConfig
 
 __all__ = [
+    "BLOCKS",
+    "FUSIONS",
     "LOSSES",
     "BlockConfig",
     "Compat",
@@ -60,6 +65,7 @@ __all__ = [
     "read_yaml",
     "read_yaml_file",
     "records_of",
+    "released_part",
     "token_model_config_from_dict",
     "validated",
     "yaml_value",

@@ -1,21 +1,69 @@
-"""What a retriever is made of."""
+"""What a retriever is made of.
 
-from typing import Any, Literal
+Blocks and fusions are registered here, beside the record of their settings, whose fields become keys of `model`. A new
+one is its module, its entry here, and its test.
+"""
 
-from pydantic import Field, model_validator
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from prvr.config.registry import Registry
 from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
 
-__all__ = ["BlockConfig", "Compat", "ModelConfig", "RegisterConfig"]
+__all__ = ["BLOCKS", "FUSIONS", "BlockConfig", "Compat", "ModelConfig", "RegisterConfig"]
+
+BLOCKS: Registry[Callable[..., Any]] = Registry("space")
+"""What mixes the positions of a block, by `space`: a `prvr.models.blocks.Mixer`, made of `(model, num)`."""
+
+FUSIONS: Registry[Callable[..., Any]] = Registry("fusion")
+"""How the outputs of parallel blocks become one sequence: a module `((k, v, l, d), mask) -> (v, l, d)`, made of
+`(model, length)`."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class LorentzSettings:
+    """Settings of blocks with space='lorentz'."""
+
+    lorentz_dim: int = Field(default=127, ge=2, le=65_536)
+    """Dimension n of the hyperbolic space."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class MeanGuidedSettings:
+    """Settings of fusion='mean_guided'."""
+
+    fusion_temperature: float = Field(default=0.6, ge=1e-6, le=1e6)
+    """tau of the softmax over blocks."""
+
+
+BLOCKS.register("euclidean", "prvr.models.blocks:EuclideanMixer", "Multi-head attention (GMMFormer, HLFormer).")
+BLOCKS.register(
+    "lorentz", "prvr.models.lorentz_mixer:LorentzMixer", "Lorentz attention (HLFormer eq. 11-16).", LorentzSettings
+)
+FUSIONS.register("mean", "prvr.models.fusion:MeanFusion", "Mean of the blocks (GMMFormer).")
+FUSIONS.register("concat_linear", "prvr.models.fusion:ConcatFusion", "A linear map of all blocks (HLFormer, table 2).")
+FUSIONS.register(
+    "mean_guided",
+    "prvr.models.fusion:MeanGuidedFusion",
+    "The mean asks each block for its weights (MAIM, HLFormer eq. 17).",
+    MeanGuidedSettings,
+)
+
+
+def _registered(registry: Registry[Any]) -> AfterValidator:
+    """Refuses names that nobody registered."""
+    return AfterValidator(lambda name: registry[name].name)
 
 
 @dataclass(frozen=True, config=STRICT)
 class BlockConfig:
     """One attention block: its geometry and the width of its Gaussian window (None = unlimited)."""
 
-    space: Literal["euclidean", "lorentz"] = "euclidean"
+    space: Annotated[str, _registered(BLOCKS)] = "euclidean"
     width: float | None = Field(default=None, gt=0, le=1e6)
 
 
@@ -38,7 +86,7 @@ class Compat:
     register_noise: Literal["gaussian", "start"] = "gaussian"
     """start: the tensor that the diffusion of the registers starts from is also the noise of its training targets and
     of every reverse step (DreamPRVR)."""
-    time_table: Literal["sincos", "random"] = "sincos"
+    register_times: Literal["sincos", "random"] = "sincos"
     """random: the time codes of the denoiser are frozen N(0, 0.02) numbers instead of sinusoids (DreamPRVR)."""
     register_constants: Literal["float64", "float32"] = "float64"
     """float32: the noise schedule and the rank codes of the prior are rounded to float32 (DreamPRVR)."""
@@ -46,7 +94,7 @@ class Compat:
     @property
     def releases_registers(self) -> bool:
         """Whether any part of the register generator is a released one."""
-        return (self.register_noise, self.time_table, self.register_constants) != ("gaussian", "sincos", "float64")
+        return (self.register_noise, self.register_times, self.register_constants) != ("gaussian", "sincos", "float64")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -74,7 +122,7 @@ class RegisterConfig:
 
 _MOVED: dict[str, tuple[str, dict[Any, str]]] = {
     "noise": ("register_noise", {}),
-    "time_table": ("time_table", {}),
+    "time_table": ("register_times", {}),
     "float32_constants": ("register_constants", {True: "float32", False: "float64"}),
 }
 """Keys of `registers` in version 0.1, their place in `compat` today, and the values that changed."""
@@ -93,8 +141,11 @@ def _read_moved(values: Any) -> Any:
     return values | {"registers": registers, "compat": compat | dict(values.get("compat", {}))}
 
 
-@dataclass(frozen=True, config=STRICT)
-class ModelConfig:
+_SETTINGS = dict.fromkeys(part.settings for part in (*BLOCKS, *FUSIONS) if part.settings is not None)
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
     """A retriever: input widths, the list of blocks, the fusion, the registers, the score's weights."""
 
     video_dim: int = Field(gt=0, le=MANY)
@@ -109,11 +160,9 @@ class ModelConfig:
     """transformer: attention and feed-forward, post-norm; attention: output projection, no feed-forward (GMMFormer)."""
     depth: int = Field(default=1, ge=1, le=256)
     blocks: tuple[BlockConfig, ...] = Field(default=(BlockConfig(),), max_length=256)
-    fusion: Literal["mean", "concat_linear", "mean_guided"] = "mean_guided"
-    fusion_temperature: float = Field(default=0.6, ge=1e-6, le=1e6)
+    fusion: Annotated[str, _registered(FUSIONS)] = "mean_guided"
     window: Literal["multiply", "add"] = "add"
     """multiply: logits times the window (the papers); add: logits plus its logarithm."""
-    lorentz_dim: int = Field(default=127, ge=2, le=65_536)
     padded_rows: Literal["auto", "compute", "drop"] = "auto"
     """drop: padded frames are not computed. Faster, and the same result up to rounding, except with
     compat.padding='to_length': there the mean that guides the fusion then covers a video's own frames only. Dropout

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from prvr.errors import InputError, unknown_name
 
-__all__ = ["Entry", "Registry"]
+__all__ = ["Entry", "Registry", "released_part"]
 
 P = TypeVar("P")
 
@@ -129,3 +129,27 @@ def _shown(settings: Any) -> str:
         default = getattr(field.default, "default", field.default)  # pydantic keeps the default inside its own record
         values.append(field.name if default is dataclasses.MISSING else f"{field.name}={default!r}")
     return " Settings: " + ", ".join(values)
+
+
+def released_part(source: str, choice: str) -> Any:
+    """A part of `prvr.released`, which nothing but such choices needs.
+
+    Args:
+        source: "module:attribute" inside `prvr.released`.
+        choice: the choice in the configuration that asks for it, for the message.
+
+    Raises:
+        InputError: this installation has no `prvr.released`.
+
+    Example:
+        >>> released_part("windows:BatchWindows", "compat.window='released'").__name__
+        'BatchWindows'
+    """
+    module, _, attribute = source.partition(":")
+    try:
+        return getattr(import_module(f"prvr.released.{module}"), attribute)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{choice} asks for a part of prvr.released, which this installation lacks: choose the default, or install "
+            "prvr with it"
+        ) from error

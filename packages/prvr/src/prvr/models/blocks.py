@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from prvr.config import ModelConfig
 from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear, relu_dropout
 from prvr.models.layers import dropout as dropped
 from prvr.models.rows import Sequences
@@ -107,19 +108,17 @@ class EuclideanMixer(nn.Module):
     """K multi-head attentions with Gaussian windows and no output projection.
 
     Args:
-        num: blocks.
-        dim: width d.
-        heads: heads h, contiguous chunks of d / h.
-        window: "multiply" scales logits by the window, "add" adds its logarithm.
-        dropout: on attention weights.
+        model: width d, heads (contiguous chunks of the width), how the window acts ("multiply" scales logits by it,
+            "add" adds its logarithm), and dropout on attention weights.
+        num: blocks K.
     """
 
-    def __init__(self, num: int, dim: int, heads: int, window: str, dropout: float) -> None:
+    def __init__(self, model: ModelConfig, num: int) -> None:
         super().__init__()
-        self.heads = heads
-        self.qkv = StackedLinear((num, 3), dim, dim)
-        self.attend = {"multiply": _multiplied, "add": _added}[window]
-        self.dropout = dropout
+        self.heads = model.heads
+        self.qkv = StackedLinear((num, 3), model.hidden, model.hidden)
+        self.attend = {"multiply": _multiplied, "add": _added}[model.window]
+        self.dropout = model.dropout
 
     def forward(
         self,

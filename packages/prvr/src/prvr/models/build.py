@@ -1,6 +1,6 @@
 """From a configuration to the parts of a retriever: the only place that asks which part is meant.
 
-Released parts are imported where a `Compat` field asks for one, so that the rest stands without `prvr.released`.
+Released parts are imported where a `Compat` field asks for one (`released_part`): all else works without them.
 """
 
 from dataclasses import dataclass
@@ -9,12 +9,10 @@ from itertools import groupby
 
 from torch import nn
 
-from prvr.config import BlockConfig, ModelConfig
+from prvr.config import BLOCKS, FUSIONS, BlockConfig, ModelConfig, released_part
 from prvr.models.blocks import AttentionBlocks, EuclideanMixer, GaussianWindows, TransformerBlocks
 from prvr.models.encoders import BlockStack, BranchEncoder, QueryEncoder
-from prvr.models.fusion import ConcatFusion, MeanFusion, MeanGuidedFusion
-from prvr.models.layers import AttentionPooling, InputProjection, Positions, masked_mean
-from prvr.models.lorentz_mixer import LorentzMixer
+from prvr.models.layers import AttentionPooling, InputProjection, Positions
 from prvr.models.rows import FramePadding, mask_frames
 from regdiff import RegisterGenerator, make_register_generator
 
@@ -60,49 +58,36 @@ def build_parts(config: ModelConfig) -> Parts:
     )
 
 
-def _mixer(config: ModelConfig, space: str, num: int) -> nn.Module:
-    if space == "euclidean":
-        return EuclideanMixer(num, config.hidden, config.heads, config.window, config.dropout)
-    if config.compat.lorentz == "released":
-        from prvr.released.lorentz_mixer import ReleasedLorentzMixer
-
-        return ReleasedLorentzMixer(num, config.hidden, config.heads, config.lorentz_dim, config.dropout)
-    return LorentzMixer(num, config.hidden, config.heads, config.lorentz_dim, config.window, config.dropout)
-
-
 def _blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:
     """One stack of blocks that share a geometry."""
+    space, num = blocks[0].space, len(blocks)
+    if space == "lorentz" and config.compat.lorentz == "released":
+        mixer = released_part("lorentz_mixer:ReleasedLorentzMixer", "compat.lorentz='released'")(config, num)
+    else:
+        mixer = BLOCKS[space].part(config, num)
     kind = TransformerBlocks if config.layer == "transformer" else AttentionBlocks
-    return kind(_mixer(config, blocks[0].space, len(blocks)), len(blocks), config.hidden, config.dropout)
+    return kind(mixer, num, config.hidden, config.dropout)
 
 
 def _windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: int) -> nn.Module:
     widths = [block.width for block in blocks]
-    if config.compat.window == "released":
-        from prvr.released.windows import BatchWindows, ReleasedWindows
-
-        return BatchWindows(widths) if config.compat.padding == "to_batch" else ReleasedWindows(widths, length)
-    return GaussianWindows(widths, length, logarithm=config.window == "add")
+    if config.compat.window != "released":
+        return GaussianWindows(widths, length, logarithm=config.window == "add")
+    if config.compat.padding == "to_batch":
+        return released_part("windows:BatchWindows", "compat.window='released'")(widths)
+    return released_part("windows:ReleasedWindows", "compat.window='released'")(widths, length)
 
 
 def _fusion(config: ModelConfig, length: int) -> nn.Module:
-    if config.fusion == "mean":
-        return MeanFusion()
-    if config.fusion == "concat_linear":
-        return ConcatFusion(len(config.blocks), config.hidden)
-    average = masked_mean
-    if config.compat.padding == "to_length" and not config.drops_padding:
-        from prvr.released.padding import unmasked_mean
-
-        average = unmasked_mean
-    return MeanGuidedFusion(config.hidden, config.heads, length, config.fusion_temperature, config.dropout, average)
+    if config.fusion == "mean_guided" and config.compat.padding == "to_length" and not config.drops_padding:
+        return released_part("padding:UnmaskedGuidedFusion", "compat.padding='to_length'")(config, length)
+    return FUSIONS[config.fusion].part(config, length)
 
 
 def _padding(config: ModelConfig) -> FramePadding:
     if config.compat.padding == "to_length":
-        from prvr.released.padding import pad_to_length
-
-        return partial(pad_to_length, length=config.max_frames)
+        pad = released_part("padding:pad_to_length", "compat.padding='to_length'")
+        return partial(pad, length=config.max_frames)
     return mask_frames
 
 
@@ -131,8 +116,7 @@ def _guide(config: ModelConfig) -> TransformerBlocks | None:
     """The block whose output the registers are generated from (Block0 of DreamPRVR)."""
     if config.registers.kind == "none":
         return None
-    mixer = _mixer(config, "euclidean", 1)
-    return TransformerBlocks(mixer, 1, config.hidden, config.dropout)
+    return TransformerBlocks(EuclideanMixer(config, 1), 1, config.hidden, config.dropout)
 
 
 def _registers(config: ModelConfig) -> RegisterGenerator | None:
@@ -140,9 +124,9 @@ def _registers(config: ModelConfig) -> RegisterGenerator | None:
     if chosen.kind == "none":
         return None
     if chosen.kind == "diffusion" and config.compat.releases_registers:
-        from prvr.released.registers import released_registers
-
-        generator = released_registers(config)
+        generator = released_part(
+            "registers:released_registers", "compat.register_noise, .time_table or .register_constants"
+        )(config)
     else:
         generator = make_register_generator(
             config.hidden,

@@ -1,39 +1,43 @@
 """How the outputs of the parallel blocks become one sequence: mean, a linear map, or mean-guided weights (MAIM)."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from prvr.config import ModelConfig
 from prvr.models.layers import Dropout, masked_mean, relu_dropout
 
-__all__ = ["ConcatFusion", "MeanFusion", "MeanGuidedFusion", "PooledAttention"]
-
-Average = Callable[[Tensor, Tensor | None], Tensor]
+__all__ = ["ConcatFusion", "GuidedFusion", "MeanFusion", "MeanGuidedFusion", "PooledAttention"]
 
 
 class MeanFusion(nn.Module):
-    """Plain mean over the blocks (GMMFormer eq. 6)."""
+    """Plain mean over the blocks (GMMFormer eq. 6); it has no parameters."""
+
+    def __init__(self, model: ModelConfig, length: int) -> None:
+        super().__init__()
 
     def forward(
         self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None = None
     ) -> Float[Tensor, "v l d"]:
+        """The mean of the blocks `(k, v, l, d)`; the mask is not read."""
         return blocks.mean(0)
 
 
 class ConcatFusion(nn.Module):
     """One linear map of the concatenated blocks (the "CL" row of HLFormer's table 2)."""
 
-    def __init__(self, num: int, dim: int) -> None:
+    def __init__(self, model: ModelConfig, length: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(num * dim, dim)
+        self.linear = nn.Linear(len(model.blocks) * model.hidden, model.hidden)
         nn.init.normal_(self.linear.weight, std=0.02)
         nn.init.zeros_(self.linear.bias)
 
     def forward(
         self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None = None
     ) -> Float[Tensor, "v l d"]:
+        """A linear map of the blocks `(k, v, l, d)`, joined along the width; the mask is not read."""
         return self.linear(blocks.permute(1, 2, 0, 3).flatten(-2))
 
 
@@ -58,6 +62,13 @@ class PooledAttention(nn.Module):
     def forward(
         self, query: Float[Tensor, "v d"], x: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None
     ) -> Float[Tensor, "v k d"]:
+        """The answer of each block.
+
+        Args:
+            query: `(v, d)` one query per video.
+            x: `(k, v, l, d)` outputs of the blocks.
+            mask: `(v, l)` True = valid; None = every position is.
+        """
         q = self.query(query).unflatten(-1, (self.heads, -1))
         key_weight = self.key.weight.unflatten(0, (self.heads, -1))
         value_weight = self.value.weight.unflatten(0, (self.heads, -1))
@@ -77,45 +88,36 @@ class PooledAttention(nn.Module):
         return self.norm2(y + self.dropout(self.contract(hidden)))
 
 
-class MeanGuidedFusion(nn.Module):
-    """Mean-guided adaptive interaction (MAIM, HLFormer eq. 17): the global mean asks each block for its weights.
+class GuidedFusion(nn.Module, ABC):
+    """Adaptive interaction (MAIM, HLFormer eq. 17): one guide per video asks each block for its weights.
 
-    phi = mean over blocks and valid positions; t_i = CA(phi, x_i); w_i = W2 ReLU(W1 t_i), one weight per position;
-    softmax over blocks of w / tau; output = sum of weighted blocks.
+    With the guide phi: t_i = CA(phi, x_i); w_i = W2 ReLU(W1 t_i), one weight per position; softmax over blocks of
+    w / tau; output = sum of weighted blocks.
 
     Args:
-        dim: width d.
-        heads: of the cross attention.
+        model: width d, heads of the cross attention, temperature tau and dropout.
         length: positions the weights are learned for.
-        temperature: tau.
-        dropout: inside.
-        average: mean over positions, `(x, mask) -> (v, d)`.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        length: int,
-        temperature: float,
-        dropout: float,
-        average: Average = masked_mean,
-    ) -> None:
+    def __init__(self, model: ModelConfig, length: int) -> None:
         super().__init__()
-        self.attention = PooledAttention(dim, heads, dropout)
+        dim, dropout = model.hidden, model.dropout
+        self.attention = PooledAttention(dim, model.heads, dropout)
         self.hidden = nn.Linear(dim, dim)
         self.weights = nn.Linear(dim, length)
         self.dropout = dropout
-        self.temperature = temperature
-        self.average = average
+        self.temperature = model.fusion_temperature
         for linear in (self.hidden, self.weights):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
+    @abstractmethod
+    def guide(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
+        """phi of each video, from the outputs of its blocks; `mask` is True at valid positions."""
+
     def logits(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v k l"]:
         """Weights before the softmax over blocks."""
-        guide = self.average(blocks.mean(0), mask)
-        answers = self.attention(guide, blocks, mask)
+        answers = self.attention(self.guide(blocks, mask), blocks, mask)
         return self.weights(relu_dropout(self.hidden(answers), self.dropout if self.training else 0.0))[
             ..., : blocks.shape[2]
         ]
@@ -123,5 +125,14 @@ class MeanGuidedFusion(nn.Module):
     def forward(
         self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None = None
     ) -> Float[Tensor, "v l d"]:
+        """The weighted sum of the blocks `(k, v, l, d)`; `mask` is True at valid positions."""
         weights = (self.logits(blocks, mask) / self.temperature).softmax(1)
         return torch.einsum("vkl,kvld->vld", weights, blocks)
+
+
+class MeanGuidedFusion(GuidedFusion):
+    """`GuidedFusion` by the mean over blocks and valid positions."""
+
+    def guide(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
+        """The mean of each video."""
+        return masked_mean(blocks.mean(0), mask)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorentz.functional import centroid, expmap0, join_heads, logmap0, lorentz_attention, pairwise_inner, project
+from prvr.config import ModelConfig
 from prvr.models.blocks import key_mask, pad_window, windowed
 from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear
 from prvr.models.layers import dropout as dropped
@@ -44,20 +45,17 @@ class LorentzMixer(nn.Module):
     The scale s lies in (0, 1) by construction, so expmap0 cannot overflow.
 
     Args:
+        model: Euclidean width d; heads h, each in an ambient space of (lorentz_dim + 1) / h coordinates; dimension n
+            of the hyperbolic space; dropout on attention weights and in the projections. window="add" adds the window's
+            logarithm to the logits; "multiply" scales them, as the papers write, although these logits are never
+            positive, so that far positions gain.
         num: blocks K.
-        dim: Euclidean width d.
-        heads: h; each head lives in an ambient space of (lorentz_dim + 1) / h coordinates.
-        lorentz_dim: n, dimension of the hyperbolic space that is entered.
-        window: "add" adds the window's logarithm to the logits. "multiply" scales them, as the papers write, although
-            these logits are never positive, so that far positions gain.
-        dropout: on attention weights and in the projections.
     """
 
-    def __init__(self, num: int, dim: int, heads: int, lorentz_dim: int, window: str, dropout: float) -> None:
+    def __init__(self, model: ModelConfig, num: int) -> None:
         super().__init__()
-        self.heads = heads
-        self.window = window
-        self.dropout = dropout
+        self.heads, self.window, self.dropout = model.heads, model.window, model.dropout
+        dim, lorentz_dim, heads, dropout = model.hidden, model.lorentz_dim, model.heads, model.dropout
         ambient = (lorentz_dim + 1) // heads
         self.enter = StackedProjection(num, dim, lorentz_dim, dropout)
         self.qkv = StackedLinear((num, 3), lorentz_dim + 1, heads * (ambient - 1))

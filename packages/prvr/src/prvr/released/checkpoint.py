@@ -112,7 +112,7 @@ def released_config(system: str, config: Mapping[str, Any]) -> tuple[ModelConfig
             lorentz="released",
             entailment="released",
             register_noise="start" if dream else "gaussian",
-            time_table="random" if dream else "sincos",
+            register_times="random" if dream else "sincos",
             register_constants="float32" if dream else "float64",
         ),
     )

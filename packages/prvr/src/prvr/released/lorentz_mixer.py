@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from prvr.config import ModelConfig
 from prvr.models.blocks import key_mask, windowed
 from prvr.models.layers import Dropout, StackedLinear
 from prvr.models.lorentz_mixer import StackedProjection, join_registers
@@ -29,11 +30,16 @@ class ReleasedLorentzMixer(nn.Module):
     is rescaled to match. The window multiplies logits that are never positive, bias included. Heads are joined by
     plain concatenation, and logmap0 takes head 0's time for the time of the whole. Dropout acts on the input of the
     linear maps, never on attention weights: dropping every key of a short video would leave the manifold.
+
+    Args:
+        model: widths, heads and dropout.
+        num: blocks K.
     """
 
-    def __init__(self, num: int, dim: int, heads: int, lorentz_dim: int, dropout: float) -> None:
+    def __init__(self, model: ModelConfig, num: int) -> None:
         super().__init__()
-        self.heads = heads
+        dim, lorentz_dim, dropout = model.hidden, model.lorentz_dim, model.dropout
+        self.heads = model.heads
         self.stacked_dims = 1
         self.enter = StackedProjection(num, dim, lorentz_dim, dropout)
         self.linear = StackedLinear((num, 3), lorentz_dim + 1, lorentz_dim + 1, bias=False)

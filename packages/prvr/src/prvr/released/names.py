@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.encoders import BlockStack, BranchEncoder
-from prvr.models.fusion import MeanGuidedFusion
+from prvr.models.fusion import GuidedFusion
 from prvr.models.retriever import Retriever
 from prvr.released.entailment import ReleasedEntailment
 from prvr.released.lorentz_mixer import ReleasedLorentzMixer
@@ -126,7 +126,7 @@ def _stack(stack: BlockStack, authors: str, ours: str) -> Iterator[Entry]:
             kind = "h_attns." if isinstance(group.mixer, ReleasedLorentzMixer) else "e_attns."
         for k in range(group.num):
             yield from _block(group, f"{authors}.{kind}{k}", f"{ours}.groups.{g}", k)
-    if isinstance(stack.fusion, MeanGuidedFusion):
+    if isinstance(stack.fusion, GuidedFusion):
         attention = f"{ours}.fusion.attention"
         for name in ("query", "key", "value"):
             yield from _affine(f"{authors}.ca.self.{name}", f"{attention}.{name}")

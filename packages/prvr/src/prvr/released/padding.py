@@ -4,14 +4,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from prvr.models.fusion import GuidedFusion
 from prvr.models.layers import AttentionPooling
 
-__all__ = ["UnmaskedPooling", "pad_to_length", "unmasked_mean"]
+__all__ = ["UnmaskedGuidedFusion", "UnmaskedPooling", "pad_to_length"]
 
 
-def unmasked_mean(x: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
-    """Mean over all rows, padded ones included."""
-    return x.mean(1)
+class UnmaskedGuidedFusion(GuidedFusion):
+    """`GuidedFusion` by the mean over blocks and all positions, padded ones included."""
+
+    def guide(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
+        """The mean of each video; the mask is not read."""
+        return blocks.mean(0).mean(1)
 
 
 class UnmaskedPooling(nn.Module):
@@ -22,6 +26,7 @@ class UnmaskedPooling(nn.Module):
         self.pool = AttentionPooling(dim)
 
     def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b d"]:
+        """One vector `(b, d)` of each sequence `(b, l, d)`; the mask is not read."""
         return self.pool(x)
 
 

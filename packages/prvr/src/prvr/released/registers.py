@@ -66,7 +66,7 @@ def released_registers(config: ModelConfig) -> RegisterGenerator:
     condition = ConditionGenerator(width, chosen.num, config.heads, config.dropout)
     prior = None if chosen.start == "gaussian" else PriorSampler(width, config.num_clips)
     # Drawn here, where the authors' model draws it: their re-initialisation overwrites the sinusoids.
-    table = torch.randn(chosen.steps, width) * 0.02 if compat.time_table == "random" else None
+    table = torch.randn(chosen.steps, width) * 0.02 if compat.register_times == "random" else None
     denoiser = RegisterDenoiser(width, chosen.steps, chosen.layers, config.dropout)
     if table is not None:
         denoiser.time_table = table
