@@ -111,7 +111,7 @@ def test_overrides() -> None:
         ({"model.hiden": 12}, r"unknown key 'model\.hiden'; did you mean model\.hidden"),
         ({"model.heads": 7}, "hidden=384 must be a multiple of heads=7"),
         ({"optim.lr": -1.0}, r"optim\.lr.*greater than 0.*-1"),
-        ({"model.fusion": "sum"}, r"model\.fusion.*'mean'.*'sum'"),
+        ({"model.fusion": "sum"}, r"model\.fusion: unknown fusion 'sum'\. Known: mean, concat_linear, mean_guided"),
         ({"model.blocks": []}, "blocks is empty"),
         ({"loss.diffusion": 0.1}, r"needs model\.registers\.kind='diffusion'"),
         ({"train.epochs": "many"}, r"train\.epochs.*integer.*'many'"),

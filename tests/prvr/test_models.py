@@ -10,7 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import prvr
-from prvr.config import LOSSES, BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
+from prvr.config import (
+    BLOCKS,
+    LOSSES,
+    BlockConfig,
+    Compat,
+    ConfigError,
+    LossConfig,
+    ModelConfig,
+    RegisterConfig,
+    config_to_dict,
+    model_config_from_dict,
+)
 from prvr.models import Retriever
 from prvr.models.blocks import EuclideanMixer, GaussianWindows, TransformerBlocks, gaussian_window
 from prvr.models.fusion import PooledAttention
@@ -319,3 +330,34 @@ def test_parameters_are_as_many_as_the_authors(name: str, millions: float) -> No
     objective = Objective(config.loss, config.model, retriever.registers)
     count = sum(p.numel() for module in (retriever, objective) for p in module.parameters())
     assert count / 1e6 == pytest.approx(millions, abs=0.006)
+
+
+class LastPosition(nn.Module):
+    """A block of a user's own: every position becomes the last one, through a linear map per block."""
+
+    def __init__(self, model: ModelConfig, num: int) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(model.hidden, model.hidden) for _ in range(num))
+
+    def forward(self, x: Tensor, sequences: Sequences, window: Any, registers: Any) -> Tensor:
+        last = sequences.pad(x)[:, -1:].expand(-1, sequences.length, -1)
+        return torch.stack([sequences.pack(linear(last)) for linear in self.maps])
+
+
+@pytest.fixture
+def last_position(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(BLOCKS, "_entries", dict(BLOCKS._entries))
+    BLOCKS.register("last", LastPosition, "Every position is the last one.")
+    return "last"
+
+
+def test_a_registered_block_is_built_and_trained_and_an_unknown_one_refused(last_position: str) -> None:
+    blocks = (BlockConfig(last_position), BlockConfig(), BlockConfig(last_position), BlockConfig(L))
+    model = ModelConfig(**(SMALL | {"blocks": blocks}))
+    _step(model, LossConfig())
+    read = model_config_from_dict(config_to_dict(model))
+    assert [block.space for block in read.blocks] == ["last", E, "last", L]
+    with pytest.raises(ConfigError, match=r"blocks.0.space: unknown space 'lorenz'; did you mean lorentz\?"):
+        model_config_from_dict(SMALL | {"blocks": [{"space": "lorenz"}]})
+    with pytest.raises(ConfigError, match=r"fusion: unknown fusion 'sum'\. Known: mean, concat_linear, mean_guided"):
+        model_config_from_dict(SMALL | {"fusion": "sum"})

@@ -16,8 +16,8 @@ from prvr.objective import Objective
 
 RELEASED: dict[str, Any] = {
     "window": "multiply",
-    "compat": Compat("released", "to_length", "released", "released"),
-    "registers": RegisterConfig(kind="diffusion", num=2, steps=3, start="prior_mean", noise="start"),
+    "compat": Compat("released", "to_length", "released", "released", "start"),
+    "registers": RegisterConfig(kind="diffusion", num=2, steps=3, start="prior_mean"),
 }
 LOSS = LossConfig(query_structure=0.01, entailment=1e-3)
 

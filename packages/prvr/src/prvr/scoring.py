@@ -3,7 +3,6 @@
 Evaluation and search call the same functions, so that the metric and the ranked list cannot disagree.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -179,8 +178,6 @@ def token_alignment(
     frame_mask: Bool[Tensor, "v f"],
     word_weights: Float[Tensor, "q w"],
     frame_weights: Float[Tensor, "v f"],
-    *,
-    padding_score: float = -torch.inf,
 ) -> Float[Tensor, "q v"]:
     r"""Weighted best cosines of words over frames and of frames over words (DiffusionRet, eq. 10).
 
@@ -195,7 +192,6 @@ def token_alignment(
         frame_mask: `(v, f)` True = valid.
         word_weights: `(q, w)` g_t, of sum one over valid words; see `prvr.models.TokenWeights`.
         frame_weights: `(v, f)` g_v.
-        padding_score: The cosine that padding has in the maxima; the default leaves it out.
 
     Raises:
         ValueError: a mask that is not boolean, another width, or (on the CPU; elsewhere it scores 0, as asking would
@@ -217,25 +213,23 @@ def token_alignment(
         frame_weights = frame_weights.to(unit_words.dtype).masked_fill(~frame_mask, 0)
         videos = max(1, min(len(frames), _BLOCK // (words.shape[1] * frames.shape[1])))
         queries = max(1, _BLOCK // (videos * words.shape[1] * frames.shape[1]))
-        block = _over_blocks(padding_score)
         texts = list(zip(*(x.split(queries) for x in (unit_words, word_mask, word_weights)), strict=True))
         galleries = list(zip(*(x.split(videos) for x in (unit_frames, frame_mask, frame_weights)), strict=True))
-        return torch.cat([torch.cat([block(*t, *g) for g in galleries], 1) for t in texts])
+        return torch.cat([torch.cat([_align(*t, *g) for g in galleries], 1) for t in texts])
 
 
-def _over_blocks(padding_score: float) -> Callable[..., Tensor]:
-    def best(cosine: Tensor, mask: Tensor, dim: int) -> Tensor:
-        highest = cosine.masked_fill(~mask, padding_score).amax(dim)
-        return highest.masked_fill(highest == -torch.inf, 0)  # nothing was valid
+def _align(words: Tensor, word_mask: Tensor, g_t: Tensor, frames: Tensor, frame_mask: Tensor, g_v: Tensor) -> Tensor:
+    """`token_alignment` of unit words and frames, all pairs at once."""
+    cosine = words.flatten(0, 1) @ frames.flatten(0, 1).mT
+    cosine = cosine.view(*word_mask.shape, *frame_mask.shape)
+    of_words = torch.einsum("qwv,qw->qv", _best(cosine, frame_mask, 3), g_t)
+    of_frames = torch.einsum("qvf,vf->qv", _best(cosine, word_mask[..., None, None], 1), g_v)
+    return (of_words + of_frames) / 2
 
-    def block(words: Tensor, word_mask: Tensor, g_t: Tensor, frames: Tensor, frame_mask: Tensor, g_v: Tensor) -> Tensor:
-        cosine = words.flatten(0, 1) @ frames.flatten(0, 1).mT
-        cosine = cosine.view(*word_mask.shape, *frame_mask.shape)
-        of_words = torch.einsum("qwv,qw->qv", best(cosine, frame_mask, 3), g_t)
-        of_frames = torch.einsum("qvf,vf->qv", best(cosine, word_mask[..., None, None], 1), g_v)
-        return (of_words + of_frames) / 2
 
-    return block
+def _best(cosine: Tensor, mask: Tensor, dim: int) -> Tensor:
+    highest = cosine.masked_fill(~mask, -torch.inf).amax(dim)
+    return highest.masked_fill(highest == -torch.inf, 0)  # nothing was valid
 
 
 def _unit(x: Tensor, mask: Tensor) -> Tensor:

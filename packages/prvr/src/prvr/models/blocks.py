@@ -46,7 +46,16 @@ class Mixer(Protocol):
         sequences: Sequences,
         window: Float[Tensor, "k l l"] | None,
         registers: Float[Tensor, "v n d"] | None,
-    ) -> Float[Tensor, "k b m d"]: ...
+    ) -> Float[Tensor, "k b m d"]:
+        """Mix.
+
+        Args:
+            x: `(b, m, d)` rows, which all blocks read.
+            sequences: how they lie, and which are valid.
+            window: `(k, l, l)` weights in time of each block; None = unlimited.
+            registers: `(v, n, d)` additional keys and values of each sequence.
+        """
+        ...
 
 
 def pad_window(window: Float[Tensor, "k l l"], registers: int, value: float) -> Float[Tensor, "k 1 1 l s"]:
@@ -127,6 +136,7 @@ class EuclideanMixer(nn.Module):
         window: Float[Tensor, "k l l"] | None,
         registers: Float[Tensor, "v n d"] | None,
     ) -> Float[Tensor, "k b m d"]:
+        """The attention of every block; see `Mixer`."""
         q, k, v = self._qkv(x, sequences)
         extra = 0
         if registers is not None:
@@ -174,6 +184,7 @@ class TransformerBlocks(nn.Module):
         window: Float[Tensor, "k l l"] | None = None,
         registers: Float[Tensor, "v n d"] | None = None,
     ) -> Float[Tensor, "k b m d"]:
+        """The output of every block; arguments as in `Mixer`."""
         y = self.norm1(x + self.dropout(self.mixer(x, sequences, window, registers)))
         # In place: the hidden layer is the widest tensor of a block, and nothing else reads it. As rows: writing into
         # a view of them would have the gradient copied three times.
@@ -199,6 +210,7 @@ class AttentionBlocks(nn.Module):
         window: Float[Tensor, "k l l"] | None = None,
         registers: Float[Tensor, "v n d"] | None = None,
     ) -> Float[Tensor, "k b m d"]:
+        """The output of every block; arguments as in `Mixer`."""
         return self.norm(self.dropout(self.project(self.mixer(x, sequences, window, registers))) + x)
 
 
@@ -245,6 +257,7 @@ class ExactTable(nn.Module):
         return self
 
     def forward(self) -> Float[Tensor, "*s"]:
+        """The tensor, in the precision and on the device of the model."""
         return self.table
 
 
@@ -266,4 +279,5 @@ class GaussianWindows(nn.Module):
             self.table = ExactTable(table.log().clamp_min(-1e4) if logarithm else table)
 
     def forward(self, length: int) -> Float[Tensor, "k l l"] | None:
+        """The windows `(k, l, l)` of inputs of this length; None if no block has a width."""
         return None if self.table is None else self.table()[:, :length, :length]

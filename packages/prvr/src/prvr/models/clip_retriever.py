@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from prvr.config import TokenModelConfig
 from prvr.errors import InputError
+from prvr.models.layers import project_bounds
 from prvr.models.token_retriever import TokenRetriever
 from prvr.text import TextEmbedding
 from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
@@ -137,7 +138,8 @@ class ClipRetriever(nn.Module):
         return self.head.output(text, video, registers)
 
     def project_bounds(self) -> None:
-        """Nothing is bounded."""
+        """Puts bounded parameters back into their bounds."""
+        project_bounds(self.backbone, self.head)
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Writes `clip/` as transformers does, and `head/` as `TokenRetriever.save_pretrained` does."""

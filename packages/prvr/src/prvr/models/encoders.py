@@ -25,6 +25,7 @@ class QueryEncoder(nn.Module):
         self.pool = pool
 
     def forward(self, words: Float[Tensor, "q w e"], sequences: Sequences) -> Float[Tensor, "q d"]:
+        """One vector `(q, d)` per query, from its words `(q, w, e)`."""
         x = self.positions(self.project(sequences.pack(words)), sequences)
         return self.pool(sequences.pad(self.block(x, sequences)[0]), sequences.mask)
 
@@ -71,6 +72,7 @@ class BlockStack(nn.Module):
         sequences: Sequences,
         registers: Float[Tensor, "v n d"] | None = None,
     ) -> Float[Tensor, "v l d"]:
+        """All blocks, fused: rows `(b, m, d)` to padded sequences `(v, l, d)`."""
         return self.fusion(self.blocks(x, sequences, registers), sequences.mask)
 
 

@@ -98,6 +98,7 @@ class StackedLayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(num, dim))
 
     def forward(self, x: Float[Tensor, "k v l d"]) -> Float[Tensor, "k v l d"]:
+        """Part k of `(k, v, l, d)` normalised with the scale and shift of part k."""
         normed = F.layer_norm(x, x.shape[-1:])
         return torch.addcmul(self.bias[:, None, None], normed, self.weight[:, None, None])
 
@@ -114,6 +115,7 @@ class InputProjection(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Float[Tensor, "*b i"]) -> Float[Tensor, "*b o"]:
+        """Rows of width `in_features` to rows of width `out_features`."""
         return F.relu(self.linear(self.dropout(self.norm(x))))
 
 
@@ -149,6 +151,7 @@ class AttentionPooling(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b d"]:
+        """One vector `(b, d)` of each sequence `(b, l, d)`; `mask` is True at valid rows."""
         logits = x @ self.weight[0]
         if mask is not None:
             logits = logits.masked_fill(~mask, -torch.inf)

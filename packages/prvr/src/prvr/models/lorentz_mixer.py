@@ -34,6 +34,7 @@ class StackedProjection(nn.Module):
         self.linear = StackedLinear((num,), in_features, out_features)
 
     def forward(self, x: Float[Tensor, "k v l i"]) -> Float[Tensor, "k v l o"]:
+        """Map k applied to input k."""
         return F.relu(self.linear(self.dropout(self.norm(x))))
 
 
@@ -81,6 +82,7 @@ class LorentzMixer(nn.Module):
         window: Float[Tensor, "k l l"] | None,
         registers: Float[Tensor, "v n d"] | None,
     ) -> Float[Tensor, "k b m d"]:
+        """The attention of every block; see `prvr.models.blocks.Mixer`."""
         extra = 0 if registers is None else registers.shape[1]
         tokens = join_registers(x, registers)
         scale = torch.sigmoid(self.scale)[:, None, None, None]

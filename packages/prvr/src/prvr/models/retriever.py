@@ -164,16 +164,6 @@ class Retriever(
         """What the losses look at, from what was encoded."""
         return RetrieverOutput(text, video, self.score(text, video, dots=True), registers)
 
-    def project_bounds(self) -> None:
-        """Put bounded parameters back into their bounds: after loading and after each optimiser step.
-
-        Only released parts keep bounds this way; elsewhere it does nothing.
-        """
-        for module in self.modules():
-            project = getattr(module, "project_bounds", None)
-            if module is not self and project is not None:
-                project()
-
 
 def _check_width(name: str, x: Tensor, width: int, key: str) -> None:
     if x.shape[-1] != width:

@@ -1,28 +1,13 @@
-"""The parts of a `TokenRetriever`: temporal transformer, token weights, sentence pooling, and how they are built."""
-
-from collections.abc import Callable
-from dataclasses import dataclass
+"""The parts of a `TokenRetriever`: temporal transformer, token weights, projections and sentence pooling."""
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.config import TokenModelConfig
 from prvr.errors import InputError
-from prvr.scoring import token_alignment
 
-__all__ = [
-    "TemporalTransformer",
-    "TokenParts",
-    "TokenWeights",
-    "build_token_parts",
-    "last_word",
-    "quick_gelu",
-    "weighted_words",
-]
-
-Pool = Callable[[Tensor, Tensor, Tensor], Tensor]
+__all__ = ["TemporalTransformer", "TokenWeights", "build_projection", "last_word", "quick_gelu", "weighted_words"]
 
 
 def quick_gelu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
@@ -110,40 +95,14 @@ class TokenWeights(nn.Module):
         return logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1).masked_fill(~mask, 0)
 
 
-@dataclass(frozen=True)
-class TokenParts:
-    """What a token retriever is made of."""
+def build_projection(kind: str, width: int, hidden: int) -> nn.Module:
+    """CLIP's projections have no bias. A square one starts as the identity, another keeps lengths on average.
 
-    project_words: nn.Module
-    project_frames: nn.Module
-    read_words: TemporalTransformer | None
-    temporal: TemporalTransformer
-    weigh_words: TokenWeights
-    weigh_frames: TokenWeights
-    pool: Pool
-    align: Callable[..., Tensor]
-
-
-def build_token_parts(config: TokenModelConfig) -> TokenParts:
-    """Build every part, freshly initialised."""
-    return TokenParts(
-        project_words=_projection(config.word_projection, config.query_dim, config.hidden),
-        project_frames=_projection(config.frame_projection, config.video_dim, config.hidden),
-        read_words=_layers(config, config.word_depth, config.max_words) if config.word_depth else None,
-        temporal=_layers(config, config.depth, config.max_frames),
-        weigh_words=TokenWeights(config.hidden),
-        weigh_frames=TokenWeights(config.hidden),
-        pool=weighted_words if config.sentence == "weighted" else last_word,
-        align=_alignment(config),
-    )
-
-
-def _layers(config: TokenModelConfig, depth: int, length: int) -> TemporalTransformer:
-    return TemporalTransformer(config.hidden, config.heads, depth, length, config.dropout)
-
-
-def _projection(kind: str, width: int, hidden: int) -> nn.Module:
-    """CLIP's projections have no bias. A square one starts as the identity, another keeps lengths on average."""
+    Args:
+        kind: "linear", or "none" for the identity.
+        width: of the features.
+        hidden: width of the result.
+    """
     if kind == "none":
         return nn.Identity()
     linear = nn.Linear(width, hidden, bias=False)
@@ -152,14 +111,6 @@ def _projection(kind: str, width: int, hidden: int) -> nn.Module:
     else:
         nn.init.normal_(linear.weight, std=hidden**-0.5)
     return linear
-
-
-def _alignment(config: TokenModelConfig) -> Callable[..., Tensor]:
-    if config.compat.alignment == "masked":
-        return token_alignment
-    from prvr.released.reranker import released_token_alignment
-
-    return released_token_alignment
 
 
 def weighted_words(

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from prvr.config import TokenModelConfig, config_to_dict, token_model_config_from_dict
+from prvr.config import TokenModelConfig, config_to_dict, released_part, token_model_config_from_dict
 from prvr.errors import InputError
 from prvr.models.pretrained import PretrainedModel
-from prvr.models.token_parts import build_token_parts
-from prvr.scoring import at_least_float32
+from prvr.models.token_parts import TemporalTransformer, TokenWeights, build_projection, last_word, weighted_words
+from prvr.scoring import at_least_float32, token_alignment
 from prvr.text import TextEmbedding
 from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 
@@ -56,11 +56,18 @@ class TokenRetriever(
         super().__init__()
         self.config = config
         self.registers = None
-        parts = build_token_parts(config)
-        self.project_words, self.project_frames = parts.project_words, parts.project_frames
-        self.read_words, self.temporal = parts.read_words, parts.temporal
-        self.weigh_words, self.weigh_frames = parts.weigh_words, parts.weigh_frames
-        self._pool, self._align = parts.pool, parts.align
+        self.project_words = build_projection(config.word_projection, config.query_dim, config.hidden)
+        self.project_frames = build_projection(config.frame_projection, config.video_dim, config.hidden)
+        width, heads, dropout = config.hidden, config.heads, config.dropout
+        self.read_words = None
+        if config.word_depth:
+            self.read_words = TemporalTransformer(width, heads, config.word_depth, config.max_words, dropout)
+        self.temporal = TemporalTransformer(width, heads, config.depth, config.max_frames, dropout)
+        self.weigh_words, self.weigh_frames = TokenWeights(width), TokenWeights(width)
+        self._pool = weighted_words if config.sentence == "weighted" else last_word
+        self._align = token_alignment
+        if config.compat.alignment == "released":
+            self._align = released_part("reranker:released_token_alignment", "compat.alignment='released'")
 
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "TokenRetriever":
@@ -142,9 +149,6 @@ class TokenRetriever(
     def output(self, text: TextEmbedding, video: VideoEmbedding, registers: None = None) -> RetrieverOutput:
         """What the losses look at, from what was encoded."""
         return RetrieverOutput(text.sentence, video, self.score(text, video))
-
-    def project_bounds(self) -> None:
-        """Nothing is bounded."""
 
 
 def _expect(name: str, x: Tensor, width: int, key: str, most: int, limit: str) -> None:

@@ -106,6 +106,7 @@ class ReleasedLorentzMixer(nn.Module):
         window: Float[Tensor, "k l l"] | None,
         registers: Float[Tensor, "v n d"] | None,
     ) -> Float[Tensor, "k b m d"]:
+        """The attention of every block; see `prvr.models.blocks.Mixer`."""
         # These formulas lose everything in bf16: autocast stays outside.
         with torch.autocast(x.device.type, enabled=False):
             registers = None if registers is None else at_least_float32(registers)

@@ -1,7 +1,6 @@
 """What the released DiffusionRet generator does differently, and its weights (golden numbers, section 7)."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,9 +21,6 @@ __all__ = [
     "with_weights",
 ]
 
-#: Padded words and frames take part in the maxima, with a cosine of 0.
-released_token_alignment = partial(token_alignment, padding_score=0.0)
-
 _NAMES = {
     "query.weight": "q_proj.weight",
     "key.weight": "k_proj.weight",
@@ -40,6 +36,25 @@ _NAMES = {
     "decoder_out.weight": "decoder.2.weight",
     "decoder_out.bias": "decoder.2.bias",
 }
+
+
+def released_token_alignment(
+    words: Float[Tensor, "q w d"],
+    word_mask: Bool[Tensor, "q w"],
+    frames: Float[Tensor, "v f d"],
+    frame_mask: Bool[Tensor, "v f"],
+    word_weights: Float[Tensor, "q w"],
+    frame_weights: Float[Tensor, "v f"],
+) -> Float[Tensor, "q v"]:
+    """`prvr.scoring.token_alignment` in which padding takes part in the maxima, with a cosine of 0: as zero vectors."""
+    return token_alignment(
+        words.masked_fill(~word_mask[..., None], 0),
+        torch.ones_like(word_mask),
+        frames.masked_fill(~frame_mask[..., None], 0),
+        torch.ones_like(frame_mask),
+        word_weights.masked_fill(~word_mask, 0),
+        frame_weights.masked_fill(~frame_mask, 0),
+    )
 
 
 class ReleasedTextFrameAttention(nn.Module):

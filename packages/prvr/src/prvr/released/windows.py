@@ -34,6 +34,11 @@ class ReleasedWindows(nn.Module):
         self.table = ExactTable(torch.stack([released_window(length, width) for width in widths]))
 
     def forward(self, length: int) -> Float[Tensor, "k l l"]:
+        """The windows `(k, l, l)`.
+
+        Raises:
+            InputError: another length than that of the windows.
+        """
         table = self.table()
         if length != table.shape[-1]:
             raise InputError(f"the released window has length {table.shape[-1]}, the input {length}: pad it first")
@@ -55,6 +60,7 @@ class BatchWindows(nn.Module):
         self._made: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
 
     def forward(self, length: int) -> Float[Tensor, "k l l"]:
+        """The windows `(k, l, l)` of a batch of this length."""
         key = (length, self.like.dtype, self.like.device)
         if key not in self._made:
             with torch.inference_mode(False):  # an evaluation may be the first to ask, and training comes after it
