@@ -1,5 +1,6 @@
 """Agreement with the authors' own numbers, through the public entry `prvr.load_released`."""
 
+import dataclasses
 import json
 import math
 import os
@@ -15,7 +16,7 @@ import torch
 from golden import SYSTEMS, Golden, check_close
 
 import prvr
-from prvr.config import Config, LossConfig, ModelConfig, OptimConfig
+from prvr.config import Compat, Config, LossConfig, ModelConfig, OptimConfig, TokenCompat
 from prvr.losses import LossInputs
 from prvr.models.rows import Sequences
 from prvr.released import CheckpointError, released_config, tensors
@@ -255,6 +256,12 @@ def test_everything_else_works_in_a_copy_without_this_folder(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     papers = ("gmmformer-", "hlformer-", "dreamprvr-")
     assert done.stdout.split() == [name for name in prvr.preset_names() if name.startswith(papers)]
+
+
+def test_the_page_has_a_row_for_each_field_of_compat() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compat.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(?:model\.compat\.)?(\w+)` \|", page, flags=re.MULTILINE)
+    assert {field.name for record in (Compat, TokenCompat) for field in dataclasses.fields(record)} <= set(rows)
 
 
 def test_no_gradient_is_lost_where_a_cone_is_wider_than_a_right_angle() -> None:

@@ -86,8 +86,7 @@ class RegisterPipeline(DiffusionPipeline):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "scheduler" and "model" in vars(self):
-            assert self.model.diffusion is not None
-            self.model.diffusion.with_scheduler(value)  # refuses one that does not fit, before it is set
+            self.model.with_scheduler(value)  # refuses one that does not fit, before it is set
         super().__setattr__(name, value)
 
     @torch.no_grad()
@@ -134,9 +133,7 @@ class RegisterPipeline(DiffusionPipeline):
         # The one moment at which waiting for the device costs nothing worth having.
         if not bool(masked(features, mask).isfinite().all()):
             raise ValueError("features: got NaN or infinite values at valid positions, expected finite ones")
-        assert self.model.diffusion is not None
-        chosen = self.model.sampling.num_steps if num_inference_steps is None else num_inference_steps
-        steps = self.model.diffusion.num_train_timesteps if chosen is None else chosen
+        steps = self.model.sampling_steps(num_inference_steps)
         progress_bar: Any = self.progress_bar  # its decorator hides its signature
         with progress_bar(total=steps) as bar, _eval_mode(self.model):
 

@@ -3,7 +3,6 @@
 Released parts are imported where a `Compat` field asks for one (`released_part`): all else works without them.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
@@ -16,46 +15,29 @@ from prvr.models.layers import AttentionPooling, InputProjection, Positions
 from prvr.models.rows import FramePadding, mask_frames
 from regdiff import RegisterGenerator, make_register_generator
 
-__all__ = ["Parts", "build_parts"]
+__all__ = ["build_branches", "build_guide", "build_padding", "build_query", "build_registers"]
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a retriever is made of; None where the configuration has no such part."""
-
-    query: QueryEncoder
-    clips: BranchEncoder | None
-    frames: BranchEncoder | None
-    padding: FramePadding
-    frame_pool: AttentionPooling | None
-    guide: TransformerBlocks | None
-    registers: RegisterGenerator | None
+def build_query(config: ModelConfig) -> QueryEncoder:
+    """The query encoder; as all parts freshly initialised: matrices N(0, 0.02), biases 0, norms 1 and 0."""
+    return QueryEncoder(
+        InputProjection(config.query_dim, config.hidden, config.input_dropout),
+        Positions(config.max_words, config.hidden, config.input_dropout),
+        _blocks(config, (BlockConfig(),)),
+        AttentionPooling(config.hidden),
+    )
 
 
-def build_parts(config: ModelConfig) -> Parts:
-    """Build every part, freshly initialised: matrices N(0, 0.02), biases 0, norms 1 and 0, a GRU as `_start_gru`."""
-    compat = config.compat
-    released = compat.padding != "masked"
+def build_branches(config: ModelConfig) -> tuple[BranchEncoder | None, BranchEncoder | None]:
+    """The encoders of clips and of frames; None for a branch that is turned off."""
     clips = frames = None
     if config.branches != "frames":
         # The released clip branch owns a position table as long as the frames'; rows past the clips are never used.
-        clips = _branch(config, config.num_clips, config.max_frames if released else config.num_clips)
+        positions = config.num_clips if config.compat.padding == "masked" else config.max_frames
+        clips = _branch(config, config.num_clips, positions)
     if config.branches != "clips":
         frames = _branch(config, config.max_frames, config.max_frames)
-    return Parts(
-        query=QueryEncoder(
-            InputProjection(config.query_dim, config.hidden, config.input_dropout),
-            Positions(config.max_words, config.hidden, config.input_dropout),
-            _blocks(config, (BlockConfig(),)),
-            AttentionPooling(config.hidden),
-        ),
-        clips=clips,
-        frames=frames,
-        padding=_padding(config),
-        frame_pool=AttentionPooling(config.hidden) if config.frame_pooling == "attention" else None,
-        guide=_guide(config),
-        registers=_registers(config),
-    )
+    return clips, frames
 
 
 def _blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:
@@ -84,7 +66,8 @@ def _fusion(config: ModelConfig, length: int) -> nn.Module:
     return FUSIONS[config.fusion].part(config, length)
 
 
-def _padding(config: ModelConfig) -> FramePadding:
+def build_padding(config: ModelConfig) -> FramePadding:
+    """What is done to frames before they are encoded."""
     if config.compat.padding == "to_length":
         pad = released_part("padding:pad_to_length", "compat.padding='to_length'")
         return partial(pad, length=config.max_frames)
@@ -112,14 +95,15 @@ def _branch(config: ModelConfig, length: int, positions: int) -> BranchEncoder:
     )
 
 
-def _guide(config: ModelConfig) -> TransformerBlocks | None:
+def build_guide(config: ModelConfig) -> TransformerBlocks | None:
     """The block whose output the registers are generated from (Block0 of DreamPRVR)."""
     if config.registers.kind == "none":
         return None
     return TransformerBlocks(EuclideanMixer(config, 1), 1, config.hidden, config.dropout)
 
 
-def _registers(config: ModelConfig) -> RegisterGenerator | None:
+def build_registers(config: ModelConfig) -> RegisterGenerator | None:
+    """The generator of registers; None where the configuration has none."""
     chosen = config.registers
     if chosen.kind == "none":
         return None

@@ -26,6 +26,7 @@ __all__ = [
     "StackedLayerNorm",
     "StackedLinear",
     "dropout",
+    "expect_width",
     "masked_mean",
     "project_bounds",
     "relu_dropout",
@@ -41,6 +42,25 @@ class Bounded(Protocol):
     def project_bounds(self) -> None:
         """Puts the parameters back into their bounds: after loading and after each optimiser step."""
         ...
+
+
+def expect_width(name: str, x: Float[Tensor, "*b f"], width: int, key: str) -> None:
+    """Refuse features of another width than a model was built for.
+
+    Args:
+        name: what the features are of, in the plural.
+        x: the features.
+        width: expected size of the last axis.
+        key: the key of `model` that holds it.
+
+    Raises:
+        InputError: another width.
+    """
+    if x.shape[-1] != width:
+        raise InputError(
+            f"{name} have {x.shape[-1]} features, this model was built for {width}: use the features it was trained "
+            f"on, or set model.{key}={x.shape[-1]} and train anew"
+        )
 
 
 def project_bounds(*roots: nn.Module) -> None:
@@ -134,6 +154,7 @@ class Positions(nn.Module):
         nn.init.normal_(self.table, std=0.02)
 
     def forward(self, x: Float[Tensor, "b m d"], sequences: Sequences) -> Float[Tensor, "b m d"]:
+        """Rows `(b, m, d)`, padded or packed as `sequences` says, each with the embedding of its position."""
         if sequences.length > len(self.table):
             raise InputError(
                 f"a sequence of {sequences.length} exceeds the {len(self.table)} positions of this model: "

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from prvr.config import ModelConfig, config_to_dict, model_config_from_dict
 from prvr.errors import InputError
-from prvr.models.build import build_parts
+from prvr.models.build import build_branches, build_guide, build_padding, build_query, build_registers
+from prvr.models.layers import AttentionPooling, expect_width
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import Sequences
 from prvr.scoring import max_scores, normalised
@@ -55,14 +56,13 @@ class Retriever(
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        parts = build_parts(config)
-        self.query = parts.query
-        self.clips = parts.clips
-        self.frames = parts.frames
-        self.padding = parts.padding
-        self.frame_pool = parts.frame_pool
-        self.guide = parts.guide
-        self.registers = parts.registers
+        clips, frames = build_branches(config)  # drawn first: a seed gives the weights that it gave version 0.1
+        self.query = build_query(config)
+        self.clips, self.frames = clips, frames
+        self.padding = build_padding(config)
+        self.frame_pool = AttentionPooling(config.hidden) if config.frame_pooling == "attention" else None
+        self.guide = build_guide(config)
+        self.registers = build_registers(config)
 
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "Retriever":
@@ -82,7 +82,7 @@ class Retriever(
         Raises:
             ValueError: too many words, or a width other than `config.query_dim`.
         """
-        _check_width("words", words, self.config.query_dim, "query_dim")
+        expect_width("words", words, self.config.query_dim, "query_dim")
         return self.query(words, Sequences.packed(word_mask, valid))  # nothing reads a word past the end
 
     def encode_video(
@@ -103,8 +103,8 @@ class Retriever(
     def _encode_video(
         self, clips: Tensor, frames: Tensor, frame_mask: Tensor, valid: int | None = None
     ) -> tuple[VideoEmbedding, Registers | None]:
-        _check_width("clips", clips, self.config.video_dim, "video_dim")
-        _check_width("frames", frames, self.config.video_dim, "video_dim")
+        expect_width("clips", clips, self.config.video_dim, "video_dim")
+        expect_width("frames", frames, self.config.video_dim, "video_dim")
         if clips.shape[1] != self.config.num_clips:
             raise InputError(f"got {clips.shape[1]} clips per video, this model was built for {self.config.num_clips}")
         if frames.shape[1] > self.config.max_frames:
@@ -163,11 +163,3 @@ class Retriever(
     def output(self, text: Float[Tensor, "q d"], video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:
         """What the losses look at, from what was encoded."""
         return RetrieverOutput(text, video, self.score(text, video, dots=True), registers)
-
-
-def _check_width(name: str, x: Tensor, width: int, key: str) -> None:
-    if x.shape[-1] != width:
-        raise InputError(
-            f"{name} have {x.shape[-1]} features, this model was built for {width}: use the features it was trained "
-            f"on, or set model.{key}={x.shape[-1]} and train anew"
-        )

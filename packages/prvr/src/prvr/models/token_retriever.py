@@ -9,6 +9,7 @@ from torch import Tensor
 
 from prvr.config import TokenModelConfig, config_to_dict, released_part, token_model_config_from_dict
 from prvr.errors import InputError
+from prvr.models.layers import expect_width
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.token_parts import TemporalTransformer, TokenWeights, build_projection, last_word, weighted_words
 from prvr.scoring import at_least_float32, token_alignment
@@ -84,7 +85,8 @@ class TokenRetriever(
         Raises:
             ValueError: too many words, or a width other than `config.query_dim`.
         """
-        _expect("words", words, self.config.query_dim, "query_dim", self.config.max_words, "max_words")
+        expect_width("words", words, self.config.query_dim, "query_dim")
+        _expect_at_most("words", words, self.config.max_words, "max_words")
         rows = words.masked_fill(~word_mask[..., None], 0)
         projected = self.project_words(rows)
         if self.read_words is not None:
@@ -109,7 +111,8 @@ class TokenRetriever(
         Raises:
             ValueError: too many frames, or a width other than `config.video_dim`.
         """
-        _expect("frames", frames, self.config.video_dim, "video_dim", self.config.max_frames, "max_frames")
+        expect_width("frames", frames, self.config.video_dim, "video_dim")
+        _expect_at_most("frames", frames, self.config.max_frames, "max_frames")
         rows = frames.masked_fill(~frame_mask[..., None], 0)
         return self.embed_frames(self.project_frames(self.config.feature_length * rows), frame_mask)
 
@@ -151,14 +154,9 @@ class TokenRetriever(
         return RetrieverOutput(text.sentence, video, self.score(text, video))
 
 
-def _expect(name: str, x: Tensor, width: int, key: str, most: int, limit: str) -> None:
-    if x.shape[-1] != width:
-        raise InputError(
-            f"{name} have {x.shape[-1]} features, this model was built for {width}: use the features it was trained "
-            f"on, or set model.{key}={x.shape[-1]} and train anew"
-        )
+def _expect_at_most(name: str, x: Tensor, most: int, key: str) -> None:
     if x.shape[1] > most:
         raise InputError(
-            f"got {x.shape[1]} {name}, this model takes at most {most} (model.{limit}): pool or cut them before "
+            f"got {x.shape[1]} {name}, this model takes at most {most} (model.{key}): pool or cut them before "
             "(prvr.data does)"
         )
