@@ -1,4 +1,4 @@
-"""What a sequence says to each register in one shot: learned queries, or plain segment averages."""
+"""Conditions of registers, read from a sequence in one shot: learned queries, or averages of segments."""
 
 import torch
 import torch.nn.functional as F

@@ -291,7 +291,7 @@ class ConditionalDiffusion:
 
 
 def _replaced(x: Tensor, given: Tensor | None) -> Tensor:
-    """What a callback makes of x."""
+    """The tensor that a callback returned in place of x, or x."""
     if given is not None and given.shape != x.shape:
         raise ValueError(f"callback: returned shape {tuple(given.shape)}, expected {tuple(x.shape)}, or None")
     return x if given is None else given

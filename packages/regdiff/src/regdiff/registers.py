@@ -45,7 +45,7 @@ class Registers:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a `RegisterGenerator` samples.
+    """Options of the sampler of a `RegisterGenerator`.
 
     Attributes:
         num_steps: Steps of the sampler, spaced evenly from T - 1 down; None takes all T.
@@ -60,7 +60,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class RegisterOptions:
-    """What `make_register_generator` builds. The defaults are DreamPRVR's Algorithm 1.
+    """Options of `make_register_generator`. The defaults are DreamPRVR's Algorithm 1.
 
     Attributes:
         dim: Width d.
@@ -284,7 +284,7 @@ class RegisterGenerator(nn.Module, Saveable):
         return other
 
     def sampling_steps(self, num_steps: int | None = None) -> int:
-        """How many steps the sampler takes.
+        """The number of steps that the sampler takes.
 
         Args:
             num_steps: As of `forward`.

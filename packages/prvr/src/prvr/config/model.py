@@ -1,4 +1,4 @@
-"""What a retriever is made of.
+"""Configuration of a retriever.
 
 Blocks and fusions are registered here, beside the record of their settings, whose fields become keys of `model`. A new
 one is its module, its entry here, and its test.
@@ -17,11 +17,11 @@ from prvr.errors import InputError
 __all__ = ["BLOCKS", "FUSIONS", "BlockConfig", "Compat", "ModelConfig", "RegisterConfig"]
 
 BLOCKS: Registry[Callable[..., Any]] = Registry("space")
-"""What mixes the positions of a block, by `space`: a `prvr.models.blocks.Mixer`, made of `(model, num)`."""
+"""Mixers of the positions in a block, by `space`: `(model, num)` makes a `prvr.models.blocks.Mixer` of `num` blocks."""
 
 FUSIONS: Registry[Callable[..., Any]] = Registry("fusion")
-"""How the outputs of parallel blocks become one sequence: a module `((k, v, l, d), mask) -> (v, l, d)`, made of
-`(model, length)`."""
+"""Fusions of the outputs of parallel blocks into one sequence: `(model, length)` makes a module that takes blocks
+`(k, v, l, d)` and a mask to `(v, l, d)`."""
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -1,4 +1,4 @@
-"""What a retriever that compares words with frames is made of (DiffusionRet, first stage)."""
+"""Configuration of a retriever that compares words with frames (DiffusionRet, first stage)."""
 
 from typing import Literal
 
@@ -24,7 +24,7 @@ class TokenModelConfig:
     """A retriever that keeps words and frames and compares each with each: `prvr.models.TokenRetriever`."""
 
     kind: Literal["tokens"]
-    """What tells it from `ModelConfig`."""
+    """Distinguishes it from a `ModelConfig`."""
     video_dim: int = Field(gt=0, le=MANY)
     query_dim: int = Field(gt=0, le=MANY)
     hidden: int = Field(default=512, gt=0, le=65_536)
@@ -40,7 +40,7 @@ class TokenModelConfig:
     frame_projection: Literal["none", "linear"] = "none"
     """linear: frame features pass a linear map to `hidden`; none: they are that wide."""
     word_projection: Literal["none", "linear"] = "linear"
-    """The same of words. CLIP's hidden states of words need it: it is CLIP's own text projection."""
+    """As `frame_projection`, for words. CLIP's hidden states of words need it: it is CLIP's own text projection."""
     feature_length: float = Field(default=1.0, ge=1e-6, le=1e6)
     """Length that rows of frame features are given before the transformer. Stored ones have 1; CLIP's own, for which
     its layers were trained, about 10."""

@@ -67,7 +67,7 @@ def _fusion(config: ModelConfig, length: int) -> nn.Module:
 
 
 def build_padding(config: ModelConfig) -> FramePadding:
-    """What is done to frames before they are encoded."""
+    """The function that prepares frames for encoding, see `FramePadding`."""
     if config.compat.padding == "to_length":
         pad = released_part("padding:pad_to_length", "compat.padding='to_length'")
         return partial(pad, length=config.max_frames)
@@ -137,7 +137,7 @@ def build_registers(config: ModelConfig) -> RegisterGenerator | None:
 
 
 def _start_gru(gru: nn.GRU) -> None:
-    """As DreamPRVR starts it: Xavier from the input, orthogonal from the state before, biases 0."""
+    """Initialises a GRU as DreamPRVR does: Xavier for the input, orthogonal for the previous state, biases 0."""
     for name, parameter in gru.named_parameters():
         if name.startswith("weight_ih"):
             nn.init.xavier_uniform_(parameter)

@@ -83,7 +83,7 @@ class ClipRetriever(nn.Module):
             start_from_clip(self.head, clip.state_dict())
 
     def encode_text(self, tokens: Int[Tensor, "q w"], token_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
-        """Every token in the joint space, and how much each counts.
+        """Every token in the joint space, and the weight of each.
 
         Args:
             tokens: `(q, w)` numbers of tokens, at most `config.max_words`.
@@ -121,7 +121,7 @@ class ClipRetriever(nn.Module):
         return self.head.embed_frames(frames, frame_mask)
 
     def score(self, text: TextEmbedding, video: VideoEmbedding, dots: bool = False) -> Scores:
-        """As `TokenRetriever.score`."""
+        """Scores of every query with every video, see `TokenRetriever.score`."""
         return self.head.score(text, video, dots)
 
     def forward(self, batch: PixelBatch) -> RetrieverOutput:
@@ -134,7 +134,7 @@ class ClipRetriever(nn.Module):
         return text, self.encode_video(None, batch.pixels, batch.frame_mask), None
 
     def output(self, text: TextEmbedding, video: VideoEmbedding, registers: None = None) -> RetrieverOutput:
-        """What the losses look at, from what was encoded."""
+        """The input of the losses, from encoded queries and videos."""
         return self.head.output(text, video, registers)
 
     def project_bounds(self) -> None:

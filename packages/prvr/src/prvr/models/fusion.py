@@ -1,4 +1,4 @@
-"""How the outputs of the parallel blocks become one sequence: mean, a linear map, or mean-guided weights (MAIM)."""
+"""Fusion of the outputs of parallel blocks into one sequence: mean, linear map, or mean-guided weights (MAIM)."""
 
 from abc import ABC, abstractmethod
 

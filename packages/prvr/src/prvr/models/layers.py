@@ -203,7 +203,7 @@ class Dropout(nn.Module):
         return dropout(x, self.p) if self.training else x
 
     def extra_repr(self) -> str:
-        """What `print` shows."""
+        """The probability, for the representation of the module."""
         return f"p={self.p}"
 
 
@@ -259,7 +259,7 @@ def _draws_cheaply(x: Tensor) -> bool:
 
 
 def _keep(x: Tensor, p: float) -> tuple[Bool[Tensor, "*s"], float]:
-    """What stays, and what that is multiplied by."""
+    """A mask of the elements that are kept, and the factor that they are multiplied by."""
     dropped = min(round(p * _LEVELS), _LEVELS - 1)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)

@@ -66,7 +66,7 @@ class Retriever(
 
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "Retriever":
-        """A new one as `config.json` describes it."""
+        """A new retriever as `config.json` describes it."""
         return cls(model_config_from_dict(values))
 
     def encode_text(
@@ -148,7 +148,7 @@ class Retriever(
         return Scores(total, clips, frames, clips_dot, frames_dot)
 
     def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
-        """The same videos, with all that `score` would do anew for each block of queries done once."""
+        """The same videos with rows of unit length, which `score` would otherwise compute for each block of queries."""
         return normalised(video)
 
     def forward(self, batch: Batch) -> RetrieverOutput:
@@ -161,5 +161,5 @@ class Retriever(
         return text, *self._encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames)
 
     def output(self, text: Float[Tensor, "q d"], video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:
-        """What the losses look at, from what was encoded."""
+        """The input of the losses, from encoded queries, videos and registers."""
         return RetrieverOutput(text, video, self.score(text, video, dots=True), registers)

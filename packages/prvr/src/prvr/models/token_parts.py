@@ -44,7 +44,7 @@ class TemporalTransformer(nn.Module):
         self.layers = nn.ModuleList(_layer(width, heads, dropout) for _ in range(layers))
 
     def forward(self, frames: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
-        """Frames that know of each other; padded rows are 0, whatever they hold.
+        """Frames after attending to each other; padded rows become 0, whatever they hold.
 
         Args:
             frames: `(v, l, d)` frame features.

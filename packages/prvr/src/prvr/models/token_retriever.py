@@ -40,7 +40,7 @@ class TokenRetriever(
 ):
     """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
 
-    Words that do not know of each other yet, as CLIP's do, go through layers of their own (`word_depth`).
+    Words that have not attended to each other, unlike CLIP's, pass through layers of their own (`word_depth`).
 
     Example:
         >>> import torch
@@ -72,11 +72,11 @@ class TokenRetriever(
 
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "TokenRetriever":
-        """A new one as `config.json` describes it."""
+        """A new retriever as `config.json` describes it."""
         return cls(token_model_config_from_dict(values))
 
     def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
-        """Words in the space of the frames, and how much each counts.
+        """Words in the space of the frames, and the weight of each.
 
         Args:
             words: `(q, w, e)` word features, at most `config.max_words` of them.
@@ -94,14 +94,14 @@ class TokenRetriever(
         return self.embed_words(projected, word_mask)
 
     def embed_words(self, words: Float[Tensor, "q w d"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
-        """The same of words that are in the space of the frames already."""
+        """Embeds words `(q, w, d)` that lie in the space of the frames already."""
         weights = self.weigh_words(words, word_mask)
         return TextEmbedding(self._pool(words, word_mask, weights), words, word_mask, weights)
 
     def encode_video(
         self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
     ) -> VideoEmbedding:
-        """Frames that know of each other.
+        """Frames after the temporal transformer, in which they attend to each other.
 
         Args:
             clips: not read.
@@ -117,11 +117,11 @@ class TokenRetriever(
         return self.embed_frames(self.project_frames(self.config.feature_length * rows), frame_mask)
 
     def embed_frames(self, frames: Float[Tensor, "v l d"], frame_mask: Bool[Tensor, "v l"]) -> VideoEmbedding:
-        """The same of frames that are in the space of the words already."""
+        """Embeds frames `(v, l, d)` that lie in the space of the words already."""
         return VideoEmbedding(frames=self.temporal(frames, frame_mask), frame_mask=frame_mask)
 
     def score(self, text: TextEmbedding, video: VideoEmbedding, dots: bool = False) -> Scores:
-        """Token-wise alignment of every query with every video, from -1 to 1; there are no dot products beside it.
+        """Token-wise alignment of every query with every video, from -1 to 1; `dots` is ignored, there are none.
 
         How much a frame counts follows from the frame alone: a gallery stores frames and nothing else.
 
@@ -150,7 +150,7 @@ class TokenRetriever(
         return text, self.encode_video(batch.clips, batch.frames, batch.frame_mask), None
 
     def output(self, text: TextEmbedding, video: VideoEmbedding, registers: None = None) -> RetrieverOutput:
-        """What the losses look at, from what was encoded."""
+        """The input of the losses, from encoded queries and videos."""
         return RetrieverOutput(text.sentence, video, self.score(text, video))
 
 

@@ -1,4 +1,4 @@
-"""What only reproduces the authors' released code, numerical habits included.
+"""Parts that reproduce the authors' released code, its numerical guards included.
 
 Nothing here is needed for a correct model: `prvr.config.Compat` chooses these parts for the paper presets, so that
 published checkpoints and the golden numbers agree. lorentz and regdiff do not know this folder.

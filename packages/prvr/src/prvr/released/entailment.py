@@ -73,6 +73,7 @@ class ReleasedEntailment(Term):
         return angle, aperture
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """Mean violation of the cones over the queries."""
         query_points, video_points = self.lift(inputs.output.text, inputs.output.video)
         angle, aperture = self.angles(video_points[inputs.labels.query_to_video], query_points)
         return F.relu(angle - aperture).mean()

@@ -1,4 +1,4 @@
-"""What the released DiffusionRet generator does differently, and its weights (golden numbers, section 7)."""
+"""Parts in which the released DiffusionRet generator differs from its paper, and the names of its weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -67,12 +67,13 @@ class ReleasedTextFrameAttention(nn.Module):
     def weights(
         self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
     ) -> Float[Tensor, "b m f"]:
-        """How much of each frame each text takes; the sum is below one where frames are padded."""
+        """Weights of the frames `(b, f)` for each text; their sum is below one where frames are padded."""
         return (text @ frames.mT / self.temperature).softmax(-1).masked_fill(~frame_mask[:, None], 0)
 
     def forward(
         self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
     ) -> Float[Tensor, "b m d"]:
+        """The frames `(b, f, d)` weighted for each text `(b, m, d)`; `frame_mask` is True at valid frames."""
         return self.weights(text, frames, frame_mask) @ frames
 
 
@@ -93,13 +94,16 @@ class ReleasedScores:
         self.negative, self.temperature = negative, temperature
 
     def clean(self, scores: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        """The prediction of x_0: the output of the decoder itself."""
         return scores
 
     def target(self, positives: Bool[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        """x_0: 1 at right candidates, `negative` at wrong ones."""
         right = torch.ones((), dtype=torch.get_default_dtype(), device=positives.device)
         return torch.where(positives, right, self.negative)
 
     def probability(self, sample: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        """The softmax that is added to the score."""
         return (self.temperature * sample).softmax(-1)
 
 

@@ -1,12 +1,13 @@
 """From a configuration to the parts of a re-ranker: the only place that asks which part is meant.
 
-Released parts are imported where `RerankerCompat` asks for one, so that the rest stands without `prvr.released`.
+Released parts are imported where `RerankerCompat` asks for one (`released_part`): all else works without them.
 """
 
 from dataclasses import dataclass
 
 from torch import nn
 
+from prvr.config import released_part
 from prvr.errors import InputError
 from prvr.stages.diffusion.config import Direction, RerankerConfig
 from prvr.stages.diffusion.denoiser import CandidateDenoiser
@@ -44,23 +45,21 @@ def build_reranker(config: RerankerConfig, direction: Direction) -> RerankerPart
 def _pool(config: RerankerConfig) -> nn.Module:
     if config.compat.pooling == "masked":
         return TextFrameAttention(config.attention_temperature)
-    from prvr.released.reranker import ReleasedTextFrameAttention
-
-    return ReleasedTextFrameAttention(config.attention_temperature)
+    return released_part("reranker:ReleasedTextFrameAttention", "compat.pooling='released'")(
+        config.attention_temperature
+    )
 
 
 def _denoiser(config: RerankerConfig) -> CandidateDenoiser:
     if config.compat.decoder == "paper":
         return CandidateDenoiser(config.width, config.steps)
-    from prvr.released.reranker import with_weights
-
     merge = nn.Linear(config.width, config.width)
-    return CandidateDenoiser(config.width, config.steps, merge=merge, finish=with_weights)
+    finish = released_part("reranker:with_weights", "compat.decoder='released'")
+    return CandidateDenoiser(config.width, config.steps, merge=merge, finish=finish)
 
 
 def _output(config: RerankerConfig) -> Output:
     if config.compat.output == "distribution":
         return Distribution(config.loss_temperature)
-    from prvr.released.reranker import ReleasedScores
-
-    return ReleasedScores(float(config.negative), config.score_temperature)
+    scores = released_part("reranker:ReleasedScores", "compat.output='released'")
+    return scores(float(config.negative), config.score_temperature)
