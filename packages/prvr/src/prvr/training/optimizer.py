@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from prvr.config import Config, OptimConfig
+from prvr.config import Config, OptimConfig, released_part
 from prvr.errors import InputError
 
 __all__ = ["BertAdam", "build_optimizer", "parameter_groups", "warmup_linear"]
@@ -222,12 +222,11 @@ def parameter_groups(retriever: nn.Module, objective: nn.Module, optim: OptimCon
 
 def _released_decay(roots: list[nn.Module]) -> dict[int, bool]:
     """For each parameter (by id) that the authors have: does their optimiser decay it?"""
-    from prvr import released  # only configurations that reproduce released code come here
-
+    names = released_part("names:names", "optim.decay='released'")
     decays: dict[int, bool] = {}
     for root in roots:
         ours = dict(root.named_parameters())
-        for entry in released.names(root):
+        for entry in names(root):
             if entry.ours not in ours:
                 continue  # a buffer or a constant
             decay = not any(part in entry.authors for part in _NOT_DECAYED)
