@@ -18,6 +18,7 @@ Times are of the host, after waiting for the device.
 
 import argparse
 import importlib.util
+import itertools
 import json
 import statistics
 import subprocess
@@ -45,11 +46,12 @@ from _noise_store import noise_store
 from evaluation import encoded_noise, streamed
 from prvr.config import Config, load_config
 from prvr.data import PackedSplit, make_loader
+from prvr.data.dataset import BatchInfo
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.training import build_optimizer
-from prvr.training.compiling import compile_blocks
+from prvr.training import RetrievalTask, Splits
 from prvr.training.data import training_batches
+from prvr.training.retrieval import compile_blocks
 from prvr.training.step import TrainingStep
 from prvr.types import Batch
 
@@ -81,34 +83,33 @@ class Training:
         self.device = torch.device(args.device)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
         AcceleratorState._reset_state(reset_partial_state=True)
-        mixed = "bf16" if precision == "bf16" else "no"
+        compiled, mixed = config.train.compile, "bf16" if precision == "bf16" else "no"
         config = replace(config, train=replace(config.train, precision=mixed))
         accelerator = Accelerator(cpu=self.device.type == "cpu", mixed_precision=mixed)
         torch.manual_seed(0)
-        retriever = Retriever(config.model).to(self.device).train()
-        objective = Objective(config.loss, config.model, retriever.registers).to(self.device).train()
-        if config.train.compile:
+        config = replace(config, train=replace(config.train, hard_negatives_from=0, compile=False))
+        retriever = Retriever(config.model).train()
+        objective = Objective(config.loss, config.model, retriever.registers).train()
+        if compiled:
             compile_blocks(retriever, args.backend)
         loader = make_loader(packed, config.train.batch_size, drop_last=True)
         self.loader = training_batches(loader, self.device, config.train.data_on_device)
-        optimizer, scheduler = build_optimizer(config, retriever, objective, 100_000)
-        self.stepper = TrainingStep(config, accelerator, retriever, objective, optimizer, scheduler)
+        splits = Splits(packed, packed, packed)
+        self.task = RetrievalTask(config, accelerator, retriever, objective, splits, self.loader)
+        self.step = TrainingStep(self.task, accelerator, *self.task.optimizer(100_000))
         self.generator = torch.Generator(self.device)
         self.batches = self._endless()
         self.done = 0
 
-    def _endless(self) -> Iterator[Batch]:
-        epoch = 0
-        while True:
-            self.loader.set_epoch(epoch)
-            yield from self.loader
-            epoch += 1
+    def _endless(self) -> Iterator[tuple[Batch, BatchInfo | None]]:
+        for epoch in itertools.count():
+            yield from self.task.batches(epoch, 0)
 
     def steps(self, count: int) -> None:
         """Takes steps; as in training, the numbers of one are read when the next one is queued."""
         waiting = None
         for _ in range(count):
-            numbers = self.stepper(0, self.done, next(self.batches), "hard", self.generator)
+            numbers = self.step(next(self.batches), 0, self.done, self.generator)
             self.done += 1
             if waiting is not None:
                 waiting.values  # noqa: B018  # waits for these numbers alone

@@ -25,16 +25,9 @@ from _harness import option, parse_options, show, write_figures
 from prvr.config import load_config
 from prvr.evaluation.encode import EncodedSplit, encode_split, evaluation_mode
 from prvr.evaluation.report import EvaluationReport
-from prvr.generation import (
-    SplitScores,
-    evaluate_reranked,
-    generation_config,
-    load_rerankers,
-    train_reranker,
-    training_banks,
-)
+from prvr.generation import SplitScores, evaluate_reranked, training_banks
 from prvr.models import load_pretrained
-from prvr.training import open_splits, terminal_bar, train
+from prvr.training import load_rerankers, open_splits, reranker_run_config, terminal_bar, train, train_reranker
 
 SMALL = {
     "data.collection": "embedded-tiny",
@@ -75,7 +68,7 @@ def remembering() -> Callable[..., EncodedSplit]:
 
 
 def settings(args: argparse.Namespace, strategy: str, seed: int, width: int) -> Any:
-    values: dict[str, Any] = {"strategy": strategy, "course": {"epochs": args.epochs, "seed": seed}}
+    values: dict[str, Any] = {"strategy": strategy, "train": {"epochs": args.epochs, "seed": seed}}
     values["candidates"] = {"num": args.candidates, "pool": 2 * args.candidates}
     values["reranker"] = {"candidates": args.candidates, "steps": args.steps}
     for pair in args.set:
@@ -85,7 +78,7 @@ def settings(args: argparse.Namespace, strategy: str, seed: int, width: int) -> 
         for parent in parents:
             node = node.setdefault(parent, {})
         node[last] = yaml.safe_load(value)
-    return generation_config(values, width=width)
+    return reranker_run_config(values, width=width)
 
 
 def numbers(report: EvaluationReport) -> dict[str, list[float]]:

@@ -46,7 +46,7 @@ from prvr.data import Caption, Corpus, PackedSplit, PackSettings, TextData, make
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import build_optimizer
-from prvr.training.compiling import compile_blocks
+from prvr.training.retrieval import compile_blocks
 from prvr.types import Batch
 
 PARTS = ("data", "forward", "losses", "backward", "optimiser")

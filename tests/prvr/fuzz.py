@@ -261,25 +261,22 @@ def _read_run(folder: Path) -> object:
 
 def _make_reranker(folder: Path) -> None:
     from prvr.config import load_config
-    from prvr.generation import train_reranker
-    from prvr.generation.folder import read_config
     from prvr.models import load_pretrained
-    from prvr.training import open_splits
+    from prvr.training import open_splits, read_reranker_config, train_reranker
 
     for name in ("data", "run"):
         _unpack(name, folder.parent / "reranked")
     old = folder.parent / "reranked"
     config = load_config(old / "run" / "config.yaml", {"data.root": str(old / "data"), "data.cache_dir": str(old)})
-    course = read_config(_unpack("run-generation", old) / "config.yaml")
+    config = read_reranker_config(_unpack("run-generation", old) / "config.yaml")
     with closing(open_splits(config)) as splits:
-        train_reranker(course, load_pretrained(old / "run" / "best"), splits, output=folder / "run")
+        train_reranker(config, load_pretrained(old / "run" / "best"), splits, output=folder / "run")
     (folder / "run" / "curves.png").unlink()
 
 
 def _read_reranker(folder: Path) -> object:
     from prvr.evaluation.report import EvaluationReport
-    from prvr.generation import load_rerankers
-    from prvr.generation.folder import read_config
+    from prvr.training import load_rerankers, read_reranker_config
     from prvr.training.checkpoint import load_state
 
     run = folder / "run"
@@ -290,7 +287,7 @@ def _read_reranker(folder: Path) -> object:
         from prvr import PrvrError
 
         raise PrvrError("a direction is missing")
-    config = read_config(run / "config.yaml")
+    config = read_reranker_config(run / "config.yaml")
     return (
         str(load_state(run / "last" / "state.pt")),
         [(str(one.to_dict()), one.ranks.tolist()) for one in reports],
@@ -412,8 +409,8 @@ def _make_models(folder: Path) -> None:
 
 
 def _read_models(folder: Path) -> object:
-    from prvr.generation import load_rerankers
     from prvr.models import load_pretrained
+    from prvr.training import load_rerankers
 
     modules = [load_pretrained(folder / "retriever"), load_pretrained(folder / "tokens")]
     modules += load_rerankers(folder / "reranker").values()

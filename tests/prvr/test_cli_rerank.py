@@ -14,10 +14,10 @@ import prvr
 from prvr.cli import main
 from prvr.config import dump_config
 from prvr.evaluation.report import EvaluationReport
-from prvr.generation import load_rerankers
 from prvr.models import Retriever
+from prvr.training import load_rerankers
 
-QUICK = ["course.epochs=2", "course.batch_size=100", "reranker.steps=4", "candidates.num=5", "reranker.candidates=6"]
+QUICK = ["train.epochs=2", "train.batch_size=100", "reranker.steps=4", "candidates.num=5", "reranker.candidates=6"]
 
 
 def make_retriever(run: Path, cache: Path, root: Path, seed: int, **changes) -> Path:
@@ -50,7 +50,7 @@ class TestTrain:
         values = yaml.safe_load((work.run / "config.yaml").read_text())
         assert values["retriever"] == str(work.retriever)
         assert values["reranker"]["width"] == 16
-        assert values["course"]["epochs"] == 2
+        assert values["train"]["epochs"] == 2
         rerankers = load_rerankers(work.run)
         assert {d: r.config.steps for d, r in rerankers.items()} == {"t2v": 4, "v2t": 4}
         reports = [EvaluationReport.from_json(work.run / f"evaluation{name}.json") for name in ("", "_retriever")]
@@ -73,7 +73,7 @@ class TestTrain:
         [
             (["--stage", "generation"], "name the trained retriever with --retriever RUN"),
             (["--retriever", "x"], "add --stage generation"),
-            (["--generation", "course.epochs=5"], "add --stage generation"),
+            (["--generation", "train.epochs=5"], "add --stage generation"),
             (["--stage", "generation", "--retriever", "nowhere"], "no such folder"),
             (["--stage", "generation", "--retriever", "x", "--trackers", "tensorboard"], "has none"),
         ],
@@ -85,8 +85,8 @@ class TestTrain:
         ("arguments", "message"),
         [
             (["--optim.lr", "1e-4"], "--generation optim.lr=1e-4"),
-            (["--generation", "course.epochs"], "expected KEY=VALUE"),
-            (["--generation", "course.epoch=2"], "did you mean course.epochs"),
+            (["--generation", "train.epochs"], "expected KEY=VALUE"),
+            (["--generation", "train.epoch=2"], "did you mean train.epochs"),
             (["--generation", "strategy=both"], "strategy"),
             (["--generation", "name.x=1", "name=1"], "name"),
         ],

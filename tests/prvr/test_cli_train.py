@@ -53,7 +53,7 @@ class TestTrain:
                 if record.getMessage().startswith("epoch 0"):
                     raise KeyboardInterrupt
 
-        run, logger = tmp_path / "run", logging.getLogger("prvr.training.job")
+        run, logger = tmp_path / "run", logging.getLogger("prvr.training.trainer")
         straight = json.loads((work.a / "evaluation.json").read_text())
         options = [*work.options, "--data-root", str(work.data), "--device", "cpu"]
         handler = Interrupt()

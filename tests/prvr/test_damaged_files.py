@@ -43,11 +43,11 @@ from prvr.evaluation.compare import compare, comparison_table
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
 from prvr.evaluation.significance import Interval
-from prvr.generation.folder import is_generation_run, read_config
 from prvr.models import Retriever, load_pretrained
 from prvr.released.convert import convert_checkpoint
 from prvr.stages import CandidateReranker
 from prvr.stages.diffusion.config import RerankerConfig
+from prvr.training import is_reranker_run, read_reranker_config
 
 LONGEST = 2_000
 """Letters of a message that somebody can read."""
@@ -230,7 +230,7 @@ READERS = {
     ),
     "configuration of stage 2": Reader(
         table("config.yaml", "reranker: {width: 8}\noptim: {lr: 0.1}\n"),
-        lambda folder: (is_generation_run(folder), read_config(folder / "config.yaml")),
+        lambda folder: (is_reranker_run(folder), read_reranker_config(folder / "config.yaml")),
     ),
     "captions": Reader(of_corpus(f"{TEXT}/coltest.caption.txt"), split_of),
     "moments": Reader(of_corpus(f"{TEXT}/col_moments.jsonl"), split_of),

@@ -9,11 +9,9 @@ from search_files import forget, write_store
 
 from prvr.config import load_config
 from prvr.evaluation.report import EvaluationReport
-from prvr.generation import load_rerankers, train_reranker
-from prvr.generation.folder import read_config
 from prvr.models import load_pretrained
 from prvr.search import VideoIndex
-from prvr.training import open_splits, train
+from prvr.training import load_rerankers, open_splits, read_reranker_config, train, train_reranker
 from prvr.video import VideoStore
 
 ARCHIVE = Path(__file__).parents[1] / "fixtures" / "written_by_0.1.tar.xz"
@@ -68,7 +66,7 @@ def test_a_run_of_stage_2_is_read_and_goes_on(old: Path) -> None:
     config = load_config("run/config.yaml")
     splits = open_splits(config)
     again = train_reranker(
-        read_config(Path("run-generation/config.yaml")),
+        read_reranker_config(Path("run-generation/config.yaml")),
         load_pretrained("run/best"),
         splits,
         output="run-generation",

@@ -18,7 +18,6 @@ from prvr.cli import main
 from prvr.data import DataError, PackedSplit, open_corpus, pack
 from prvr.evaluation.encode import encode_split
 from prvr.generation import RerankerInputs, SplitScores, fingerprint, reranker_inputs
-from prvr.generation.folder import save_rerankers
 from prvr.plot import (
     AttentionMap,
     PairScores,
@@ -33,6 +32,7 @@ from prvr.plot import (
 )
 from prvr.plot.figures import RIGHT, WRONG, brief
 from prvr.stages import CandidateReranker, Direction, RerankerConfig
+from prvr.training import save_rerankers
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,7 @@ from prvr.data import pack, write_corpus
 from prvr.evaluation import evaluate
 from prvr.evaluation.encode import EncodedSplit, encode_split
 from prvr.evaluation.metrics import RetrievalMetrics, ranks
-from prvr.generation import (
-    SplitScores,
-    candidate_pool,
-    evaluate_reranked,
-    fingerprint,
-    reranker_inputs,
-    training_banks,
-)
+from prvr.generation import SplitScores, candidate_pool, evaluate_reranked, fingerprint, reranker_inputs, training_banks
 from prvr.generation.candidates import PairSource
 from prvr.generation.evaluation import ranked_counts
 from prvr.models import TokenRetriever

@@ -19,18 +19,18 @@ from prvr.data.files import make_marked
 from prvr.evaluation import evaluate
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.report import EvaluationReport
-from prvr.generation import (
-    evaluate_reranked,
-    fingerprint,
-    generation_config,
+from prvr.generation import evaluate_reranked, fingerprint, reranker_inputs
+from prvr.training import (
+    Splits,
+    Terminated,
+    TrainingError,
+    is_reranker_run,
     load_rerankers,
-    reranker_inputs,
+    read_reranker_config,
+    reranker_run_config,
     train_reranker,
 )
-from prvr.generation.folder import is_generation_run, read_config
-from prvr.generation.job import rsum
-from prvr.generation.material import learning_splits
-from prvr.training import Splits, Terminated, TrainingError
+from prvr.training.reranker import learning_splits, rsum
 
 WIDTH = 8
 ENDED = ("networks", "optimizer", "scheduler", "epoch", "best", "best_weights")
@@ -57,7 +57,7 @@ def make_config(**changes):
     values = {
         "reranker": {"steps": 4, "candidates": 6},
         "candidates": {"num": 6, "pool": 8},
-        "course": {"epochs": 2, "batch_size": 34},
+        "train": {"epochs": 2, "batch_size": 34},
         "optim": {"lr": 3e-3},
     }
     for key, value in changes.items():
@@ -66,7 +66,7 @@ def make_config(**changes):
             values.setdefault(group, {})[name] = value
         else:
             values[group] = value
-    return generation_config(values, width=WIDTH)
+    return reranker_run_config(values, width=WIDTH)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, 
         *(".lock", "config.yaml", "metrics.jsonl", "curves.png", "best", "last"),
         *("evaluation.json", "evaluation_ranks.npz", "evaluation_retriever.json", "evaluation_retriever_ranks.npz"),
     }
-    assert is_generation_run(run)
+    assert is_reranker_run(run)
     assert half_written(run) == []
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert lines == list(straight.history)
@@ -99,11 +99,11 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, 
     assert (alone.ranks == straight.retriever.ranks).all()
 
     rerankers = load_rerankers(run)
-    config = read_config(run / "config.yaml")
+    config = read_reranker_config(run / "config.yaml")
     assert config.reranker.trained_on == fingerprint(retriever)
     for direction, best in straight.best.items():
         assert rerankers[direction].config == replace(config.network, weight=best.weight)
-        assert best.weight in config.course.weights
+        assert best.weight in config.train.weights
     again = evaluate_reranked(retriever, splits.report, rerankers)
     assert (again.ranks == straight.reranked.ranks).all()
     assert (again.video_ranks == straight.reranked.video_ranks).all()
@@ -122,20 +122,20 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, 
 def test_a_configuration_that_cannot_be_used_is_named(tmp_path, text, message) -> None:
     (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
-        read_config(tmp_path / "config.yaml")
+        read_reranker_config(tmp_path / "config.yaml")
 
 
 def test_a_configuration_without_a_width_takes_the_one_of_the_retriever(tmp_path) -> None:
     (tmp_path / "config.yaml").write_text("reranker: {steps: 4}\n", encoding="utf-8")
-    assert read_config(tmp_path / "config.yaml", WIDTH).reranker.width == WIDTH
+    assert read_reranker_config(tmp_path / "config.yaml", WIDTH).reranker.width == WIDTH
     with pytest.raises(ConfigError, match="does not exist"):
-        read_config(tmp_path / "none.yaml")
+        read_reranker_config(tmp_path / "none.yaml")
 
 
 def test_the_selected_weight_and_epoch_are_the_best_of_the_selecting_split(straight, retriever, splits) -> None:
     rerankers = load_rerankers(straight.output)
     found = {}
-    for weight in make_config().course.weights:
+    for weight in make_config().train.weights:
         report = evaluate_reranked(retriever, splits.selection, rerankers, weight=weight, bootstrap=0)
         found[weight] = {"t2v": rsum(report.text_to_video), "v2t": rsum(report.video_to_text)}
     for direction, best in straight.best.items():
@@ -155,7 +155,7 @@ def test_two_runs_agree_bitwise_and_the_retriever_stays_as_it_was(straight, retr
 
 
 def test_a_run_stops_at_the_first_epoch_beyond_its_patience(retriever, splits, tmp_path) -> None:
-    config = make_config(course__epochs=6, course__patience=1, optim__lr=1e-12)
+    config = make_config(train__epochs=6, train__patience=1, optim__lr=1e-12)
     result = train_reranker(config, retriever, splits, output=tmp_path / "run")
     last = max(best.epoch for best in result.best.values())
     assert len(result.history) - 1 == last + 2 < 5
@@ -240,9 +240,7 @@ class TestStrategies:
         config = make_config(strategy="discriminative")
         assert config.network.process == "one_step"
         first, other = (
-            train_reranker(
-                replace(config, course=replace(config.course, weights=(0.3,))), retriever, splits, output=run
-            )
+            train_reranker(replace(config, train=replace(config.train, weights=(0.3,))), retriever, splits, output=run)
             for run in (tmp_path / "a", tmp_path / "b")
         )
         assert same_end(first.output, other.output)
@@ -275,7 +273,7 @@ class TestMaterial:
         assert set(learned[0].video_ids) | set(learned[1].video_ids) == set(splits.selection.video_ids)
 
     def test_views_with_dropout_train_and_differ(self, straight, retriever, splits, tmp_path) -> None:
-        config = make_config(candidates__dropout_views=2, course__epochs=1)
+        config = make_config(candidates__dropout_views=2, train__epochs=1)
         results = [train_reranker(config, retriever, splits, output=tmp_path / name) for name in "ab"]
         assert same_end(results[0].output, results[1].output)
         assert results[0].history[0]["loss"] != straight.history[0]["loss"]
@@ -306,12 +304,12 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"course__epoch": 3}, "unknown key 'course.epoch'; did you mean course.epochs"),
+            ({"train__epoch": 3}, "unknown key 'train.epoch'; did you mean train.epochs"),
             ({"strategy": "both"}, "strategy: .*got 'both'"),
             ({"reranker__sampling_steps": 9}, "sampling_steps=9 is beyond steps=4"),
             ({"directions": ("t2v", "t2v")}, "each once"),
             ({"candidates__num": 1}, "candidates.num"),
-            ({"course__weights": (-1.0,)}, r"course\.weights.*greater than or equal to 0, got -1"),
+            ({"train__weights": (-1.0,)}, r"train\.weights.*greater than or equal to 0, got -1"),
             ({"optim__decay": "released"}, "use 'matrices'"),
         ],
     )

@@ -118,7 +118,7 @@ COMPILED = """
 import torch
 from prvr.config import BlockConfig, ModelConfig
 from prvr.models import Retriever
-from prvr.training.compiling import compile_blocks
+from prvr.training.retrieval import compile_blocks
 from prvr.types import Batch
 
 def batch(lengths):

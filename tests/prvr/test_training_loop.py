@@ -18,7 +18,7 @@ from prvr.evaluation import evaluate
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import Retriever
 from prvr.training import Splits, TrainingError, open_split, open_splits, resume, train
-from prvr.training.step import _in_float32
+from prvr.training.retrieval import _in_float32
 
 
 def test_a_run_leaves_a_folder_that_agrees_with_its_result(tmp_path: Path, cache: str, splits: Splits) -> None:

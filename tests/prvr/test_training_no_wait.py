@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from prvr.config import Config, ModelConfig, load_config
 from prvr.models import Retriever
 from prvr.models.rows import Rows
 from prvr.objective import Objective
-from prvr.training import build_optimizer
+from prvr.training import RetrievalTask, Splits
+from prvr.training.data import StreamedLoader
 from prvr.training.gradients import backward_in_parts
 from prvr.training.step import TrainingStep
 from prvr.types import Counts
@@ -88,15 +90,16 @@ def parts(config: Config) -> tuple[Retriever, Objective]:
 
 @pytest.mark.parametrize(("preset", "rows"), KINDS)
 def test_a_step_neither_reads_from_the_device_nor_sends_to_it(preset: str, rows: str) -> None:
-    config = configured(preset, rows)
+    config = configured(preset, rows, **{"train.hard_negatives_from": 1})
     retriever, objective = parts(config)
-    optimizer, scheduler = build_optimizer(config, retriever, objective, 10)
-    stepper = TrainingStep(config, OnMeta(), retriever, objective, optimizer, scheduler)
-    stepper.lag = 1  # as on a GPU: the numbers of a step are read when the next one is queued
+    splits, batches = create_autospec(Splits, instance=True), create_autospec(StreamedLoader, instance=True)
+    task = RetrievalTask(config, OnMeta(), retriever, objective, splits, batches)
+    step = TrainingStep(task, OnMeta(), *task.optimizer(10))
+    step.lag = 1  # as on a GPU: the numbers of a step are read when the next one is queued
     batch = make_batch([12, 5, 1], dtype=torch.float32).to("meta")
-    stepper(0, 0, batch, "random", None)  # fills caches
+    step((batch, None), 0, 0, None)  # fills caches
     with Transfers() as transfers:
-        numbers = stepper(0, 1, batch, "hard", None)
+        numbers = step((batch, None), 1, 1, None)
     assert transfers.found == []
     assert numbers.sent.device.type == "meta"
     assert len(numbers.parameters) > 20

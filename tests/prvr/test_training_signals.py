@@ -120,7 +120,7 @@ def test_a_signal_while_an_epoch_is_saved_waits_for_it(
             if record.getMessage().startswith("epoch 0"):
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    handler, logger = Signal(), logging.getLogger("prvr.training.job")
+    handler, logger = Signal(), logging.getLogger("prvr.training.trainer")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from prvr.evaluation.report import EvaluationReport
-    from prvr.generation import GenerationConfig, GenerationResult
     from prvr.models import AnyRetriever
+    from prvr.training import RerankerResult, RerankerRunConfig
 
 __all__ = ["add_stage_options", "train_generation", "variants_table", "wants_generation"]
 
@@ -41,7 +41,7 @@ def add_stage_options(parser: Parser) -> None:
         nargs="+",
         default=[],
         metavar="KEY=VALUE",
-        help="for --stage generation: keys of prvr.generation.GenerationConfig, e.g. course.epochs=5 reranker.steps=50",
+        help="for --stage generation: keys of prvr.training.RerankerRunConfig, e.g. train.epochs=5 reranker.steps=50",
     )
 
 
@@ -54,9 +54,9 @@ def wants_generation(args: Namespace) -> bool:
     if args.stage == "generation":
         return True
     if args.resume and args.output is not None and (Path(args.output) / "config.yaml").is_file():
-        from prvr.generation.folder import is_generation_run
+        from prvr.training import is_reranker_run
 
-        if is_generation_run(Path(args.output)):
+        if is_reranker_run(Path(args.output)):
             return True
     if args.retriever is not None or args.generation:
         raise CommandError("--retriever and --generation belong to stage 2: add --stage generation.")
@@ -88,10 +88,9 @@ def train_generation(args: Namespace) -> None:
 
 
 def _train(
-    args: Namespace, config: "GenerationConfig", data: Config, retriever: "AnyRetriever", output: Path
-) -> "GenerationResult":
-    from prvr.generation import train_reranker
-    from prvr.training import no_progress, open_splits, terminal_bar
+    args: Namespace, config: "RerankerRunConfig", data: Config, retriever: "AnyRetriever", output: Path
+) -> "RerankerResult":
+    from prvr.training import no_progress, open_splits, terminal_bar, train_reranker
 
     open_corpus_of(data, args.quiet)
     with closing(open_splits(data)) as splits:
@@ -110,9 +109,9 @@ def _retriever_folder(args: Namespace) -> Path:
     if args.retriever is not None:
         return Path(args.retriever).expanduser().resolve()
     if args.resume:
-        from prvr.generation.folder import read_config
+        from prvr.training import read_reranker_config
 
-        known = read_config(Path(args.output) / "config.yaml").retriever
+        known = read_reranker_config(Path(args.output) / "config.yaml").retriever
         if known is not None:
             return Path(known)
     raise CommandError("--stage generation: name the trained retriever with --retriever RUN.")
@@ -125,14 +124,13 @@ def _data_config(args: Namespace, folder: Path) -> tuple[Config, Path]:
     if strange:
         raise CommandError(
             f"--{strange[0]} is of stage 1, and the retriever is trained already. Keys of stage 2 are given as "
-            "--generation KEY=VALUE, e.g. --generation optim.lr=1e-4 course.epochs=5."
+            "--generation KEY=VALUE, e.g. --generation optim.lr=1e-4 train.epochs=5."
         )
     return config_of_run(args, folder)
 
 
-def _stage_config(args: Namespace, folder: Path, retriever: "AnyRetriever") -> "GenerationConfig":
-    from prvr.generation import generation_config
-    from prvr.generation.folder import read_config
+def _stage_config(args: Namespace, folder: Path, retriever: "AnyRetriever") -> "RerankerRunConfig":
+    from prvr.training import read_reranker_config, reranker_run_config
 
     source = "--generation"
     values: dict[str, Any] = {}
@@ -142,15 +140,15 @@ def _stage_config(args: Namespace, folder: Path, retriever: "AnyRetriever") -> "
     if path is not None:
         from prvr.config import config_to_dict
 
-        values, source = config_to_dict(read_config(Path(path), retriever.config.hidden)), str(path)
+        values, source = config_to_dict(read_reranker_config(Path(path), retriever.config.hidden)), str(path)
         values["reranker"]["trained_on"] = None
     for pair in args.generation:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise CommandError(f"--generation {pair}: expected KEY=VALUE, e.g. course.epochs=5.")
+            raise CommandError(f"--generation {pair}: expected KEY=VALUE, e.g. train.epochs=5.")
         _put(values, key, yaml_value(value, f"override {key!r}"))
     values["retriever"] = str(folder)
-    return generation_config(values, width=retriever.config.hidden, source=source)
+    return reranker_run_config(values, width=retriever.config.hidden, source=source)
 
 
 def _put(values: dict[str, Any], key: str, value: Any) -> None:
@@ -189,7 +187,7 @@ def variants_table(reports: Mapping[str, "EvaluationReport"], title: str) -> "Ta
     return table
 
 
-def _show(result: "GenerationResult") -> None:
+def _show(result: "RerankerResult") -> None:
     console = stdout()
     reports = {"retriever": result.retriever, "re-ranked": result.reranked}
     console.print()

@@ -143,7 +143,8 @@ def _scores(args: Namespace, config: Config, weights: Path, split: str | None = 
 
 def _reranker(run: str, found: "SplitScores") -> "tuple[CandidateReranker, RerankerInputs]":
     """The text-to-video re-ranker of a run, and its inputs."""
-    from prvr.generation import fingerprint, load_rerankers, reranker_inputs
+    from prvr.generation import fingerprint, reranker_inputs
+    from prvr.training import load_rerankers
 
     rerankers = load_rerankers(run)
     if "t2v" not in rerankers:

@@ -105,10 +105,10 @@ def reports_of(args: Namespace, config: Config, weights: Path, split_name: str) 
     """The reports of the retriever alone, first, and of all that was asked for, by name."""
     from prvr.evaluation import evaluate
     from prvr.evaluation.encode import encode_split, evaluation_mode
-    from prvr.generation import SplitScores, evaluate_reranked, load_rerankers, training_banks
+    from prvr.generation import SplitScores, evaluate_reranked, training_banks
     from prvr.generation.evaluation import expect_fits
     from prvr.models import load_pretrained
-    from prvr.training import open_split
+    from prvr.training import load_rerankers, open_split
 
     device, retriever, train = device_of(args.device), load_pretrained(weights), config.train
     rerankers = load_rerankers(args.rerank) if args.rerank is not None else {}

@@ -35,6 +35,7 @@ from prvr.config.token_model import TokenModelConfig as TokenModelConfig
 from prvr.config.training import DataConfig as DataConfig
 from prvr.config.training import OptimConfig as OptimConfig
 from prvr.config.training import TrainConfig as TrainConfig
+from prvr.config.training import TrainerConfig as TrainerConfig
 
 __all__ = [
     "BLOCKS",
@@ -53,6 +54,7 @@ __all__ = [
     "TokenCompat",
     "TokenModelConfig",
     "TrainConfig",
+    "TrainerConfig",
     "active_losses",
     "config_from_dict",
     "config_leaves",

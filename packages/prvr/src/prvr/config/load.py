@@ -277,6 +277,6 @@ def config_to_dict(config: Any) -> dict[str, Any]:
     return plain(config)
 
 
-def dump_config(config: Config) -> str:
-    """The resolved configuration as YAML; `load_config` reads it back to an equal `Config`."""
+def dump_config(config: Any) -> str:
+    """A resolved configuration record as YAML; `load_config` reads a `Config` back to an equal one."""
     return yaml.safe_dump(config_to_dict(config), sort_keys=False, allow_unicode=True)

@@ -1,4 +1,4 @@
-"""The data, the optimiser and the course of training."""
+"""The data, the optimiser and the training."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from prvr.config.strict import LARGE, MANY, SEED, STRICT
 
-__all__ = ["DataConfig", "OptimConfig", "TrainConfig"]
+__all__ = ["DataConfig", "OptimConfig", "TrainConfig", "TrainerConfig"]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -45,30 +45,38 @@ class DataConfig:
 
 
 @dataclass(frozen=True, config=STRICT)
-class TrainConfig:
-    """How long, how much at a time, and how the epoch is selected."""
+class TrainerConfig:
+    """What every run has, whatever it trains; `TrainConfig` and `RerankerTrainConfig` add the rest."""
 
     epochs: int = Field(default=100, ge=1, le=LARGE)
+    patience: int = Field(default=10, ge=1, le=LARGE)
+    """Stop after more than this many epochs in a row without a better selection score, as the authors' code does."""
+    seed: int = Field(default=0, ge=0, le=SEED)
+    precision: Literal["no", "bf16"] = "no"
+    checkpoint_every: int | None = Field(default=None, ge=1, le=LARGE)
+    """Steps, counted over the whole run, between checkpoints inside epochs; None = only where an epoch ends."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """A loss or gradient that is not finite: stop ends the run, skip continues as if the step had not been taken."""
+    max_skipped: int = Field(default=10, ge=1, le=LARGE)
+    """More skipped steps than this in a row end the run."""
+    eval_queries: int = Field(default=256, ge=1, le=MANY)
+    """Queries scored at a time in evaluation."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainConfig(TrainerConfig):
+    """The training of a retriever: how long, how much at a time, and how the epoch is selected."""
+
     batch_size: int = Field(default=128, ge=2, le=MANY)
     """Videos per step, of all processes together; each brings all its captions."""
     chunk_videos: int | None = Field(default=None, ge=1, le=MANY)
     """Videos encoded at a time in a step, twice each; losses still see the whole batch. None = all at once, once."""
-    patience: int = Field(default=10, ge=1, le=LARGE)
-    """Stop after more than this many epochs in a row without a better selection score, as the authors' code does."""
     hard_negatives_from: int = Field(default=20, ge=0, le=LARGE)
     """First epoch (from 0) whose triplets use hard negatives."""
     protocol: Literal["paper", "holdout", "val"] = "paper"
     """paper: the best epoch on the reported split (as published numbers were made); holdout: a share of the training
     videos selects, the reported split is scored once; val: so does the corpus's own split "val", where it has one."""
     holdout_fraction: float = Field(default=0.1, gt=0, lt=1)
-    seed: int = Field(default=0, ge=0, le=SEED)
-    precision: Literal["no", "bf16"] = "no"
-    checkpoint_every: int | None = Field(default=None, ge=1, le=LARGE)
-    """Steps, counted over the whole run, between checkpoints inside epochs; None = only where an epoch ends."""
-    on_nonfinite: Literal["stop", "skip"] = "stop"
-    """A loss or gradient that is not finite: stop ends the run, skip goes on as if the step had not been."""
-    max_skipped: int = Field(default=10, ge=1, le=LARGE)
-    """More skipped steps than this in a row end the run."""
     workers: int = Field(default=0, ge=0, le=128)
     """Processes that read batches ahead; 0 = the main one, or on a GPU a thread of it."""
     data_on_device: Literal["auto", "always", "never"] = "auto"
@@ -78,5 +86,3 @@ class TrainConfig:
     """Compile the blocks of the encoders with torch.compile. Dropout then draws other numbers."""
     eval_videos: int = Field(default=64, ge=1, le=MANY)
     """Videos encoded at a time in evaluation."""
-    eval_queries: int = Field(default=256, ge=1, le=MANY)
-    """Queries scored at a time in evaluation."""

@@ -1,13 +1,17 @@
-"""The model card of a trained retriever."""
+"""The model cards of trained retrievers and re-rankers: README.md of a checkpoint folder."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from prvr.config import Config, TokenModelConfig
 from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.training.reranker_run import RerankerRunConfig
 
-__all__ = ["model_card"]
+__all__ = ["reranker_card", "retriever_card"]
 
 
-def model_card(config: Config, scores: RetrievalMetrics, split: str, epoch: int) -> str:
-    """README.md of a checkpoint folder: what the model is, how it was selected, what it scored, how to load it.
+def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: int) -> str:
+    """The card of a retriever: what the model is, how it was selected, what it scored, how to load it.
 
     Args:
         config: of the run.
@@ -16,7 +20,6 @@ def model_card(config: Config, scores: RetrievalMetrics, split: str, epoch: int)
         epoch: of the checkpoint, from 0.
     """
     values = {"R@1": scores.r1, "R@5": scores.r5, "R@10": scores.r10, "R@100": scores.r100, "SumR": scores.sumr}
-    rows = "\n".join(f"| {name} | {value:.1f} |" for name, value in values.items())
     if config.train.protocol == "paper":
         selected = (
             "Protocol `paper`: this epoch is the best one on the split it is reported on, as the published numbers of "
@@ -28,13 +31,7 @@ def model_card(config: Config, scores: RetrievalMetrics, split: str, epoch: int)
             f"Protocol `{config.train.protocol}`: this epoch was chosen on {where}; the reported split was not seen."
         )
     kind = "TokenRetriever" if isinstance(config.model, TokenModelConfig) else "Retriever"
-    return f"""---
-library_name: prvr
-tags:
-- partially-relevant-video-retrieval
-- text-to-video-retrieval
----
-
+    return f"""{_head("partially-relevant-video-retrieval")}
 # {config.name}
 
 A retriever of untrimmed videos by sentences that describe a part of them. Trained on `{config.data.collection}`,
@@ -44,9 +41,7 @@ A retriever of untrimmed videos by sentences that describe a part of them. Train
 
 Epoch {epoch} (from 0) on `{split}`, {scores.queries} queries, text to video, in percent:
 
-| metric | value |
-|---|---|
-{rows}
+{_table(["metric", "value"], [[name, f"{value:.1f}"] for name, value in values.items()])}
 
 ```python
 from prvr.models import {kind}
@@ -56,3 +51,39 @@ retriever = {kind}.from_pretrained("path/to/this/folder")
 
 `objective.safetensors` holds the parameters of the losses, which retrieval does not need.
 """
+
+
+def reranker_card(config: RerankerRunConfig, best: Mapping[str, Mapping[str, Any]], split: str) -> str:
+    """The card of the re-rankers of a run: what they re-rank, how they were selected, what they scored, how to load.
+
+    Args:
+        config: of the run.
+        best: of each direction: epoch, Rsum and weight.
+        split: name of the split that selects.
+    """
+    rows = [[name, one["epoch"], f"{one['weight']:g}", f"{one['rsum']:.1f}"] for name, one in best.items()]
+    return f"""{_head("diffusion")}
+# {config.name}
+
+Re-rankers of the candidates that the retriever {config.reranker.trained_on or "(unknown)"} finds, trained on the
+embeddings of that retriever alone; strategy `{config.strategy}`, {config.network.width} wide, seed {config.train.seed}.
+
+The epoch (from 0) and the weight of the probability were chosen on `{split}`. Rsum is R@1 + R@5 + R@10, in percent:
+
+{_table(["direction", "epoch", "weight", "Rsum"], rows)}
+
+```python
+from prvr.training import load_rerankers
+
+rerankers = load_rerankers("path/to/this/folder")
+```
+"""
+
+
+def _head(tag: str) -> str:
+    return f"---\nlibrary_name: prvr\ntags:\n- {tag}\n- text-to-video-retrieval\n---\n"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

@@ -22,6 +22,7 @@ from prvr.losses import Negatives
 from prvr.models import PixelBatch
 from prvr.objective import Objective
 from prvr.text import TextEmbedding, Texts
+from prvr.training.processes import process_count, sum_over_processes
 from prvr.types import Batch, Labels, RetrieverOutput, VideoEmbedding
 from regdiff import Registers
 
@@ -162,14 +163,14 @@ def backward_in_parts(
     )
     terms["total"].backward()
     # Every process computed the same losses: what they gave to parameters directly is to count once in the sum below.
-    _divide(_gradients(retriever, objective), _processes())
+    _divide(_gradients(retriever, objective), process_count())
     for i, own in enumerate(leaves):
         outputs = (parts[i] if keep else encode(i)).tensors()
         reached = {name: t.grad for name, t in own.items() if t.grad is not None and outputs[name].requires_grad}
         torch.autograd.backward(
             [outputs[name] for name in reached], [g.to(outputs[name].dtype) for name, g in reached.items()]
         )
-    _sum_over_processes(_gradients(retriever, objective))
+    sum_over_processes(_gradients(retriever, objective))
     return {name: value.detach() for name, value in terms.items()}
 
 
@@ -195,21 +196,17 @@ def _lengthened(name: str, tensor: Tensor, longest: dict[str, int]) -> Tensor:
     return F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, extra]) if extra else tensor
 
 
-def _processes() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
 def _across_processes(own: Encoded) -> Encoded:
     """The encodings of all processes in the order of ranks; only the own ones lead back to the leaves.
 
     The gradient with respect to the own rows is complete without any exchange, since each process computes all losses.
     """
-    if _processes() == 1:
+    if process_count() == 1:
         return own
     tensors, masks = own.tensors(), own.masks()
     kinds = [kind for kind in ("frames", "words") if kind in tensors]
     size = torch.tensor([len(own.text), len(own.video), *(tensors[k].shape[1] for k in kinds)], device=own.text.device)
-    sizes = [torch.empty_like(size) for _ in range(_processes())]
+    sizes = [torch.empty_like(size) for _ in range(process_count())]
     dist.all_gather(sizes, size)
     table = torch.stack(sizes).tolist()
     longest = {kind: max(row[2 + i] for row in table) for i, kind in enumerate(kinds)}
@@ -239,15 +236,3 @@ def _gradients(*modules: EncodesInParts | nn.Module) -> list[Tensor]:
 def _divide(gradients: list[Tensor], by: int) -> None:
     if by > 1 and gradients:
         torch._foreach_div_(gradients, by)
-
-
-def _sum_over_processes(gradients: list[Tensor]) -> None:
-    """Adds up gradients of all processes, in one exchange per dtype."""
-    if _processes() == 1:
-        return
-    for dtype in dict.fromkeys(g.dtype for g in gradients):
-        same = [g for g in gradients if g.dtype == dtype]
-        flat = torch.cat([g.reshape(-1) for g in same])
-        dist.all_reduce(flat)
-        for gradient, total in zip(same, flat.split([g.numel() for g in same]), strict=True):
-            gradient.copy_(total.view_as(gradient))

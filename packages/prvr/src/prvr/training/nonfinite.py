@@ -1,4 +1,4 @@
-"""What a step leaves to be looked at: its loss terms and gradient norms, and what is done if they are not finite."""
+"""The loss terms and gradient norms of a step, and what happens if they are not finite."""
 
 import logging
 import math
@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.config import Config
 from prvr.errors import TrainingError
+from prvr.training.task import RunConfig
 
 __all__ = ["NonFinitePolicy", "StepMetrics"]
 
@@ -23,11 +23,11 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class StepMetrics:
-    """The numbers of one step, on their way from the device to the host: one small transfer, begun by `send`.
+    """The numbers of one step, in transfer from the device to the host; `send` starts the transfer.
 
     Args:
         step: in its epoch, from 0.
-        video_ids: of its batch.
+        examples: the examples of its batch, for messages.
         terms: names of the loss terms.
         parameters: names of the tensors that have a gradient.
         sent: loss terms (in order) and the norm of the whole gradient, on the host once `arrived`.
@@ -36,7 +36,7 @@ class StepMetrics:
     """
 
     step: int
-    video_ids: tuple[str, ...]
+    examples: str
     terms: tuple[str, ...]
     parameters: Sequence[str]
     sent: Float[Tensor, " n"]
@@ -47,21 +47,21 @@ class StepMetrics:
     def send(
         cls,
         step: int,
-        video_ids: tuple[str, ...],
+        examples: str,
         terms: Mapping[str, Float[Tensor, ""]],
         parameters: Sequence[str],
         norms: Float[Tensor, " p"],
         total_norm: Float[Tensor, ""],
         wait: bool,
     ) -> "StepMetrics":
-        """Begins the transfer.
+        """Starts the transfer.
 
         Args:
-            step, video_ids, parameters, norms: see the class.
+            step, examples, parameters, norms: see the class.
             terms: the loss terms by name, on the device.
             total_norm: the norm of the whole gradient.
-            wait: until the numbers are on the host; False: go on at once, whoever reads `values` waits for this
-                transfer alone and not for what was queued behind it.
+            wait: until the numbers are on the host; False: continue at once, and reading `values` waits for this
+                transfer alone, not for what was queued behind it.
         """
         numbers = torch.stack([*(term.detach().float() for term in terms.values()), total_norm.float()])
         arrived = None
@@ -69,7 +69,7 @@ class StepMetrics:
             numbers = numbers.to("cpu", non_blocking=True)  # into pinned memory
             arrived = torch.cuda.Event()
             arrived.record()
-        return cls(step, video_ids, tuple(terms), parameters, numbers, norms, arrived)
+        return cls(step, examples, tuple(terms), parameters, numbers, norms, arrived)
 
     @cached_property
     def _numbers(self) -> list[float]:
@@ -84,11 +84,11 @@ class StepMetrics:
 
     @property
     def finite(self) -> bool:
-        """Whether every loss term and the gradient are."""
+        """Whether every loss term and the gradient are finite."""
         return all(map(math.isfinite, self._numbers))
 
-    def trouble(self) -> str:
-        """What is not finite, in words: the loss terms, or else the parameters whose gradient is not."""
+    def problem(self) -> str:
+        """Describes what is not finite: the loss terms, or else the parameters whose gradient is not."""
         terms = [f"{name}={value}" for name, value in self.values.items() if not math.isfinite(value)]
         if terms:
             return f"the loss is not finite ({', '.join(terms)})"
@@ -101,33 +101,33 @@ class StepMetrics:
 
 
 class NonFinitePolicy:
-    """What is done about a step whose loss or gradient is not finite: `train.on_nonfinite`, `train.max_skipped`.
+    """Decides about steps whose loss or gradient is not finite, by `train.on_nonfinite` and `train.max_skipped`.
 
     Args:
         config: of the run.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.in_row = 0
-        """Steps skipped one after the other up to now."""
+        """Steps skipped one after the other so far."""
 
-    def accepts(self, numbers: StepMetrics, where: str, saved: str) -> bool:
-        """Whether a step counts; one that does not is logged with its videos.
+    def accepts(self, metrics: StepMetrics, where: str, saved: str) -> bool:
+        """Whether a step counts; one that does not is logged with its examples.
 
         Args:
-            numbers: what it has left.
+            metrics: of the step.
             where: run, epoch and step, for messages.
             saved: how far the run is saved, for messages.
 
         Raises:
-            TrainingError: it is not finite, and to be fatal, or one too many in a row.
+            TrainingError: it is not finite, and `stop` is chosen, or it is one too many in a row.
         """
-        if numbers.finite:
+        if metrics.finite:
             self.in_row = 0
             return True
         train, rate = self.config.train, self.config.optim.lr
-        message = f"{where}: {numbers.trouble()}. Videos of this batch: {', '.join(numbers.video_ids)}."
+        message = f"{where}: {metrics.problem()}. {metrics.examples}."
         if train.on_nonfinite == "stop":
             raise TrainingError(
                 f"{message} Look for NaN in their features, lower optim.lr={rate}, or leave such steps out with "

@@ -1,23 +1,59 @@
-"""What several processes of one run have to agree on, besides gradients."""
+"""Several processes of one run: what they share, and what they have to agree on."""
 
 import signal
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState, is_initialized
 from accelerate.utils import broadcast_object_list
+from torch import Tensor
 
 from prvr.errors import TrainingError
 from prvr.training.signals import StopRequest
 
-__all__ = ["agree_to_stop", "from_main", "in_main"]
+__all__ = [
+    "agree_to_stop",
+    "from_main",
+    "in_main",
+    "make_accelerator",
+    "process_count",
+    "sum_over_processes",
+]
 
 T = TypeVar("T")
 
 
+@contextmanager
+def make_accelerator(
+    precision: str, folder: Path, device: str | None, trackers: Sequence[Any]
+) -> Iterator[Accelerator]:
+    """The accelerator of a run, with its trackers; afterwards the next run may choose another device and precision.
+
+    Args:
+        precision: "no" or "bf16".
+        folder: where trackers write.
+        device: "cpu", or None for accelerate's choice.
+        trackers: names of accelerate's trackers, or trackers.
+    """
+    mine = not is_initialized()
+    accelerator = Accelerator(
+        cpu=device == "cpu", mixed_precision=precision, log_with=list(trackers) or None, project_dir=str(folder)
+    )
+    try:
+        yield accelerator
+    finally:
+        accelerator.end_training()
+        if mine:  # accelerate keeps device and precision for the whole process
+            AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def from_main(accelerator: Accelerator, make: Callable[[], T]) -> T:
-    """What `make` gives in the main process, in all of them; it runs there alone."""
+    """Calls `make` in the main process alone, and gives its result to all processes."""
     if accelerator.num_processes == 1:
         return make()
     held: list[T | None] = [make() if accelerator.is_main_process else None]
@@ -26,10 +62,10 @@ def from_main(accelerator: Accelerator, make: Callable[[], T]) -> T:
 
 
 def in_main(accelerator: Accelerator, act: Callable[[], object]) -> None:
-    """Lets the main process act, alone; what it cannot do, none of them can.
+    """Calls `act` in the main process alone; if it fails there, it fails in all processes.
 
     Raises:
-        TrainingError: in all of them, where the main process could not.
+        TrainingError: in every process, where `act` raised it in the main one.
     """
     error = None
     if accelerator.is_main_process:
@@ -37,16 +73,33 @@ def in_main(accelerator: Accelerator, act: Callable[[], object]) -> None:
             act()
         except TrainingError as caught:
             error = caught
-    said: str | None = from_main(accelerator, lambda: None if error is None else str(error))
-    if said is not None:
-        raise error or TrainingError(said)
+    message: str | None = from_main(accelerator, lambda: None if error is None else str(error))
+    if message is not None:
+        raise error or TrainingError(message)
 
 
 def agree_to_stop(accelerator: Accelerator, stop: StopRequest) -> None:
-    """A signal that one process received counts for all, from the same step on: none waits for another in vain."""
+    """Makes a signal that one process received count for all of them, from the same step on."""
     if accelerator.num_processes == 1:
         return
     code = {None: 0, signal.SIGINT: 1}.get(stop.received, 2)
     worst = int(torch.as_tensor(accelerator.gather(torch.tensor([code], device=accelerator.device))).max())
     if worst and stop.received is None:
         stop.received = signal.SIGINT if worst == 1 else signal.SIGTERM
+
+
+def process_count() -> int:
+    """The number of processes that torch.distributed runs; 1 without it."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def sum_over_processes(tensors: Sequence[Tensor]) -> None:
+    """Replaces tensors by their sums over all processes, with one exchange for each dtype."""
+    if process_count() == 1:
+        return
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        same = [tensor for tensor in tensors if tensor.dtype == dtype]
+        flat = torch.cat([tensor.reshape(-1) for tensor in same])
+        dist.all_reduce(flat)
+        for tensor, total in zip(same, flat.split([tensor.numel() for tensor in same]), strict=True):
+            tensor.copy_(total.view_as(tensor))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prvr.config import Config, ConfigError, config_to_dict, dump_config, validated
+from prvr.config import ConfigError, config_to_dict, dump_config, validated
 from prvr.data import DataError
 from prvr.data.files import LOCK, owned
 from prvr.errors import TrainingError
@@ -160,7 +160,7 @@ class RunFolder:
         lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 1
         return lines != 1 or self.evaluation.exists()
 
-    def write_config(self, config: Config) -> None:
+    def write_config(self, config: Any) -> None:
         """Writes `config.yaml`, and with it the folder."""
         self._write_text("config.yaml", dump_config(config))
 

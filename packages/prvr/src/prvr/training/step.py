@@ -1,29 +1,21 @@
-"""One step: forward pass, losses, backward pass, a look at the numbers, update."""
+"""One training step: the task's forward and backward pass, a look at the numbers, clipping and the update."""
 
-import dataclasses
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import Config
-from prvr.data.dataset import BatchInfo
-from prvr.losses import Negatives
-from prvr.models import AnyRetriever
-from prvr.objective import Objective
-from prvr.training.gradients import backward_in_parts
 from prvr.training.nonfinite import StepMetrics
 from prvr.training.optimizer import BertAdam
-from prvr.training.state import derived_seed
-from prvr.types import Batch, Labels
+from prvr.training.task import Task
 
 __all__ = ["TrainingStep"]
 
 
 class TrainingStep:
-    """Takes steps, and leaves out those whose numbers are not finite, where it knows in time.
+    """Takes steps, and leaves out the update of those whose numbers are not finite, where it knows in time.
 
     The host needs a step's numbers for the log, for the progress bar, and to see that all is well. With
     `train.on_nonfinite="skip"`, and on the CPU, they are read between the backward pass and the update, so that the
@@ -33,130 +25,62 @@ class TrainingStep:
     The norm is the one the global clip needs anyway (AdamW); BertAdam clips each tensor, and it is computed beside.
 
     Args:
-        config: of the run.
+        task: what is trained, on the device.
         accelerator: of the run.
-        retriever, objective: the model, on the device.
         optimizer, scheduler: as `build_optimizer` gives them.
     """
 
     def __init__(
         self,
-        config: Config,
+        task: Task[Any],
         accelerator: Accelerator,
-        retriever: AnyRetriever,
-        objective: Objective,
         optimizer: torch.optim.Optimizer,
         scheduler: LRScheduler | None,
     ) -> None:
-        self.config, self.accelerator = config, accelerator
-        self.retriever, self.objective = retriever, objective
-        self.optimizer, self.scheduler = optimizer, scheduler
-        self.lag = int(config.train.on_nonfinite == "stop" and accelerator.device.type == "cuda")
-        """How many steps behind the numbers are read."""
-        named: list[tuple[str, nn.Parameter]] = list(retriever.named_parameters())
-        named += [(f"objective.{name}", p) for name, p in objective.named_parameters()]
-        self._names = {p: name for name, p in named}
+        self.task, self.optimizer, self.scheduler = task, optimizer, scheduler
+        train = task.config.train
+        self.lag = int(train.on_nonfinite == "stop" and accelerator.device.type == "cuda")
+        """How many steps later the numbers are read."""
+        self._names = {p: name for module in task.networks for name, p in module.named_parameters()}
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step."""
+        """The learning rate of the next step."""
         if isinstance(self.optimizer, BertAdam):
             return self.optimizer.scheduled_lr()
         return self.optimizer.param_groups[0]["lr"]
 
-    @property
-    def in_parts(self) -> bool:
-        """Whether a batch is encoded in parts: chunk after chunk, or by several processes."""
-        return self.config.train.chunk_videos is not None or self.accelerator.num_processes > 1
-
-    def __call__(
-        self,
-        epoch: int,
-        step: int,
-        batch: Batch,
-        negatives: Negatives,
-        generator: torch.Generator | None,
-        whole: BatchInfo | None = None,
-    ) -> StepMetrics:
+    def __call__(self, batch: Any, epoch: int, step: int, generator: torch.Generator | None) -> StepMetrics:
         """Takes one step; without an update if its numbers are read in time and not finite.
 
         Args:
+            batch: one of the task's batches.
             epoch: of the run.
             step: in its epoch.
-            batch: on the device.
-            negatives: of the triplet terms.
-            generator: of the objective's draws; None = the global one.
-            whole: what `batch` is a part of, where `in_parts`.
+            generator: for draws that do not follow from epoch and step; None = the global one.
         """
-        if whole is not None:
-            terms = self._backward_in_parts(epoch, step, batch, negatives, generator, whole)
-        else:
-            self.optimizer.zero_grad(set_to_none=True)
-            with self.accelerator.autocast():
-                output = self.retriever(batch)
-            if self.config.train.precision != "no":
-                output = _in_float32(output)  # losses exponentiate: they are computed in full precision
-            terms = self.objective(output, batch, negatives=negatives, generator=generator)
-            self.accelerator.backward(terms["total"])
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
-        norms = torch.stack(torch._foreach_norm([p.grad for p in parameters]))
-        total = torch.linalg.vector_norm(norms)
-        names = [self._names[p] for p in parameters]
-        numbers = StepMetrics.send(step, tuple(batch.video_ids), terms, names, norms, total, wait=self.lag == 0)
-        if self.lag or numbers.finite:
-            self._update(parameters, total)
-        return numbers
-
-    def _backward_in_parts(
-        self,
-        epoch: int,
-        step: int,
-        batch: Batch,
-        negatives: Negatives,
-        generator: torch.Generator | None,
-        whole: BatchInfo,
-    ) -> dict[str, Tensor]:
-        config = self.config
-        # As long as in one process: dropout draws for padding too, and some released parts average over it.
-        batch = batch.padded(whole.frames, whole.words)
-        chunks = batch.split(config.train.chunk_videos or len(batch.clips))
-        firsts = range(whole.first, whole.first + len(batch.clips), config.train.chunk_videos or len(batch.clips))
-        # Each chunk has seeds of its own, by its place in the batch: whoever encodes it, and when, it draws the same.
-        seeds = [derived_seed(config.train.seed, epoch, step, first, "dropout") for first in firsts]
-        return backward_in_parts(
-            self.retriever,
-            self.objective,
-            chunks,
-            self._labels(batch, whole),
-            negatives=negatives,
-            generator=generator,
-            seeds=seeds,
-            autocast=lambda: self.accelerator.autocast(),
+        self.optimizer.zero_grad(set_to_none=True)
+        terms = self.task.backward(batch, epoch, step, generator)
+        groups = [[p for p in group if p.grad is not None] for group in self.task.clip_groups(self.optimizer)]
+        norms = [torch.stack(torch._foreach_norm([p.grad for p in group if p.grad is not None])) for group in groups]
+        totals = [torch.linalg.vector_norm(some) for some in norms]
+        metrics = StepMetrics.send(
+            step,
+            self.task.describe(batch),
+            terms,
+            [self._names[p] for group in groups for p in group],
+            torch.cat(norms),
+            torch.linalg.vector_norm(torch.stack(totals)) if len(totals) > 1 else totals[0],
+            wait=self.lag == 0,
         )
+        if self.lag or metrics.finite:
+            self._update(groups, totals)
+        return metrics
 
-    def _labels(self, batch: Batch, whole: BatchInfo) -> Labels:
-        """Of the whole batch, on the device; a process that is alone has them there already."""
-        if self.accelerator.num_processes == 1:
-            return batch.labels
-        device = self.accelerator.device
-        return (whole.labels.pin_memory() if device.type == "cuda" else whole.labels).to(device)
-
-    def _update(self, parameters: list[nn.Parameter], total_norm: Tensor) -> None:
-        if self.scheduler is not None:
-            torch.nn.utils.clip_grads_with_norm_(parameters, self.config.optim.max_grad_norm, total_norm)
+    def _update(self, groups: list[list[nn.Parameter]], norms: list[torch.Tensor]) -> None:
+        if self.scheduler is not None:  # BertAdam, which has no scheduler, clips each tensor itself
+            for group, norm in zip(groups, norms, strict=True):
+                torch.nn.utils.clip_grads_with_norm_(group, self.task.config.optim.max_grad_norm, norm)
         self.optimizer.step()
         if self.scheduler is not None:
             self.scheduler.step()
-        self.retriever.project_bounds()
-        self.objective.project_bounds()
-
-
-def _in_float32(value: Any) -> Any:
-    """Copy of a record with its floating tensors in float32."""
-    if isinstance(value, Tensor):
-        return value.float() if value.is_floating_point() else value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.replace(
-            value, **{f.name: _in_float32(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        )
-    return value

@@ -161,19 +161,24 @@ class CandidateReranker(
         return self.process.loss(clean.to(self._like.dtype), pairs, noise, timesteps, generator)
 
     def loss_of_pairs(
-        self, target: Float[Tensor, "b n"] | Bool[Tensor, "b n"], pairs: Pairs, generator: torch.Generator | None = None
+        self,
+        target: Float[Tensor, "b n"] | Bool[Tensor, "b n"],
+        pairs: Pairs,
+        noise: Float[Tensor, "b n"] | None = None,
+        timesteps: Int[Tensor, "b"] | None = None,
+        generator: torch.Generator | None = None,
     ) -> Float[Tensor, ""]:
         """`loss` of queries and candidates that the text-frame attention has already pooled, which has no parameters.
 
         Args:
             target: as in `loss`.
             pairs: as `view.pair` or `view.gather` give them.
-            generator: source of the draws.
+            noise, timesteps, generator: as in `loss`.
         """
         expect_target(target)
         with self._full_precision():
             pairs = Pairs(*(x.to(self._like) for x in pairs))
-            return self._loss(target, self.denoiser.prepare(*pairs), None, None, generator)
+            return self._loss(target, self.denoiser.prepare(*pairs), noise, timesteps, generator)
 
     def sample(
         self,

@@ -1,0 +1,200 @@
+"""The configuration of a run that trains re-rankers, and the files of its folder."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from prvr.config import OptimConfig, TrainerConfig, read_yaml_file, validated
+from prvr.config.strict import LARGE, MANY, STRICT
+from prvr.data import DataError
+from prvr.data.hashes import check_hashes
+from prvr.errors import InputError
+from prvr.stages import CandidateReranker, Direction, RerankerConfig
+from prvr.training.checkpoint import replace_folder
+
+__all__ = [
+    "CandidatesConfig",
+    "RerankerRunConfig",
+    "RerankerTrainConfig",
+    "is_reranker_run",
+    "load_rerankers",
+    "read_reranker_config",
+    "reranker_run_config",
+    "save_rerankers",
+]
+
+
+@dataclass(frozen=True, config=STRICT)
+class CandidatesConfig:
+    """The candidates of a row of a training step: the right one and hard wrong ones."""
+
+    num: int = Field(default=32, ge=2, le=MANY)
+    """Candidates of a row, the right one among them."""
+    pool: int = Field(default=64, ge=1, le=MANY)
+    """The wrong ones are drawn anew in each step from this many that the retriever scores highest; capped by what the
+    split has."""
+    learn_from: Literal["train", "selection"] = "train"
+    """train: the retriever's own training split, whose queries it ranks better than new ones; selection: one half of
+    the videos that select, which the retriever was not trained on, while the other half continues to select."""
+    dropout_views: int = Field(default=0, ge=0, le=1024)
+    """Encode the training split this many times with the retriever's dropout on, and use one of the encodings in each
+    step: candidates are then ranked more as those of new queries are. 0 = once, without dropout."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class RerankerTrainConfig(TrainerConfig):
+    """The training of re-rankers: how long, how much at a time, and where it starts.
+
+    With `precision="bf16"` candidates are pooled under autocast; a `CandidateReranker` computes in float32 in any case.
+    """
+
+    epochs: int = Field(default=20, ge=1, le=LARGE)
+    patience: int = Field(default=5, ge=1, le=LARGE)
+    """Stop after more than this many epochs in a row in which no direction got better on the split that selects."""
+    batch_size: int = Field(default=128, ge=1, le=MANY)
+    """Queries per step, of all processes together, each with its candidates, in each direction."""
+    start: Literal["identity", "random"] = "identity"
+    """identity: W_q, W_k and W_v start as the identity, so that the attention starts as the retriever's own product of
+    query and candidate; random: as torch initialises linear maps."""
+    weights: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = Field(
+        default=(0.01, 0.03, 0.1, 0.3, 1.0), max_length=1000
+    )
+    """The split that selects chooses the weight of the probability from these; empty = `reranker.weight` stays."""
+    cache_mib: int = Field(default=1024, ge=0, le=LARGE)
+    """Pooled queries and candidates are kept in memory up to this size, else pooled anew in each step."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class RerankerRunConfig:
+    """A run that trains re-rankers over a frozen retriever: `prvr train --retriever RUN`."""
+
+    reranker: RerankerConfig
+    retriever: str | None = None
+    """Folder of the frozen retriever's run."""
+    name: str = "reranker"
+    strategy: Literal["hybrid", "generative", "discriminative"] = "hybrid"
+    """Table 3d. hybrid: the retriever's discriminative score plus the generated probability, as in the paper;
+    generative: the generator alone orders the candidates; discriminative: no diffusion, the same network learns
+    p(candidate | query) by cross-entropy in one step and its probability is added: the control."""
+    directions: tuple[Direction, ...] = Field(default=("t2v", "v2t"), min_length=1)
+    candidates: CandidatesConfig = CandidatesConfig()
+    train: RerankerTrainConfig = RerankerTrainConfig()
+    optim: OptimConfig = OptimConfig(lr=1e-3, weight_decay=0.0, warmup=0.05)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_version_0_1(cls, values: Any) -> Any:
+        """Version 0.1 wrote the key `train` as `course`."""
+        if isinstance(values, dict) and "course" in values and "train" not in values:
+            return {"train" if key == "course" else key: value for key, value in values.items()}
+        return values
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RerankerRunConfig":
+        if len(set(self.directions)) != len(self.directions):
+            raise InputError(f"directions={self.directions}: each once")
+        if self.optim.decay == "released":
+            raise InputError("optim.decay='released' goes by names of released retrievers: use 'matrices'")
+        return self
+
+    @property
+    def network(self) -> RerankerConfig:
+        """The re-ranker's configuration under this strategy."""
+        if self.strategy == "discriminative":
+            return replace(self.reranker, process="one_step", sampling_steps=None)
+        return replace(self.reranker, combine="alone") if self.strategy == "generative" else self.reranker
+
+
+def reranker_run_config(
+    values: Mapping[str, Any] | None = None, *, width: int | None = None, source: str = "configuration of a re-ranker"
+) -> RerankerRunConfig:
+    """A validated configuration from nested dictionaries.
+
+    Args:
+        values: keys that differ from the defaults.
+        width: of the retriever's embeddings, where `reranker.width` is not given; None = it must be.
+        source: for messages.
+
+    Raises:
+        prvr.ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
+
+    Example:
+        >>> reranker_run_config({"reranker": {"steps": 10}}, width=64).network.steps
+        10
+    """
+    given = dict(values or {})
+    reranker = given.get("reranker", {})
+    known = {} if width is None else {"width": width}
+    given["reranker"] = known | dict(reranker) if isinstance(reranker, Mapping) else reranker
+    return validated(RerankerRunConfig, given, source)
+
+
+def is_reranker_run(folder: Path) -> bool:
+    """Whether a folder is a run that trains re-rankers."""
+    return (folder / "config.yaml").is_file() and "reranker" in read_yaml_file(folder / "config.yaml")
+
+
+def read_reranker_config(path: Path, width: int | None = None) -> RerankerRunConfig:
+    """The configuration of a run, or one of your own.
+
+    Args:
+        path: of the file.
+        width: of the retriever's embeddings, for a file without `reranker.width`.
+
+    Raises:
+        prvr.ConfigError: no such file, not YAML, a bad key or value, or no width.
+    """
+    return reranker_run_config(read_yaml_file(path), width=width, source=str(path))
+
+
+def save_rerankers(folder: Path, rerankers: Mapping[Direction, CandidateReranker], card: str | None = None) -> None:
+    """Replaces `folder` by one with a re-ranker of each direction, whole or not at all.
+
+    Args:
+        folder: usually `best/` of a run.
+        rerankers: by direction.
+        card: the text of README.md; None = none.
+
+    Raises:
+        prvr.training.TrainingError: it cannot be written.
+    """
+
+    def write(temporary: Path) -> None:
+        if card is not None:
+            (temporary / "README.md").write_text(card, encoding="utf-8", newline="\n")
+        for direction, reranker in rerankers.items():
+            reranker.save_pretrained(temporary / direction)
+
+    replace_folder(folder, write)
+
+
+def load_rerankers(folder: Path | str) -> dict[Direction, CandidateReranker]:
+    """The re-rankers of a run that trained them, or of its `best/`, in evaluation mode.
+
+    Raises:
+        DataError: there are none, or their files are damaged.
+        prvr.ConfigError: their configuration cannot be used.
+
+    Example:
+        >>> load_rerankers("runs/reranker-1")["t2v"].config.weight  # doctest: +SKIP
+        0.1
+    """
+    base = Path(folder)
+    directions: tuple[Direction, ...] = ("t2v", "v2t")
+    places = [
+        place for place in (base / "best", base) if any((place / d / "config.json").is_file() for d in directions)
+    ]
+    if not places:
+        raise DataError(
+            f"{base}: no re-ranker in it. Name a run of `prvr train --retriever RUN` that has finished an epoch."
+        )
+    check_hashes(places[0])
+    return {
+        direction: CandidateReranker.from_pretrained(places[0] / direction).eval()
+        for direction in directions
+        if (places[0] / direction / "config.json").is_file()
+    }

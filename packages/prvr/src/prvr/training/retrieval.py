@@ -1,0 +1,369 @@
+"""The training of a retriever: a batch of videos with their captions, the losses between all of them."""
+
+import dataclasses
+import inspect
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+
+from prvr.config import Config, load_config
+from prvr.data import PackedSplit, make_loader
+from prvr.data.dataset import BatchInfo, Shard
+from prvr.errors import TrainingError
+from prvr.evaluation import evaluate
+from prvr.evaluation.metrics import RetrievalMetrics
+from prvr.evaluation.report import EvaluationReport
+from prvr.losses import Negatives
+from prvr.models import AnyRetriever, build_retriever
+from prvr.models.blocks import AttentionBlocks, TransformerBlocks
+from prvr.objective import Objective, state_of_version_0_1
+from prvr.training.card import retriever_card
+from prvr.training.checkpoint import check_state, load_best, load_weights, save_best
+from prvr.training.data import Batches, Splits, open_splits, training_batches
+from prvr.training.gradients import backward_in_parts
+from prvr.training.optimizer import build_optimizer
+from prvr.training.progress import EpochProgress, no_progress
+from prvr.training.run import RunFolder
+from prvr.training.signals import StopRequest
+from prvr.training.state import derived_seed
+from prvr.training.task import Selection
+from prvr.training.trainer import train_task
+from prvr.types import Batch, Labels
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["RetrievalTask", "RunResult", "compile_blocks", "resume", "train"]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The result of training a retriever.
+
+    Args:
+        output: the run folder.
+        epochs: completed.
+        best_epoch: the selected one, from 0.
+        best_score: its SumR on the split that selects.
+        stopped_early: by patience.
+        history: the lines of `metrics.jsonl`.
+        report: of the selected epoch on the reported split, as in `evaluation.json`.
+    """
+
+    output: Path
+    epochs: int
+    best_epoch: int
+    best_score: float
+    stopped_early: bool
+    history: tuple[Mapping[str, Any], ...]
+    report: EvaluationReport
+
+
+def train(
+    config: Config,
+    *,
+    output: Path | str,
+    resume: bool = False,
+    splits: Splits | None = None,
+    retriever: AnyRetriever | None = None,
+    objective: Objective | None = None,
+    device: str | None = None,
+    progress: EpochProgress = no_progress,
+    trackers: Sequence[Any] = (),
+) -> RunResult:
+    """Trains a retriever, keeps the best epoch, and evaluates it on the reported split.
+
+    Protocol "paper" selects the epoch on the reported split itself, as the published numbers did; "holdout" selects on
+    training videos set aside and scores the reported split once, at the end. All draws follow from `config.train.seed`:
+    on the CPU two runs agree bitwise, and so do a straight and a resumed one. Torch's global generator is reseeded.
+
+    SIGTERM and Ctrl-C let the current step finish and save the run before they end it, a second Ctrl-C ends it at once;
+    in the main thread only, and only where the program has no handler of its own.
+
+    Args:
+        config: the configuration of the run.
+        output: the run folder, new or empty; see `prvr.training.run` for what it holds.
+        resume: continue the run in `output` from its last checkpoint: the end of an epoch, or a step inside one.
+        splits: the data; None = what `config.data` names.
+        retriever, objective: the model, which is trained in place; None = what `config` describes.
+        device: "cpu", or None for accelerate's choice.
+        progress: shows the steps of an epoch, for example `terminal_bar`.
+        trackers: accelerate trackers, for example ["tensorboard"].
+
+    Raises:
+        TrainingError: `output` is not empty, cannot be resumed or not be written, another process trains there, or a
+            loss or gradient is not finite.
+        Terminated: SIGTERM arrived, and the run is saved; a SystemExit with code 143.
+        KeyboardInterrupt: Ctrl-C; after the first one the run is saved.
+        prvr.data.DataError: bad data.
+    """
+    with ExitStack() as stack:
+
+        def make_task(accelerator: Accelerator, stop: StopRequest) -> RetrievalTask:
+            data = splits if splits is not None else stack.enter_context(closing(open_splits(config)))
+            torch.manual_seed(derived_seed(config.train.seed, "weights"))
+            model = build_retriever(config.model) if retriever is None else retriever
+            losses = Objective(config.loss, config.model, model.registers) if objective is None else objective
+            return RetrievalTask(config, accelerator, model, losses, data)
+
+        options = {"resume": resume, "device": device, "progress": progress, "trackers": trackers}
+        trainer, report = train_task(config, make_task, output=output, **options)
+    task = trainer.task
+    assert isinstance(task, RetrievalTask)
+    return RunResult(
+        output=trainer.run.path,
+        epochs=trainer.epoch,
+        best_epoch=task.best_epoch,
+        best_score=task.best_score,
+        stopped_early=trainer.stopped_early,
+        history=tuple(trainer.history),
+        report=report,
+    )
+
+
+def resume(output: Path | str, **options: Any) -> RunResult:
+    """Continues the run in `output` with its own configuration; `options` as in `train`."""
+    path = Path(output) / "config.yaml"
+    if not path.is_file():
+        raise TrainingError(f"{path}: no such file, there is no run to resume. Start one with `prvr train`.")
+    return train(load_config(path), output=output, resume=True, **options)
+
+
+class RetrievalTask:
+    """A retriever and its objective, trained on videos with their captions; a `prvr.training.task.Task`.
+
+    Args:
+        config: the configuration of the run.
+        accelerator: device, precision and processes.
+        retriever, objective: the model, moved to the device and trained in place.
+        splits: training, selecting and reported split.
+        batches: of the training split, on the device; None = as `config` says.
+
+    Raises:
+        TrainingError: more processes than videos in a batch.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        accelerator: Accelerator,
+        retriever: AnyRetriever,
+        objective: Objective,
+        splits: Splits,
+        batches: Batches | None = None,
+    ) -> None:
+        self.config, self.accelerator, self.splits = config, accelerator, splits
+        self.retriever, self.objective = retriever, objective
+        for module in (retriever, objective):
+            module.to(accelerator.device)
+        self._project_bounds()
+        if config.train.compile:
+            compile_blocks(retriever)
+        self.loader = _batches(config, splits, accelerator) if batches is None else batches
+        self.networks = (retriever, nn.ModuleDict({"objective": objective}))
+        self.in_parts = config.train.chunk_videos is not None or accelerator.num_processes > 1
+        """Whether a batch is encoded in parts: chunk after chunk, or by several processes."""
+        self.best_epoch, self.best_score = -1, -math.inf
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+        return len(self.loader)
+
+    def _project_bounds(self, *_: Any) -> None:
+        self.retriever.project_bounds()
+        self.objective.project_bounds()
+
+    def optimizer(self, total_steps: int) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
+        """The configured optimiser; after each of its steps bounded parameters are put back into their bounds."""
+        optimizer, scheduler = build_optimizer(self.config, self.retriever, self.objective, total_steps)
+        optimizer.register_step_post_hook(self._project_bounds)
+        return optimizer, scheduler
+
+    def clip_groups(self, optimizer: torch.optim.Optimizer) -> list[list[nn.Parameter]]:
+        """One group: the gradient is clipped by its global norm."""
+        return [[p for group in optimizer.param_groups for p in group["params"]]]
+
+    def batches(self, epoch: int, first_step: int) -> Iterator[tuple[Batch, BatchInfo | None]]:
+        """Batches on the device, with what the process knows of the whole batch where it is encoded in parts."""
+        self.loader.set_epoch(epoch, first_batch=first_step)
+        return zip(self.loader, self.loader.batch_infos() if self.in_parts else itertools.repeat(None), strict=False)
+
+    def describe(self, batch: tuple[Batch, BatchInfo | None]) -> str:
+        """The videos of a batch, for messages."""
+        return f"Videos of this batch: {', '.join(batch[0].video_ids)}"
+
+    def backward(
+        self, batch: tuple[Batch, BatchInfo | None], epoch: int, step: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        """Adds the gradients of a batch, and returns the terms of the objective."""
+        videos, info = batch
+        negatives: Negatives = self._negatives(epoch)
+        if info is not None:
+            return self._backward_in_parts(videos, info, (epoch, step), negatives, generator)
+        with self.accelerator.autocast():
+            output = self.retriever(videos)
+        if self.config.train.precision != "no":
+            output = _in_float32(output)  # losses exponentiate: they are computed in full precision
+        terms = self.objective(output, videos, negatives=negatives, generator=generator)
+        self.accelerator.backward(terms["total"])
+        return terms
+
+    def _negatives(self, epoch: int) -> Negatives:
+        return "hard" if epoch >= self.config.train.hard_negatives_from else "random"
+
+    def _backward_in_parts(
+        self,
+        batch: Batch,
+        info: BatchInfo,
+        place: tuple[int, int],
+        negatives: Negatives,
+        generator: torch.Generator | None,
+    ) -> dict[str, Tensor]:
+        train = self.config.train
+        # As long as in one process: dropout draws for padding too, and some released parts average over it.
+        batch = batch.padded(info.frames, info.words)
+        size = train.chunk_videos or len(batch.clips)
+        # Each chunk has seeds of its own, by its place in the batch: whichever process encodes it draws the same.
+        firsts = range(info.first, info.first + len(batch.clips), size)
+        return backward_in_parts(
+            self.retriever,
+            self.objective,
+            batch.split(size),
+            self._labels(batch, info),
+            negatives=negatives,
+            generator=generator,
+            seeds=[derived_seed(train.seed, *place, first, "dropout") for first in firsts],
+            autocast=lambda: self.accelerator.autocast(),
+        )
+
+    def _labels(self, batch: Batch, info: BatchInfo) -> Labels:
+        """The labels of the whole batch on the device; a single process has them there already."""
+        if self.accelerator.num_processes == 1:
+            return batch.labels
+        device = self.accelerator.device
+        return (info.labels.pin_memory() if device.type == "cuda" else info.labels).to(device)
+
+    def select(self, epoch: int) -> Selection:
+        """SumR, text to video, on the split that selects."""
+        metrics = asdict(self._evaluate(self.splits.selection, bootstrap=0).text_to_video)
+        return Selection("SumR", metrics["sumr"], metrics, {"negatives": self._negatives(epoch)})
+
+    def keep(self, epoch: int, selection: Selection, folder: Path | None) -> None:
+        """Saves the retriever of the best epoch."""
+        if selection.score <= self.best_score:
+            return
+        self.best_epoch, self.best_score = epoch, selection.score
+        if folder is not None:
+            scores = RetrievalMetrics(**selection.metrics)
+            save_best(
+                folder,
+                self.retriever,
+                self.objective,
+                retriever_card(self.config, scores, self.splits.selection.name, epoch),
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights of retriever and objective, and the best epoch."""
+        return {
+            "retriever": self.retriever.state_dict(),
+            "objective": self.objective.state_dict(),
+            "best_epoch": self.best_epoch,
+            "best_score": self.best_score,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], source: Path) -> None:
+        """Restores what `state_dict` returned."""
+        kinds = {"retriever": dict, "objective": dict, "best_epoch": int, "best_score": float | int}
+        check_state(state, kinds, source)
+        load_weights(self.retriever, state["retriever"], source)
+        load_weights(self.objective, state_of_version_0_1(state["objective"]), source)
+        self._project_bounds()
+        self.best_epoch, self.best_score = state["best_epoch"], state["best_score"]
+
+    def evaluate(self, run: RunFolder, stop: StopRequest) -> EvaluationReport:
+        """The best epoch on the reported split; what a finished run has written is read."""
+        load_best(run.best, self.retriever)
+        self.retriever.project_bounds()
+        if run.evaluation.exists():
+            return EvaluationReport.from_json(run.evaluation)
+        with stop.at_once():  # all training is saved: a resumed run comes back here
+            report = self._evaluate(self.splits.report, bootstrap=1000)
+        run.save_report(report)
+        sumr, name = report.text_to_video.sumr, self.splits.report.name
+        logger.info("best epoch %d: SumR %.1f on %s", self.best_epoch, sumr, name)
+        return report
+
+    def _evaluate(self, split: PackedSplit, bootstrap: int) -> EvaluationReport:
+        train = self.config.train
+        return evaluate(
+            self.retriever,
+            split,
+            device=self.accelerator.device,
+            video_batch=train.eval_videos,
+            query_batch=train.eval_queries,
+            bootstrap=bootstrap,
+            seed=train.seed,
+        )
+
+
+def _batches(config: Config, splits: Splits, accelerator: Accelerator) -> Batches:
+    size, videos, processes = config.train.batch_size, len(splits.train), accelerator.num_processes
+    if min(size, videos) < processes:
+        raise TrainingError(
+            f"{processes} processes share batches of {min(size, videos)} videos: each needs one. Start fewer, or "
+            f"raise train.batch_size={size}"
+        )
+    loader = make_loader(
+        splits.train,
+        size,
+        seed=config.train.seed,
+        captions_per_video=config.data.captions_per_video,
+        # A video alone has no negatives: a last batch of one is left out, as is one with a process idle.
+        drop_last=videos > size and 0 < videos % size < max(2, processes),
+        workers=config.train.workers,
+        shard=Shard(accelerator.process_index, processes),
+    )
+    return training_batches(loader, accelerator.device, config.train.data_on_device)
+
+
+def _in_float32(value: Any) -> Any:
+    """Copy of a record with its floating tensors in float32."""
+    if isinstance(value, Tensor):
+        return value.float() if value.is_floating_point() else value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(
+            value, **{f.name: _in_float32(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        )
+    return value
+
+
+def compile_blocks(model: nn.Module, backend: str | Callable[..., Any] = "inductor") -> int:
+    """Compiles, in place and when first called, every stack of attention blocks of a model; weights stay as they are.
+
+    Nearly all of a step's arithmetic is in them. What lies between, with shapes and sizes that the host decides, is
+    left alone. Numbers of videos, rows and positions are dynamic: one graph serves all batches. Dropout draws other
+    numbers than without.
+
+    Args:
+        model: a retriever.
+        backend: of torch.compile.
+
+    Returns:
+        The number of stacks.
+    """
+    options: dict[str, Any] = {"dynamic": True, "backend": backend}
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        options["isolate_recompiles"] = True  # all stacks share one code: else they share one limit of graphs
+    found = [module for module in model.modules() if isinstance(module, TransformerBlocks | AttentionBlocks)]
+    for module in found:
+        module.compile(**options)
+    return len(found)

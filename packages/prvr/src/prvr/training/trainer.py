@@ -1,0 +1,286 @@
+"""The trainer: epochs of steps, a validation score after each, the best kept, early stopping, the final evaluation."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from accelerate import Accelerator
+
+from prvr.config import config_to_dict
+from prvr.errors import TrainingError
+from prvr.reading import parse_record
+from prvr.training.checkpoint import check_state, restore_optimizer
+from prvr.training.nonfinite import NonFinitePolicy, StepMetrics
+from prvr.training.processes import agree_to_stop, from_main, in_main, make_accelerator
+from prvr.training.progress import EpochProgress, ShowStep, no_progress
+from prvr.training.run import RunFolder
+from prvr.training.signals import StopRequest, Terminated, listening
+from prvr.training.state import TrainerState, derived_seed, random_states, restore_random_states
+from prvr.training.step import TrainingStep
+from prvr.training.task import RunConfig, Selection, Task
+
+__all__ = ["Trainer", "train_task"]
+
+logger = logging.getLogger(__name__)
+
+Report = TypeVar("Report")
+MakeTask = Callable[[Accelerator, StopRequest], Task[Report]]
+
+
+def train_task(
+    config: RunConfig,
+    make_task: MakeTask[Report],
+    *,
+    output: Path | str,
+    resume: bool = False,
+    device: str | None = None,
+    progress: EpochProgress = no_progress,
+    trackers: Sequence[Any] = (),
+) -> "tuple[Trainer[Report], Report]":
+    """Trains a task into a run folder, from its start or from its last checkpoint, and evaluates what was kept.
+
+    `prvr.training.train` and `prvr.training.train_reranker` are this function with their tasks; see `train` for what
+    signals, seeds and several processes mean.
+
+    Args:
+        config: of the run; stored in `config.yaml` and in every state.
+        make_task: opens the data and makes the task, once the folder is found to be free.
+        output, resume, device, progress, trackers: see `train`.
+
+    Returns:
+        The trainer at the end of its run, and what `Task.evaluate` returned.
+
+    Raises:
+        TrainingError, Terminated, KeyboardInterrupt: see `train`.
+    """
+    run = RunFolder(Path(output))
+    with ExitStack() as stack:
+        accelerator = stack.enter_context(make_accelerator(config.train.precision, run.path, device, trackers))
+        in_main(accelerator, lambda: stack.enter_context(run.owned(resume)))
+        state = run.open(config, resume)
+        stop = stack.enter_context(listening())
+        task = make_task(accelerator, stop)
+        accelerator.wait_for_everyone()  # all have looked into the folder before anything is written there
+        if accelerator.is_main_process:
+            run.write_config(config)
+        if trackers:
+            accelerator.init_trackers(config.name)
+        trainer = Trainer(task, run, accelerator, stop, progress if accelerator.is_main_process else no_progress)
+        if state is not None:
+            trainer.restore(state)
+        return trainer, trainer.train()
+
+
+class Trainer(Generic[Report]):
+    """Trains a task: epochs of steps, checkpoints, selection, early stopping, and the evaluation at the end.
+
+    Args:
+        task: what is trained, on the accelerator's device.
+        run: the folder that the run is written to.
+        accelerator: device, precision, processes and trackers.
+        stop: requests of the system to stop.
+        progress: shows the steps of an epoch.
+    """
+
+    def __init__(
+        self,
+        task: Task[Report],
+        run: RunFolder,
+        accelerator: Accelerator,
+        stop: StopRequest,
+        progress: EpochProgress = no_progress,
+    ) -> None:
+        self.task, self.run, self.accelerator, self.stop, self.progress = task, run, accelerator, stop, progress
+        self.config = task.config
+        self.optimizer, self.scheduler = task.optimizer(len(task) * self.config.train.epochs)
+        self.step = TrainingStep(task, accelerator, self.optimizer, self.scheduler)
+        self.nonfinite = NonFinitePolicy(self.config)
+        self.generator = torch.Generator(accelerator.device)
+        self.epoch, self.state = 0, TrainerState()
+        self.history: list[dict[str, Any]] = []
+        self._random: Mapping[str, Any] | None = None  # of a run that is resumed inside an epoch, until it continues
+        self._saved = "nothing is saved yet, --resume starts over"
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether patience ran out before the last epoch."""
+        return self.epoch < self.config.train.epochs
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a state that `RunFolder.open` returned.
+
+        Raises:
+            TrainingError: it is the state of another task or model.
+        """
+        source = self.run.state
+        self.task.load_state_dict(state, source)
+        restore_optimizer(self.optimizer, self.scheduler, state, source)
+        self.epoch, self.history = state["epoch"], state["history"]
+        self.nonfinite.in_row = state.get("skipped_in_row", 0)
+        if state.get("position") is not None:
+            # a re-ranker's run of version 0.1 has no random states: its draws follow from epoch and step
+            check_state({"random": None} | dict(state), {"position": dict, "random": dict | None}, source)
+            self.state = parse_record(TrainerState, state["position"], f"{source}: position")
+            self._random = state.get("random")
+        self._saved = self._where
+        self._log("%s: resuming (%s)", self.run.path, self._saved)
+
+    def train(self) -> Report:
+        """Trains to the end, then evaluates what was kept.
+
+        Raises:
+            TrainingError: the run cannot be written, or a loss or gradient is not finite.
+            Terminated, KeyboardInterrupt: a signal arrived; the run is saved.
+        """
+        train = self.config.train
+        try:
+            while self.epoch < train.epochs and not (
+                self.epoch and self.epoch - 1 - self.task.best_epoch > train.patience
+            ):
+                self._train_epoch()
+                self._finish_epoch()
+                self.stop.raise_if_received()
+            report = from_main(self.accelerator, lambda: self.task.evaluate(self.run, self.stop))
+            self.stop.raise_if_received()  # all is done, but whoever asked to stop should not see the program continue
+            return report
+        except (KeyboardInterrupt, Terminated) as error:
+            what = "terminated" if isinstance(error, Terminated) else "interrupted"
+            logger.warning("%s: %s; %s", self.run.path, what, self._saved)
+            raise
+
+    def _train_epoch(self) -> None:
+        """One pass over the batches of an epoch, or what is left of it; `state` holds its result."""
+        state, train, steps = self.state, self.config.train, len(self.task)
+        self._seed_epoch()
+        for network in self.task.networks:
+            network.train()
+        began = time.perf_counter() - state.seconds
+        waiting: deque[StepMetrics] = deque()
+        with self.progress(f"epoch {self.epoch + 1}/{train.epochs}", steps - state.step) as show:
+            for step, batch in enumerate(self.task.batches(self.epoch, state.step), state.step):
+                state.rate = self.step.learning_rate
+                waiting.append(self.step(batch, self.epoch, step, self.generator))
+                state.step, state.seconds = step + 1, time.perf_counter() - began
+                self._account(waiting, show, keep=self.step.lag)
+                agree_to_stop(self.accelerator, self.stop)
+                every = train.checkpoint_every
+                due = every is not None and (self.epoch * steps + state.step) % every == 0
+                if due or self.stop.received is not None:
+                    self._account(waiting, show)  # nothing is saved that has not been checked
+                    self._save_inside_epoch()
+                    self.stop.raise_if_received()
+            self._account(waiting, show)
+        state.seconds = time.perf_counter() - began
+
+    def _seed_epoch(self) -> None:
+        """Brings the random states to the start of the epoch, or to where the run was stopped inside it."""
+        states, self._random = self._random, None
+        if states is not None and restore_random_states(states, self.generator):
+            return
+        if states is not None:
+            logger.warning("%s: saved on another kind of device, the draws of this epoch differ", self.run.path)
+        where = (self.config.train.seed, self.epoch) + ((self.state.step,) if self.state.step else ())
+        torch.manual_seed(derived_seed(*where, "dropout"))  # dropout can only draw from the global generator
+        self.generator.manual_seed(derived_seed(*where, "objective"))
+
+    def _account(self, waiting: deque[StepMetrics], show: ShowStep, keep: int = 0) -> None:
+        """Reads and counts the metrics of steps, all but the last `keep`."""
+        while len(waiting) > keep:
+            metrics = waiting.popleft()
+            where = f"{self.run.path}: epoch {self.epoch}, step {metrics.step} of {len(self.task)}"
+            if self.nonfinite.accepts(metrics, where, self._saved):
+                self.state.add(metrics.values)
+            else:
+                self.state.skipped += 1
+            show(metrics.values)
+
+    def _finish_epoch(self) -> None:
+        """Scores the epoch, keeps what is better, and saves the state between two epochs."""
+        epoch, state, train = self.epoch, self.state, self.config.train
+        trained, losses = time.perf_counter(), state.means()
+        if not losses:
+            raise TrainingError(
+                f"{self.run.path}: epoch {epoch}: no step had a finite loss and gradient, all were skipped. Look for "
+                f"NaN in the features, or lower optim.lr={self.config.optim.lr}; {self._saved}."
+            )
+        selection = from_main(self.accelerator, self._select)
+        line = {
+            "epoch": epoch,
+            "loss": losses,
+            **selection.notes,
+            "lr": state.rate,
+            selection.measure.lower(): selection.score,
+            "selection": selection.metrics,
+            "seconds": {"train": state.seconds, "evaluate": time.perf_counter() - trained},
+        }
+        if train.on_nonfinite == "skip":
+            line["skipped"] = state.skipped
+        self.history.append(line)
+        self.epoch, self.state = epoch + 1, TrainerState()
+        main = self.accelerator.is_main_process
+        self.task.keep(epoch, selection, self.run.best if main else None)
+        if main:
+            self.run.save_epoch(self._state_dict(), self.history, self.config.name)
+        self._saved = self._where
+        if self.accelerator.trackers:
+            named = {f"loss/{name}": value for name, value in losses.items()} | {"lr": state.rate}
+            self.accelerator.log(named | dict(_flat("selection", selection.metrics)), step=epoch)
+        self._log(
+            "epoch %d: loss %.4f, %s %.1f (best epoch %d), lr %.2e, %.1f + %.1f s",
+            *(epoch, losses["total"], selection.measure, selection.score, self.task.best_epoch, state.rate),
+            *line["seconds"].values(),
+        )
+
+    def _select(self) -> Selection:
+        if self.accelerator.num_processes > 1:  # the others wait: interrupting it would leave them waiting
+            return self.task.select(self.epoch)
+        try:
+            with self.stop.at_once():
+                return self.task.select(self.epoch)
+        except (KeyboardInterrupt, Terminated):
+            self._save_inside_epoch()  # the epoch's training is not lost with the evaluation
+            raise
+
+    def _state_dict(self) -> dict[str, Any]:
+        """The state between two epochs."""
+        return self.task.state_dict() | {
+            "config": config_to_dict(self.config),
+            "epoch": self.epoch,
+            "history": self.history,
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "skipped_in_row": self.nonfinite.in_row,
+            "position": None,
+        }
+
+    def _save_inside_epoch(self) -> None:
+        if self.accelerator.is_main_process:
+            inside = {"position": asdict(self.state), "random": random_states(self.generator)}
+            self.run.save_state(self._state_dict() | inside)
+        self.accelerator.wait_for_everyone()  # a process that ends now must not take the writing one along
+        self._saved = self._where
+
+    @property
+    def _where(self) -> str:
+        epoch, step = self.epoch, self.state.step
+        where = f"step {step} of {len(self.task)} of epoch {epoch}" if step else f"the end of epoch {epoch - 1}"
+        return f"saved up to {where}, --resume goes on from there"
+
+    def _log(self, message: str, *values: object) -> None:
+        """Logs for the user in the main process, and for debugging in the others."""
+        logger.log(logging.INFO if self.accelerator.is_main_process else logging.DEBUG, message, *values)
+
+
+def _flat(name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The numbers of nested mappings under names with slashes, as trackers take them."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(f"{name}/{key}", value)
+        else:
+            yield f"{name}/{key}", value
