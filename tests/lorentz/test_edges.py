@@ -4,53 +4,11 @@ import geoopt
 import pytest
 import torch
 from hypothesis import assume, given
-from hypothesis import strategies as st
-from laws import LAW, Situation, curvatures, situations
+from laws import LAW, Situation, situations
 from torch import Tensor
 
 import lorentz.functional as lf
-from lorentz.models import from_klein, from_poincare, to_klein, to_poincare
-
-FAR = 2.5e21  # sinh(50): radius 50 in float32, whose squares overflow
-# Coordinates of which hypothesis builds coincident, collinear, opposite, tiny and far points, and the origin.
-coordinates = st.sampled_from([0.0, -0.0, 1e-30, 1e-20, 1e-8, 0.2, 1.0, -1.0, 1.0 + 2.0**-7, 2.0, 30.0, FAR, -FAR])
-vectors = st.lists(coordinates, min_size=3, max_size=3)
-OPERATIONS = {
-    "project": lambda x, y, v, c: lf.project(v[1:], c),
-    "expmap0": lambda x, y, v, c: lf.expmap0(v[1:] / (1.0 + v[1:].detach().norm() / 40.0), c),
-    "logmap0": lambda x, y, v, c: lf.logmap0(x, c),
-    "expmap": lambda x, y, v, c: lf.expmap(x, v / (1.0 + v.detach().norm()) / 4.0, c),
-    "logmap": lambda x, y, v, c: lf.logmap(x, y, c),
-    "parallel_transport": lambda x, y, v, c: lf.parallel_transport(x, y, v / (1.0 + v.detach().norm()), c),
-    "dist": lambda x, y, v, c: lf.dist(x, y, c),
-    "dist0": lambda x, y, v, c: lf.dist0(x, c),
-    "pairwise_dist": lambda x, y, v, c: lf.pairwise_dist(x[None], y[None], c),
-    "pairwise_dist_exact": lambda x, y, v, c: lf.pairwise_dist(x[None], y[None], c, exact=True),
-    "geodesic": lambda x, y, v, c: lf.geodesic(x, y, 0.3, c),
-    "centroid": lambda x, y, v, c: lf.centroid(torch.stack([x, y]), torch.ones_like(x[None, :2]), c),
-    "half_aperture": lambda x, y, v, c: lf.half_aperture(x, c),
-    "exterior_angle": lambda x, y, v, c: lf.exterior_angle(x, y, c),
-    "entailment_violation": lambda x, y, v, c: lf.entailment_violation(x, y, c),
-    "to_poincare": lambda x, y, v, c: to_poincare(x, c),
-    "to_klein": lambda x, y, v, c: to_klein(x, c),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_finite_at_every_mixture_of_edges(name: str, dtype: torch.dtype) -> None:
-    @LAW
-    @given(vectors, vectors, vectors, curvatures)
-    def finite(a: list[float], b: list[float], w: list[float], c: float) -> None:
-        x, y, v = (torch.tensor([9.0, *space]).to(dtype).requires_grad_() for space in (a, b, w))
-        curvature = torch.tensor(c, dtype=torch.promote_types(dtype, torch.float32), requires_grad=True)
-        value = OPERATIONS[name](x, y, v, curvature)
-        assert torch.isfinite(value).all()
-        loss = (value / (1.0 + value.detach().abs())).sum()
-        for gradient in torch.autograd.grad(loss, (x, y, v, curvature), allow_unused=True):
-            assert gradient is None or torch.isfinite(gradient).all()
-
-    finite()
+from lorentz.models import from_klein, from_poincare
 
 
 @pytest.mark.parametrize("back", [from_poincare, from_klein])

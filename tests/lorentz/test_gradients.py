@@ -56,15 +56,23 @@ def test_zero_subgradient_at_coincident_points() -> None:
         grad_x, grad_y = torch.autograd.grad(function(x, y).sum(), (x, y))
         assert (grad_x == 0).all()
         assert (grad_y == 0).all()
+    zero = torch.zeros(4).requires_grad_()
+    assert not torch.autograd.grad(lf.dist0(zero), zero)[0].any()
 
 
 def edge_points(dtype: torch.dtype) -> Tensor:
-    """Space parts: origin, tiny, coincident, collinear both ways, close, and radius 50."""
+    """Space parts: origin, tiny, coincident, collinear both ways, close, radius 50, and mixtures."""
     u = torch.nn.functional.normalize(torch.randn(4, dtype=torch.float64), dim=0)
     w = torch.randn(4, dtype=torch.float64)
     far = float(torch.sinh(torch.tensor(50.0, dtype=torch.float64)))
+    mixed = [
+        [-0.0, far, 1e-8, 1.0],
+        [1e-30, 0.2, -far, 30.0],
+        [1.0, 1e-20, 0.0, -1.0],
+        [1.0 + 2.0**-7, 0.0, 2.0, 1e-30],
+    ]
     rows = [0 * u, 1e-30 * u, 1e-8 * u, 0.2 * u, u, -u, 3 * u, -3 * u, u + 1e-6 * w, 20 * w, far * u, -far * u, far * w]
-    return torch.stack(rows).to(dtype)
+    return torch.cat([torch.stack(rows), torch.tensor(mixed, dtype=torch.float64)]).to(dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -76,11 +84,13 @@ def test_finite_at_the_edges(name: str, operation: Operation, c: float, dtype: t
     x = torch.nn.functional.pad(space.repeat_interleave(n, 0), (1, 0)).requires_grad_()
     y = torch.nn.functional.pad(space.repeat(n, 1), (1, 0)).requires_grad_()
     curvature = torch.tensor(c, dtype=torch.promote_types(dtype, torch.float32), requires_grad=True)
-    for v in (torch.zeros(5), torch.tensor([0.0, 1.0, 0.0, 2.0, 0.0]), torch.full((5,), 1e-20)):
+    for v in ([0.0] * 5, [0.0, 1.0, 0.0, 2.0, 0.0], [1e-20] * 5, [-0.0, 1.0, 1e-30, 0.2, -1.0]):
         if name.startswith(("centroid", "pairwise_dist", "lorentz_attention")):
-            value = operation(x[:: n - 1], y[:: n - 1], v.to(dtype).expand(len(x[:: n - 1]), 5), curvature)
+            value = operation(
+                x[:: n - 1], y[:: n - 1], torch.tensor(v).to(dtype).expand(len(x[:: n - 1]), 5), curvature
+            )
         else:
-            value = operation(x, y, v.to(dtype).expand_as(x), curvature)
+            value = operation(x, y, torch.tensor(v).to(dtype).expand_as(x), curvature)
         # Only what is larger than the dtype's largest number may be infinite (inner products of points at radius 50).
         overflow = ~torch.isfinite(value)
         assert not torch.isnan(value).any()

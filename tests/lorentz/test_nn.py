@@ -30,12 +30,6 @@ def test_curvature_never_leaves_its_bounds_and_has_the_gradient_of_the_bounded_v
     assert Curvature(1.0)().item() == 1.0
 
 
-@pytest.mark.parametrize(("init", "bounds"), [(0.05, (0.1, 10.0)), (10.0, (0.1, 10.0)), (1.0, (0.0, 2.0))])
-def test_curvature_refuses_impossible_bounds(init: float, bounds: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match="expected 0 < lo < init < hi"):
-        Curvature(init, bounds=bounds)
-
-
 def test_curvature_is_shared_and_saved() -> None:
     curvature = Curvature(2.0)
     model = torch.nn.Sequential(ExpMap0(curvature), LorentzLinear(4, 3, c=curvature), LogMap0(curvature))
@@ -81,13 +75,6 @@ def test_bounded_linear_is_the_origin_where_the_direction_vanishes() -> None:
     assert all(torch.isfinite(p.grad).all() for p in layer.parameters() if p.grad is not None)
 
 
-def test_linear_refuses_nonsense() -> None:
-    with pytest.raises(ValueError, match="max_length"):
-        LorentzLinear(2, 2, max_length=0.0)
-    with pytest.raises((ValueError, TypeError), match="bounded"):
-        LorentzLinear(2, 2, magnitude="unbounded")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("magnitude", ["free", "bounded"])
 def test_multihead_attention_is_its_parts(magnitude: str) -> None:
     module = LorentzMultiheadAttention(7, 4, out_features=5, magnitude=magnitude, c=Curvature(0.7))  # type: ignore[arg-type]
@@ -117,13 +104,7 @@ def test_multihead_attention_trains_under_autocast_with_padding() -> None:
     assert torch.equal(module(x, x, x, mask=mask), module(x, x, x, mask=mask))
 
 
-def test_multihead_attention_refuses_nonsense() -> None:
-    with pytest.raises(ValueError, match="divides neither"):
-        LorentzMultiheadAttention(8, 5)
-    with pytest.raises(ValueError, match="head_dim"):
-        LorentzMultiheadAttention(3, 4)
-    with pytest.raises(ValueError, match="dropout"):
-        LorentzMultiheadAttention(8, 2, dropout=1.0)
+def test_heads_of_a_chosen_width() -> None:
     assert LorentzMultiheadAttention(8, 5, head_dim=3)(*[lf.project(torch.zeros(1, 2, 8))] * 3).shape == (1, 2, 16)
 
 

@@ -58,7 +58,15 @@ def test_a_tensor_is_no_curvature(layer: Callable[..., nn.Module]) -> None:
         (lambda: LorentzMLR(4, 0), "classes: got 0"),
         (lambda: LorentzLinear(0, 4), "in_features: got 0"),
         (lambda: LorentzLinear(4, 4, max_length=math.nan), "max_length: got nan"),
+        (lambda: LorentzLinear(2, 2, max_length=0.0), "max_length"),
+        (lambda: LorentzLinear(2, 2, magnitude="unbounded"), "bounded"),  # type: ignore[arg-type]
         (lambda: LorentzMultiheadAttention(4, 0), "heads: got 0"),
+        (lambda: LorentzMultiheadAttention(8, 5), "divides neither"),
+        (lambda: LorentzMultiheadAttention(3, 4), "head_dim"),
+        (lambda: LorentzMultiheadAttention(8, 2, dropout=1.0), "dropout"),
+        (lambda: Curvature(0.05), "expected 0 < lo < init < hi"),
+        (lambda: Curvature(10.0), "expected 0 < lo < init < hi"),
+        (lambda: Curvature(1.0, bounds=(0.0, 2.0)), "expected 0 < lo < init < hi"),
         (lambda: Curvature(math.nan), "init, bounds: got nan"),
     ],
 )

@@ -121,12 +121,6 @@ def test_keys_of_checkpoints_do_not_change() -> None:
         assert sorted(module.state_dict()) == sorted(keys), type(module).__name__
 
 
-def test_all_names_are_where_they_were() -> None:
-    for name in ("Curvature", "ExpMap0", "LogMap0", "LorentzLinear", "LorentzMultiheadAttention"):
-        assert name in lnn.__all__
-    assert all(hasattr(lnn, name) for name in lnn.__all__)
-
-
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's attention on a CPU has no batching rule
 def test_an_ensemble_runs_by_vmap() -> None:
     models, (v, _) = [Block(lnn).eval() for _ in range(3)], batch(4)

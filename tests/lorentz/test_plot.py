@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 import lorentz
 from lorentz.models import from_poincare, to_poincare
 from lorentz.plot import origin_distances, poincare_disk
-from lorentz.plot._arcs import arc
 
 
 @pytest.fixture
@@ -30,20 +29,15 @@ in_disk = st.builds(lambda r, a: complex(r * np.cos(a), r * np.sin(a)), st.float
 
 
 @given(start=in_disk, end=in_disk)
-def test_every_point_of_an_arc_lies_between_its_ends(start: complex, end: complex) -> None:
-    points = torch.from_numpy(arc(start, end))
-    assert np.allclose(points[[0, -1]], [[start.real, start.imag], [end.real, end.imag]], atol=1e-12)
-    x = from_poincare(points)
-    detour = lorentz.dist(x[:1], x) + lorentz.dist(x, x[-1:]) - lorentz.dist(x[0], x[-1])
-    assert float(detour.abs().max()) < 1e-5  # 2 s when a point lies s off a long geodesic
-
-
-@given(start=in_disk)
-def test_arcs_through_the_origin_and_to_itself_are_segments(start: complex) -> None:
-    assert len(arc(start, 0j)) == 2
-    through = arc(start, -0.5 * start)
-    assert np.allclose(through[:, 0] * start.imag, through[:, 1] * start.real, atol=1e-12)
-    assert np.isfinite(arc(start, start)).all()
+def test_every_point_of_an_edge_lies_between_its_ends(start: complex, end: complex) -> None:
+    x = from_poincare(torch.tensor([[z.real, z.imag] for z in (start, end, 0j, -0.5 * start)], dtype=torch.float64))
+    drawn = poincare_disk(x, edges=[(0, 1), (0, 2), (0, 3), (0, 0)], ax=Figure().subplots())
+    (lines,) = [child for child in drawn.collections if isinstance(child, LineCollection)]
+    for points in (torch.from_numpy(np.asarray(segment)) for segment in lines.get_segments()):
+        assert points.isfinite().all()
+        x = from_poincare(points)
+        detour = lorentz.dist(x[:1], x) + lorentz.dist(x, x[-1:]) - lorentz.dist(x[0], x[-1])
+        assert float(detour.abs().max()) < 1e-5  # 2 s when a point lies s off a long geodesic
 
 
 @pytest.mark.parametrize("c", [0.2, 1.0, 5.0])

@@ -189,3 +189,5 @@ def test_pairwise_is_dist_of_every_pair(c: float, seed: int) -> None:
     rows = lf.dist(x.unsqueeze(1), y.unsqueeze(0), c)
     torch.testing.assert_close(lf.pairwise_dist(x, y, c, exact=True), rows, rtol=1e-14, atol=0)
     torch.testing.assert_close(lf.pairwise_dist(x, y, c), rows, rtol=1e-9, atol=1e-6)
+    inner = lf.inner(x.unsqueeze(1), y.unsqueeze(0), c)
+    torch.testing.assert_close(lf.pairwise_inner(x, y, c), inner, rtol=1e-10, atol=0)

@@ -115,12 +115,14 @@ def test_cones_narrow_with_the_radius(c: float, min_radius: float, radius: float
 @given(situations(2))
 def test_on_its_ray_a_point_entails_what_lies_beyond(drawn: Situation) -> None:
     c, dtype, (x, _) = drawn
-    beyond, before = (torch.cat([x[:1], factor * x[1:]]) for factor in (2.0, 0.5))
-    if x[1:].any():
-        assert float(lf.exterior_angle(x, beyond, c)) == 0.0
-        assert float(lf.entailment_violation(x, beyond, c)) == 0.0
-        result = torch.promote_types(dtype, torch.float32)
-        assert torch.equal(lf.exterior_angle(x, before, c), torch.tensor(math.pi, dtype=result))
+    pi = torch.tensor(math.pi, dtype=torch.promote_types(dtype, torch.float32))
+    factors = (2.0, 0.5, 0.0, -4.0, *(() if dtype == torch.float64 else (1024.0,)))  # exactly on the line
+    for factor in factors if x[1:].any() else ():
+        other = torch.cat([x[:1], factor * x[1:]])
+        if factor > 1:
+            assert float(lf.exterior_angle(x, other, c)) == float(lf.entailment_violation(x, other, c)) == 0.0
+        elif torch.equal(other[1:] / factor if factor else x[1:], x[1:]):  # but for what is too small to be halved
+            assert torch.equal(lf.exterior_angle(x, other, c), pi)
 
 
 @LAW
@@ -163,3 +165,15 @@ def test_no_angle_where_there_is_none(drawn: Situation) -> None:
     origin = lf.project(torch.zeros_like(y[1:]), c).to(y.dtype)
     assert float(lf.exterior_angle(origin, y, c)) == 0.0
     assert float(lf.exterior_angle(y, y, c)) == 0.0
+
+
+def test_violation_is_zero_in_the_cone_and_grows_outside() -> None:
+    general = lf.project(torch.tensor([1.0, 0.0]))
+    inside = lf.project(torch.tensor([[2.0, 0.0], [3.0, 0.1]]))
+    outside = lf.project(torch.tensor([[2.0, 2.0], [0.5, 0.0], [-1.0, 0.0]]))
+    assert (lf.entailment_violation(general, inside) == 0).all()
+    violation = lf.entailment_violation(general, outside)
+    assert (violation.diff() > 0).sum() >= 1
+    torch.testing.assert_close(violation[1:], torch.full((2,), math.pi - math.asin(0.2)))
+    # The origin entails everything.
+    assert (lf.entailment_violation(lf.project(torch.zeros(2)), outside) == 0).all()
