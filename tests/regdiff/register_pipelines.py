@@ -2,6 +2,7 @@
 
 import torch
 from diffusers import DDPMScheduler, DPMSolverMultistepScheduler, EulerDiscreteScheduler, LCMScheduler
+from torch import nn
 
 from regdiff import make_register_generator
 from regdiff.pipeline import RegisterPipeline
@@ -16,12 +17,16 @@ def exchanged(kind, scheduler):
     return kind.from_config(scheduler.config, **options)
 
 
-def build(**options) -> RegisterPipeline:
-    model = make_register_generator(DIM, NUM, 2, steps=STEPS, **options)
+def spread_weights(module: nn.Module, std: float = 0.4) -> nn.Module:
+    """Random weights and biases everywhere, so that no term is hidden by a zero; in eval mode."""
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.4)
-    pipeline = RegisterPipeline(model)
+        for parameter in module.parameters():
+            parameter.normal_(std=std)
+    return module.eval()
+
+
+def build(**options) -> RegisterPipeline:
+    pipeline = RegisterPipeline(spread_weights(make_register_generator(DIM, NUM, 2, steps=STEPS, **options)).train())
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

@@ -4,22 +4,15 @@ import math
 
 import pytest
 import torch
+from register_pipelines import spread_weights
 from torch import nn
 
 from regdiff import RegisterDenoiser
 from regdiff.denoiser import sincos_table
 
 
-def spread(module: nn.Module) -> nn.Module:
-    """Random weights and biases everywhere, so that no term is hidden by a zero."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_(std=0.4)
-    return module.double().eval()
-
-
 def test_the_equation_register_by_register():
-    denoiser = spread(RegisterDenoiser(6, steps=5, layers=3))
+    denoiser = spread_weights(RegisterDenoiser(6, steps=5, layers=3)).double()
     x, c, timestep = torch.randn(2, 4, 6).double(), torch.randn(2, 4, 6).double(), torch.tensor([4, 1])
     swish = nn.functional.silu
     output = denoiser(x, timestep, c)
@@ -39,7 +32,7 @@ def test_the_equation_register_by_register():
 
 
 def test_registers_and_rows_are_independent():
-    denoiser = spread(RegisterDenoiser(6, steps=5))
+    denoiser = spread_weights(RegisterDenoiser(6, steps=5)).double()
     x, c, timestep = torch.randn(3, 4, 6).double(), torch.randn(3, 4, 6).double(), torch.tensor([0, 2, 4])
     output = denoiser(x, timestep, c)
     order = torch.randperm(4)
@@ -80,7 +73,7 @@ def test_time_tables():
 
 
 def test_timesteps_matter_and_gradients_reach_every_parameter():
-    denoiser = spread(RegisterDenoiser(6, steps=5))
+    denoiser = spread_weights(RegisterDenoiser(6, steps=5)).double()
     x, c = torch.randn(1, 4, 6).double(), torch.randn(1, 4, 6).double()
     first, second = (denoiser(x, torch.tensor([t]), c) for t in (0, 1))
     assert (first - second).abs().max() > 1e-3
@@ -89,7 +82,7 @@ def test_timesteps_matter_and_gradients_reach_every_parameter():
 
 
 def test_masked_registers_are_zeros_and_change_nothing():
-    denoiser = spread(RegisterDenoiser(6, steps=5))
+    denoiser = spread_weights(RegisterDenoiser(6, steps=5)).double()
     x, c, timestep = torch.randn(2, 4, 6).double(), torch.randn(2, 4, 6).double(), torch.tensor([1, 3])
     mask = torch.tensor([[True, False, True, True], [False, True, False, False]])
     plain = denoiser(x, timestep, c)

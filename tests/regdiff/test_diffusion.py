@@ -1,12 +1,9 @@
 """ConditionalDiffusion: closed forms, laws of the forward and reverse process, and its refusals."""
 
-import copy
-
 import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
-from diffusion_textbook import cosine_abar
 
 from regdiff import ConditionalDiffusion, make_scheduler
 from regdiff.schedule import float64_alphas_cumprod
@@ -23,13 +20,6 @@ def draw(*shape: int) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("steps", [1, 5, 10, 50, 1000])
-@pytest.mark.parametrize("kind", [DDIMScheduler, DDPMScheduler])
-def test_alphas_cumprod_is_float64(steps, kind):
-    ours = float64_alphas_cumprod(cosine(steps, kind))
-    torch.testing.assert_close(ours, torch.tensor(cosine_abar(steps), dtype=torch.float64), rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize("beta_schedule", ["linear", "scaled_linear"])
 def test_other_schedules_agree_with_diffusers_in_float32(beta_schedule):
     scheduler = DDIMScheduler(num_train_timesteps=50, beta_schedule=beta_schedule)
@@ -44,61 +34,6 @@ def test_trained_betas_and_unknown_schedules():
     torch.testing.assert_close(ours, torch.tensor([0.9, 0.72, 0.504], dtype=torch.float64), rtol=1e-15, atol=0)
     rescaled = DDIMScheduler(num_train_timesteps=20, rescale_betas_zero_snr=True)
     assert torch.equal(float64_alphas_cumprod(rescaled), rescaled.alphas_cumprod.double())
-
-
-@pytest.mark.parametrize("steps", [5, 10, 50, 1000])
-@pytest.mark.parametrize("kind", [DDIMScheduler, DDPMScheduler])
-def test_one_step_is_the_textbook_posterior(steps, kind):
-    """q(x_{t-1} | x_t, x_0) of Ho et al. (2020), eq. 7, mean and variance, at the ends and in the middle."""
-    abar = cosine_abar(steps)
-    x, clean, noise = draw(*SHAPE), draw(*SHAPE), draw(*SHAPE)
-    diffusion = ConditionalDiffusion(lambda *_: clean, cosine(steps, kind, prediction_type="sample"))
-    for t in (1, steps // 2, steps - 1):
-        a, before = abar[t], abar[t - 1]
-        beta = 1 - a / before
-        mean = before**0.5 * beta / (1 - a) * clean + (1 - before) / (1 - a) * (1 - beta) ** 0.5 * x
-        std = (beta * (1 - before) / (1 - a)) ** 0.5
-        options = {"return_chain": True, "timesteps": [t, t - 1]}
-        if kind is DDIMScheduler:
-            step = diffusion.sample(x, None, noise=noise, **options)[0]
-        else:
-            step = diffusion.sample(x, None, generator=torch.Generator().manual_seed(1), **options)[0]
-            noise = torch.randn(SHAPE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        torch.testing.assert_close(step, mean + std * noise, rtol=1e-9, atol=1e-10)
-
-
-def test_ddpm_equals_ddim_with_eta_one():
-    def denoiser(sample, timestep, condition):
-        return torch.tanh(sample + condition + timestep.view(-1, 1, 1))
-
-    x, condition = draw(*SHAPE), draw(*SHAPE)
-    results = [
-        ConditionalDiffusion(denoiser, cosine(8, kind, clip_sample=True)).sample(
-            x, condition, 5, generator=torch.Generator().manual_seed(3), return_chain=True
-        )
-        for kind in (DDIMScheduler, DDPMScheduler)
-    ]
-    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("prediction_type", ["epsilon", "sample", "v_prediction"])
-@pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
-def test_oracle_recovers_the_clean_sample(prediction_type, eta):
-    """Whatever the parametrisation, the training target itself as a denoiser ends at x_0, and its loss is zero."""
-    target, abar = draw(*SHAPE), float64_alphas_cumprod(cosine(10))
-
-    def oracle(sample, timestep, condition):
-        a = abar[timestep].view(-1, 1, 1)
-        clean = target.repeat(len(sample) // SHAPE[0], 1, 1)
-        eps = (sample - a.sqrt() * clean) / (1 - a).sqrt()
-        return {"epsilon": eps, "sample": clean, "v_prediction": a.sqrt() * eps - (1 - a).sqrt() * clean}[
-            prediction_type
-        ]
-
-    diffusion = ConditionalDiffusion(oracle, cosine(10, prediction_type=prediction_type), eta=eta)
-    torch.testing.assert_close(diffusion.sample(draw(*SHAPE), None), target, rtol=1e-8, atol=1e-8)
-    for timesteps in (None, "all", torch.tensor([0, 4, 9])):
-        assert diffusion.loss(target, None, timesteps=timesteps).item() < 1e-16
 
 
 def test_loss_over_all_timesteps_is_the_mean_of_single_ones():
@@ -141,27 +76,11 @@ def test_noise_forms():
     assert not torch.allclose(reused, diffusion.sample(x, None, noise=per_step))
     last = torch.stack([noise, noise, noise, noise + 1])
     torch.testing.assert_close(reused, diffusion.sample(x, None, noise=last))  # no noise after the last step
-    seeds = [diffusion.sample(x, None, generator=torch.Generator().manual_seed(s)) for s in (0, 0, 1)]
-    assert torch.equal(seeds[0], seeds[1])
-    assert not torch.allclose(seeds[0], seeds[2])
 
 
-def test_eta_zero_is_deterministic():
-    diffusion = ConditionalDiffusion(lambda sample, *_: 0.5 * sample, cosine(4), eta=0.0)
-    x = draw(*SHAPE)
-    assert torch.equal(diffusion.sample(x, None), diffusion.sample(x, None))
-
-
-def test_the_scheduler_is_copied_and_never_changed():
+def test_what_happens_to_the_scheduler_later_changes_nothing():
     scheduler = cosine(10)
-    before = copy.deepcopy(scheduler.__dict__)
     diffusion = ConditionalDiffusion(lambda sample, *_: sample, scheduler)
-    diffusion.sample(draw(*SHAPE), None, 3)
-    diffusion.loss(draw(*SHAPE), None)
-    for name, value in before.items():
-        same = torch.equal(value, getattr(scheduler, name)) if isinstance(value, torch.Tensor) else None
-        assert same if same is not None else value == getattr(scheduler, name), name
-    assert scheduler.alphas_cumprod.dtype == torch.float32
     first = diffusion.sample(torch.ones(SHAPE), None, 4, noise=torch.zeros(SHAPE))
     scheduler.alphas_cumprod.zero_()
     assert torch.equal(first, diffusion.sample(torch.ones(SHAPE), None, 4, noise=torch.zeros(SHAPE)))

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from huggingface_hub import constants
+from register_pipelines import spread_weights
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -41,16 +42,8 @@ GENERATORS = {
 }
 
 
-def spread(module: nn.Module) -> nn.Module:
-    """Random weights and biases everywhere, so that nothing is hidden by a zero."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_(std=0.4)
-    return module.eval()
-
-
 def generator_of(case: str) -> RegisterGenerator:
-    return spread(make_register_generator(DIM, NUM, 2, **GENERATORS[case]))
+    return spread_weights(make_register_generator(DIM, NUM, 2, **GENERATORS[case]))
 
 
 LOAD = """
@@ -78,7 +71,7 @@ def test_a_fresh_process_gives_the_same_numbers(tmp_path):
     }
     for name, denoiser in denoisers.items():
         sample, condition = torch.randn(2, ROWS, NUM, DIM, dtype=denoiser.dtype)
-        cases[name] = (spread(denoiser), sample, torch.tensor([0, 4, 2, 1]), condition)
+        cases[name] = (spread_weights(denoiser), sample, torch.tensor([0, 4, 2, 1]), condition)
     for name, (module, *call) in cases.items():
         module.save_pretrained(tmp_path / name / "saved")
         torch.save((type(module).__name__, *call), tmp_path / name / "call.pt")

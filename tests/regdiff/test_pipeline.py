@@ -126,8 +126,6 @@ def test_a_scheduler_that_does_not_fit_is_refused_when_it_is_assigned():
         pipeline.scheduler = PNDMScheduler.from_config(before.config)
     with pytest.raises(ValueError, match="prediction_type 'flow', expected 'epsilon'"):
         pipeline.scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=STEPS)
-    with pytest.raises(ValueError, match="num_train_timesteps 7, expected 6"):
-        pipeline.scheduler = type(before).from_config(before.config, num_train_timesteps=7)
     with pytest.raises(ValueError, match="noise schedule"):
         RegisterPipeline(pipeline.model, type(before).from_config(before.config, beta_schedule="linear"))
     assert pipeline.scheduler is before
@@ -146,14 +144,6 @@ def test_nan_is_refused_only_at_valid_positions():
 
 def test_bad_inputs_say_what_is_expected(tmp_path, unchecked):
     pipeline, x = build(), features()
-    with pytest.raises(ValueError, match=r"features: got shape \(4, 6, 7\), expected \(b, l >= 1, 8\)"):
-        pipeline(x[..., :7])
-    with pytest.raises(ValueError, match=r"mask: got torch.bool of shape \(4, 5\)"):
-        pipeline(x, torch.ones(ROWS, 5, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"register_mask: got torch.bool of shape \(4, 2\)"):
-        pipeline(x, register_mask=torch.ones(ROWS, 2, dtype=torch.bool))
-    with pytest.raises(ValueError, match="num_steps: got 7, expected 1 to 6"):
-        pipeline(x, num_inference_steps=7)
     with pytest.raises(ValueError, match="output_type: got 'pil', expected 'pt' or 'np'"):
         pipeline(x, output_type="pil")
     with pytest.raises(TypeError, match="callback_on_step_end: returned int, expected a dict or None"):

@@ -1,11 +1,13 @@
-"""RegisterGenerator with every scheduler, prediction type and denoiser: masks, guidance, eval mode, refusals."""
+"""RegisterGenerator with every scheduler, prediction type and denoiser: masks, guidance, refusals."""
 
+import copy
 import dataclasses
 import math
 
 import pytest
 import torch
 from noise_sources import Reused
+from register_pipelines import spread_weights
 
 from regdiff import SCHEDULERS, RegisterGenerator, TextualPerturbation, make_register_generator, make_scheduler
 
@@ -16,11 +18,7 @@ PAIRS = [(name, kind) for name, row in SCHEDULERS.items() for kind in row.predic
 def build(scheduler: str = "ddim", prediction_type: str = "epsilon", **options) -> RegisterGenerator:
     """Small random weights everywhere: a transformer starts with an output of zero."""
     options |= {"steps": STEPS, "scheduler": scheduler, "prediction_type": prediction_type}
-    generator = make_register_generator(DIM, NUM, 2, **options)
-    with torch.no_grad():
-        for parameter in generator.parameters():
-            parameter.normal_(std=0.2)
-    return generator.double()
+    return spread_weights(make_register_generator(DIM, NUM, 2, **options), 0.2).double().train()
 
 
 def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -225,6 +223,11 @@ def test_an_empty_batch():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"kind": "pool"}, "kind: got 'pool', expected one of 'diffusion', 'condition', 'pooled'"),
+        ({"start": "mean"}, "start: got 'mean', expected one of 'prior_mean', 'prior_sample', 'gaussian'"),
+        ({"loss_timesteps": "some"}, "loss_timesteps: got 'some', expected one of 'all', 'random'"),
+        ({"num_sampling_steps": 6}, "num_steps: got 6, expected 1 to 5"),
+        ({"num_sampling_steps": 0}, "num_steps: got 0"),
         ({"scheduler": "pndm"}, "got 'pndm', expected one of ddpm, ddim"),
         ({"prediction_type": "noise"}, "prediction_type: got 'noise', expected one of epsilon, sample, v_prediction"),
         ({"prediction_type": "flow"}, "prediction_type: got 'flow', expected one of epsilon, sample, v_prediction"),
@@ -249,3 +252,52 @@ def test_bad_inputs_say_what_is_expected(unchecked):
         generator(x, mask, guidance_scale=math.nan)
     with pytest.raises(ValueError, match=r"features: got shape \(5, 8\)"):
         generator(x[:, 0])
+
+
+def test_guidance_goes_from_the_null_condition_past_the_condition():
+    generator, (x, mask) = build(condition_dropout=0.5, guidance_scale=3.0, num_sampling_steps=1).eval(), inputs()[:2]
+    guided = generator(x, mask)
+    assert torch.equal(generator(x, mask, guidance_scale=3.0).tokens, guided.tokens)
+    assert torch.equal(generator(x, mask, guidance_scale=1.0).tokens, build_plain(generator)(x, mask).tokens)
+    last = torch.full((ROWS,), STEPS - 1)
+    conditional, null = (
+        generator.denoiser(guided.start, last, c)
+        for c in (guided.condition, generator.null_condition.expand_as(guided.condition))
+    )
+    eps = null + 3 * (conditional - null)
+    abar = generator.diffusion.alphas_cumprod[-1]
+    clean = ((guided.start - (1 - abar).sqrt() * eps) / abar.sqrt()).clamp(-1, 1)
+    torch.testing.assert_close(guided.tokens, clean, rtol=1e-6, atol=1e-6)
+
+
+def build_plain(generator: RegisterGenerator) -> RegisterGenerator:
+    other = copy.deepcopy(generator)
+    other.sampling = dataclasses.replace(other.sampling, guidance_scale=None)
+    return other
+
+
+def test_the_null_condition_is_the_registered_one_after_any_loading():
+    generator, (x, mask) = build(condition_dropout=0.5, guidance_scale=3.0).eval(), inputs()[:2]
+    other = build(condition_dropout=0.5, guidance_scale=3.0).eval()
+    other.load_state_dict(generator.state_dict(), assign=True)
+    assert torch.equal(other(x, mask).tokens, generator(x, mask).tokens)
+    with torch.no_grad():
+        other.null_condition.add_(1.0)
+    changed = copy.deepcopy(other)(x, mask).tokens
+    assert torch.equal(other(x, mask).tokens, changed)
+    other.load_state_dict(generator.state_dict())
+    torch.testing.assert_close(other(x, mask).tokens, generator(x, mask).tokens)
+
+
+def test_guidance_without_a_learned_null_condition_uses_zeros():
+    generator, (x, mask) = build(num_sampling_steps=1).eval(), inputs()[:2]
+    assert generator.null_condition is None
+    assert not torch.allclose(generator(x, mask, guidance_scale=2.0).tokens, generator(x, mask).tokens)
+
+
+def test_condition_dropout_trains_the_null_condition_only_by_the_loss():
+    generator, (x, mask) = build(condition_dropout=0.999), inputs()[:2]
+    generator(x, mask).tokens.sum().backward()
+    assert generator.null_condition.grad is None
+    generator.loss(torch.randn(ROWS, NUM, DIM).double(), generator(x, mask))["diffusion"].backward()
+    assert generator.null_condition.grad.any()

@@ -37,12 +37,14 @@ def inputs(noise):
 @pytest.mark.parametrize("name", EXACT)
 def test_gradients_in_float64(name):
     """Of the weights, the start, the condition, and the noise where it can be given."""
+    assert SCHEDULERS[name].gradient
     assert torch.autograd.gradcheck(lambda *values: chain(name, *values), inputs(name in TAKERS))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in EXACT])
 def test_gradients_in_float32(name):
     """Central differences along random directions: h = 1e-2 leaves 1e-7 / h of rounding and h^2 of curvature."""
+    assert SCHEDULERS[name].gradient
     values = inputs(name in TAKERS)
     gradients = torch.autograd.grad(chain(name, *values).sin().sum(), values)
     for value, gradient in zip(values, gradients, strict=True):
