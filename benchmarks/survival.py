@@ -30,6 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "prvr"))
 
-from kills_at_writes import at_write
+from kills import POINTS, at_write, killed
 from search_files import contents as index_contents
-from search_kills import POINTS, QUERY, Case, adding, killed, small_segments, updating
+from search_kills import QUERY, Case, adding, small_segments, updating
 from search_kills import half_written as left_of_index
 
+from _harness import option, parse_options
 from prvr.config import Config, dump_config, load_config
 from prvr.data.files import HALF_WRITTEN, MARK
 from prvr.search import VideoIndex, verify_index
@@ -302,7 +304,7 @@ def change_survives(name: str, args: argparse.Namespace, rng: random.Random, fol
 
     straight = begun(folder / "straight")
     began = time.perf_counter()
-    assert not killed(case, straight, lambda: None)
+    assert not killed(lambda: case.act(straight))
     whole = time.perf_counter() - began
     print(f"{name}: {kind.check(straight)} in the end, nobody disturbing")
     moments: list[tuple[str, int]] = [("any time", 0)] * (args.kills - args.inside)
@@ -315,7 +317,7 @@ def change_survives(name: str, args: argparse.Namespace, rng: random.Random, fol
         point, write = moments.pop(0)
         target = begun(folder / f"{name}-{done}")
         after = rng.uniform(0, whole) if point == "any time" else None
-        if not killed(case, target, (lambda: None) if after is not None else at_write(write, point), after):
+        if not killed(partial(case.act, target), None if after is not None else at_write(write, point), after):
             shutil.rmtree(target)  # it was done before: draw again
             moments.append((point, max(1, write // 2)))
             continue
@@ -388,17 +390,17 @@ def demo_survives(args: argparse.Namespace, rng: random.Random, folder: Path) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="kill -9 at drawn moments; run again; compare with a run left alone")
     kinds = ["train", *KINDS, "demo"]
-    parser.add_argument("--what", nargs="+", choices=kinds, default=kinds, help="what is killed; default: all of it")
-    parser.add_argument("--kills", type=int, default=20, help="of each kind")
-    parser.add_argument("--inside", type=int, default=5, help="how many of them at least inside a write")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--epochs", type=int, default=6, help="of train")
-    parser.add_argument("--cache-dir", help="where the embedded corpus is, or is made; default: the user's cache")
-    args = parser.parse_args()
+    args = parse_options(
+        __doc__,
+        what=option(kinds, "what is killed; default: all of it", choices=kinds),
+        kills=option(20, "of each kind"),
+        inside=option(5, "how many of them at least inside a write"),
+        epochs=option(6, "of train"),
+        cache_dir=option(None, "where the embedded corpus is, or is made; default: the user's cache"),
+    )
     if not 0 <= args.inside <= args.kills < args.epochs * SAVES:
-        parser.error(f"expected inside <= kills < {args.epochs * SAVES} saves")
+        sys.exit(f"expected inside <= kills < {args.epochs * SAVES} saves")
     small_segments()
     good = True
     for name in args.what:

@@ -1,9 +1,5 @@
-"""Processes that change an index and are killed, shared by the tests and by benchmarks/survival.py."""
+"""Changes of an index for processes that are killed, shared by the tests and by benchmarks/survival.py."""
 
-import os
-import signal
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +10,6 @@ from prvr.search import VideoIndex, sync
 from prvr.video import VideoStore
 
 QUERY = "a red square moves left"
-POINTS = ("half written", "written", "renamed")
-"""Inside a write: half of a file is there; all of it, under its temporary name; it has its name, no more."""
 
 
 @dataclass(frozen=True)
@@ -53,23 +47,6 @@ def updating(folder: Path, videos: int) -> Case:
 def small_segments() -> None:
     """Three videos a segment: many writes."""
     sync.VIDEOS = 3
-
-
-def killed(case: Case, index: Path, prepare: Callable[[], None], after: float | None = None) -> bool:
-    """Carries a change out in a process of its own, which dies; whether it did before it was done."""
-    if (child := os.fork()) == 0:
-        signal.alarm(300)  # or else a test that hangs would leave it behind
-        try:
-            small_segments()
-            prepare()
-            case.act(index)
-        finally:
-            os._exit(0)
-    if after is not None:
-        time.sleep(after)
-        os.kill(child, signal.SIGKILL)
-    status = os.waitpid(child, 0)[1]
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def half_written(index: Path) -> list[Path]:

@@ -5,38 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
+from reports import make_report
 from rich.console import Console
 
 from prvr.errors import DataError
 from prvr.evaluation.compare import compare, compare_reports, comparison_table
-from prvr.evaluation.metrics import RetrievalMetrics
-from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import paired_test
 
 OWNER = np.repeat(np.arange(30), 3)
 
 
 def report(seed, shift=0):
-    found = np.random.default_rng(seed).integers(1, 40, size=len(OWNER)) + shift
-    metrics = RetrievalMetrics.from_ranks(torch.from_numpy(found))
-    return EvaluationReport(
-        split="tvr test",
-        ties="worst",
-        seed=0,
-        chance=1.0,
-        text_to_video=metrics,
-        video_to_text=metrics,
-        text_to_text=None,
-        intervals={},
-        groups=(),
-        tags=(),
-        query_ids=tuple(f"v{video}#enc#{i}" for i, video in enumerate(OWNER)),
-        video_ids=tuple(f"v{video}" for video in range(30)),
-        query_to_video=OWNER,
-        ranks=found,
-        video_ranks=np.ones(30, np.int64),
-    )
+    return make_report((np.random.default_rng(seed).integers(1, 40, size=len(OWNER)) + shift).tolist(), OWNER.tolist())
 
 
 def test_two_run_folders_are_compared(tmp_path):

@@ -247,6 +247,7 @@ def test_unknown_ties_and_empty_ranks_are_rejected():
 
 def test_metrics_of_ranks_and_misses():
     found = RetrievalMetrics.from_ranks(torch.tensor([1, 4, 9, 80, 300]), tied=0.25)
+    assert found.rsum == 120.0
     assert found == RetrievalMetrics(20.0, 40.0, 60.0, 80.0, 200.0, 9.0, 78.8, 5, 0.25)
     missed = RetrievalMetrics.from_ranks(torch.tensor([1, 4, 9, 80, 300]), misses=5)
     assert (missed.r1, missed.sumr, missed.queries, missed.mdr) == (10.0, 100.0, 10, 9.0)

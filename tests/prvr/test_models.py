@@ -90,12 +90,6 @@ def retriever(request: pytest.FixtureRequest) -> Retriever:
     return build(**CORRECT[request.param])
 
 
-def test_padding_changes_nothing(retriever: Retriever) -> None:
-    short, padded = make_batch([7, 5, 1]), make_batch([7, 5, 1], pad_to=12)
-    assert padded.frames.shape[1] == 12
-    torch.testing.assert_close(retriever(short).scores.total, retriever(padded).scores.total, rtol=0, atol=1e-10)
-
-
 def test_a_video_does_not_depend_on_its_batch(retriever: Retriever) -> None:
     batch = make_batch([9, 3, 12])
     together = retriever.encode_video(batch.clips, batch.frames, batch.frame_mask)
@@ -108,22 +102,6 @@ def test_a_video_does_not_depend_on_its_batch(retriever: Retriever) -> None:
         torch.testing.assert_close(together.clips[v], alone.clips[0], rtol=0, atol=1e-9)
         rows = alone.frames.shape[1]
         torch.testing.assert_close(together.frames[v, :rows], alone.frames[0], rtol=0, atol=1e-9)
-
-
-def test_order_of_videos_and_queries_is_kept(retriever: Retriever) -> None:
-    batch = make_batch([9, 3, 12])
-    order = torch.tensor([2, 0, 1])
-    turned = dataclasses.replace(
-        batch, clips=batch.clips[order], frames=batch.frames[order], frame_mask=batch.frame_mask[order]
-    )
-    torch.testing.assert_close(
-        retriever(batch).scores.total[:, order], retriever(turned).scores.total, rtol=0, atol=1e-9
-    )
-
-
-def test_encoding_is_deterministic_in_eval_mode(retriever: Retriever) -> None:
-    batch = make_batch([9, 3])
-    assert torch.equal(retriever(batch).scores.total, retriever(batch).scores.total)
 
 
 def test_saved_and_loaded_models_agree(retriever: Retriever, tmp_path) -> None:

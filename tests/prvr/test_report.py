@@ -4,9 +4,9 @@ import io
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
+from reports import make_report
 from rich.console import Console
 
 from prvr.cli.reports import show_report
@@ -31,10 +31,9 @@ def rows(renderable, width=80):
 @pytest.fixture
 def report():
     found = torch.tensor([1, 4, 9, 80, 300])
-    return EvaluationReport(
-        split="tvr test",
-        ties="worst",
-        seed=0,
+    return make_report(
+        found.tolist(),
+        [0, 0, 0, 1, 1],
         chance=5.32,
         text_to_video=RetrievalMetrics.from_ranks(found, tied=0.2),
         video_to_text=RetrievalMetrics.from_ranks(found[:2]),
@@ -45,11 +44,6 @@ def report():
             TagMetrics("[red] words", RetrievalMetrics.from_ranks(found[1:4])),
             TagMetrics("seen", RetrievalMetrics.from_ranks(found[:1])),
         ),
-        query_ids=tuple("abcde"),
-        video_ids=("v", "w"),
-        query_to_video=np.array([0, 0, 0, 1, 1]),
-        ranks=found.numpy(),
-        video_ranks=np.array([1, 4]),
     )
 
 

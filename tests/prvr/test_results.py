@@ -112,15 +112,6 @@ def test_an_evaluation_of_an_older_version_is_read(model, split, tmp_path):
     assert EvaluationReport.from_json(path) == report
 
 
-@pytest.mark.parametrize(
-    "content", ["null", "[]", "3", "[" * 100_000, '{"format": 3}', '{"format": {}}', '{"format": 2}']
-)
-def test_json_that_is_no_evaluation(tmp_path, content):
-    (tmp_path / "evaluation.json").write_text(content)
-    with pytest.raises(DataError, match=r"evaluation\.json"):
-        EvaluationReport.from_json(tmp_path / "evaluation.json")
-
-
 def test_ranks_of_another_evaluation_are_noticed(model, split, tmp_path):
     report = evaluate(model, split, bootstrap=0)
     report.to_json(tmp_path / "evaluation.json")

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from kills_at_writes import at_write
+from kills import POINTS, at_write, killed
 from search_files import contents
-from search_kills import POINTS, QUERY, Case, adding, half_written, killed, small_segments, updating
+from search_kills import QUERY, Case, adding, half_written, small_segments, updating
 
 from prvr.search import VideoIndex, sync, verify_index
 
@@ -57,7 +57,7 @@ def test_killed_inside_a_write(case: Case, write: int, point: str, tmp_path: Pat
     case.act(straight)
     if point == "renamed":  # of a segment's folder or of the manifest: fewer than files
         write = 1 + write % 5
-    assert killed(case, index, at_write(write, point))
+    assert killed(lambda: case.act(index), at_write(write, point))
     assert half_written(index) or point == "renamed"
     check(case, index, straight)
 
@@ -68,7 +68,7 @@ def test_killed_at_any_time_again_and_again(case: Case, tmp_path: Path) -> None:
     case.act(straight)
     kills = 0
     for _ in range(8):
-        kills += killed(case, index, lambda: None, after=RNG.uniform(0, 0.2))
+        kills += killed(lambda: case.act(index), after=RNG.uniform(0, 0.2))
         if (index / "index.json").exists():
             assert verify_index(index) == ()
     assert kills > 0

@@ -2,13 +2,12 @@
 
 import os
 import random
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kills_at_writes import at_write, die
+from kills import POINTS, at_write, die, killed
 from test_video_extract import contents
 from video_files import MeanColour, noise, write_video
 
@@ -37,21 +36,8 @@ def straight(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return contents(store)
 
 
-def killed(videos: Path, store: Path, prepare: Callable[[], None], after: float | None = None) -> bool:
-    """Extracts in a process of its own, which dies; whether it did before it was done."""
-    child = os.fork()
-    if child == 0:
-        signal.alarm(300)  # or else a test that hangs would leave it behind
-        try:
-            prepare()
-            extract([videos], MeanColour(), store, batch_size=4)
-        finally:
-            os._exit(0)
-    if after is not None:
-        time.sleep(after)
-        os.kill(child, signal.SIGKILL)
-    status = os.waitpid(child, 0)[1]
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+def act(videos: Path, store: Path) -> Callable[[], object]:
+    return lambda: extract([videos], MeanColour(), store, batch_size=4)
 
 
 def check(videos: Path, store: Path, straight: dict[str, bytes]) -> None:
@@ -84,18 +70,18 @@ def test_killed_between_batches(videos: Path, straight: dict[str, bytes], tmp_pa
 
         MeanColour.encode = encode  # type: ignore[method-assign]
 
-    assert killed(videos, tmp_path / "store", prepare)
+    assert killed(act(videos, tmp_path / "store"), prepare)
     check(videos, tmp_path / "store", straight)
 
 
 @pytest.mark.parametrize("number", [RNG.randrange(1, COUNT + 2) for _ in range(4)])
-@pytest.mark.parametrize("point", ["half written", "written", "renamed"])
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_inside_a_write(
     videos: Path, straight: dict[str, bytes], tmp_path: Path, number: int, point: str
 ) -> None:
     """The first write is that of the header."""
 
-    assert killed(videos, tmp_path / "store", at_write(number, point))
+    assert killed(act(videos, tmp_path / "store"), at_write(number, point))
     half = list((tmp_path / "store").rglob(f"*{files.HALF_WRITTEN}"))
     assert bool(half) == (point != "renamed")
     check(videos, tmp_path / "store", straight)
@@ -104,11 +90,11 @@ def test_killed_inside_a_write(
 def test_killed_at_any_time_again_and_again(videos: Path, straight: dict[str, bytes], tmp_path: Path) -> None:
     """One store, killed from outside as often as it takes."""
     start = time.perf_counter()
-    assert not killed(videos, tmp_path / "whole", lambda: None)
+    assert not killed(act(videos, tmp_path / "whole"))
     whole = time.perf_counter() - start
     store, kills = tmp_path / "store", 0
     for _ in range(12):
-        kills += killed(videos, store, lambda: None, after=RNG.uniform(0, 0.4) * whole)
+        kills += killed(act(videos, store), after=RNG.uniform(0, 0.4) * whole)
         if (store / "store.json").exists():
             VideoStore(store).verify()
     assert kills > 0

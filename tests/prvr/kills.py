@@ -1,11 +1,15 @@
-"""A process that dies at a chosen write: half of it written, all of it, or renamed."""
+"""Processes that are killed: at a chosen write (half of it written, all of it, or renamed), or at any time."""
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from prvr.data import files
+
+POINTS = ("half written", "written", "renamed")
+"""Inside a write: half of a file is there; all of it, under its temporary name; it has its name, no more."""
 
 
 def die() -> None:
@@ -43,3 +47,26 @@ def at_write(number: int, point: str) -> Callable[[], None]:
         files.os.fsync, Path.replace, Path.rename = fsync, moved(replace), moved(rename)  # type: ignore[method-assign]
 
     return prepare
+
+
+def killed(act: Callable[[], object], prepare: Callable[[], None] | None = None, after: float | None = None) -> bool:
+    """Whether a process of its own was killed before it had acted.
+
+    Args:
+        act: what the process does.
+        prepare: called there before, `at_write(...)` for example.
+        after: seconds until it is killed from outside.
+    """
+    if (child := os.fork()) == 0:
+        signal.alarm(300)  # or else a test that hangs would leave it behind
+        try:
+            if prepare is not None:
+                prepare()
+            act()
+        finally:
+            os._exit(0)
+    if after is not None:
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
