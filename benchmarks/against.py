@@ -72,11 +72,11 @@ def training_step(preset: str, videos: int, small: bool) -> Callable[[], object]
     return step
 
 
-def noise_batch(model: Any, videos: int, captions: int = 5) -> Any:
-    """Videos of 30 to 90 frames and 32 clips, captions of 5 to 30 words."""
+def noise_batch(model: Any, videos: int, captions: int = 5, most: int = 90) -> Any:
+    """Videos of 30 to `most` frames and 32 clips, captions of 5 to 30 words."""
     import prvr
 
-    frames = torch.randint(30, 91, (videos,)).clamp(max=model.max_frames)
+    frames = torch.randint(30, most + 1, (videos,)).clamp(max=model.max_frames)
     words = torch.randint(5, 31, (captions * videos,)).clamp(max=model.max_words)
     longest = int(frames.max())
     return prvr.Batch(

@@ -14,25 +14,11 @@ from typing import Any
 import torch
 
 from _harness import alone, environment, memory, option, parse_options, seconds, show, write_figures
+from against import noise_batch
 from prvr.config import load_config
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training.gradients import backward_in_parts
-from prvr.types import Batch
-
-
-def noise(videos: int, video_dim: int, query_dim: int) -> Batch:
-    torch.manual_seed(0)
-    frames = torch.randint(30, 129, (videos,))
-    words = torch.randint(5, 31, (5 * videos,))
-    return Batch(
-        clips=torch.randn(videos, 32, video_dim),
-        frames=torch.randn(videos, 128, video_dim),
-        frame_mask=torch.arange(128) < frames[:, None],
-        words=torch.randn(5 * videos, 30, query_dim),
-        word_mask=torch.arange(30) < words[:, None],
-        query_to_video=torch.arange(videos).repeat_interleave(5),
-    )
 
 
 def step(preset: str, batch: int, chunk: int, device: str, small: bool) -> dict[str, Any]:
@@ -42,7 +28,7 @@ def step(preset: str, batch: int, chunk: int, device: str, small: bool) -> dict[
     torch.manual_seed(1)
     retriever = Retriever(config.model).to(device).train()
     objective = Objective(config.loss, config.model, retriever.registers).to(device).train()
-    data = noise(batch, config.model.video_dim, config.model.query_dim).to(device)
+    data = noise_batch(config.model, batch, most=128).to(device)
     before = memory(device)
     parts = data.split(chunk)
     generator, seeds = torch.Generator(device).manual_seed(2), list(range(len(parts)))

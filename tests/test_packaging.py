@@ -58,13 +58,6 @@ def test_name_lorentz_of_another_project_is_never_required(package: str) -> None
     assert "lorentz" not in names
 
 
-def test_presets_are_package_data() -> None:
-    presets = {entry.name for entry in resources.files("prvr").joinpath("presets").iterdir()}
-    for family in ("gmmformer", "hlformer", "dreamprvr", "hybrid"):
-        for corpus in ("tvr", "activitynet", "charades"):
-            assert f"{family}-{corpus}.yaml" in presets
-
-
 @pytest.mark.parametrize(
     ("package", "absent"), [("lorentz", ["regdiff", "prvr"]), ("regdiff", ["lorentz", "prvr"]), ("prvr", [])]
 )

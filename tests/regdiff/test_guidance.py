@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
-from regdiff.conditioning import doubled, dropped, null_of, repeated
 
 NAMES = list(SCHEDULERS)
 
@@ -112,24 +111,6 @@ def test_dropout_repeats_with_a_seed_and_zero_draws_nothing():
     generator = torch.Generator().manual_seed(0)
     assert plain.loss(x, condition, generator=generator) == loss(0.0)[0]
     assert torch.equal(generator.get_state(), loss(0.0)[1])
-
-
-def test_trees_of_conditions():
-    mask = torch.ones(2, 3, dtype=torch.bool)
-    condition = (torch.ones(2, 3), [mask, torch.tensor(2.0)], "text", None)
-    null = null_of(condition)
-    assert not null[0].any()
-    assert null[1][0] is mask
-    assert null[1][1] is condition[1][1]
-    both = doubled(condition, null)
-    assert both[0].tolist() == [[1.0] * 3] * 2 + [[0.0] * 3] * 2
-    assert both[1][0].shape == (4, 3)
-    assert both[1][1:] == [torch.tensor(2.0)]
-    assert both[2:] == ("text", None)
-    part = dropped(condition, null, torch.tensor([True, False]))
-    assert part[0].tolist() == [[0.0] * 3, [1.0] * 3]
-    assert part[1][0] is mask
-    assert repeated(condition, 2)[0].shape == (4, 3)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from regdiff.checks import expect_mask
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
-from regdiff.masks import masked, takes_mask
 
 NAMES = list(SCHEDULERS)
 JUNK = [0.0, 1e30, float("nan"), float("inf")]
@@ -171,7 +170,3 @@ def test_a_denoiser_without_the_keyword_is_told():
             TypeError, match=r"function has no keyword `mask`.*forward\(sample, timestep, condition, mask"
         ):
             call(x, x, mask=mask)
-    assert takes_mask(torch.nn.Sequential()) is False
-    assert takes_mask(lambda x, **options: x)
-    assert takes_mask(max)  # nothing is known of a builtin
-    assert masked(x, None) is x

@@ -168,21 +168,3 @@ def check_moments(x, moments, comparisons, confidence=1 - 1e-6):
     assert abs(x.mean().item() - mean) <= z * math.sqrt(variance / len(x))
     # n s^2 / variance is chi-squared: by its normal limit, good to 1 % of the bound at these sizes.
     assert abs(x.var().item() / variance - 1) <= 1.01 * z * math.sqrt(2 / (len(x) - 1))
-
-
-@pytest.mark.parametrize(("name", "options"), [s for s in SAMPLERS if s[0] != "lcm"], ids=str)
-def test_the_recursion_tends_to_the_forward_marginals(name, options):
-    """Reverse marginals are the forward ones up to a discretisation that shrinks with the steps.
-
-    Not those of LCM: each of its steps jumps to x_0, which is right for a consistency model, not for E[x_0 | x_t].
-    """
-    signal, sigma = levels(name, 1000)
-    gaps = []
-    for count in (50, 200, 800):
-        times = ladder(1000, count)
-        start = TARGET.marginal(signal[times[0]], sigma[times[0]])
-        wanted = [TARGET.marginal(signal[t], sigma[t]) for t in times[1:]]
-        got = affine_moments(name, 1000, times, TARGET, start, **options)
-        gaps.append(max(max(abs(m - m2), abs(v / v2 - 1)) for (m, v), (m2, v2) in zip(got[:-1], wanted, strict=True)))
-    assert gaps[2] < 0.02
-    assert gaps[2] < gaps[1] < gaps[0]
