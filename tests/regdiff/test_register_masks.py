@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from regdiff.checks import expect_mask
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
 
