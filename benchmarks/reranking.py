@@ -23,11 +23,12 @@ import yaml
 
 from _harness import option, parse_options, show, write_figures
 from prvr.config import load_config
-from prvr.evaluation.encode import EncodedSplit, encode_split, evaluation_mode
+from prvr.evaluation import EvaluationConfig, encode_split, evaluate
 from prvr.evaluation.report import EvaluationReport
-from prvr.generation import SplitScores, evaluate_reranked, training_banks
 from prvr.models import load_pretrained
-from prvr.training import load_rerankers, open_splits, reranker_run_config, terminal_bar, train, train_reranker
+from prvr.stages import DiffusionStage, EncodedSplit, Pipeline, QBNormStage, load_rerankers
+from prvr.training import open_splits, reranker_run_config, terminal_bar, train, train_reranker
+from prvr.types import VideoEmbedding
 
 SMALL = {
     "data.collection": "embedded-tiny",
@@ -97,12 +98,15 @@ def over(run: Path, args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]
     found: dict[str, list[dict[str, Any]]] = {"retriever": [], "QB-Norm": []}
     with closing(open_splits(config)) as splits, tempfile.TemporaryDirectory() as folder:
         encoded = encode(retriever, splits.report, device=device)
-        options = {"encoded": encoded, "bootstrap": 0}
-        with evaluation_mode(retriever, device, 0):
-            scores = SplitScores(retriever, encoded, splits.report)
-            banks = training_banks(retriever, encode(retriever, splits.train, device=device), scores)
-        found["retriever"].append(numbers(evaluate_reranked(retriever, splits.report, {}, **options)))
-        found["QB-Norm"].append(numbers(evaluate_reranked(retriever, splits.report, {}, banks=banks, **options)))
+        training = encode(retriever, splits.train, device=device)
+        qb_norm = QBNormStage(training.text, VideoEmbedding.cat(training.videos))
+
+        def measured(*stages: Any) -> dict[str, list[float]]:
+            config = EvaluationConfig(bootstrap=0)
+            return numbers(evaluate(Pipeline(retriever, stages), splits.report, config, encoded=encoded))
+
+        found["retriever"].append(measured())
+        found["QB-Norm"].append(measured(qb_norm))
         for seed in args.seeds:
             for name, strategy in WAYS.items():
                 output = Path(folder) / f"{strategy}-{seed}"
@@ -118,8 +122,8 @@ def over(run: Path, args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]
                 weights = {direction: best.weight for direction, best in result.best.items()}
                 found.setdefault(name, []).append(numbers(result.reranked) | {"weights": weights})
                 rerankers = load_rerankers(output)
-                both = evaluate_reranked(retriever, splits.report, rerankers, banks=banks, **options)
-                found.setdefault(f"QB-Norm, {name}", []).append(numbers(both))
+                both = measured(qb_norm, DiffusionStage(rerankers))
+                found.setdefault(f"QB-Norm, {name}", []).append(both)
     return found
 
 

@@ -8,7 +8,7 @@ import torch
 
 import prvr
 from prvr.data import make_loader
-from prvr.evaluation import evaluate
+from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.training import open_splits
 
 EPOCHS = 10
@@ -25,7 +25,7 @@ parameters = [*retriever.parameters(), *objective.parameters()]
 optimizer = torch.optim.AdamW(parameters, lr=1e-3)
 schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-3, total_steps=EPOCHS * len(loader))
 
-before = evaluate(retriever, splits.train, bootstrap=0).text_to_video
+before = evaluate(retriever, splits.train, EvaluationConfig(bootstrap=0)).text_to_video
 for epoch in range(EPOCHS):
     loader.set_epoch(epoch)  # another order of the videos
     retriever.train()
@@ -42,7 +42,7 @@ for epoch in range(EPOCHS):
 
 print(f"{'':9} {'R@1':>6} {'R@10':>6} {'SumR':>6} {'chance':>7}")
 for name, split in (("training", splits.train), ("test", splits.report)):
-    report = evaluate(retriever, split, bootstrap=0)
+    report = evaluate(retriever, split, EvaluationConfig(bootstrap=0))
     found = report.text_to_video
     print(f"{name:9} {found.r1:6.1f} {found.r10:6.1f} {found.sumr:6.1f} {report.chance:7.1f}")
     if split is splits.train:

@@ -39,7 +39,7 @@ from prvr.data.layout import read_relevance
 from prvr.data.synthetic import Scenes, read_embedded_scenes
 from prvr.data.synthetic.world import PUSHES
 from prvr.errors import InputError, MissingExtraError
-from prvr.evaluation import EvaluationReport, report_from_scores
+from prvr.evaluation import EvaluationConfig, EvaluationReport, report_from_scores
 from prvr.evaluation.metrics import chance_recall
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.training import EpochProgress, no_progress, open_split
@@ -146,12 +146,12 @@ class _Audit:
     def _oracle(self) -> AuditRow:
         videos = {video.id: video for video in self.scenes[TEST].videos}
         scores = oracle_scores(self.test.captions, [videos[name] for name in self.test.video_ids])
-        found = report_from_scores(torch.from_numpy(scores), self.test, bootstrap=0).text_to_video.r1
+        found = report_from_scores(torch.from_numpy(scores), self.test, EvaluationConfig(bootstrap=0)).text_to_video.r1
         return AuditRow("oracle", "R@1 of an oracle", f"{found:.1f}", f">= {ORACLE:g}", found >= ORACLE, found)
 
     def _zero_shot(self, models: Sequence[Trained]) -> AuditRow:
         scores = zero_shot_scores(self.corpus, TEST)
-        found = report_from_scores(scores, self.test, bootstrap=0).text_to_video
+        found = report_from_scores(scores, self.test, EvaluationConfig(bootstrap=0)).text_to_video
         low, high = 2 * self._chance[0], max(model.r1 for model in models) / 2
         ok = low < found.r1 < high
         value = {"r1": found.r1, "sumr": found.sumr, "low": low, "high": high}

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from prvr.config import Config, ConfigError, config_to_dict, load_config
 from prvr.data import Corpus, DataError, PackedSplit
-from prvr.evaluation import EvaluationReport, evaluate
-from prvr.evaluation.encode import TextVideoModel, encode_split, evaluation_mode
+from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate
+from prvr.evaluation.encode import encode_split, evaluation_mode
 from prvr.models import AnyRetriever, build_retriever
 from prvr.training import EpochProgress, TrainingError, open_split, train
 from prvr.training.checkpoint import load_best
 from prvr.training.run import config_differences
+from prvr.types import FirstStage
 
 __all__ = ["Trained", "adapted", "fair_recall", "finish", "score_matrix", "take_over", "trained"]
 
@@ -84,11 +85,13 @@ def measure(retriever: AnyRetriever, config: Config, split: PackedSplit, device:
     return evaluate(
         retriever,
         split,
+        EvaluationConfig(
+            video_batch=config.train.eval_videos,
+            query_batch=config.train.eval_queries,
+            bootstrap=0,
+            seed=config.train.seed,
+        ),
         device=device,
-        video_batch=config.train.eval_videos,
-        query_batch=config.train.eval_queries,
-        bootstrap=0,
-        seed=config.train.seed,
     )
 
 
@@ -114,7 +117,7 @@ def same_but_for_places(run: Trained, config: Config) -> bool:
 def score_matrix(run: Trained, split: PackedSplit, device: str | None) -> Float[Tensor, "q v"]:
     """The scores of all sentences with all videos of a split."""
     train = run.config.train
-    retriever = cast(TextVideoModel, run.retriever)
+    retriever = cast(FirstStage, run.retriever)
     encoded = encode_split(retriever, split, device=device, seed=train.seed)
     with evaluation_mode(retriever, encoded.text.device, train.seed):
         rows = [

@@ -12,8 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from prvr.evaluation import EvaluationConfig
 from prvr.models import TokenWeights
-from prvr.stages import CandidateReranker, Direction, RerankerCompat, RerankerConfig
+from prvr.stages import (
+    CandidateReranker,
+    DiffusionSettings,
+    DiffusionStage,
+    Direction,
+    Pipeline,
+    RerankerCompat,
+    RerankerConfig,
+)
+
+PLAIN = EvaluationConfig(bootstrap=0)
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "prvr_diffusionret.npz"
 
@@ -149,3 +160,8 @@ def loop_scores(
         extra = p if config.compat.decoder == "released" else 0
         scores.append(net.decoder_out(hidden)[0] + extra)
     return torch.stack(scores)
+
+
+def reranking(retriever: Any, rerankers: dict[Direction, CandidateReranker], **settings: Any) -> Pipeline:
+    """A retriever with re-rankers as its only stage."""
+    return Pipeline(retriever, [DiffusionStage(rerankers, DiffusionSettings(**settings))])

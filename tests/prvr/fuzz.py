@@ -276,7 +276,8 @@ def _make_reranker(folder: Path) -> None:
 
 def _read_reranker(folder: Path) -> object:
     from prvr.evaluation.report import EvaluationReport
-    from prvr.training import load_rerankers, read_reranker_config
+    from prvr.stages import load_rerankers
+    from prvr.training import read_reranker_config
     from prvr.training.checkpoint import load_state
 
     run = folder / "run"
@@ -410,7 +411,7 @@ def _make_models(folder: Path) -> None:
 
 def _read_models(folder: Path) -> object:
     from prvr.models import load_pretrained
-    from prvr.training import load_rerankers
+    from prvr.stages import load_rerankers
 
     modules = [load_pretrained(folder / "retriever"), load_pretrained(folder / "tokens")]
     modules += load_rerankers(folder / "reranker").values()

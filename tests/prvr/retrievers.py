@@ -23,6 +23,9 @@ class MeanPooling(nn.Module):
         clips, frames = (self.noise(self.video(x.to(self.video.weight.dtype))) for x in (clips, frames))
         return VideoEmbedding(clips, frames, frame_mask)
 
+    def for_scoring(self, video):
+        return video
+
     def score(self, text, video):
         clips = torch.einsum("qd,vcd->qvc", text, video.clips).amax(-1)
         frames = torch.einsum("qd,vld->qvl", text, video.frames)

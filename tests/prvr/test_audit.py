@@ -24,7 +24,7 @@ from prvr.data.synthetic.near_misses import relevance
 from prvr.data.synthetic.render import render, render_frames
 from prvr.data.synthetic.scenes import SPLITS, Scenes, draw_split, write_scenes
 from prvr.data.synthetic.world import ACTIONS, PUSHES, Video
-from prvr.evaluation import report_from_scores
+from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 
 
@@ -150,7 +150,7 @@ def test_zero_shot_is_the_best_frame_and_controls_leave_nothing(corpus: Corpus, 
 
     with pack(corpus, "test", cache_dir=tmp_path / "packed") as packed:
         relevant = torch.from_numpy(packed.relevant_matrix)
-        assert report_from_scores(scores, packed, bootstrap=0).text_to_video.r1 > 60
+        assert report_from_scores(scores, packed, EvaluationConfig(bootstrap=0)).text_to_video.r1 > 60
     same = write_variant(corpus, tmp_path / "reversed", ("test",), reversed_in_time)
     torch.testing.assert_close(zero_shot_scores(same, "test"), scores)
     others = shuffled(corpus, ("test",), seed=0)

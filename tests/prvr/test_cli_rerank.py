@@ -1,4 +1,4 @@
-"""prvr train --stage generation and prvr evaluate --rerank --qb-norm, over an untrained retriever of few numbers."""
+"""Training of a stage and pipelines on the command line, over an untrained retriever of few numbers."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from prvr.cli import main
 from prvr.config import dump_config
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import Retriever
-from prvr.training import load_rerankers
+from prvr.stages import load_rerankers
 
 QUICK = ["train.epochs=2", "train.batch_size=100", "reranker.steps=4", "candidates.num=5", "reranker.candidates=6"]
 
@@ -66,7 +66,7 @@ class TestTrain:
         out = capsys.readouterr().out
         assert "text to video: retriever" in out
         assert "text to video: re-ranked" in out
-        assert "--rerank" in out
+        assert f"prvr evaluate {work.run}" in out
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -99,32 +99,30 @@ class TestTrain:
 
 
 class TestEvaluate:
-    def test_without_and_with_everything(
+    def test_after_each_stage(
         self, work: SimpleNamespace, embedded_root: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         command = ["evaluate", str(work.retriever), "--device", "cpu", "-q"]
-        options = ["--rerank", str(work.run), "--qb-norm", "--top", "5", "--steps", "2", "--weight", "2.0"]
+        options = ["--stage", "qb_norm", "--stage", f"diffusion:{work.run},top_k=5,num_steps=2,weight=2.0"]
         assert main([*command, *options]) == 0
         out = capsys.readouterr().out
-        for name in ("retriever", "QB-Norm", "re-ranked", "QB-Norm, re-ranked"):
-            assert out.count(f": {name} ") == 2, out  # a row of each direction
-        names = {"retriever": "retriever", "QB-Norm": "qbnorm"}
-        names["re-ranked"] = f"rerank_{work.run.name}_top5_steps2_weight2.0"
-        names["QB-Norm, re-ranked"] = f"{names['re-ranked']}_qbnorm"
+        names = {"first stage": "retriever", "1. qb_norm": "qb_norm"}
+        names["2. diffusion"] = f"qb_norm_diffusion-{work.run.name}-top_k-5-num_steps-2-weight-2.0"
         files = {name: work.retriever / f"evaluation_{parts}.json" for name, parts in names.items()}
         assert {path.name for path in work.retriever.glob("evaluation_*.json")} == {p.name for p in files.values()}
         for name, path in files.items():
+            assert out.count(f": {name} ") == 2, out  # a row of each direction
             assert f"{path}: {name}\n" in out
-        target = files["QB-Norm, re-ranked"]
+        target = files["2. diffusion"]
         first = json.loads(target.read_text())
+        assert first["stages"] == [
+            "qb_norm over everything, t2v only",
+            "diffusion over the best 5, both directions",
+        ]
         assert main([*command, *options]) == 0
         assert json.loads(target.read_text()) == first  # deterministic
-        assert main([*command, "--qb-norm"]) == 0
-        assert "re-ranked" not in capsys.readouterr().out.rpartition("retriever")[2]
-        assert main([*command, *options[:3], "--qb-beta", "7.5"]) == 0  # another file, not over the others
-        assert (work.retriever / "evaluation_qbnorm_beta7.5.json").is_file()
-        assert (work.retriever / f"evaluation_rerank_{work.run.name}.json").is_file()
-        assert json.loads(target.read_text()) == first
+        assert main([*command, "--stage", "qb_norm,beta=7.5"]) == 0  # another file, not over the others
+        assert (work.retriever / "evaluation_qb_norm-beta-7.5.json").is_file()
         capsys.readouterr()
         before, other = target.stat(), work.folder / "data" / "other"
         shutil.copytree(embedded_root / "embedded-tiny", other)
@@ -132,34 +130,57 @@ class TestEvaluate:
             path.rename(path.with_name(path.name.replace("embedded-tiny", "other")))
         elsewhere = ["--data-root", str(other.parent), "--collection", "other", "--table", "t2v"]
         assert main([*command, *options, *elsewhere]) == 0
-        assert capsys.readouterr().out.count("video to sets: ") == 4
+        assert capsys.readouterr().out.count("video to sets: ") == 3
         assert (work.retriever / f"{target.stem}_other.json").is_file()
         assert target.stat() == before  # a file for each corpus
         assert not (work.retriever / "evaluation.json").exists()
 
+    def test_a_run_a_file_and_a_folder_of_the_same_pipeline_agree(
+        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file, folder = tmp_path / "system.yaml", tmp_path / "saved"
+        stages = [{"kind": "diffusion", "run": str(work.run)}]
+        file.write_text(yaml.safe_dump({"first": str(work.retriever), "stages": stages}))
+        assert main(["pipeline", str(file), "--output", str(folder), "-q"]) == 0
+        assert main(["pipeline", str(file), "--output", str(folder), "-q"]) == 2
+        assert "is not empty" in capsys.readouterr().err
+        found = []
+        for number, system in enumerate((work.run, file, folder)):
+            target = tmp_path / f"{number}.json"
+            assert main(["evaluate", str(system), "--device", "cpu", "-q", "--json", str(target)]) == 0
+            found.append(EvaluationReport.from_json(target))
+        assert found[0] == found[1] == found[2]
+        assert (found[0].ranks == found[2].ranks).all()
+        trained = EvaluationReport.from_json(work.run / "evaluation.json")
+        assert (found[0].ranks == trained.ranks).all()  # what the training reported
+
     @pytest.mark.parametrize(
-        ("options", "message"),
+        ("stage", "message"),
         [
-            (["--top", "5"], "--top is an option of --rerank RUN"),
-            (["--rerank", "RUN", "--top", "5000"], "top_k: got 5000, expected 1 to"),
-            (["--rerank", "RUN", "--top", "0"], "top_k: got 0"),
-            (["--rerank", "RUN", "--steps", "5"], "num_steps: got 5, expected 1 to 4"),
-            (["--rerank", "RETRIEVER"], "no re-ranker in it"),
+            ("diffusion:RUN,top_k=0", "top_k"),
+            ("diffusion:RUN,num_steps=5", "num_steps: got 5, expected 1 to 4"),
+            ("diffusion:RUN,topk=5", "did you mean top_k"),
+            ("diffusion", "needs `run`"),
+            ("difusion:RUN", "did you mean diffusion"),
+            ("diffusion:RETRIEVER", "no re-ranker in it"),
+            ("diffusion:RUN,top_k", "expected KEY=VALUE"),
+            ("qb_norm:RUN", "has no run"),
         ],
     )
-    def test_what_cannot_be(self, work: SimpleNamespace, options, message, capsys: pytest.CaptureFixture[str]) -> None:
-        names = {"RUN": str(work.run), "RETRIEVER": str(work.retriever)}
-        command = ["evaluate", str(work.retriever), "--device", "cpu", *(names.get(word, word) for word in options)]
-        assert message in explained(command, capsys)
+    def test_what_cannot_be(self, work: SimpleNamespace, stage, message, capsys: pytest.CaptureFixture[str]) -> None:
+        stage = stage.replace("RUN", str(work.run)).replace("RETRIEVER", str(work.retriever))
+        assert message in explained(["evaluate", str(work.retriever), "--device", "cpu", "--stage", stage], capsys)
+
+    def test_stages_in_an_order_without_a_meaning(
+        self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        command = ["evaluate", str(work.run), "--device", "cpu", "--stage"]
+        assert "must stand before those over the best" in explained([*command, "qb_norm"], capsys)
+        assert "must stand before those over the best" in explained([*command, "zero_shot"], capsys)
 
     @pytest.mark.parametrize("other", ["twin", "wide"])
     def test_a_reranker_of_another_retriever(
         self, work: SimpleNamespace, other: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        command = ["evaluate", str(getattr(work, other)), "--rerank", str(work.run), "--device", "cpu"]
+        command = ["evaluate", str(getattr(work, other)), "--stage", f"diffusion:{work.run}", "--device", "cpu"]
         assert "was trained on the embeddings of" in explained(command, capsys)
-
-    def test_a_reranker_is_no_retriever(self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-        assert "neither a run of `prvr train` nor a folder of save_pretrained" in explained(
-            ["evaluate", str(work.run)], capsys
-        )

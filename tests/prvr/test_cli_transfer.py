@@ -21,9 +21,8 @@ from prvr.data.synthetic.render import LOOKS, with_look
 from prvr.data.synthetic.scenes import SPLITS, draw_split
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.transfer import Domain, expect_same_features, target_split, transfer_table
-from prvr.generation import fingerprint
 from prvr.models import load_pretrained
-from prvr.stages import CandidateReranker, RerankerConfig
+from prvr.stages import CandidateReranker, RerankerConfig, fingerprint
 from prvr.training import save_rerankers
 from prvr.video import Identity, open_featurizer
 from prvr.video.encoders.embedded import EmbeddedEncoder

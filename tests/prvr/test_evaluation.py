@@ -13,11 +13,12 @@ from prvr import Retriever
 from prvr.config import BlockConfig, ModelConfig
 from prvr.data import Caption, Moment, PackSettings, TextData, open_corpus, pack, write_layout
 from prvr.data.packed import Moments
-from prvr.evaluation import evaluate, moment_groups, report_from_scores, tag_metrics
-from prvr.evaluation.encode import EncodedSplit, encode_split
+from prvr.evaluation import EvaluationConfig, evaluate, moment_groups, report_from_scores, tag_metrics
+from prvr.evaluation.encode import encode_split
 from prvr.evaluation.metrics import RankCounts, RetrievalMetrics, ranks, sumr
 from prvr.evaluation.moments import find_moments
 from prvr.evaluation.report import EvaluationReport
+from prvr.stages import EncodedSplit
 from prvr.types import Scores, VideoEmbedding
 
 
@@ -45,6 +46,9 @@ class Identity(nn.Module):
 
     def encode_video(self, clips, frames, frame_mask):
         return VideoEmbedding(clips if self.clips else None, frames, frame_mask)
+
+    def for_scoring(self, video):
+        return video
 
     def score(self, text, video):
         frames = torch.einsum("qd,vld->qvl", text, video.frames)
@@ -90,7 +94,7 @@ def whole_matrix(model, split):
 
 def test_report_agrees_with_the_whole_matrix(model, split):
     scores, relevant = whole_matrix(model, split)
-    report = evaluate(model, split, video_batch=7, query_batch=9, bootstrap=50)
+    report = evaluate(model, split, EvaluationConfig(video_batch=7, query_batch=9, bootstrap=50))
     expected = ranks(scores, relevant)
     assert report.ranks.tolist() == expected.tolist()
     assert report.video_ranks.tolist() == ranks(scores.T, relevant.T).tolist()
@@ -106,8 +110,8 @@ def test_report_agrees_with_the_whole_matrix(model, split):
 @pytest.mark.parametrize(("video_batch", "query_batch"), [(1, 1), (3, 50), (64, 256)])
 def test_batch_sizes_change_nothing(model, split, video_batch, query_batch):
     model.double()  # so that the size of a matrix product cannot swap two neighbours
-    expected = evaluate(model, split, bootstrap=0)
-    found = evaluate(model, split, video_batch=video_batch, query_batch=query_batch, bootstrap=0)
+    expected = evaluate(model, split, EvaluationConfig(bootstrap=0))
+    found = evaluate(model, split, EvaluationConfig(video_batch=video_batch, query_batch=query_batch, bootstrap=0))
     assert found == expected
     assert found.ranks.tolist() == expected.ranks.tolist()
 
@@ -119,7 +123,7 @@ def test_real_retrievers_are_evaluated_and_find_moments(split, branches):
         blocks=(BlockConfig(), BlockConfig(width=2.0)),
     )  # fmt: skip
     retriever = Retriever(config)
-    report = evaluate(retriever, split, video_batch=8, bootstrap=20)
+    report = evaluate(retriever, split, EvaluationConfig(video_batch=8, bootstrap=20))
     scores, relevant = whole_matrix(retriever, split)
     assert report.ranks.tolist() == pytest.approx(ranks(scores, relevant).tolist(), abs=1)
     example = find_moments(retriever, split, [3], k=2)[0]
@@ -150,7 +154,7 @@ class Wrong(Identity):
 
 
 def test_ranks_belong_to_their_queries_in_any_order_of_captions(planted):
-    report = evaluate(Wrong(), planted, query_batch=2, video_batch=3, bootstrap=0)
+    report = evaluate(Wrong(), planted, EvaluationConfig(query_batch=2, video_batch=3, bootstrap=0))
     assert dict(zip(report.query_ids, report.ranks.tolist(), strict=True)) == {
         query: 2 if query[0] == "c" else 1 for query in ASKED
     }
@@ -159,13 +163,13 @@ def test_ranks_belong_to_their_queries_in_any_order_of_captions(planted):
 
 
 def test_captions_without_siblings_are_misses_in_text_to_text(planted):
-    found = evaluate(Identity(), planted, bootstrap=0).text_to_text
+    found = evaluate(Identity(), planted, EvaluationConfig(bootstrap=0)).text_to_text
     assert (found.r1, found.r100, found.queries) == (pytest.approx(100 * 5 / 7), pytest.approx(100 * 5 / 7), 7)
 
 
 def test_text_to_text_is_left_out_where_no_caption_has_a_sibling(planted):
     alone = planted.subset([3])
-    report = evaluate(Identity(), alone, bootstrap=10)
+    report = evaluate(Identity(), alone, EvaluationConfig(bootstrap=10))
     assert (report.text_to_text, report.text_to_video.r1, report.chance) == (None, 100.0, 400.0)
 
 
@@ -173,11 +177,11 @@ def test_modes_and_random_state_are_left_as_they_were(model, split):
     model.train()
     model.noise.eval()
     state = torch.get_rng_state()
-    first = evaluate(model, split, bootstrap=0)
+    first = evaluate(model, split, EvaluationConfig(bootstrap=0))
     assert [module.training for module in model.modules()] == [True, True, True, False]
     assert torch.equal(torch.get_rng_state(), state)
     model.eval()
-    assert evaluate(model, split, bootstrap=0) == first  # dropout was off
+    assert evaluate(model, split, EvaluationConfig(bootstrap=0)) == first  # dropout was off
 
 
 def test_modes_are_restored_after_an_error(model, split):
@@ -202,7 +206,7 @@ def test_a_sampling_model_is_evaluated_alike_with_the_same_seed(model, split):
             return replace(encoded, clips=encoded.clips + torch.randn_like(encoded.clips))
 
     model = Sampling(split.feature_dim, split.query_dim)
-    first, again, other = (evaluate(model, split, seed=seed, bootstrap=0) for seed in (1, 1, 2))
+    first, again, other = (evaluate(model, split, EvaluationConfig(seed=seed, bootstrap=0)) for seed in (1, 1, 2))
     assert first.ranks.tolist() == again.ranks.tolist()
     assert first.ranks.tolist() != other.ranks.tolist()
 
@@ -210,7 +214,9 @@ def test_a_sampling_model_is_evaluated_alike_with_the_same_seed(model, split):
 def test_a_constant_model_ties_everywhere_and_chance_is_reported(model, split):
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
-    worst, mean, best = (evaluate(model, split, ties=ties, bootstrap=0) for ties in ("worst", "mean", "best"))
+    worst, mean, best = (
+        evaluate(model, split, EvaluationConfig(ties=ties, bootstrap=0)) for ties in ("worst", "mean", "best")
+    )
     assert worst.text_to_video.tied == worst.video_to_text.tied == 1.0
     assert best.text_to_video.r1 == 100.0
     assert worst.text_to_video.r1 == 0.0
@@ -247,7 +253,7 @@ def test_moment_groups_by_hand():
 
 
 def test_groups_of_the_corpus_hold_every_query(model, split):
-    report = evaluate(model, split, bootstrap=0)
+    report = evaluate(model, split, EvaluationConfig(bootstrap=0))
     assert sum(group.metrics.queries for group in report.groups) == 100
     weighted = sum(group.metrics.sumr * group.metrics.queries for group in report.groups) / 100
     assert weighted == pytest.approx(report.text_to_video.sumr)
@@ -267,15 +273,17 @@ def test_tag_metrics_by_hand():
 
 
 def test_a_report_tells_results_by_tag_and_keeps_them(planted, tmp_path):
-    report = evaluate(Wrong(), planted, query_batch=2, video_batch=3, bootstrap=0)  # only c#0 has rank 2, by a tie
+    report = evaluate(
+        Wrong(), planted, EvaluationConfig(query_batch=2, video_batch=3, bootstrap=0)
+    )  # only c#0 has rank 2, by a tie
     found = {part.tag: (part.metrics.r1, part.metrics.mnr, part.metrics.queries) for part in report.tags}
     assert found == {
         "rare": (50.0, 1.5, 2),
         "seen": (pytest.approx(200 / 3), pytest.approx(4 / 3), 3),
     }
     assert [part.tag for part in report.tags] == ["rare", "seen"]
-    assert evaluate(Wrong(), planted, ties="best", bootstrap=0).tags[0].metrics.r1 == 100.0
-    part = evaluate(Wrong(), planted.subset([0, 1]), bootstrap=0)  # a and b; no video looks like c
+    assert evaluate(Wrong(), planted, EvaluationConfig(ties="best", bootstrap=0)).tags[0].metrics.r1 == 100.0
+    part = evaluate(Wrong(), planted.subset([0, 1]), EvaluationConfig(bootstrap=0))  # a and b; no video looks like c
     assert [(tag.tag, tag.metrics.queries, tag.metrics.r1) for tag in part.tags] == [
         ("rare", 1, 100.0),
         ("seen", 2, 100.0),
@@ -284,7 +292,7 @@ def test_a_report_tells_results_by_tag_and_keeps_them(planted, tmp_path):
     assert EvaluationReport.from_json(tmp_path / "evaluation.json").tags == report.tags
     shown = json.loads((tmp_path / "evaluation.json").read_text(encoding="utf-8"))["tags"]
     assert [(tag["tag"], tag["metrics"]["r1"]) for tag in shown] == [("rare", 50.0), ("seen", found["seen"][0])]
-    assert evaluate(Identity(), planted.subset([3]), bootstrap=0).tags == ()
+    assert evaluate(Identity(), planted.subset([3]), EvaluationConfig(bootstrap=0)).tags == ()
 
 
 class Given(MeanPooling):
@@ -293,6 +301,9 @@ class Given(MeanPooling):
     def __init__(self, scores):
         super().__init__(1, 1)
         self.scores = scores
+
+    def for_scoring(self, video):
+        return video
 
     def score(self, text, video):
         return Scores(self.scores[text[:, 0].long()][:, video.frames[:, 0, 0].long()])
@@ -313,14 +324,10 @@ def test_a_matrix_of_scores_gives_the_report_of_a_model_with_these_scores(split,
         expected = evaluate(
             Given(scores),
             part,
+            EvaluationConfig(query_batch=4, ties=ties, bootstrap=20, seed=5, ratio_edges=edges),
             encoded=numbers(part, 3),
-            query_batch=4,
-            ties=ties,
-            bootstrap=20,
-            seed=5,
-            ratio_edges=edges,
         )
-        found = report_from_scores(scores, part, ties=ties, bootstrap=20, seed=5, ratio_edges=edges)
+        found = report_from_scores(scores, part, EvaluationConfig(ties=ties, bootstrap=20, seed=5, ratio_edges=edges))
         assert found == replace(expected, text_to_text=None)
         for name in ("ranks", "video_ranks", "query_to_video"):
             assert getattr(found, name).tolist() == getattr(expected, name).tolist()
@@ -340,7 +347,9 @@ def test_what_is_no_matrix_of_scores_is_refused(split):
 
 def test_no_interval_on_request_and_progress_is_told(model, split):
     told = []
-    report = evaluate(model, split, bootstrap=0, video_batch=10, query_batch=50, progress=lambda *s: told.append(s))
+    report = evaluate(
+        model, split, EvaluationConfig(bootstrap=0, video_batch=10, query_batch=50), progress=lambda *s: told.append(s)
+    )
     assert report.intervals == {}
     assert told[:4] == [("videos", 10, 20), ("videos", 20, 20), ("queries", 50, 100), ("queries", 100, 100)]
     assert told[-1] == ("scores", told[-1][2], told[-1][2])

@@ -11,7 +11,8 @@ from prvr.config import load_config
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import load_pretrained
 from prvr.search import VideoIndex
-from prvr.training import load_rerankers, open_splits, read_reranker_config, train, train_reranker
+from prvr.stages import load_rerankers
+from prvr.training import open_splits, read_reranker_config, train, train_reranker
 from prvr.video import VideoStore
 
 ARCHIVE = Path(__file__).parents[1] / "fixtures" / "written_by_0.1.tar.xz"

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import prvr
 from prvr.config import ConfigError, LossConfig, TokenCompat, TokenModelConfig, load_config
-from prvr.evaluation import evaluate
+from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.moments import find_moments
 from prvr.losses import contrastive_loss
@@ -311,7 +311,7 @@ def test_a_run_ends_in_a_model_that_finds_moments(tmp_path: Path, embedded_cache
     split = open_split(config, "test")
     encoded = encode_split(retriever, split, query_batch=7)
     assert isinstance(encoded.text, TextEmbedding)
-    report = evaluate(retriever, split, encoded=encoded, query_batch=5, bootstrap=0)
+    report = evaluate(retriever, split, EvaluationConfig(query_batch=5, bootstrap=0), encoded=encoded)
     assert report.text_to_video == result.report.text_to_video
     examples = find_moments(retriever, split, [0, 3], k=2, encoded=encoded)
     assert all(hit.end > hit.start for example in examples for hit in example.hits)

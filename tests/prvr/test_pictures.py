@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from commands import explained
+from diffusionret import reranking
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgba
@@ -17,7 +18,6 @@ from runs_of_retrievers import write_run
 from prvr.cli import main
 from prvr.data import DataError, PackedSplit, open_corpus, pack
 from prvr.evaluation.encode import encode_split
-from prvr.generation import RerankerInputs, SplitScores, fingerprint, reranker_inputs
 from prvr.plot import (
     AttentionMap,
     PairScores,
@@ -31,7 +31,15 @@ from prvr.plot import (
     trajectory_of,
 )
 from prvr.plot.figures import RIGHT, WRONG, brief
-from prvr.stages import CandidateReranker, Direction, RerankerConfig
+from prvr.stages import (
+    CandidateReranker,
+    Direction,
+    RerankerConfig,
+    RerankerInputs,
+    ScoreMatrix,
+    fingerprint,
+    reranker_inputs,
+)
 from prvr.training import save_rerankers
 
 
@@ -43,10 +51,10 @@ def split(embedded_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="module")
-def scores(split: PackedSplit) -> SplitScores:
+def scores(split: PackedSplit) -> ScoreMatrix:
     torch.manual_seed(0)
     model = MeanPooling(512, 48).eval()
-    return SplitScores(model, encode_split(model, split), split)
+    return ScoreMatrix(model, encode_split(model, split), split.relevant)
 
 
 def make(direction: Direction = "t2v", **options: object) -> CandidateReranker:
@@ -55,16 +63,16 @@ def make(direction: Direction = "t2v", **options: object) -> CandidateReranker:
     return CandidateReranker(config, direction).eval()
 
 
-def inputs_of(reranker: CandidateReranker, scores: SplitScores) -> RerankerInputs:
+def inputs_of(reranker: CandidateReranker, scores: ScoreMatrix) -> RerankerInputs:
     return reranker_inputs(scores.encoded, reranker.config)
 
 
 class TestTrajectory:
     @pytest.mark.parametrize("direction", ["t2v", "v2t"])
-    def test_it_ends_where_reranking_does(self, direction: Direction, scores: SplitScores) -> None:
+    def test_it_ends_where_reranking_does(self, direction: Direction, scores: ScoreMatrix, split: PackedSplit) -> None:
         reranker = make(direction)
         inputs, row = inputs_of(reranker, scores), 3
-        found = trajectory_of(reranker, scores, inputs, row, seed=5)
+        found = trajectory_of(reranker, scores, split, inputs, row, seed=5)
         assert found.values.shape == (11, 6)
         assert found.levels == tuple(range(10, -1, -1))
         with torch.no_grad():
@@ -72,32 +80,32 @@ class TestTrajectory:
         added = reranker.rerank(before, inputs.text, inputs.frames, inputs.mask, seed=5) - before
         chosen = before[row].topk(6).indices
         assert np.allclose(found.values[-1], added[row, chosen].numpy(), atol=1e-5)
-        names = scores.split.video_ids if direction == "t2v" else scores.split.captions
+        names = split.video_ids if direction == "t2v" else split.captions
         assert found.candidates == tuple(names[i] for i in chosen.tolist())
         right = scores.positives(direction, slice(row, row + 1))[0, chosen]
         assert found.right.tolist() == right.tolist()
 
-    def test_fewer_steps_have_fewer_levels(self, scores: SplitScores) -> None:
+    def test_fewer_steps_have_fewer_levels(self, scores: ScoreMatrix, split: PackedSplit) -> None:
         reranker = make(steps=50)
-        found = trajectory_of(reranker, scores, inputs_of(reranker, scores), 0, num_steps=5, top_k=4)
+        found = trajectory_of(reranker, scores, split, inputs_of(reranker, scores), 0, num_steps=5, top_k=4)
         assert found.levels == (50, 40, 30, 20, 10, 0)
         assert found.values.shape == (6, 4)
         assert np.isclose(found.values[-1].sum(), 1, atol=1e-5)  # x_0 is a distribution
         torch.manual_seed(99)  # the global state does not count
-        again = trajectory_of(reranker, scores, inputs_of(reranker, scores), 0, num_steps=5, top_k=4)
+        again = trajectory_of(reranker, scores, split, inputs_of(reranker, scores), 0, num_steps=5, top_k=4)
         assert np.array_equal(found.values, again.values)
 
-    def test_what_it_refuses(self, scores: SplitScores) -> None:
+    def test_what_it_refuses(self, scores: ScoreMatrix, split: PackedSplit) -> None:
         control = make(process="one_step")
         with pytest.raises(ValueError, match="no trajectory"):
-            trajectory_of(control, scores, inputs_of(control, scores), 0)
+            trajectory_of(control, scores, split, inputs_of(control, scores), 0)
         reranker = make()
         for options, expected in (
             ({"row": 10_000}, "row 10000"),
-            ({"row": 0, "top_k": 21}, "top_k=21: expected 1 to 20"),
+            ({"row": 0, "top_k": 21}, "top_k: got 21, expected 1 to 20"),
         ):
             with pytest.raises(ValueError, match=expected):
-                trajectory_of(reranker, scores, inputs_of(reranker, scores), **options)  # pyright: ignore[reportArgumentType]
+                trajectory_of(reranker, scores, split, inputs_of(reranker, scores), **options)  # pyright: ignore[reportArgumentType]
 
     def test_the_figure_has_bars_of_some_levels_and_the_place_at_all(self) -> None:
         values = np.array([[0.1, 0.5, 0.3], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0, 0, 1.0]])
@@ -125,26 +133,28 @@ class TestTrajectory:
 
 
 class TestScores:
-    def test_all_right_pairs_and_a_sample_of_the_wrong(self, scores: SplitScores) -> None:
+    def test_all_right_pairs_and_a_sample_of_the_wrong(self, scores: ScoreMatrix, split: PackedSplit) -> None:
         with torch.no_grad():
             matrix = torch.cat([scores.rows("t2v", rows) for rows in scores.blocks("t2v", 100)])
-        right = torch.from_numpy(scores.split.relevant_matrix)
-        found = pair_scores(scores, block=9)
+        right = torch.from_numpy(split.relevant_matrix)
+        found = pair_scores(scores.retriever, split, scores.encoded, block=9)
         assert np.allclose(np.sort(found.positive), matrix[right].sort().values.numpy())
         assert np.allclose(np.sort(found.negative), matrix[~right].sort().values.numpy())
-        some = pair_scores(scores, most=500, block=9)
+        some = pair_scores(scores.retriever, split, scores.encoded, most=500, block=9)
         assert len(some.positive) == int(right.sum())
         assert 300 < len(some.negative) < 700
         assert np.isin(some.negative, found.negative).all()
 
-    def test_with_a_reranker_only_candidates_move_and_each_by_its_probability(self, scores: SplitScores) -> None:
+    def test_with_a_reranker_only_candidates_move_and_each_by_its_probability(
+        self, scores: ScoreMatrix, split: PackedSplit
+    ) -> None:
         reranker = make()
-        inputs = reranker_inputs(scores.encoded, reranker.config)
-        alone, moved = pair_scores(scores), pair_scores(scores, reranker, inputs)
+        systems = scores.retriever, reranking(scores.retriever, {"t2v": reranker})
+        alone, moved = (pair_scores(system, split, scores.encoded) for system in systems)
         everything = [np.concatenate([part.positive, part.negative]) for part in (alone, moved)]
         assert len(everything[0]) == len(everything[1])
         added = everything[1].sum() - everything[0].sum()  # every row's probabilities have sum 1
-        assert added == pytest.approx(reranker.config.weight * scores.queries, rel=1e-4)
+        assert added == pytest.approx(reranker.config.weight * scores.texts, rel=1e-4)
         assert (np.sort(everything[1]) >= np.sort(everything[0]) - 1e-6).all()
 
     @given(
@@ -181,23 +191,23 @@ class TestScores:
 
 
 class TestAttention:
-    def test_it_is_that_of_the_encoder(self, scores: SplitScores) -> None:
+    def test_it_is_that_of_the_encoder(self, scores: ScoreMatrix, split: PackedSplit) -> None:
         reranker = make(attention_temperature=0.5)
         inputs, video = inputs_of(reranker, scores), 2
-        found = attention_of(reranker, inputs, scores.split, video)
-        asked = scores.split.queries_of(video)
+        found = attention_of(reranker, inputs, split, video)
+        asked = split.queries_of(video)
         frames = inputs.frames[video][inputs.mask[video]]
         expected = (inputs.text[torch.from_numpy(asked)] @ frames.T / 0.5).softmax(-1)
         assert np.allclose(found.weights, expected.numpy(), atol=1e-6)
-        assert found.texts == tuple(scores.split.captions[q] for q in asked)
-        assert found.duration == scores.split.durations[video]
-        start, end = scores.split.moments.start[asked[0]], scores.split.moments.end[asked[0]]
+        assert found.texts == tuple(split.captions[q] for q in asked)
+        assert found.duration == split.durations[video]
+        start, end = split.moments.start[asked[0]], split.moments.end[asked[0]]
         assert found.moments[0] == (start, end)
 
-    def test_another_videos_text_has_no_moment(self, scores: SplitScores) -> None:
+    def test_another_videos_text_has_no_moment(self, scores: ScoreMatrix, split: PackedSplit) -> None:
         reranker = make()
-        other = int(scores.split.queries_of(5)[0])
-        found = attention_of(reranker, inputs_of(reranker, scores), scores.split, 2, [other])
+        other = int(split.queries_of(5)[0])
+        found = attention_of(reranker, inputs_of(reranker, scores), split, 2, [other])
         assert found.moments == (None,)
 
     def test_the_figure_shows_the_weights_and_frames_the_moments(self) -> None:

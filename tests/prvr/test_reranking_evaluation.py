@@ -4,18 +4,27 @@ from dataclasses import replace
 
 import pytest
 import torch
+from diffusionret import PLAIN, reranking
 from retrievers import MeanPooling
 
 from prvr.config import TokenModelConfig
 from prvr.data import pack, write_corpus
-from prvr.evaluation import evaluate
-from prvr.evaluation.encode import EncodedSplit, encode_split
+from prvr.evaluation import EvaluationConfig, evaluate
+from prvr.evaluation.encode import encode_split
 from prvr.evaluation.metrics import RetrievalMetrics, ranks
-from prvr.generation import SplitScores, candidate_pool, evaluate_reranked, fingerprint, reranker_inputs, training_banks
-from prvr.generation.candidates import PairSource
-from prvr.generation.evaluation import ranked_counts
 from prvr.models import TokenRetriever
-from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig, qb_norm
+from prvr.stages import (
+    CandidateReranker,
+    EncodedSplit,
+    Pipeline,
+    QBNormSettings,
+    QBNormStage,
+    RerankerCompat,
+    RerankerConfig,
+    ScoreMatrix,
+    qb_norm,
+)
+from prvr.training.candidates import PairSource, counts_by_weight
 from prvr.types import VideoEmbedding
 
 WIDTH = 8
@@ -44,7 +53,7 @@ def encoded(retriever, split):
 
 @pytest.fixture(scope="module")
 def scores(retriever, encoded, split):
-    return SplitScores(retriever, encoded, split, block=11)
+    return ScoreMatrix(retriever, encoded, split.relevant, block=11)
 
 
 def whole(retriever, encoded):
@@ -74,14 +83,14 @@ def test_rows_and_positives_are_those_of_the_whole_matrix(scores, retriever, enc
 @pytest.mark.parametrize("combine", ["add", "alone"])
 @pytest.mark.parametrize("direction", ["t2v", "v2t"])
 def test_a_reranked_split_is_each_row_reranked_by_itself(scores, retriever, encoded, split, direction, combine) -> None:
-    reranker = make(direction, combine=combine)
+    reranker = make(direction, combine=combine, candidates=4)
     inputs = reranker_inputs(encoded, reranker.config)
     matrix = whole(retriever, encoded)
     right = torch.from_numpy(split.relevant_matrix)
     if direction == "v2t":
         matrix, right = matrix.mT.contiguous(), right.mT
     with torch.inference_mode():
-        (counts,) = ranked_counts(scores, direction, reranker, inputs, (0.7,), top_k=4, seed=3, block=10)
+        (counts,) = counts_by_weight(scores, direction, reranker, inputs, (0.7,), seed=3, block=10)
     expected = []
     for row in range(len(matrix)):  # one by one, through the class
         if not right[row].any():
@@ -97,21 +106,21 @@ def test_a_reranked_split_is_each_row_reranked_by_itself(scores, retriever, enco
 
 def test_a_weight_of_nothing_is_the_retriever_itself(retriever, split, encoded) -> None:
     rerankers = {"t2v": make("t2v"), "v2t": make("v2t")}
-    alone = evaluate(retriever, split, encoded=encoded, bootstrap=0)
-    for given in ({}, rerankers):
-        report = evaluate_reranked(retriever, split, given, encoded=encoded, weight=0.0, bootstrap=0)
+    alone = evaluate(retriever, split, PLAIN, encoded=encoded)
+    for system in (Pipeline(retriever), reranking(retriever, rerankers, weight=0.0)):
+        report = evaluate(system, split, PLAIN, encoded=encoded)
         assert (report.ranks == alone.ranks).all()
         assert (report.video_ranks == alone.video_ranks).all()
         assert report.text_to_text == alone.text_to_text
 
 
 def test_sets_of_captions_are_ranked_after_reranking(scores, retriever, encoded, split) -> None:
-    alone = evaluate(retriever, split, encoded=encoded, bootstrap=0, caption_sets=True).video_to_sets
-    assert evaluate_reranked(retriever, split, {}, encoded=encoded, bootstrap=0).video_to_sets is None
-    given = {"encoded": encoded, "bootstrap": 0, "caption_sets": True, "block": 4}
-    assert evaluate_reranked(retriever, split, {}, **given).video_to_sets == alone
+    alone = evaluate(retriever, split, EvaluationConfig(bootstrap=0, caption_sets=True), encoded=encoded).video_to_sets
+    assert evaluate(Pipeline(retriever), split, PLAIN, encoded=encoded).video_to_sets is None
+    config = EvaluationConfig(bootstrap=0, caption_sets=True, query_batch=4)
+    assert evaluate(Pipeline(retriever), split, config, encoded=encoded).video_to_sets == alone
     reranker = make("v2t", weight=50.0)
-    found = evaluate_reranked(retriever, split, {"v2t": reranker}, seed=3, **given).video_to_sets
+    found = evaluate(reranking(retriever, {"v2t": reranker}, seed=3), split, config, encoded=encoded).video_to_sets
     inputs, owner = reranker_inputs(encoded, reranker.config), torch.from_numpy(split.query_to_video)
     with torch.inference_mode():
         matrix = reranker.rerank(
@@ -132,9 +141,9 @@ def test_a_retriever_that_keeps_its_words(split) -> None:
         TokenModelConfig("tokens", max_frames=128, depth=1, frame_projection="linear", **sizes)
     ).eval()
     rerankers = {d: CandidateReranker(RerankerConfig(width=WIDTH, steps=3), d) for d in ("t2v", "v2t")}
-    alone = evaluate(model, split, bootstrap=0)
+    alone = evaluate(model, split, PLAIN)
     for weight, same in ((0.0, True), (50.0, False)):
-        report = evaluate_reranked(model, split, rerankers, weight=weight, bootstrap=0)
+        report = evaluate(reranking(model, rerankers, weight=weight), split, PLAIN)
         assert (report.ranks == alone.ranks).all() == same
         assert (report.video_ranks == alone.video_ranks).all() == same
 
@@ -144,8 +153,11 @@ def test_it_is_deterministic_and_follows_the_seed(retriever, split, encoded) -> 
     released = RerankerCompat(decoder="released", output="released")
     rerankers = {"t2v": make("t2v", weight=50.0, compat=released)}
     first, again, small, other = (
-        evaluate_reranked(
-            retriever, split, rerankers, encoded=encoded, num_steps=1, bootstrap=0, seed=seed, block=block
+        evaluate(
+            reranking(retriever, rerankers, num_steps=1, seed=seed),
+            split,
+            EvaluationConfig(bootstrap=0, query_batch=block),
+            encoded=encoded,
         )
         for seed, block in ((0, 256), (0, 256), (0, 7), (1, 256))
     )
@@ -157,17 +169,16 @@ def test_it_is_deterministic_and_follows_the_seed(retriever, split, encoded) -> 
 def test_qb_norm_of_a_split_is_that_of_the_whole_matrices(retriever, split, encoded, scores) -> None:
     torch.manual_seed(1)
     training = EncodedSplit(torch.randn(23, WIDTH).double(), (encoded.videos[0],))
-    with torch.inference_mode():
-        banks = training_banks(retriever, training, scores, beta=3.0, block=5)
+    stage = QBNormStage(training.text, training.videos[0], QBNormSettings(beta=3.0))
     matrix = whole(retriever, encoded)
     bank = retriever.score(training.text, VideoEmbedding.cat(encoded.videos)).total
     other = retriever.score(encoded.text, training.videos[0]).total
     right = torch.from_numpy(split.relevant_matrix)
     expected = ranks(qb_norm(matrix, bank, beta=3.0), right), ranks(qb_norm(matrix.mT, other.mT, beta=3.0), right.mT)
-    report = evaluate_reranked(retriever, split, {}, banks=banks, encoded=encoded, bootstrap=0)
+    report = evaluate(Pipeline(retriever, [stage]), split, PLAIN, encoded=encoded)
     assert report.ranks.tolist() == expected[0].tolist()
     assert report.video_ranks.tolist() == expected[1].tolist()
-    assert not (report.ranks == evaluate(retriever, split, encoded=encoded, bootstrap=0).ranks).all()
+    assert not (report.ranks == evaluate(retriever, split, PLAIN, encoded=encoded).ranks).all()
 
 
 @pytest.mark.parametrize("direction", ["t2v", "v2t"])
@@ -175,7 +186,7 @@ def test_candidates_hold_the_right_one_and_the_hardest_wrong_ones_once_each(
     scores, retriever, encoded, split, direction
 ):
     with torch.inference_mode():
-        pool = candidate_pool(scores, direction, 6, block=7)
+        pool = candidate_pool(scores, split, direction, 6, block=7)
     matrix, right = whole(retriever, encoded), torch.from_numpy(split.relevant_matrix)
     owner = torch.from_numpy(split.query_to_video)
     if direction == "v2t":
@@ -197,11 +208,11 @@ def test_candidates_hold_the_right_one_and_the_hardest_wrong_ones_once_each(
 
 
 @pytest.mark.parametrize("direction", ["t2v", "v2t"])
-def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(scores, encoded, direction) -> None:
+def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(scores, split, encoded, direction) -> None:
     reranker = make(direction)
     inputs = reranker_inputs(encoded, reranker.config)
     with torch.inference_mode():
-        found = candidate_pool(scores, direction, 6)
+        found = candidate_pool(scores, split, direction, 6)
     pool = replace(found, asking=found.asking.clone(), columns=found.columns.clone())
     kept, anew = (PairSource(reranker, inputs, pool, mib) for mib in (100, 0))
     assert kept.kept is not None
@@ -245,44 +256,53 @@ def test_without_a_mask_every_row_counts(encoded) -> None:
 
 
 class TestBadInput:
-    def test_more_candidates_than_videos(self, retriever, split, encoded) -> None:
-        with pytest.raises(ValueError, match=rf"top_k: got {len(split) + 1}, expected 1 to {len(split)}"):
-            evaluate_reranked(retriever, split, {"t2v": make()}, encoded=encoded, top_k=len(split) + 1)
+    def test_more_candidates_than_videos_are_all_of_them(self, retriever, split, encoded) -> None:
+        rerankers = {"t2v": make()}
+        found, same = (
+            evaluate(reranking(retriever, rerankers, top_k=k), split, PLAIN, encoded=encoded)
+            for k in (len(split), len(split) + 7)
+        )
+        assert (found.ranks == same.ranks).all()
 
     def test_one_candidate_changes_nothing(self, retriever, split, encoded) -> None:
-        alone = evaluate(retriever, split, encoded=encoded, bootstrap=0)
+        alone = evaluate(retriever, split, PLAIN, encoded=encoded)
         rerankers = {"t2v": make("t2v"), "v2t": make("v2t")}
-        report = evaluate_reranked(retriever, split, rerankers, encoded=encoded, top_k=1, bootstrap=0)
+        report = evaluate(reranking(retriever, rerankers, top_k=1), split, PLAIN, encoded=encoded)
         assert (report.ranks == alone.ranks).all()
         assert (report.video_ranks == alone.video_ranks).all()
 
     def test_more_steps_than_trained(self, retriever, split, encoded) -> None:
         with pytest.raises(ValueError, match="num_steps: got 7, expected 1 to 3"):
-            evaluate_reranked(retriever, split, {"t2v": make()}, encoded=encoded, num_steps=7)
+            evaluate(reranking(retriever, {"t2v": make()}, num_steps=7), split, encoded=encoded)
 
     def test_a_query_without_a_valid_word(self, retriever, split, encoded) -> None:
         text = encoded.text.clone()
         text[4] = torch.nan
         with pytest.raises(ValueError, match=rf"{split.query_ids[4]}.*without a valid word"):
-            evaluate_reranked(retriever, split, {"t2v": make()}, encoded=replace(encoded, text=text))
+            evaluate(reranking(retriever, {"t2v": make()}), split, encoded=replace(encoded, text=text))
         with torch.inference_mode(), pytest.raises(ValueError, match=r"NaN for query 4 of .*test"):
-            candidate_pool(SplitScores(retriever, replace(encoded, text=text), split), "t2v", 3)
+            candidate_pool(ScoreMatrix(retriever, replace(encoded, text=text), split.relevant), split, "t2v", 3)
 
     def test_another_width(self, retriever, split, encoded) -> None:
         reranker = CandidateReranker(RerankerConfig(width=6)).double()
         with pytest.raises(ValueError, match="have width 8, this re-ranker was built for 6"):
-            evaluate_reranked(retriever, split, {"t2v": reranker}, encoded=encoded)
+            evaluate(reranking(retriever, {"t2v": reranker}), split, encoded=encoded)
 
     def test_another_retriever_of_the_same_width(self, retriever, split, encoded) -> None:
         torch.manual_seed(1)  # the fixture had 0
         other = MeanPooling(split.feature_dim, split.query_dim, WIDTH).double().eval()
         with pytest.raises(ValueError, match="was trained on the embeddings of"):
-            evaluate_reranked(other, split, {"t2v": make(retriever=retriever)}, encoded=encoded)
-        evaluate_reranked(retriever, split, {"t2v": make(retriever=retriever)}, encoded=encoded, bootstrap=0)
+            evaluate(reranking(other, {"t2v": make(retriever=retriever)}), split, encoded=encoded)
+        evaluate(
+            reranking(retriever, {"t2v": make(retriever=retriever)}),
+            split,
+            PLAIN,
+            encoded=encoded,
+        )
 
     def test_the_other_direction(self, retriever, split, encoded) -> None:
         with pytest.raises(ValueError, match="is of direction 'v2t'"):
-            evaluate_reranked(retriever, split, {"t2v": make("v2t")}, encoded=encoded)
+            evaluate(reranking(retriever, {"t2v": make("v2t")}), split, encoded=encoded)
 
     def test_rows_that_the_retriever_has_not(self, encoded) -> None:
         bare = EncodedSplit(encoded.text, tuple(VideoEmbedding(frames=v.frames) for v in encoded.videos))
@@ -291,6 +311,6 @@ class TestBadInput:
 
     def test_a_video_alone_has_no_wrong_candidate(self, retriever, split) -> None:
         lonely = split.subset([0])
-        scores = SplitScores(retriever, encode_split(retriever, lonely), lonely)
+        scores = ScoreMatrix(retriever, encode_split(retriever, lonely), lonely.relevant)
         with torch.inference_mode(), pytest.raises(ValueError, match="no wrong candidate to learn from"):
-            candidate_pool(scores, "t2v", 3)
+            candidate_pool(scores, lonely, "t2v", 3)

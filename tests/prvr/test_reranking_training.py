@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from diffusionret import PLAIN, reranking
 from retrievers import MeanPooling
 from training_runs import StopInEpoch, half_written, same, state_of
 
@@ -19,13 +20,12 @@ from prvr.data.files import make_marked
 from prvr.evaluation import evaluate
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.report import EvaluationReport
-from prvr.generation import evaluate_reranked, fingerprint, reranker_inputs
+from prvr.stages import fingerprint, load_rerankers, reranker_inputs
 from prvr.training import (
     Splits,
     Terminated,
     TrainingError,
     is_reranker_run,
-    load_rerankers,
     read_reranker_config,
     reranker_run_config,
     train_reranker,
@@ -104,7 +104,7 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight, retriever, 
     for direction, best in straight.best.items():
         assert rerankers[direction].config == replace(config.network, weight=best.weight)
         assert best.weight in config.train.weights
-    again = evaluate_reranked(retriever, splits.report, rerankers)
+    again = evaluate(reranking(retriever, rerankers), splits.report)
     assert (again.ranks == straight.reranked.ranks).all()
     assert (again.video_ranks == straight.reranked.video_ranks).all()
 
@@ -136,7 +136,7 @@ def test_the_selected_weight_and_epoch_are_the_best_of_the_selecting_split(strai
     rerankers = load_rerankers(straight.output)
     found = {}
     for weight in make_config().train.weights:
-        report = evaluate_reranked(retriever, splits.selection, rerankers, weight=weight, bootstrap=0)
+        report = evaluate(reranking(retriever, rerankers, weight=weight), splits.selection, PLAIN)
         found[weight] = {"t2v": rsum(report.text_to_video), "v2t": rsum(report.video_to_text)}
     for direction, best in straight.best.items():
         assert best.rsum == pytest.approx(found[best.weight][direction])
@@ -245,7 +245,7 @@ class TestStrategies:
         )
         assert same_end(first.output, other.output)
         rerankers = load_rerankers(first.output)
-        reports = [evaluate_reranked(retriever, splits.report, rerankers, seed=seed, bootstrap=0) for seed in (0, 1)]
+        reports = [evaluate(reranking(retriever, rerankers, seed=seed), splits.report, PLAIN) for seed in (0, 1)]
         assert (reports[0].ranks == reports[1].ranks).all()
         assert first.history[0]["loss"] != straight.history[0]["loss"]
 
@@ -255,7 +255,7 @@ class TestStrategies:
         assert not (result.reranked.ranks == straight.reranked.ranks).all()
         rerankers = load_rerankers(result.output)
         by_weight = [
-            evaluate_reranked(retriever, splits.report, rerankers, weight=weight, bootstrap=0) for weight in (1.0, 9.0)
+            evaluate(reranking(retriever, rerankers, weight=weight), splits.report, PLAIN) for weight in (1.0, 9.0)
         ]
         assert (by_weight[0].ranks == by_weight[1].ranks).all()
 

@@ -9,7 +9,7 @@ from retrievers import MeanPooling
 
 from prvr.data import open_corpus, pack
 from prvr.errors import DataError
-from prvr.evaluation import evaluate
+from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
 
 
@@ -26,7 +26,7 @@ def model(split):
 
 
 def test_report_survives_its_files(model, split, tmp_path):
-    report = evaluate(model, split, ties="mean", bootstrap=30)
+    report = evaluate(model, split, EvaluationConfig(ties="mean", bootstrap=30))
     report.to_json(tmp_path / "run" / "evaluation.json")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["evaluation.json", "evaluation_ranks.npz"]
     read = EvaluationReport.from_json(tmp_path / "run" / "evaluation.json")
@@ -39,7 +39,7 @@ def test_report_survives_its_files(model, split, tmp_path):
 
 
 def test_unusual_ids_survive(model, split, tmp_path):
-    report = evaluate(model, split, bootstrap=0)
+    report = evaluate(model, split, EvaluationConfig(bootstrap=0))
     strange = ("日本語 #1#enc#0", "a\u2028b#enc#0", "x" * 300, *report.query_ids[3:])
     replace(report, query_ids=strange).to_json(tmp_path / "e.json")
     assert EvaluationReport.from_json(tmp_path / "e.json").query_ids == strange
@@ -73,7 +73,7 @@ def other_format(folder):
     ],
 )
 def test_damaged_files_are_named(model, split, tmp_path, damage, message):
-    evaluate(model, split, bootstrap=0).to_json(tmp_path / "evaluation.json")
+    evaluate(model, split, EvaluationConfig(bootstrap=0)).to_json(tmp_path / "evaluation.json")
     damage(tmp_path)
     with pytest.raises(DataError, match=message):
         EvaluationReport.from_json(tmp_path / "evaluation.json")
@@ -82,14 +82,18 @@ def test_damaged_files_are_named(model, split, tmp_path, damage, message):
 @pytest.mark.parametrize("blocked", ["evaluation_ranks.npz", "evaluation.json"])
 def test_a_failed_write_says_so_and_leaves_nothing_half_written(model, split, tmp_path, blocked):
     (tmp_path / blocked).mkdir()  # a file cannot replace a folder
-    report = evaluate(model, split, bootstrap=0)
+    report = evaluate(model, split, EvaluationConfig(bootstrap=0))
     with pytest.raises(DataError, match=rf"{blocked}: cannot be written"):
         report.to_json(tmp_path / "evaluation.json")
     assert not list(tmp_path.glob(".*"))
 
 
 def test_what_is_read_of_a_damaged_evaluation_is_what_was_written(model, split, tmp_path):
-    report, path, rng = evaluate(model, split, bootstrap=10), tmp_path / "evaluation.json", random.Random(20261122)
+    report, path, rng = (
+        evaluate(model, split, EvaluationConfig(bootstrap=10)),
+        tmp_path / "evaluation.json",
+        random.Random(20261122),
+    )
     report.to_json(path)
     whole, refused = path.read_bytes(), 0
     for _ in range(300):
@@ -104,7 +108,7 @@ def test_what_is_read_of_a_damaged_evaluation_is_what_was_written(model, split, 
 
 
 def test_an_evaluation_of_an_older_version_is_read(model, split, tmp_path):
-    report, path = evaluate(model, split, bootstrap=10), tmp_path / "evaluation.json"
+    report, path = evaluate(model, split, EvaluationConfig(bootstrap=10)), tmp_path / "evaluation.json"
     report.to_json(path)
     values = json.loads(path.read_text()) | {"format": 2}
     del values["sha256"], values["video_to_sets"]
@@ -113,7 +117,7 @@ def test_an_evaluation_of_an_older_version_is_read(model, split, tmp_path):
 
 
 def test_ranks_of_another_evaluation_are_noticed(model, split, tmp_path):
-    report = evaluate(model, split, bootstrap=0)
+    report = evaluate(model, split, EvaluationConfig(bootstrap=0))
     report.to_json(tmp_path / "evaluation.json")
     replace(report, ranks=report.ranks + 1).to_json(tmp_path / "other.json")
     (tmp_path / "other_ranks.npz").replace(tmp_path / "evaluation_ranks.npz")

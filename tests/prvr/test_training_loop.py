@@ -14,7 +14,7 @@ from training_runs import losses, make_config, steps_counter
 
 from prvr.config import ConfigError, config_from_dict, config_to_dict, load_config
 from prvr.data import DataError, make_loader, open_corpus
-from prvr.evaluation import evaluate
+from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import Retriever
 from prvr.training import Splits, TrainingError, open_split, open_splits, resume, train
@@ -51,7 +51,7 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(tmp_path: Path, cache
     stored = EvaluationReport.from_json(tmp_path / "run" / "evaluation.json")
     assert stored.text_to_video == result.report.text_to_video
     loaded = Retriever.from_pretrained(tmp_path / "run" / "best")
-    again = evaluate(loaded, splits.report, bootstrap=0, seed=config.train.seed)
+    again = evaluate(loaded, splits.report, EvaluationConfig(bootstrap=0, seed=config.train.seed))
     assert (again.ranks == result.report.ranks).all()
     card = (tmp_path / "run" / "best" / "README.md").read_text()
     assert f"| SumR | {result.best_score:.1f} |" in card
@@ -88,8 +88,8 @@ def test_holdout_selects_on_training_videos_and_scores_the_reported_split_once(t
     assert not (ids[2] & (ids[0] | ids[1]))
     result = train(config, output=tmp_path, splits=parts, device="cpu")
     best = Retriever.from_pretrained(tmp_path / "best")
-    assert result.best_score == evaluate(best, parts.selection, bootstrap=0).text_to_video.sumr
-    assert result.report.text_to_video == evaluate(best, parts.report, bootstrap=0).text_to_video
+    assert result.best_score == evaluate(best, parts.selection, EvaluationConfig(bootstrap=0)).text_to_video.sumr
+    assert result.report.text_to_video == evaluate(best, parts.report, EvaluationConfig(bootstrap=0)).text_to_video
     assert result.report.split == parts.report.name != parts.selection.name
     assert "`holdout`" in (tmp_path / "best" / "README.md").read_text()
     parts.close()

@@ -18,7 +18,7 @@ from prvr.config import load_config
 from prvr.corpora import SplitShares
 from prvr.corpora.convert import convert_captions
 from prvr.data import Caption, Corpus, DataError, PackedSplit, TextData, load_encoder, open_corpus, pack, write_layout
-from prvr.evaluation import report_from_scores
+from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.evaluation.tables import beside_table
 from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot, zero_shot_scores
 from prvr.video import TextFeaturizer, VideoStore, open_encoder, open_featurizer
@@ -174,10 +174,10 @@ class TestBeside:
             (noise, "Zero-shot is better than this model: SumR -"),
             (alone, "Training made no difference that chance would not: SumR +0.0"),
         ):
-            found = beside_zero_shot(report_from_scores(scores, split, bootstrap=0), corpus, split)
+            found = beside_zero_shot(report_from_scores(scores, split, EvaluationConfig(bootstrap=0)), corpus, split)
             assert found.verdict.startswith(says)
             assert ("Search with zero-shot." in found.verdict) == says.startswith("Zero-shot")
-            expected = report_from_scores(scores, split, bootstrap=0).text_to_video.sumr
+            expected = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).text_to_video.sumr
             assert found.model.sumr == expected
             assert found.sumr.value == pytest.approx(found.model.sumr - found.zero_shot.sumr)
 
@@ -200,7 +200,7 @@ class TestBeside:
     @pytest.mark.parametrize("ties", ["worst", "mean", "best"])
     def test_ties_are_no_success_however_they_are_counted(self, packed: tuple[Corpus, PackedSplit], ties: str) -> None:
         corpus, split = packed
-        report = report_from_scores(torch.zeros(len(split.query_ids), len(split)), split, ties=ties)
+        report = report_from_scores(torch.zeros(len(split.query_ids), len(split)), split, EvaluationConfig(ties=ties))
         assert not report.above_chance
         verdict = beside_zero_shot(report, corpus, split).verdict
         assert "This model is better" not in verdict
@@ -208,7 +208,9 @@ class TestBeside:
 
     def test_table(self, packed: tuple[Corpus, PackedSplit], embedded_root: Path) -> None:
         corpus, split = packed
-        report = report_from_scores(-torch.from_numpy(split.relevant_matrix).float(), split, bootstrap=0)
+        report = report_from_scores(
+            -torch.from_numpy(split.relevant_matrix).float(), split, EvaluationConfig(bootstrap=0)
+        )
         console = Console(width=80, file=io.StringIO())
         console.print(beside_table(beside_zero_shot(report, corpus, split), "a note"))
         out = console.file.getvalue()
@@ -216,7 +218,7 @@ class TestBeside:
         values = {name: [float(number) for number in numbers.split()] for name, numbers in rows}
         assert values["chance"][-1] == pytest.approx(report.chance, abs=0.06)
         assert values["this model"][0] == 0.0
-        alone = report_from_scores(zero_shot_scores(corpus, "test"), split, bootstrap=0).text_to_video
+        alone = report_from_scores(zero_shot_scores(corpus, "test"), split, EvaluationConfig(bootstrap=0)).text_to_video
         expected = [alone.r1, alone.r5, alone.r10, alone.r100, alone.sumr]
         assert values["zero-shot (joint encoder, no training)"] == pytest.approx(expected, abs=0.06)
         assert "Zero-shot is better" in out
@@ -227,7 +229,7 @@ class TestBeside:
     def test_another_gallery_is_refused(self, packed: tuple[Corpus, PackedSplit]) -> None:
         corpus, split = packed
         part = split.subset(range(10))
-        report = report_from_scores(torch.rand(len(part.query_ids), 10), part, bootstrap=0)
+        report = report_from_scores(torch.rand(len(part.query_ids), 10), part, EvaluationConfig(bootstrap=0))
         with pytest.raises(DataError, match="another gallery"):
             beside_zero_shot(report, corpus, split)
 
@@ -235,6 +237,6 @@ class TestBeside:
         corpus, split = packed
         shutil.copytree(corpus.folder, tmp_path / corpus.name)
         (tmp_path / corpus.name / "corpus.json").write_text('{"encoder": "of another version"}')
-        report = report_from_scores(torch.rand(len(split.query_ids), len(split)), split, bootstrap=0)
+        report = report_from_scores(torch.rand(len(split.query_ids), len(split)), split, EvaluationConfig(bootstrap=0))
         assert "no comparison with zero-shot:" in show(tmp_path, corpus.name, report)
         assert load_encoder().sha256 != "of another version"

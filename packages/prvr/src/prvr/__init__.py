@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from prvr.models import Retriever, TokenRetriever
     from prvr.objective import Objective
     from prvr.released import load_released
-    from prvr.stages import CandidateReranker
+    from prvr.stages import CandidateReranker, Pipeline
     from prvr.text import TextEmbedding
     from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 
@@ -24,6 +24,7 @@ __all__ = [
     "InputError",
     "MissingExtraError",
     "Objective",
+    "Pipeline",
     "PrvrError",
     "Retriever",
     "RetrieverOutput",
@@ -43,6 +44,7 @@ _LATER = {
     "TextEmbedding": "prvr.text",
     "Objective": "prvr.objective",
     "CandidateReranker": "prvr.stages",
+    "Pipeline": "prvr.stages",
     "load_released": "prvr.released",
     "Batch": "prvr.types",
     "RetrieverOutput": "prvr.types",

@@ -1,19 +1,34 @@
-"""The frozen records that travel between the parts: a batch, embeddings, scores."""
+"""The frozen records that travel between the parts, and the protocols of what may be exchanged for one another."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from prvr.errors import InputError
 from regdiff import Registers
 
-__all__ = ["Batch", "Counts", "Labels", "RetrieverOutput", "Scores", "VideoEmbedding"]
+__all__ = [
+    "Batch",
+    "Counts",
+    "Direction",
+    "FirstStage",
+    "Labels",
+    "Rescore",
+    "RetrieverOutput",
+    "Scores",
+    "Stage",
+    "VideoEmbedding",
+]
+
+Direction = Literal["t2v", "v2t"]
+"""t2v: a text asks and videos are ranked; v2t: a video asks and texts are ranked."""
 
 
 def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
@@ -306,7 +321,7 @@ class VideoEmbedding:
         tensor = self.clips if self.clips is not None else self.frames
         return 0 if tensor is None else tensor.shape[0]
 
-    def __getitem__(self, rows: slice) -> "VideoEmbedding":
+    def __getitem__(self, rows: slice | Int[Tensor, " n"]) -> "VideoEmbedding":
         return VideoEmbedding(*(None if t is None else t[rows] for t in self._tensors()), unit=self.unit)
 
     def _tensors(self) -> tuple[Tensor | None, ...]:
@@ -382,3 +397,115 @@ class RetrieverOutput:
     video: VideoEmbedding
     scores: Scores
     registers: Registers | None = None
+
+
+@runtime_checkable
+class FirstStage(Protocol):
+    """A retriever: a module that encodes texts and videos and scores every text with every video.
+
+    `prvr.Retriever`, `prvr.TokenRetriever` and `prvr.models.ClipRetriever` are some. Evaluation, the index, the stages
+    of a pipeline and the benchmarks ask a retriever for nothing else.
+    """
+
+    def encode_text(self, words: Tensor, word_mask: Tensor, /) -> Any:
+        """`(q, w, e)` words and their `(q, w)` mask to `(q, d)`, or to a `prvr.TextEmbedding` that keeps the words."""
+        ...
+
+    def encode_video(self, clips: Tensor, frames: Tensor, frame_mask: Tensor, /) -> VideoEmbedding:
+        """`(v, c, f)` clips, `(v, l, f)` frames and their `(v, l)` mask to embeddings."""
+        ...
+
+    def score(self, text: Any, video: VideoEmbedding, /) -> Scores:
+        """Similarity of every text, as `encode_text` gave it, with every video: `(q, v)`, higher is better."""
+        ...
+
+    def for_scoring(self, video: VideoEmbedding, /) -> VideoEmbedding:
+        """The same videos with all that `score` would compute anew for each block of texts computed once."""
+        ...
+
+    def modules(self) -> Iterator[nn.Module]:
+        """As of any `torch.nn.Module`."""
+        ...
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """As of any `torch.nn.Module`."""
+        ...
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """As of any `torch.nn.Module`."""
+        ...
+
+    def eval(self) -> Any:
+        """As of any `torch.nn.Module`."""
+        ...
+
+
+Rescore = Callable[[Tensor, slice, Tensor | None], Tensor]
+"""`(scores, rows, columns) -> new scores`: scores `(r, k)` of the rows `rows`, and the columns `(r, k)` that they
+belong to, best first; columns None: every column, in order. A higher score is better."""
+
+
+@runtime_checkable
+class Stage(Protocol):
+    """What re-scores a ranking that the stages before it have made: everything, or the best candidates of each row.
+
+    A row belongs to one who asks, a column to what is found, see `prvr.stages.ScoreMatrix`.
+
+    Attributes:
+        kind: its name in the registry `prvr.stages.STAGES`.
+        top_k: how many of the best candidates are re-scored; None = every column.
+        directions: what it can re-score; the other direction stays as it was.
+        encoder: what gives the embeddings that it reads; None = those of the first stage.
+    """
+
+    kind: str
+
+    @property
+    def top_k(self) -> int | None: ...
+
+    @property
+    def directions(self) -> frozenset[Direction]: ...
+
+    @property
+    def encoder(self) -> FirstStage | None: ...
+
+    def check(self, first: FirstStage, /) -> None:
+        """Refuse a first stage that this stage was not made for.
+
+        Raises:
+            InputError: it was made for another.
+        """
+        ...
+
+    def open_split(self, split: Any, /) -> Any:
+        """The videos and queries of a `prvr.data.PackedSplit` as `encoder` reads them; not called without one."""
+        ...
+
+    def prepare(self, direction: Direction, score: Callable[[Any], Tensor], /) -> Any:
+        """What must be known of the whole gallery before any row is re-scored, computed once; None for most stages.
+
+        Args:
+            direction: of the ranking.
+            score: gives scores `(b, n)` of the first stage: of `b` texts with all videos ("t2v"), or of `b` videos with
+                all texts ("v2t").
+        """
+        ...
+
+    def bind(self, direction: Direction, matrix: Any, prepared: Any, /) -> Rescore:
+        """The function that re-scores rows of a ranking.
+
+        Args:
+            direction: of the ranking, one of `directions`.
+            matrix: a `prvr.stages.ScoreMatrix` of the embeddings that the stage reads.
+            prepared: what `prepare` gave.
+        """
+        ...
+
+    def save(self, folder: Path, /) -> dict[str, Any]:
+        """Write parameters and data into a new folder; returns the settings, which JSON can hold.
+
+        The class of a stage also has `build(settings, run, encode)`, which makes one from a run of `prvr train` and
+        from embeddings of a split of the first stage's data, and `load(folder, settings)`, which reads what `save`
+        wrote.
+        """
+        ...

@@ -9,14 +9,28 @@ from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from io import StringIO
 
-from prvr.cli import compare, convert, data, demo, evaluate, extract, index, plot, presets, search, serve, train
+from prvr.cli import (
+    compare,
+    convert,
+    data,
+    demo,
+    evaluate,
+    extract,
+    index,
+    pipeline,
+    plot,
+    presets,
+    search,
+    serve,
+    train,
+)
 from prvr.cli.console import CommandError, complain, logged
 from prvr.cli.options import Parser
 
 __all__ = ["build_parser", "main"]
 
 _NOBODY_READS = 141  # as a shell reports SIGPIPE
-_COMMANDS = (demo, train, evaluate, compare, plot, extract, index, search, serve, convert, presets, data)
+_COMMANDS = (demo, train, evaluate, pipeline, compare, plot, extract, index, search, serve, convert, presets, data)
 _DESCRIPTION = "Train, evaluate and search with models for partially relevant video retrieval."
 _EXIT_CODES = """\
 Run `prvr COMMAND --help` for the options of a command.

@@ -1,21 +1,23 @@
-"""`prvr evaluate`: all metrics of a trained model on a split."""
+"""`prvr evaluate`: all metrics of a run, a model or a pipeline on a split."""
 
+import re
 from argparse import Namespace
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prvr.cli.console import stdout
-from prvr.cli.folders import config_of_run, device_of, open_corpus_of
+from prvr.cli.folders import chosen_data, device_of, open_corpus_of
 from prvr.cli.options import Parser, one_of
-from prvr.cli.reports import report_file, show_baselines, show_report
-from prvr.cli.reranked import add_rerank_options, reports_of, show_reranked, wants_reranking, wants_sets
-from prvr.cli.transfer import check_features, show_transfer
-from prvr.config import Config, load_config
+from prvr.cli.reports import show_baselines, show_report
+from prvr.cli.transfer import check_features, corpus_of, show_transfer
+from prvr.config import Config
 
 if TYPE_CHECKING:
     from prvr.evaluation.report import EvaluationReport
+    from prvr.pipeline import System
 
 
 def register(prvr: Parser) -> None:
@@ -23,13 +25,17 @@ def register(prvr: Parser) -> None:
     parser = prvr.command(
         "evaluate",
         run,
-        "Evaluate a trained model",
-        "RUN [--split NAME] [--data-root ROOT] [--rerank RUN] [--qb-norm] [OPTIONS]",
-        "Rank every video of a split for every query, and report recalls with their confidence intervals.",
+        "Evaluate a trained model or a pipeline",
+        "SYSTEM [--stage KIND[:RUN][,KEY=VALUE]]... [--split NAME] [--data-root ROOT] [OPTIONS]",
+        "Rank every video of a split for every query, and report recalls with their confidence intervals; with stages, "
+        "of the first stage alone and after each stage.",
     )
-    parser.shared("run", help="the folder of a run of `prvr train`, or a folder of save_pretrained")
-    parser.shared("--split", "--data-root")
-    parser.shared("--collection", "--preset", "--transfer")
+    parser.shared(
+        "run",
+        metavar="SYSTEM",
+        help="a run of `prvr train`, a folder of save_pretrained, a pipeline's folder, or its YAML file",
+    )
+    parser.shared("--stage", "--split", "--data-root", "--collection", "--preset", "--transfer")
     parser.add_argument(
         "--table",
         **one_of("auto", "prvr", "t2v"),
@@ -37,7 +43,6 @@ def register(prvr: Parser) -> None:
         help="the metrics to print: those of papers on partially relevant retrieval (prvr) or on text-to-video "
         "retrieval (t2v); `auto`, the default, goes by the corpus",
     )
-    add_rerank_options(parser)
     parser.add_argument(
         "--ties",
         **one_of("worst", "mean", "best"),
@@ -45,58 +50,100 @@ def register(prvr: Parser) -> None:
         help="the rank among equal scores (default: worst)",
     )
     parser.add_argument(
-        "--json", metavar="FILE", help="the file to write; by default, RUN/evaluation.json, or a name that says more"
+        "--json", metavar="FILE", help="the file to write; by default, evaluation.json, or a name that says more"
     )
     parser.shared("--device")
 
 
 def run(args: Namespace) -> None:
     """Evaluates, prints the tables and writes the numbers."""
-    from prvr.models import load_pretrained
-    from prvr.models.pretrained import model_files
+    from prvr.evaluation.tables import systems_table
+    from prvr.pipeline import open_system, parse_stage
 
-    config, weights = config_of_run(args, Path(args.run))
-    file = model_files(weights)[1]
-    trained = load_config(file) if file is not None else config
+    system = open_system(args.run, [parse_stage(text) for text in args.stage], device=device_of(args.device))
+    config = chosen_data(args, system.config_file, args.run)
+    trained = system.config or config
     if args.transfer:
-        show_transfer(args, config, weights, reports_of if wants_reranking(args) else _alone)
+        show_transfer(args, config, system, _evaluate)
         return
     check_features(trained, config)
-    split_name = args.split or config.data.eval_split
-    if wants_reranking(args):
-        show_reranked(args, trained, config, weights, split_name)
-        return
-    report = _evaluate(args, config, weights, split_name)
+    split = args.split or config.data.eval_split
+    reports = _evaluate(args, system, config, split)
+    *_, last = reports.values()
     console = stdout()
-    show_report(console, report, text_to_video=wants_sets(args, config))
-    show_baselines(console, replace(config, model=load_pretrained(weights).config), report, split_name)
-    target = report_file(args, trained, config, split_name)
-    report.to_json(target)
-    print(f"\n{target}: these numbers")
+    if len(reports) > 1:
+        console.print()
+        title = f"{last.split}: {len(last.query_ids):,} queries, {len(last.video_ids):,} videos"
+        console.print(systems_table(reports, title))
+    else:
+        show_report(console, last, text_to_video=_ranks_sets(args, config))
+        show_baselines(console, replace(config, model=system.pipeline.first.config), last, split)  # pyright: ignore[reportAttributeAccessIssue]
+    console.print()
+    differs = [config.data.collection] * (config.data.collection != trained.data.collection)
+    differs += [split] * (split != config.data.eval_split) + [args.ties] * (args.ties != "worst")
+    for name, target in zip(reports, report_files(args, system, reports, differs), strict=True):
+        reports[name].to_json(target)
+        print(f"{target}: {name}")
 
 
-def _alone(args: Namespace, config: Config, weights: Path, split_name: str) -> "dict[str, EvaluationReport]":
-    return {"retriever": _evaluate(args, config, weights, split_name)}
+def report_files(
+    args: Namespace, system: "System", reports: "dict[str, EvaluationReport]", differs: Sequence[str]
+) -> list[Path]:
+    """Where the reports are written: beside the system, under names that say what is not the usual.
+
+    `--json` names the file of the last report, on which every stage is.
+
+    Args:
+        args: `stage` and `json`.
+        system: that was evaluated.
+        reports: of its parts, the first stage alone first.
+        differs: what is not the usual of all of them.
+    """
+    slugs = [
+        "-".join([kind, *re.findall(r"[\w.]+", rest.replace("/best", "").rsplit("/", 1)[-1])])
+        for kind, rest in (re.match(r"([^:,]*)[:,]?(.*)", text).groups() for text in args.stage)  # pyright: ignore[reportOptionalMemberAccess]
+    ]
+    own = len(reports) - 1 - len(slugs)
+    files = []
+    for number in range(len(reports)):
+        part = slugs[: number - own] if number > own else [f"stage{number}"]
+        if number == 0 and len(reports) > 1:
+            part = ["retriever"]
+        elif number == len(reports) - 1 and not slugs:
+            part = []
+        files.append(system.folder / ("_".join(["evaluation", *part, *differs]) + ".json"))
+    if args.json is not None:
+        files[-1] = Path(args.json)
+    return files
 
 
-def _evaluate(args: Namespace, config: Config, weights: Path, split_name: str) -> Any:
-    from prvr.evaluation import evaluate
-    from prvr.models import load_pretrained
+def _ranks_sets(args: Namespace, config: Config) -> bool:
+    """Whether sets of captions are ranked too, as papers on text-to-video retrieval do: asked for, or one of their
+    benchmarks.
+    """
+    from prvr.corpora import benchmark_of
+
+    corpus = corpus_of(config) if args.table == "auto" else None
+    return args.table == "t2v" or (corpus is not None and benchmark_of(corpus) is not None)
+
+
+def _evaluate(args: Namespace, system: "System", config: Config, split: str) -> "dict[str, EvaluationReport]":
+    """The reports of the first stage alone and after each stage, by name."""
+    from prvr.evaluation import EvaluationConfig, encode_split, evaluate
     from prvr.training import open_split
 
-    device = device_of(args.device)
-    retriever = load_pretrained(weights)
+    first: Any = system.pipeline.first
+    device, train = device_of(args.device), config.train
     # The weights say what the model is; the configuration only where and how the data are read.
-    config = replace(config, model=retriever.config)
+    config = replace(config, model=first.config)
     open_corpus_of(config, args.quiet)
-    with closing(open_split(config, split_name)) as split:
-        return evaluate(
-            retriever,
-            split,
-            device=device,
-            video_batch=config.train.eval_videos,
-            query_batch=config.train.eval_queries,
-            ties=args.ties,
-            seed=config.train.seed,
-            caption_sets=wants_sets(args, config),
-        )
+    sizes: dict[str, Any] = {"video_batch": train.eval_videos, "query_batch": train.eval_queries, "seed": train.seed}
+    how = EvaluationConfig(ties=args.ties, caption_sets=_ranks_sets(args, config), **sizes)
+    with closing(open_split(config, split)) as packed:
+        encoded = encode_split(system.pipeline, packed, device=device, **sizes)
+        return {
+            name: evaluate(
+                part, packed, how, encoded=replace(encoded, stages=encoded.stages[: len(part.stages)]), device=device
+            )
+            for name, part in system.parts().items()
+        }

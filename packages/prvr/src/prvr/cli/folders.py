@@ -14,7 +14,7 @@ from prvr.config import Config, load_config
 if TYPE_CHECKING:
     from prvr.data import Corpus
 
-__all__ = ["config_of_run", "device_of", "fresh_folder", "latest_run", "open_corpus_of", "threads"]
+__all__ = ["chosen_data", "config_of_run", "device_of", "fresh_folder", "latest_run", "open_corpus_of", "threads"]
 
 
 @contextmanager
@@ -70,12 +70,26 @@ def config_of_run(args: Namespace, folder: Path) -> tuple[Config, Path]:
     from prvr.models.pretrained import model_files
 
     weights, file = model_files(folder)
+    return chosen_data(args, file, weights), weights
+
+
+def chosen_data(args: Namespace, file: Path | None, name: Path | str) -> Config:
+    """The configuration that says which data are read, with what the command line changes of it.
+
+    Args:
+        args: of a command that may have `--preset` and keys of the configuration.
+        file: `config.yaml` of the run, if there is one.
+        name: of the model, for the message.
+
+    Raises:
+        CommandError: there is no config.yaml, and no preset is given instead.
+    """
     source = args.preset or file
     if source is None:
         raise CommandError(
-            f"{weights}: no config.yaml says which data this model reads. Name a preset of the same data with --preset."
+            f"{name}: no config.yaml says which data this model reads. Name a preset of the same data with --preset."
         )
-    return load_config(source, overrides(args)), weights
+    return load_config(source, overrides(args))
 
 
 def open_corpus_of(config: Config, quiet: bool) -> "Corpus":

@@ -2,7 +2,6 @@
 
 import os
 from argparse import Namespace
-from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,10 @@ from prvr.cli.options import Parser, one_of, overrides
 from prvr.config import Config, yaml_value
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from prvr.evaluation.report import EvaluationReport
     from prvr.models import AnyRetriever
     from prvr.training import RerankerResult, RerankerRunConfig
 
-__all__ = ["add_stage_options", "train_generation", "variants_table", "wants_generation"]
+__all__ = ["add_stage_options", "train_generation", "wants_generation"]
 
 _OF_THE_RETRIEVER = ("data.", "train.protocol", "train.holdout_fraction")
 
@@ -161,42 +157,18 @@ def _put(values: dict[str, Any], key: str, value: Any) -> None:
     values[last] = value
 
 
-def variants_table(reports: Mapping[str, "EvaluationReport"], title: str) -> "Table":
-    """One row for each way of ranking and direction: recalls, their sum, median and mean rank.
-
-    Args:
-        reports: by the name of the way.
-        title: above the table.
-    """
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    table.add_column("")
-    for name in ("R@1", "R@5", "R@10", "Rsum", "R@100", "MdR", "MnR"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for direction in ("text_to_video", "video_to_text", "video_to_sets"):
-        for name, report in reports.items():
-            m = getattr(report, direction)
-            if m is None:  # sets of captions were not ranked
-                continue
-            values = (m.r1, m.r5, m.r10, m.r1 + m.r5 + m.r10, m.r100)
-            label = f"{direction.replace('_', ' ')}: {name}"
-            table.add_row(label, *(f"{value:.1f}" for value in values), f"{m.mdr:g}", f"{m.mnr:.1f}")
-        table.add_section()
-    return table
-
-
 def _show(result: "RerankerResult") -> None:
+    from prvr.evaluation.tables import systems_table
+
     console = stdout()
     reports = {"retriever": result.retriever, "re-ranked": result.reranked}
     console.print()
-    console.print(variants_table(reports, f"{result.reranked.split}: {len(result.reranked.query_ids):,} queries"))
+    console.print(systems_table(reports, f"{result.reranked.split}: {len(result.reranked.query_ids):,} queries"))
     for direction, best in result.best.items():
         print(
             f"{direction}: epoch {best.epoch} (from 0) and weight {best.weight:g} were selected, Rsum {best.rsum:.1f}",
         )
     print(
-        f"\n{result.output / 'best'}: the re-rankers, for `prvr evaluate RETRIEVER --rerank {result.output}`\n"
+        f"\n{result.output / 'best'}: the re-rankers, for `prvr evaluate {result.output}`\n"
         f"{result.output / 'evaluation.json'}: re-ranked; evaluation_retriever.json beside it: the retriever alone",
     )

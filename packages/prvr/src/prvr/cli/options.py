@@ -121,6 +121,13 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "the corpus, if it is not the one of the configuration",
     },
     "--preset": {"metavar": "NAME", "help": "a preset of the same data, if RUN has no config.yaml"},
+    "--stage": {
+        "action": "append",
+        "default": [],
+        "metavar": "KIND[:RUN][,KEY=VALUE]",
+        "help": "a stage that re-scores the ranking, for example `qb_norm` or `diffusion:runs/reranker-1,top_k=50`; "
+        "repeat it for more stages",
+    },
     "--split": {"help": "the split to use; by default, the one that the configuration reports"},
     "--device": {
         **one_of("auto", "cpu", "cuda"),

@@ -15,8 +15,8 @@ from prvr.cli.transfer import target_config
 from prvr.config import Config
 
 if TYPE_CHECKING:
-    from prvr.generation import RerankerInputs, SplitScores
-    from prvr.stages import CandidateReranker
+    from prvr.data import PackedSplit
+    from prvr.stages import CandidateReranker, RerankerInputs, ScoreMatrix
 
 _RERANKER = "the folder of a run of `prvr train --stage generation`"
 
@@ -82,10 +82,12 @@ def trajectory(args: Namespace) -> None:
     from prvr.plot import save_figure, trajectory_figure, trajectory_of
 
     config, weights = config_of_run(args, Path(args.run))
-    with _scores(args, config, weights) as found:
+    with _scores(args, config, weights) as (found, packed):
         reranker, inputs = _reranker(args.reranker, found)
-        row = _number(args.query, found.split.query_ids, "query")
-        drawn = trajectory_of(reranker, found, inputs, row, top_k=args.candidates, num_steps=args.steps, seed=args.seed)
+        row = _number(args.query, packed.query_ids, "query")
+        drawn = trajectory_of(
+            reranker, found, packed, inputs, row, top_k=args.candidates, num_steps=args.steps, seed=args.seed
+        )
     lost = "" if drawn.right.any() else f"; no right video is among the {len(drawn.right)} candidates"
     path = save_figure(trajectory_figure(drawn, panels=args.panels), args.out)
     print(f"{path}: {drawn.query}{lost}")
@@ -94,6 +96,7 @@ def trajectory(args: Namespace) -> None:
 def scores(args: Namespace) -> None:
     """Draws the scores of right and wrong pairs on the run's own corpus and on others."""
     from prvr.plot import pair_scores, save_figure, scores_figure
+    from prvr.stages import DiffusionStage, Pipeline, load_rerankers
 
     config, weights = config_of_run(args, Path(args.run))
     asked = [(config.data.collection, config, args.split)]
@@ -102,10 +105,11 @@ def scores(args: Namespace) -> None:
         asked.append((f"{config.data.collection} -> {other.data.collection}", other, split))
     domains = {}
     for name, other, split in asked:
-        with _scores(args, other, weights, split) as found:
-            domains[name] = pair_scores(found)
+        with _scores(args, other, weights, split) as (found, packed):
+            domains[name] = pair_scores(found.retriever, packed, found.encoded)
             if args.rerank is not None:
-                domains[f"{name}, re-ranked"] = pair_scores(found, *_reranker(args.rerank, found))
+                system = Pipeline(found.retriever, [DiffusionStage(load_rerankers(args.rerank))])
+                domains[f"{name}, re-ranked"] = pair_scores(system, packed, found.encoded)
     path = save_figure(scores_figure(domains, bins=args.bins), args.out)
     lines = [f"  {name}: AUC {pairs.auc:.3f}" for name, pairs in domains.items()]
     print("\n".join([f"{path}: right and wrong pairs", *lines]))
@@ -116,20 +120,22 @@ def attention(args: Namespace) -> None:
     from prvr.plot import attention_figure, attention_of, save_figure
 
     config, weights = config_of_run(args, Path(args.run))
-    with _scores(args, config, weights) as found:
+    with _scores(args, config, weights) as (found, packed):
         reranker, inputs = _reranker(args.reranker, found)
-        video = _number(args.video, found.split.video_ids, "video")
-        drawn = attention_of(reranker, inputs, found.split, video)
+        video = _number(args.video, packed.video_ids, "video")
+        drawn = attention_of(reranker, inputs, packed, video)
     path = save_figure(attention_figure(drawn), args.out)
     print(f"{path}: {drawn.video}, {len(drawn.texts)} texts")
 
 
 @contextmanager
-def _scores(args: Namespace, config: Config, weights: Path, split: str | None = None) -> "Iterator[SplitScores]":
-    """The scores of a run on a split, while the model is in evaluation mode."""
+def _scores(
+    args: Namespace, config: Config, weights: Path, split: str | None = None
+) -> "Iterator[tuple[ScoreMatrix, PackedSplit]]":
+    """The scores of a run on a split, ready to be asked, and the split."""
     from prvr.evaluation.encode import encode_split, evaluation_mode
-    from prvr.generation import SplitScores
     from prvr.models import load_pretrained
+    from prvr.stages import ScoreMatrix
     from prvr.training import open_split
 
     device, seed, retriever = device_of(args.device), config.train.seed, load_pretrained(weights)
@@ -138,13 +144,12 @@ def _scores(args: Namespace, config: Config, weights: Path, split: str | None = 
     with closing(open_split(config, split or args.split or config.data.eval_split)) as packed:
         encoded = encode_split(retriever, packed, device=device, seed=seed)
         with evaluation_mode(retriever, device, seed):
-            yield SplitScores(retriever, encoded, packed)
+            yield ScoreMatrix(retriever, encoded, packed.relevant), packed
 
 
-def _reranker(run: str, found: "SplitScores") -> "tuple[CandidateReranker, RerankerInputs]":
-    """The text-to-video re-ranker of a run, and its inputs."""
-    from prvr.generation import fingerprint, reranker_inputs
-    from prvr.training import load_rerankers
+def _reranker(run: str, found: "ScoreMatrix") -> "tuple[CandidateReranker, RerankerInputs]":
+    """The re-ranker of texts to videos, and what it reads."""
+    from prvr.stages import fingerprint, load_rerankers, reranker_inputs
 
     rerankers = load_rerankers(run)
     if "t2v" not in rerankers:

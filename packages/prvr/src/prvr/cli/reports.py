@@ -1,9 +1,6 @@
-"""What commands print of an evaluation, and the names of its files."""
+"""What commands print of an evaluation."""
 
-from argparse import Namespace
-from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prvr.config import Config
@@ -14,10 +11,7 @@ if TYPE_CHECKING:
 
     from prvr.evaluation.report import EvaluationReport
 
-__all__ = ["QB_BETA", "report_file", "show_baselines", "show_report", "variant_parts"]
-
-QB_BETA = 20.0
-"""The default of `--qb-beta`."""
+__all__ = ["show_baselines", "show_report"]
 
 
 def show_report(console: "Console", report: "EvaluationReport", *, text_to_video: bool = False) -> None:
@@ -61,46 +55,3 @@ def show_baselines(
         return
     console.print()
     console.print(table)
-
-
-def report_file(args: Namespace, trained: Config, asked: Config, split: str, of: Sequence[str] = ()) -> Path:
-    """The file that `prvr evaluate` writes: `--json`, or one in the run, named after whatever is not the default.
-
-    Args:
-        args: `run`, `json` and `ties`.
-        trained: the configuration of the run.
-        asked: the same, with the data that were asked for.
-        split: the split that was ranked.
-        of: the parts of the name of a variant, see `variant_parts`.
-    """
-    if args.json is not None:
-        target = Path(args.json)
-    else:
-        parts = ["evaluation", *of, *[asked.data.collection] * (asked.data.collection != trained.data.collection)]
-        parts += [split] * (split != asked.data.eval_split) + [args.ties] * (args.ties != "worst")
-        target = Path(args.run) / ("_".join(parts) + ".json")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target
-
-
-def variant_parts(args: Namespace, name: str) -> list[str]:
-    """The parts of the file name of a variant of ranking: its stages, the run of the re-ranker, the options given.
-
-    Args:
-        args: the options of `--rerank` and `--qb-norm`.
-        name: of the variant: retriever, QB-Norm, re-ranked, or both.
-
-    Example:
-        >>> given = Namespace(rerank="runs/r-1/best", top=5, steps=None, weight=None, rerank_seed=0, qb_beta=20.0)
-        >>> variant_parts(given, "QB-Norm, re-ranked"), variant_parts(given, "retriever")
-        (['rerank', 'r-1', 'top5', 'qbnorm'], ['retriever'])
-    """
-    parts = []
-    if "re-ranked" in name:
-        run = Path(args.rerank).resolve()
-        given = {"top": args.top, "steps": args.steps, "weight": args.weight, "seed": args.rerank_seed or None}
-        parts += ["rerank", run.parent.name if run.name == "best" else run.name]
-        parts += [f"{key}{value}" for key, value in given.items() if value is not None]
-    if "QB-Norm" in name:
-        parts += ["qbnorm", *[f"beta{args.qb_beta}"] * (args.qb_beta != QB_BETA)]
-    return parts or ["retriever"]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, stdout
-from prvr.cli.reports import variant_parts
 from prvr.config import Config
 
 if TYPE_CHECKING:
@@ -16,12 +15,13 @@ if TYPE_CHECKING:
     from prvr.data import Corpus
     from prvr.evaluation.report import EvaluationReport
     from prvr.evaluation.transfer import Domain
+    from prvr.pipeline import System
 
 __all__ = ["check_features", "corpus_of", "show_transfer", "target_config"]
 
 logger = logging.getLogger(__name__)
 
-Evaluate = Callable[[Namespace, Config, Path, str], "Mapping[str, EvaluationReport]"]
+Evaluate = Callable[[Namespace, "System", Config, str], "Mapping[str, EvaluationReport]"]
 
 
 def corpus_of(config: Config) -> "Corpus | None":
@@ -79,15 +79,15 @@ def target_config(trained: Config, folder: Path, split: str | None) -> tuple[Con
     return config, target_split(corpus, split)
 
 
-def show_transfer(args: Namespace, trained: Config, weights: Path, evaluate: Evaluate) -> None:
+def show_transfer(args: Namespace, trained: Config, system: "System", evaluate: Evaluate) -> None:
     """Evaluates on the source and on each target, prints one table, and writes a file for each.
 
     Args:
         args: of the command.
         trained: the configuration of the run.
-        weights: the folder of the model.
-        evaluate: a function of (args, configuration, weights, split) that returns reports by name, first that of the
-            retriever alone.
+        system: the model, or the pipeline.
+        evaluate: a function of (args, system, configuration, split) that returns reports by name, first that of the
+            first stage alone.
     """
     from prvr.evaluation.transfer import Domain, transfer_table
 
@@ -100,7 +100,7 @@ def show_transfer(args: Namespace, trained: Config, weights: Path, evaluate: Eva
     split = args.split or trained.data.eval_split
     at_hand = trained.data.root is None or corpus_of(trained) is not None
     name = f"{trained.data.collection} {split}"
-    sources = _domains(name, evaluate(args, trained, weights, split)) if at_hand else [Domain(name, None)]
+    sources = _domains(name, evaluate(args, system, trained, split)) if at_hand else [Domain(name, None)]
     if not at_hand:
         logger.warning(
             "%s: %s does not exist, so the source is not scored.", trained.data.root, trained.data.collection
@@ -108,12 +108,12 @@ def show_transfer(args: Namespace, trained: Config, weights: Path, evaluate: Eva
     targets, files = [], []
     for folder, (config, split) in zip(folders, chosen, strict=True):
         label = _label(folder, folders)
-        reports = evaluate(args, config, weights, split)
+        reports = evaluate(args, system, config, split)
         targets += _domains(f"{label} {split}", reports)
-        for number, (name, report) in enumerate(reports.items()):
+        for number, report in enumerate(reports.values()):
             parts = ["evaluation_on", label.replace("/", "-"), split]
-            parts += (variant_parts(args, name) if number else []) + [args.ties] * (args.ties != "worst")
-            files.append(Path(args.run) / f"{'_'.join(parts)}.json")
+            parts += [f"stage{number}"] * bool(number) + [args.ties] * (args.ties != "worst")
+            files.append(system.folder / f"{'_'.join(parts)}.json")
             report.to_json(files[-1])
     console = stdout()
     console.print()

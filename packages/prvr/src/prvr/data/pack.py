@@ -13,7 +13,7 @@ import numpy as np
 from prvr.data.corpus import Corpus, Split, check_dim
 from prvr.data.features import FeatureReader, QueryFeatures, feature_files
 from prvr.data.files import discard, publish, temporary_folder
-from prvr.data.packed import PackedSplit, longest_told
+from prvr.data.packed import PackedSplit, PackSource, longest_told
 from prvr.data.packed_files import FILES, FORMAT, Store, StoreWriter
 from prvr.data.rows import normalise_rows, sample_video
 from prvr.errors import DataError, InputError
@@ -83,10 +83,11 @@ def pack(
     key = hashlib.sha256(
         json.dumps([FORMAT, corpus.name, split, source, asdict(settings)], sort_keys=True).encode()
     ).hexdigest()
-    target = Path(cache_dir).expanduser() / f"{corpus.name}-{split}-{key[:16]}"
+    origin = PackSource(corpus, split, Path(cache_dir).expanduser())
+    target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
     if target.exists():
         try:
-            return _checked(PackedSplit(Store(target)), corpus, feature_dim, query_dim)
+            return _checked(PackedSplit(Store(target), source=origin), corpus, feature_dim, query_dim)
         except DataError as error:
             if _is_good(target):  # the store is sound: the model expects another width
                 raise
@@ -102,7 +103,7 @@ def pack(
                 _write(writer, content, videos, queries, settings, about, progress)
         if not publish(folder, target, _is_good):
             logger.info("%s: another process packed it first, using that", target)
-    packed = PackedSplit(Store(target, verify=False))
+    packed = PackedSplit(Store(target, verify=False), source=origin)
     for sentence in packed.constant:
         logger.warning("%s Extract the features again.", sentence)
     return packed
@@ -140,6 +141,36 @@ def holdout(packed: PackedSplit, fraction: float = 0.1) -> tuple[PackedSplit, Pa
 
 def _place(video_id: str) -> float:
     return int.from_bytes(hashlib.sha256(video_id.encode()).digest()[:8], "big") / 2**64
+
+
+def repack(
+    packed: PackedSplit, settings: PackSettings, *, feature_dim: int | None = None, query_dim: int | None = None
+) -> PackedSplit:
+    """The same videos and queries as a packed split, sampled in another way.
+
+    Args:
+        packed: what `pack` returned, or a part of it.
+        settings: how to sample.
+        feature_dim, query_dim: widths that the model expects (None: any).
+
+    Raises:
+        DataError: it is not known which corpus it was packed from; or as `pack`.
+    """
+    origin = packed.source
+    if origin is None:
+        raise DataError(f"{packed.name}: packed from an unknown corpus. Open it with prvr.data.pack.")
+    whole = pack(
+        origin.corpus,
+        origin.split,
+        cache_dir=origin.cache_dir,
+        settings=settings,
+        feature_dim=feature_dim,
+        query_dim=query_dim,
+    )
+    if whole.video_ids == packed.video_ids:
+        return whole
+    number = {video: i for i, video in enumerate(whole.video_ids)}
+    return whole.subset([number[video] for video in packed.video_ids])
 
 
 def _is_good(folder: Path) -> bool:

@@ -1,6 +1,7 @@
 """A packed split: random access to sampled videos and queries without touching the source files."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from prvr.data.corpus import Corpus
 from prvr.data.packed_files import Store
 from prvr.data.rows import pad, read_runs
 from prvr.errors import DataError
@@ -43,6 +45,21 @@ class Moments(NamedTuple):
     duration: Float[np.ndarray, " q"]
 
 
+@dataclass(frozen=True)
+class PackSource:
+    """Where a packed split comes from, so that it can be sampled in another way too.
+
+    Args:
+        corpus: that was packed.
+        split: `train`, `val` or `test`.
+        cache_dir: folder of packed stores.
+    """
+
+    corpus: Corpus
+    split: str
+    cache_dir: Path
+
+
 class PackedSplit:
     """The videos and queries of a split, or of a part of it; what [pack][prvr.data.pack.pack] returns.
 
@@ -52,10 +69,13 @@ class PackedSplit:
     Args:
         store: an open store.
         videos: rows of the store that take part, in ascending order (None: all).
+        source: where it comes from; None for a store that was opened by its folder.
     """
 
-    def __init__(self, store: Store, videos: Int[np.ndarray, " v"] | None = None) -> None:
-        self.store = store
+    def __init__(
+        self, store: Store, videos: Int[np.ndarray, " v"] | None = None, source: PackSource | None = None
+    ) -> None:
+        self.store, self.source = store, source
         total = len(store.text["video_ids"])
         self._videos = np.arange(total) if videos is None else videos
         self._subset = videos is not None
@@ -278,7 +298,7 @@ class PackedSplit:
                 f"subset of {self.name}: expected different numbers in [0, {len(self)}), at least one; "
                 f"got {len(videos)} numbers, {len(chosen)} different."
             )
-        return PackedSplit(self.store, self._videos[chosen])
+        return PackedSplit(self.store, self._videos[chosen], self.source)
 
     def _read_videos(self, which: np.ndarray) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         rows = self._videos[which]

@@ -1,73 +1,26 @@
-"""A split through a model, once: what evaluation, moments and re-ranking begin with."""
+"""A split through a model, once: what evaluation, moments and the training of a stage begin with."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import replace
+from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from prvr.data.packed import PackedSplit
-from prvr.text import Texts, cat_texts
-from prvr.types import Scores, VideoEmbedding
+from prvr.stages.pipeline import Pipeline, as_pipeline
+from prvr.stages.scores import EncodedSplit
+from prvr.text import cat_texts
+from prvr.types import FirstStage
 
-__all__ = ["EncodedSplit", "Progress", "TextVideoModel", "device_of", "encode_split", "evaluation_mode"]
+__all__ = ["Progress", "device_of", "encode_split", "evaluation_mode"]
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 
 
-@runtime_checkable
-class TextVideoModel(Protocol):
-    """What can be evaluated: a module that encodes texts and videos and scores them (`prvr.Retriever` is one)."""
-
-    def encode_text(self, words: Tensor, word_mask: Tensor, /) -> Texts:
-        """`(q, w, e)` words and `(q, w)` mask to `(q, d)`, or to embeddings that keep the words."""
-        ...
-
-    def encode_video(self, clips: Tensor, frames: Tensor, frame_mask: Tensor, /) -> VideoEmbedding:
-        """`(v, c, f)` clips, `(v, l, f)` frames and `(v, l)` mask to embeddings."""
-        ...
-
-    def score(self, text: Any, video: VideoEmbedding, /) -> Scores:
-        """Similarity of every text, as `encode_text` gave them, with every video."""
-        ...
-
-    def modules(self) -> Iterator[nn.Module]:
-        """As of any `torch.nn.Module`."""
-        ...
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """As of any `torch.nn.Module`."""
-        ...
-
-    def to(self, *args: Any, **kwargs: Any) -> Any:
-        """As of any `torch.nn.Module`."""
-        ...
-
-    def eval(self) -> Any:
-        """As of any `torch.nn.Module`."""
-        ...
-
-
-@dataclass(frozen=True)
-class EncodedSplit:
-    """Embeddings of a split: all queries, and the gallery in parts, in order, as it was encoded."""
-
-    text: Texts
-    videos: tuple[VideoEmbedding, ...]
-
-    @property
-    def slices(self) -> list[slice]:
-        """Which videos each part holds."""
-        stops = list(accumulate(len(part) for part in self.videos))
-        return [slice(start, stop) for start, stop in pairwise([0, *stops])]
-
-
 def encode_split(
-    retriever: TextVideoModel,
+    system: FirstStage | Pipeline,
     split: PackedSplit,
     *,
     device: torch.device | str | None = None,
@@ -81,33 +34,44 @@ def encode_split(
     Runs in evaluation mode without gradients; afterwards the modes of all modules and the random state are as before.
 
     Args:
-        retriever: the model; moved to `device`.
+        system: a retriever, or a pipeline, whose stages then encode what they read themselves; moved to `device`.
         split: a packed split.
         device: where to compute and keep the embeddings; default: where the model's parameters are.
         video_batch: how many videos are encoded at a time.
         query_batch: how many queries are encoded at a time.
         seed: of whatever the model samples (registers that start from a prior): the same seed, the same embeddings.
         progress: called with ("videos" or "queries", done, total).
+
+    Raises:
+        DataError: a stage reads what the corpus of the split does not have.
     """
-    where = device_of(retriever, device)
-    with evaluation_mode(retriever, where, seed):
-        videos, texts, done = [], [], 0
-        for batch in split.video_batches(video_batch):
-            clips, frames, mask = (tensor.to(where) for tensor in batch[:3])
-            videos.append(retriever.encode_video(clips, frames, mask))
-            done += len(batch.indices)
-            if progress is not None:
-                progress("videos", done, len(split.video_ids))
-        done = 0
-        for batch in split.query_batches(query_batch):
-            texts.append(retriever.encode_text(batch.words.to(where), batch.word_mask.to(where)))
-            done += len(batch.indices)
-            if progress is not None:
-                progress("queries", done, len(split.query_ids))
-        return EncodedSplit(cat_texts(texts), tuple(videos))
+    pipeline = as_pipeline(system)
+    where = device_of(pipeline.first, device)
+
+    def encoded(model: FirstStage, some: Any) -> EncodedSplit:
+        with evaluation_mode(model, where, seed):
+            videos, texts, done = [], [], 0
+            for batch in some.video_batches(video_batch):
+                clips, frames, mask = (tensor.to(where) for tensor in batch[:3])
+                videos.append(model.encode_video(clips, frames, mask))
+                done += len(batch.indices)
+                if progress is not None:
+                    progress("videos", done, len(some.video_ids))
+            done = 0
+            for batch in some.query_batches(query_batch):
+                texts.append(model.encode_text(batch.words.to(where), batch.word_mask.to(where)))
+                done += len(batch.indices)
+                if progress is not None:
+                    progress("queries", done, len(some.query_ids))
+            return EncodedSplit(cat_texts(texts), tuple(videos))
+
+    stages = tuple(
+        None if stage.encoder is None else encoded(stage.encoder, stage.open_split(split)) for stage in pipeline.stages
+    )
+    return replace(encoded(pipeline.first, split), stages=stages)
 
 
-def device_of(retriever: TextVideoModel, device: torch.device | str | None) -> torch.device:
+def device_of(retriever: FirstStage, device: torch.device | str | None) -> torch.device:
     """The device that was asked for, else that of the model's parameters."""
     if device is not None:
         return torch.device(device)
@@ -116,11 +80,14 @@ def device_of(retriever: TextVideoModel, device: torch.device | str | None) -> t
 
 
 @contextmanager
-def evaluation_mode(retriever: TextVideoModel, device: torch.device, seed: int) -> Iterator[None]:
+def evaluation_mode(system: FirstStage | Pipeline, device: torch.device, seed: int) -> Iterator[None]:
     """Evaluation mode, no gradients, seeded; modes of all modules and the random state are restored."""
-    modes = [(module, module.training) for module in retriever.modules()]
-    retriever.to(device)
-    retriever.eval()
+    pipeline = as_pipeline(system)
+    models = [pipeline.first, *(stage.encoder for stage in pipeline.stages if stage.encoder is not None)]
+    modes = [(module, module.training) for model in models for module in model.modules()]
+    for model in models:
+        model.to(device)
+        model.eval()
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.inference_mode():
             torch.manual_seed(seed)

@@ -8,9 +8,11 @@ from torch import Tensor
 
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
-from prvr.evaluation.encode import EncodedSplit, TextVideoModel, device_of, encode_split, evaluation_mode
+from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.scoring import best_moment, clip_scores
+from prvr.stages.scores import EncodedSplit
 from prvr.text import sentences
+from prvr.types import FirstStage
 
 __all__ = ["ExampleQuery", "Hit", "find_moments"]
 
@@ -64,7 +66,7 @@ class ExampleQuery:
 
 
 def find_moments(
-    retriever: TextVideoModel,
+    retriever: FirstStage,
     split: PackedSplit,
     queries: Sequence[int],
     k: int = 3,

@@ -1,6 +1,7 @@
 """Evaluation: rank every video of a split for every query, report recalls with their uncertainty."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -10,22 +11,33 @@ from torch import Tensor
 
 from prvr.data.packed import Moments, PackedSplit
 from prvr.errors import InputError
-from prvr.evaluation.encode import EncodedSplit, Progress, TextVideoModel, device_of, encode_split, evaluation_mode
-from prvr.evaluation.metrics import RECALLS, RankCounts, RetrievalMetrics, Ties, chance_recall, text_to_text_ranks
+from prvr.evaluation.encode import Progress, device_of, encode_split, evaluation_mode
+from prvr.evaluation.metrics import (
+    RECALLS,
+    RankCounts,
+    RetrievalMetrics,
+    Ties,
+    chance_recall,
+    count_ranks,
+    text_to_text_ranks,
+)
 from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
 from prvr.evaluation.significance import bootstrap_intervals
 from prvr.evaluation.streaming import stream_counts, stream_set_counts
+from prvr.stages.pipeline import Pipeline, as_pipeline, rescored
+from prvr.stages.scores import EncodedSplit, ScoreMatrix
 from prvr.text import sentences
-from prvr.types import VideoEmbedding
+from prvr.types import Direction, FirstStage, VideoEmbedding
 
 __all__ = [
     "RATIO_EDGES",
+    "EvaluationConfig",
     "EvaluationReport",
     "GroupMetrics",
     "TagMetrics",
     "evaluate",
     "moment_groups",
-    "report_from_counts",
+    "ranked_rows",
     "report_from_scores",
     "tag_metrics",
 ]
@@ -34,118 +46,202 @@ RATIO_EDGES = (0.0, 0.2, 0.4, 1.0)
 """Edges of the moment-to-video-ratio groups (0, .2], (.2, .4], (.4, 1]."""
 
 
-def evaluate(
-    retriever: TextVideoModel,
-    split: PackedSplit,
-    *,
-    encoded: EncodedSplit | None = None,
-    device: torch.device | str | None = None,
-    video_batch: int = 64,
-    query_batch: int = 256,
-    ties: Ties = "worst",
-    bootstrap: int = 1000,
-    seed: int = 0,
-    ratio_edges: Sequence[float] = RATIO_EDGES,
-    caption_sets: bool = False,
-    progress: Progress | None = None,
-) -> EvaluationReport:
-    """Ranks every video for every query, and every query for every video, and reports all metrics.
-
-    Scores come from `retriever.score` alone, block by block: the matrix of all queries with all videos is never held.
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How a ranking is measured.
 
     Args:
-        retriever: the model; moved to `device`, its training mode and the random state are as before afterwards.
-        split: a packed split.
-        encoded: what `encode_split` gave for this split, on the same device; default: encode it now.
-        device: where to compute; default: where the model's parameters are.
-        video_batch: how many videos are encoded and scored at a time; memory and speed only.
-        query_batch: how many queries are encoded and scored at a time; memory and speed only.
         ties: how irrelevant videos with the same score count: "worst" (against us), "mean", "best".
         bootstrap: resamples behind the 95 % intervals; 0 = no intervals.
         seed: of the bootstrap, and of whatever the model samples.
         ratio_edges: ascending edges of the moment-to-video-ratio groups.
         caption_sets: also rank, for each video, the sets of queries of all videos (`EvaluationReport.video_to_sets`);
             scores everything once more.
+        video_batch: how many videos are encoded and scored at a time; memory and speed only.
+        query_batch: how many queries are encoded and scored at a time; memory and speed only.
+    """
+
+    ties: Ties = "worst"
+    bootstrap: int = 1000
+    seed: int = 0
+    ratio_edges: Sequence[float] = RATIO_EDGES
+    caption_sets: bool = False
+    video_batch: int = 64
+    query_batch: int = 256
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Ranks as counts: of every query, of every video that has a query, of sets of queries if they were asked for."""
+
+    to_video: RankCounts
+    to_text: RankCounts
+    to_sets: RankCounts | None
+
+
+def evaluate(
+    system: FirstStage | Pipeline,
+    split: PackedSplit,
+    config: EvaluationConfig | None = None,
+    *,
+    encoded: EncodedSplit | None = None,
+    device: torch.device | str | None = None,
+    progress: Progress | None = None,
+) -> EvaluationReport:
+    """Ranks every video for every query, and every query for every video, and reports all metrics.
+
+    Scores are computed block by block: the matrix of all queries with all videos is never held. With stages a block
+    is some rows with the whole gallery.
+
+    Args:
+        system: a retriever, or a pipeline; moved to `device`, modes and the random state are as before afterwards.
+        split: a packed split.
+        config: how the ranking is measured.
+        encoded: what `encode_split` gave for this split, on the same device; default: encode it now.
+        device: where to compute; default: where the model's parameters are.
         progress: called with ("videos", "queries" or "scores", done, total).
 
     Raises:
-        ValueError: a score is NaN (names a query and a video), or an option is out of range.
+        InputError: a score is NaN (names a query and a video), or an option is out of range.
+        DataError: a stage reads what the corpus of the split does not have.
     """
-    where = device_of(retriever, device)
+    pipeline, config = as_pipeline(system), config or EvaluationConfig()
+    where = device_of(pipeline.first, device)
     if encoded is None:
         encoded = encode_split(
-            retriever,
+            pipeline,
             split,
             device=where,
-            video_batch=video_batch,
-            query_batch=query_batch,
-            seed=seed,
+            video_batch=config.video_batch,
+            query_batch=config.query_batch,
+            seed=config.seed,
             progress=progress,
         )
-    owner = torch.from_numpy(split.query_to_video)
+    with evaluation_mode(pipeline, where, config.seed):
+        count = _count_stages if pipeline.stages else _count_first
+        counts = count(pipeline, split, encoded, config, progress)
+        owner = torch.from_numpy(split.query_to_video)
+        siblings = text_to_text_ranks(sentences(encoded.text), owner.to(where), config.ties, config.query_batch).cpu()
+    misses = len(owner) - len(siblings)
+    text_to_text = RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None
+    return _report(split, counts, text_to_text, config, pipeline.describe())
+
+
+def ranked_rows(
+    pipeline: Pipeline, encoded: EncodedSplit, direction: Direction, size: int = 256
+) -> Iterator[tuple[slice, Float[Tensor, "r n"]]]:
+    """The score matrix after all stages, some rows at a time.
+
+    Use it within `evaluation_mode`, or in evaluation mode and without gradients.
+
+    Args:
+        pipeline: whose scores.
+        encoded: what `encode_split` gave for the pipeline.
+        direction: who asks.
+        size: rows at a time.
+
+    Yields:
+        which rows, and their scores with the whole gallery.
+
+    Raises:
+        InputError: a stage has an encoder of its own and `encoded` was made without it.
+    """
+    first = ScoreMatrix(pipeline.first, encoded, block=size)
+    matrices = []
+    for stage, own in zip(pipeline.stages, encoded.stages or (None,) * len(pipeline.stages), strict=True):
+        if stage.encoder is None:
+            matrices.append(first)
+        elif own is None:
+            raise InputError(f"stage {stage.kind!r} encodes texts and videos itself: encode_split takes the pipeline")
+        else:
+            matrices.append(ScoreMatrix(stage.encoder, own, block=size))
+    prepared = pipeline.prepared(direction, lambda bank: first.with_bank(direction, bank))
+    bound = pipeline.bound(direction, matrices, prepared)
+    for rows in first.blocks(direction, size):
+        yield rows, rescored(bound, first.rows(direction, rows), rows)
+
+
+def _count_first(
+    pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, progress: Progress | None
+) -> _Counts:
+    """Both directions from one pass over blocks of the first stage's scores."""
+    device, owner = encoded.text.device, torch.from_numpy(split.query_to_video)
     rows, columns = _relevant_pairs(split).T
     # In order of their videos: the blocks that hold relevant pairs then lie along the diagonal.
     order = owner.argsort(stable=True)
     place = torch.empty_like(order)
     place[order] = torch.arange(len(order))
-    with evaluation_mode(retriever, where, seed):
-        text = encoded.text[order.to(where)]
-        gallery = _Gallery(retriever, encoded)
-        to_video, to_text = stream_counts(
-            lambda q, v: retriever.score(text[q], gallery[v]).total,
-            torch.stack([place[rows], columns], 1),
-            [slice(i, min(i + query_batch, len(text))) for i in range(0, len(text), query_batch)],
-            encoded.slices,
-            query_ids=[split.query_ids[i] for i in order.tolist()],
-            video_ids=split.video_ids,
-            progress=None if progress is None else lambda done, total: progress("scores", done, total),
-        )
-        to_sets = None
-        if caption_sets:
-            to_sets = stream_set_counts(
-                lambda q, v: retriever.score(text[q], gallery[v]).total,
-                owner[order],
-                [slice(i, min(i + query_batch, len(text))) for i in range(0, len(text), query_batch)],
-                encoded.slices,
-            ).cpu()
-        siblings = text_to_text_ranks(sentences(encoded.text), owner.to(where), ties, query_batch).cpu()
-    misses = len(owner) - len(siblings)
-    return report_from_counts(
-        split,
-        to_video.cpu()[place],
-        to_text.cpu(),
-        RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None,
-        to_sets,
-        ties=ties,
-        bootstrap=bootstrap,
-        seed=seed,
-        ratio_edges=ratio_edges,
+    text, gallery = encoded.text[order.to(device)], _Gallery(pipeline.first, encoded)
+    queries = [slice(i, min(i + config.query_batch, len(text))) for i in range(0, len(text), config.query_batch)]
+
+    def score(q: slice, v: slice) -> Tensor:
+        return pipeline.first.score(text[q], gallery[v]).total
+
+    to_video, to_text = stream_counts(
+        score,
+        torch.stack([place[rows], columns], 1),
+        queries,
+        encoded.slices,
+        query_ids=[split.query_ids[i] for i in order.tolist()],
+        video_ids=split.video_ids,
+        progress=None if progress is None else lambda done, total: progress("scores", done, total),
     )
+    sets = stream_set_counts(score, owner[order], queries, encoded.slices).cpu() if config.caption_sets else None
+    return _Counts(to_video.cpu()[place], to_text.cpu(), sets)
+
+
+def _count_stages(
+    pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, progress: Progress | None
+) -> _Counts:
+    """Each direction by itself, some rows with the whole gallery at a time."""
+    finite = sentences(encoded.text).isfinite().all(1)
+    if not bool(finite.all()):
+        query = split.query_ids[int(finite.int().argmin())]
+        raise InputError(f"the embedding of query {query!r} is not finite: a query without a valid word? Leave it out")
+    matrix, owner = ScoreMatrix(pipeline.first, encoded, split.relevant), torch.from_numpy(split.query_to_video)
+    done, total = 0, sum(-(-rows // config.query_batch) for rows in (len(owner), len(split)))
+    counts, sets = dict[Direction, RankCounts](), list[RankCounts]()
+    directions: tuple[Direction, ...] = ("t2v", "v2t")
+    for direction in directions:
+        parts = []
+        for rows, scores in ranked_rows(pipeline, encoded, direction, config.query_batch):
+            parts.append(count_rows(matrix, direction, rows, scores))
+            if config.caption_sets and direction == "v2t":
+                whole = [slice(0, len(owner))]
+                sets.append(stream_set_counts(lambda q, _, of=scores: of.mT[q], owner, whole, [rows]))
+            done += 1
+            if progress is not None:
+                progress("scores", done, total)
+        counts[direction] = RankCounts.cat(parts).cpu()
+    return _Counts(counts["t2v"], counts["v2t"], RankCounts.cat(sets).cpu() if sets else None)
+
+
+def count_rows(matrix: ScoreMatrix, direction: Direction, rows: slice, scores: Float[Tensor, "r n"]) -> RankCounts:
+    """Counts of those of some rows that have something right; a video without a query asks nothing.
+
+    Args:
+        matrix: says what is right.
+        direction: who asks.
+        rows: which rows.
+        scores: `(r, n)` of these rows.
+    """
+    right = matrix.positives(direction, rows)
+    kept = right.any(1)
+    return count_ranks(scores[kept], right[kept])
 
 
 def report_from_scores(
-    scores: Float[Tensor, "q v"],
-    split: PackedSplit,
-    *,
-    ties: Ties = "worst",
-    bootstrap: int = 1000,
-    seed: int = 0,
-    ratio_edges: Sequence[float] = RATIO_EDGES,
-    caption_sets: bool = False,
+    scores: Float[Tensor, "q v"], split: PackedSplit, config: EvaluationConfig | None = None
 ) -> EvaluationReport:
     """The report that `evaluate` gives for these scores, without text-to-text: for baselines that are no model.
 
     Args:
         scores: `(q, v)` similarity of every query with every video, in the split's order; higher is better.
         split: a packed split.
-        ties: how irrelevant videos with the same score count: "worst" (against us), "mean", "best".
-        bootstrap: resamples behind the 95 % intervals; 0 = no intervals.
-        seed: of the bootstrap.
-        ratio_edges: ascending edges of the moment-to-video-ratio groups.
-        caption_sets: also rank, for each video, the sets of queries of all videos.
+        config: how the ranking is measured.
 
     Raises:
-        ValueError: another shape than queries x videos, a score is NaN (names a query and a video), or an option is out
+        InputError: another shape than queries x videos, a score is NaN (names a query and a video), or an option is out
             of range.
 
     Example:
@@ -155,33 +251,24 @@ def report_from_scores(
         >>> oracle.text_to_video.sumr  # doctest: +SKIP
         400.0
     """
+    config = config or EvaluationConfig()
     expected = (len(split.query_ids), len(split.video_ids))
     if tuple(scores.shape) != expected:
         raise InputError(f"scores {tuple(scores.shape)}: expected (queries, videos) of {split.name}, {expected}")
+    queries, videos = ([slice(0, size)] for size in expected)
     to_video, to_text = stream_counts(
         lambda q, v: scores[q, v],
         _relevant_pairs(split),
-        [slice(0, expected[0])],
-        [slice(0, expected[1])],
+        queries,
+        videos,
         query_ids=split.query_ids,
         video_ids=split.video_ids,
     )
-    to_sets = None
-    if caption_sets:
+    sets = None
+    if config.caption_sets:
         owner = torch.from_numpy(split.query_to_video)
-        whole = [slice(0, size) for size in expected]
-        to_sets = stream_set_counts(lambda q, v: scores[q, v], owner, whole[:1], whole[1:]).cpu()
-    return report_from_counts(
-        split,
-        to_video.cpu(),
-        to_text.cpu(),
-        None,
-        to_sets,
-        ties=ties,
-        bootstrap=bootstrap,
-        seed=seed,
-        ratio_edges=ratio_edges,
-    )
+        sets = stream_set_counts(lambda q, v: scores[q, v], owner, queries, videos).cpu()
+    return _report(split, _Counts(to_video.cpu(), to_text.cpu(), sets), None, config, ())
 
 
 def moment_groups(
@@ -235,40 +322,38 @@ def _relevant_pairs(split: PackedSplit) -> Int[Tensor, "n 2"]:
     return torch.tensor([(query, video) for query, videos in enumerate(split.relevant) for video in sorted(videos)])
 
 
-def report_from_counts(
+def _report(
     split: PackedSplit,
-    to_video: RankCounts,
-    to_text: RankCounts,
+    counts: _Counts,
     text_to_text: RetrievalMetrics | None,
-    to_sets: RankCounts | None,
-    *,
-    ties: Ties,
-    bootstrap: int,
-    seed: int,
-    ratio_edges: Sequence[float],
+    config: EvaluationConfig,
+    stages: tuple[str, ...],
 ) -> EvaluationReport:
     """All that follows from the counts of every query and of every video that has one, in the split's order."""
-    ranks, video_ranks = to_video.ranks(ties), to_text.ranks(ties)
+    ties, to_sets = config.ties, counts.to_sets
+    ranks, video_ranks = counts.to_video.ranks(ties), counts.to_text.ranks(ties)
     sizes = torch.tensor([len(videos) for videos in split.relevant])
+    intervals = {}
+    if config.bootstrap:
+        intervals = bootstrap_intervals(ranks.numpy(), split.query_to_video, samples=config.bootstrap, seed=config.seed)
     return EvaluationReport(
         split=split.name,
         ties=ties,
-        seed=seed,
+        seed=config.seed,
         chance=sum(chance_recall(len(split.video_ids), sizes, k) for k in RECALLS),
-        text_to_video=RetrievalMetrics.from_ranks(ranks, to_video.tied_share),
-        video_to_text=RetrievalMetrics.from_ranks(video_ranks, to_text.tied_share),
+        text_to_video=RetrievalMetrics.from_ranks(ranks, counts.to_video.tied_share),
+        video_to_text=RetrievalMetrics.from_ranks(video_ranks, counts.to_text.tied_share),
         text_to_text=text_to_text,
-        intervals=(
-            bootstrap_intervals(ranks.numpy(), split.query_to_video, samples=bootstrap, seed=seed) if bootstrap else {}
-        ),
-        groups=moment_groups(to_video, split.moments, ties, ratio_edges),
-        tags=tag_metrics(to_video, split.tags, ties),
+        intervals=intervals,
+        groups=moment_groups(counts.to_video, split.moments, ties, config.ratio_edges),
+        tags=tag_metrics(counts.to_video, split.tags, ties),
         query_ids=split.query_ids,
         video_ids=split.video_ids,
         query_to_video=split.query_to_video,
         ranks=ranks.numpy(),
         video_ranks=video_ranks.numpy(),
         video_to_sets=None if to_sets is None else RetrievalMetrics.from_ranks(to_sets.ranks(ties), to_sets.tied_share),
+        stages=stages,
     )
 
 
@@ -279,8 +364,8 @@ class _Gallery:
     and no more than one part is held twice.
     """
 
-    def __init__(self, retriever: TextVideoModel, encoded: EncodedSplit) -> None:
-        self.ready: Callable[[VideoEmbedding], VideoEmbedding] = getattr(retriever, "for_scoring", lambda video: video)
+    def __init__(self, retriever: FirstStage, encoded: EncodedSplit) -> None:
+        self.ready = retriever.for_scoring
         self.parts = dict(zip((videos.start for videos in encoded.slices), encoded.videos, strict=True))
         self.held: tuple[int, VideoEmbedding] | None = None
 

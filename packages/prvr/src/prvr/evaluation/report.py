@@ -63,6 +63,7 @@ class EvaluationReport:
         video_ranks: `(v,)` video-to-text rank of each video.
         video_to_sets: rank of a video's own set of queries among those of all videos, a set counting as its best query:
             video to text as papers on MSVD count it; None where it was not asked for.
+        stages: a line for each stage that re-scored the first one: what, and in which directions.
     """
 
     split: str
@@ -81,6 +82,7 @@ class EvaluationReport:
     ranks: Real[np.ndarray, " q"] = field(repr=False, compare=False)
     video_ranks: Real[np.ndarray, " v"] = field(repr=False, compare=False)
     video_to_sets: RetrievalMetrics | None = None
+    stages: tuple[str, ...] = ()
 
     @property
     def above_chance(self) -> bool:
@@ -104,6 +106,7 @@ class EvaluationReport:
             "video_to_text": asdict(self.video_to_text),
             "text_to_text": None if self.text_to_text is None else asdict(self.text_to_text),
             "video_to_sets": None if self.video_to_sets is None else asdict(self.video_to_sets),
+            "stages": list(self.stages),
             "intervals": {name: asdict(interval) for name, interval in self.intervals.items()},
             "groups": [asdict(group) for group in self.groups],
             "tags": [asdict(tag) for tag in self.tags],
@@ -183,6 +186,7 @@ class _Stored:
     tags: tuple[TagMetrics, ...]
     ranks: _Ranks
     video_to_sets: RetrievalMetrics | None = None  # older files have none
+    stages: tuple[str, ...] = ()  # older files have none
 
 
 _AGAIN = "Evaluate again to write it anew."

@@ -1,6 +1,6 @@
 """Tables of an evaluation for the terminal: pure functions that return rich renderables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
 from rich.table import Table
@@ -11,7 +11,15 @@ from prvr.evaluation.moments import ExampleQuery
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.zero_shot import Beside
 
-__all__ = ["beside_table", "examples_table", "groups_table", "metrics_table", "tags_table", "text_video_table"]
+__all__ = [
+    "beside_table",
+    "examples_table",
+    "groups_table",
+    "metrics_table",
+    "systems_table",
+    "tags_table",
+    "text_video_table",
+]
 
 _RECALLS = ("R@1", "R@5", "R@10", "R@100", "SumR")
 
@@ -67,6 +75,29 @@ def text_video_table(report: EvaluationReport, title: str | None = None) -> Tabl
     for name, metrics in (("text to video", report.text_to_video), ("video to text", to_text)):
         values = (metrics.r1, metrics.r5, metrics.r10, metrics.rsum)
         table.add_row(name, *(f"{value:.1f}" for value in values), *_middle(metrics))
+    return table
+
+
+def systems_table(reports: Mapping[str, EvaluationReport], title: str) -> Table:
+    """One row for each system and direction: recalls, their sum, median and mean rank.
+
+    Args:
+        reports: by the name of the system.
+        title: above the table.
+    """
+    table = Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    table.add_column("")
+    for name in ("R@1", "R@5", "R@10", "Rsum", "R@100", "MdR", "MnR"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for direction in ("text_to_video", "video_to_text", "video_to_sets"):
+        for name, report in reports.items():
+            m = getattr(report, direction)
+            if m is None:  # sets of captions were not ranked
+                continue
+            values = (m.r1, m.r5, m.r10, m.r1 + m.r5 + m.r10, m.r100)
+            label = f"{direction.replace('_', ' ')}: {name}"
+            table.add_row(label, *(f"{value:.1f}" for value in values), f"{m.mdr:g}", f"{m.mnr:.1f}")
+        table.add_section()
     return table
 
 

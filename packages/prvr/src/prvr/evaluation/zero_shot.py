@@ -11,7 +11,7 @@ from torch import Tensor
 from prvr.corpora.encoders import CorpusEncoders, corpus_encoders, read_sentences
 from prvr.data import Corpus, DataError, PackedSplit
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
-from prvr.evaluation.rank import report_from_scores
+from prvr.evaluation.rank import EvaluationConfig, report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference, paired_test
 from prvr.video import TextFeaturizer, check_joint, open_featurizer
@@ -142,7 +142,7 @@ def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSpli
         prvr.data.DataError: the corpus has no zero-shot score, or the report is of other queries.
     """
     scores = zero_shot_scores(corpus, str(split.store.about["split"]))
-    alone = report_from_scores(scores, split, ties=report.ties, seed=report.seed)
+    alone = report_from_scores(scores, split, EvaluationConfig(ties=report.ties, seed=report.seed))
     if (alone.query_ids, alone.video_ids) != (report.query_ids, report.video_ids):
         raise DataError(f"{report.split}: another gallery or other queries than {split.name}. Evaluate all of a split.")
     relevant = torch.tensor([len(videos) for videos in split.relevant])

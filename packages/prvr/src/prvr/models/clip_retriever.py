@@ -124,6 +124,10 @@ class ClipRetriever(nn.Module):
         """Scores of every query with every video, see `TokenRetriever.score`."""
         return self.head.score(text, video, dots)
 
+    def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
+        """As `TokenRetriever.for_scoring`."""
+        return self.head.for_scoring(video)
+
     def forward(self, batch: PixelBatch) -> RetrieverOutput:
         """Encode a batch and score every query with every video in it."""
         return self.output(*self.encode(batch))

@@ -140,6 +140,10 @@ class TokenRetriever(
         )
         return Scores(total)
 
+    def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
+        """The same videos: how much a frame counts follows from its length, so that none is scaled before."""
+        return video
+
     def forward(self, batch: Batch) -> RetrieverOutput:
         """Encode a batch and score every query with every video in it."""
         return self.output(*self.encode(batch))

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 
 from prvr.errors import InputError
-from prvr.generation.features import RerankerInputs
 from prvr.plot.figures import RIGHT, brief, new_figure
 from prvr.stages import CandidateReranker
+from prvr.stages.diffusion.inputs import RerankerInputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
-from prvr.generation.evaluation import ranked_rows
-from prvr.generation.features import RerankerInputs
-from prvr.generation.rows import SplitScores
+from prvr.evaluation import ranked_rows
 from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
-from prvr.stages import CandidateReranker
+from prvr.stages import EncodedSplit, FirstStage, Pipeline, ScoreMatrix
+from prvr.stages.pipeline import as_pipeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,9 +62,9 @@ class PairScores:
 
 @torch.no_grad()
 def pair_scores(
-    scores: SplitScores,
-    reranker: CandidateReranker | None = None,
-    inputs: RerankerInputs | None = None,
+    system: FirstStage | Pipeline,
+    split: PackedSplit,
+    encoded: EncodedSplit,
     *,
     most: int = 200_000,
     block: int = 256,
@@ -73,22 +73,23 @@ def pair_scores(
     """Scores of all right pairs of a split, and of a sample of the wrong ones.
 
     Args:
-        scores: of a retriever on a split.
-        reranker: of texts to videos: scores with its probabilities, times its weight, on the best candidates.
-        inputs: what it reads of the split.
+        system: a retriever or a pipeline, in evaluation mode; the scores are those after its stages.
+        split: a packed split.
+        encoded: what `prvr.evaluation.encode_split` gave for it.
         most: wrong pairs kept; each is kept with the same probability.
         block: queries scored at a time.
-        seed: of the sample, and of the noise that a re-ranker starts from.
+        seed: of the sample.
 
     Raises:
         ValueError: a score is not finite, or there is no wrong pair.
     """
-    keep = min(1.0, most / max(1, scores.queries * scores.videos))
+    keep = min(1.0, most / max(1, len(split.query_ids) * len(split)))
     numbers = torch.Generator("cpu").manual_seed(seed)
     positive, negative = [], []
-    weights = (0.0 if reranker is None else reranker.config.weight,)
-    for rows, (matrix,) in ranked_rows(scores, "t2v", reranker, inputs, weights, block=block, seed=seed):
-        values, right = matrix.cpu(), scores.positives("t2v", rows).cpu()
+    pipeline = as_pipeline(system)
+    matrix = ScoreMatrix(pipeline.first, encoded, split.relevant)
+    for rows, scores in ranked_rows(pipeline, encoded, "t2v", block):
+        values, right = scores.cpu(), matrix.positives("t2v", rows).cpu()
         drawn = torch.rand(values.shape, generator=numbers) < keep
         positive.append(values[right])
         negative.append(values[~right & drawn])

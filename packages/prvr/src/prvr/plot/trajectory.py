@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
+from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
-from prvr.generation.features import RerankerInputs
-from prvr.generation.rows import SplitScores
 from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
-from prvr.stages import CandidateReranker
+from prvr.stages import CandidateReranker, ScoreMatrix, best_columns
+from prvr.stages.diffusion.inputs import RerankerInputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,8 @@ class Trajectory:
 @torch.no_grad()
 def trajectory_of(
     reranker: CandidateReranker,
-    scores: SplitScores,
+    scores: ScoreMatrix,
+    split: PackedSplit,
     inputs: RerankerInputs,
     row: int,
     *,
@@ -62,7 +63,8 @@ def trajectory_of(
 
     Args:
         reranker: with a diffusion, of either direction.
-        scores: of the retriever that it was trained over.
+        scores: of the retriever that it was trained over, with what is relevant.
+        split: a packed split.
         inputs: embeddings of the split.
         row: number of the query (direction "t2v") or video ("v2t").
         top_k: candidates; default: as many as are re-ranked, or the whole gallery where that is smaller.
@@ -75,22 +77,20 @@ def trajectory_of(
     config, direction = reranker.config, reranker.direction
     if config.process != "diffusion":
         raise InputError(f"process={config.process!r}: the control takes one step without noise, it has no trajectory")
-    asking, gallery = scores.asking(direction), scores.gallery(direction)
+    asking, gallery = scores.shape(direction)
     if not 0 <= row < asking:
         raise InputError(f"row {row}: expected 0 to {asking - 1}, the rows of direction {direction!r}")
     top_k = min(config.candidates, gallery) if top_k is None else top_k
-    if not 1 <= top_k <= gallery:
-        raise InputError(f"top_k={top_k}: expected 1 to {gallery}, the size of the gallery")
     rows = slice(row, row + 1)
-    chosen = scores.rows(direction, rows).topk(top_k, dim=1).indices
+    chosen = best_columns(scores.rows(direction, rows), top_k)
     numbers = torch.Generator("cpu").manual_seed(seed)
     initial = torch.randn(1, top_k, generator=numbers)
     if direction == "t2v":
         given = (inputs.text[rows], inputs.frames[chosen[0]][None], inputs.mask[chosen[0]][None])
-        names, query = scores.split.video_ids, scores.split.captions[row]
+        names, query = split.video_ids, split.captions[row]
     else:
         given = (inputs.text[chosen[0]][None], inputs.frames[rows], inputs.mask[rows])
-        names, query = scores.split.captions, scores.split.video_ids[row]
+        names, query = split.captions, split.video_ids[row]
     chain = reranker.sample(*given, initial=initial.to(inputs.text), num_steps=num_steps, return_chain=True)
     values = torch.cat([initial, chain[:, 0].cpu().float()])
     return Trajectory(

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from prvr.released.checkpoint import CheckpointError
 from prvr.scoring import token_alignment
-from prvr.stages.diffusion.config import Direction, RerankerCompat, RerankerConfig
+from prvr.stages.diffusion.config import RerankerCompat, RerankerConfig
+from prvr.types import Direction
 
 __all__ = [
     "ReleasedScores",

@@ -1,97 +1,77 @@
-"""Placing the best few of each row of a score matrix anew."""
-
-from collections.abc import Callable
-from typing import Literal
+"""Choosing the best candidates of each row of a score matrix, and putting their new scores in."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from prvr.errors import InputError
 
-__all__ = ["add_top_k", "expect_top_k", "placed"]
-
-
-def placed(
-    scores: Float[Tensor, "q v"],
-    chosen: Int[Tensor, "q k"],
-    probabilities: Float[Tensor, "q k"],
-    weight: float,
-    combine: Literal["add", "alone"] = "add",
-) -> Float[Tensor, "q v"]:
-    """A copy of the scores in which the chosen candidates stand where their probabilities put them.
-
-    Args:
-        scores: higher is better.
-        chosen: the columns with the k highest scores of each row, in descending order.
-        probabilities: of the chosen.
-        weight: of the probabilities.
-        combine: "add": weight times the probability is added to the score; "alone": it is added to the highest score of
-            the row instead, so that the retriever's order of the chosen does not count.
-
-    Example:
-        >>> import torch
-        >>> scores, chosen, p = torch.tensor([[0.1, 0.3, 0.2]]), torch.tensor([[1, 2]]), torch.tensor([[0.5, 0.5]])
-        >>> placed(scores, chosen, p, 1.0), placed(scores, chosen, p, 1.0, "alone")
-        (tensor([[0.1000, 0.8000, 0.7000]]), tensor([[0.1000, 0.8000, 0.8000]]))
-    """
-    base = scores.gather(1, chosen)
-    if combine == "alone":
-        base = base[:, :1].expand_as(base)
-    return scores.scatter(1, chosen, base + weight * probabilities.to(base))
+__all__ = ["best_columns", "expect_top_k", "merge_top_k"]
 
 
 def expect_top_k(top_k: int, gallery: int) -> None:
     """Refuse more candidates than there are.
 
     Raises:
-        ValueError: out of range.
+        InputError: `top_k` is out of range.
     """
     if not 1 <= top_k <= gallery:
         raise InputError(f"top_k: got {top_k}, expected 1 to {gallery}, the size of the gallery")
 
 
-def add_top_k(
-    scores: Float[Tensor, "q v"],
-    probabilities: Callable[[slice, Tensor], Tensor],
-    top_k: int,
-    weight: float,
-    initial: Tensor | None,
-    batch_size: int,
-    combine: Literal["add", "alone"] = "add",
-) -> Float[Tensor, "q v"]:
-    """A copy of the scores with `weight` times a probability added to the `top_k` highest of each row.
+def best_columns(scores: Float[Tensor, "r n"], top_k: int) -> Int[Tensor, "r k"]:
+    """The columns with the highest scores of each row, best first; of equal scores the smaller column comes first.
 
     Args:
         scores: higher is better.
-        probabilities: (rows, columns `(r, k)` in descending order of score) -> `(r, k)`.
-        top_k: k.
-        weight: of the probabilities.
-        initial: `(q, k)` or None, for its shape.
-        batch_size: rows at a time.
-        combine: see `placed`.
+        top_k: how many.
 
     Raises:
-        ValueError: a number out of range, or `initial` of another shape.
+        InputError: `top_k` is out of range.
 
     Example:
         >>> import torch
-        >>> scores, second = torch.tensor([[0.1, 0.3, 0.2]]), torch.tensor([[0.0, 1.0]])
-        >>> add_top_k(scores, lambda rows, columns: second, top_k=2, weight=0.5, initial=None, batch_size=1)
-        tensor([[0.1000, 0.3000, 0.7000]])
+        >>> best_columns(torch.tensor([[0.5, 0.9, 0.5, 0.5]]), 3).tolist()
+        [[1, 0, 2]]
     """
-    queries, gallery = scores.shape
-    expect_top_k(top_k, gallery)
-    if batch_size < 1:
-        raise InputError(f"batch_size: got {batch_size}, expected at least 1")
-    if not 0 <= weight < float("inf"):
-        raise InputError(f"weight: got {weight}, expected a finite number of at least 0")
-    if initial is not None and initial.shape != (queries, top_k):
-        raise InputError(
-            f"initial: got shape {tuple(initial.shape)}, expected {(queries, top_k)}, one number for each candidate"
-        )
-    combined = scores.clone()
-    for first in range(0, queries, batch_size):
-        rows = slice(first, min(first + batch_size, queries))
-        chosen = scores[rows].topk(top_k, dim=1).indices
-        combined[rows] = placed(scores[rows], chosen, probabilities(rows, chosen), weight, combine)
-    return combined
+    expect_top_k(top_k, scores.shape[1])
+    found = scores.topk(top_k, dim=1)
+    # torch.topk takes any of equal scores: only rows with a tie at the border, or within, are sorted as a whole.
+    last = found.values[:, -1:]
+    tied = (scores == last).sum(1) > (found.values == last).sum(1)
+    columns = found.indices.sort(dim=1).values
+    order = scores.gather(1, columns).argsort(dim=1, descending=True, stable=True)
+    columns = columns.gather(1, order)
+    if bool(tied.any()):
+        columns[tied] = scores[tied].argsort(dim=1, descending=True, stable=True)[:, :top_k]
+    return columns
+
+
+def merge_top_k(
+    scores: Float[Tensor, "r n"], columns: Int[Tensor, "r k"], new: Float[Tensor, "r k"]
+) -> Float[Tensor, "r n"]:
+    """A copy of the scores with new ones for the candidates, which stay ahead of all others.
+
+    Where a new score would fall to or below that of a column that was not re-scored, all new scores of the row are
+    raised by one constant, so that the order among the candidates is that of their new scores and all others keep
+    theirs. So recall beyond k is defined.
+
+    Args:
+        scores: higher is better.
+        columns: as `best_columns` gives them.
+        new: scores of these columns.
+
+    Example:
+        >>> import torch
+        >>> scores, best = torch.tensor([[0.1, 0.3, 0.2]]), torch.tensor([[1, 2]])
+        >>> merge_top_k(scores, best, torch.tensor([[0.8, 0.9]]))
+        tensor([[0.1000, 0.8000, 0.9000]])
+        >>> merge_top_k(scores, best, torch.tensor([[-0.5, 0.0]])).argsort(descending=True)
+        tensor([[2, 1, 0]])
+    """
+    if columns.shape[1] == scores.shape[1]:
+        return scores.scatter(1, columns, new.to(scores))
+    new = new.to(scores)
+    rest = scores.scatter(1, columns, -float("inf")).amax(1, keepdim=True)
+    gap = rest - new.amin(1, keepdim=True)
+    below = (gap > 0) | ((gap == 0) & (scores.gather(1, columns).amin(1, keepdim=True) > rest))
+    return scores.scatter(1, columns, new + (gap + 1).where(below, 0))

@@ -8,7 +8,6 @@ from prvr.training.reranker import RerankerResult, RerankerTask, train_reranker
 from prvr.training.reranker_run import (
     RerankerRunConfig,
     is_reranker_run,
-    load_rerankers,
     read_reranker_config,
     reranker_run_config,
     save_rerankers,
@@ -34,7 +33,6 @@ __all__ = [
     "build_optimizer",
     "cache_folder",
     "is_reranker_run",
-    "load_rerankers",
     "no_progress",
     "open_split",
     "open_splits",

@@ -14,17 +14,26 @@ from torch.optim.lr_scheduler import LRScheduler
 from prvr.data import holdout
 from prvr.data.dataset import Shard
 from prvr.data.packed import PackedSplit
-from prvr.evaluation import evaluate
-from prvr.evaluation.encode import EncodedSplit, TextVideoModel, device_of, encode_split, evaluation_mode
+from prvr.evaluation import EvaluationConfig, evaluate
+from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
-from prvr.generation.candidates import CandidatePool, PairSource, candidate_pool
-from prvr.generation.evaluation import evaluate_reranked, ranked_counts
-from prvr.generation.features import RerankerInputs, fingerprint, reranker_inputs
-from prvr.generation.rows import SplitScores
 from prvr.reading import parse_record
-from prvr.stages import CandidateReranker, Direction
+from prvr.stages import (
+    CandidateReranker,
+    DiffusionSettings,
+    DiffusionStage,
+    Direction,
+    EncodedSplit,
+    FirstStage,
+    Pipeline,
+    RerankerInputs,
+    ScoreMatrix,
+    fingerprint,
+    reranker_inputs,
+)
 from prvr.text import cat_texts
+from prvr.training.candidates import CandidatePool, PairSource, candidate_pool, counts_by_weight
 from prvr.training.card import reranker_card
 from prvr.training.checkpoint import check_state, load_weights
 from prvr.training.data import Splits
@@ -82,7 +91,7 @@ class RerankerResult:
 
 def train_reranker(
     config: RerankerRunConfig,
-    retriever: TextVideoModel,
+    retriever: FirstStage,
     splits: Splits,
     *,
     output: Path | str,
@@ -151,7 +160,7 @@ class RerankerTask:
         self,
         config: RerankerRunConfig,
         accelerator: Accelerator,
-        retriever: TextVideoModel,
+        retriever: FirstStage,
         splits: Splits,
         encode: Encode = encode_split,
     ) -> None:
@@ -168,7 +177,7 @@ class RerankerTask:
         self.query_ids = train.query_ids
         self.sources = self._pair_sources(train)
         encoded = encode(retriever, self.selection_split, device=self.device, seed=config.train.seed)
-        self.selection = SplitScores(retriever, encoded, self.selection_split)
+        self.selection = ScoreMatrix(retriever, encoded, self.selection_split.relevant)
         self.selection_inputs: RerankerInputs = reranker_inputs(encoded, config.network)
         self.draws, self.noise = torch.Generator("cpu"), torch.Generator(self.device)
         self.shard = Shard(accelerator.process_index, accelerator.num_processes)
@@ -184,9 +193,9 @@ class RerankerTask:
         else:
             encodings = [self.encode(self.retriever, train, device=self.device, seed=seed)]
         with evaluation_mode(self.retriever, self.device, seed):
-            scores = [SplitScores(self.retriever, encoded, train) for encoded in encodings]
+            scores = [ScoreMatrix(self.retriever, encoded, train.relevant) for encoded in encodings]
             pools = {
-                direction: [candidate_pool(some, direction, config.candidates.pool) for some in scores]
+                direction: [candidate_pool(some, train, direction, config.candidates.pool) for some in scores]
                 for direction in self.rerankers
             }
         inputs = [reranker_inputs(encoded, config.network) for encoded in encodings]
@@ -270,7 +279,7 @@ class RerankerTask:
         weights = train.weights or (reranker.config.weight,)
         if reranker.config.combine == "alone":
             weights = (1.0,)  # no other weight gives another order
-        counts = ranked_counts(
+        counts = counts_by_weight(
             self.selection,
             direction,
             reranker,
@@ -329,13 +338,12 @@ class RerankerTask:
         if alone.exists() and run.evaluation.exists():
             return EvaluationReport.from_json(alone), EvaluationReport.from_json(run.evaluation)
         report, device = self.splits.report, self.device
+        config = EvaluationConfig(seed=seed, query_batch=self.config.train.eval_queries)
+        pipeline = Pipeline(self.retriever, [DiffusionStage(self.selected(), DiffusionSettings(seed=seed))])
         with stop.at_once():
             encoded = self.encode(self.retriever, report, device=device, seed=seed)
-            plain = evaluate(self.retriever, report, encoded=encoded, device=device, seed=seed)
-            block, chosen = self.config.train.eval_queries, self.selected()
-            reranked = evaluate_reranked(
-                self.retriever, report, chosen, encoded=encoded, device=device, block=block, seed=seed
-            )
+            plain = evaluate(self.retriever, report, config, encoded=encoded, device=device)
+            reranked = evaluate(pipeline, report, config, encoded=encoded, device=device)
         plain.to_json(alone)
         run.save_report(reranked)
         return plain, reranked
@@ -376,9 +384,7 @@ def _outside_inference_mode(pool: CandidatePool) -> CandidatePool:
     return replace(pool, asking=pool.asking.clone(), columns=pool.columns.clone())
 
 
-def _encode_with_dropout(
-    retriever: TextVideoModel, split: PackedSplit, seed: int, device: torch.device
-) -> EncodedSplit:
+def _encode_with_dropout(retriever: FirstStage, split: PackedSplit, seed: int, device: torch.device) -> EncodedSplit:
     with evaluation_mode(retriever, device, seed):
         if isinstance(retriever, nn.Module):
             retriever.train()  # evaluation_mode restores the modes

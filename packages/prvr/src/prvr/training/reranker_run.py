@@ -10,8 +10,6 @@ from pydantic.dataclasses import dataclass
 
 from prvr.config import OptimConfig, TrainerConfig, read_yaml_file, validated
 from prvr.config.strict import LARGE, MANY, STRICT
-from prvr.data import DataError
-from prvr.data.hashes import check_hashes
 from prvr.errors import InputError
 from prvr.stages import CandidateReranker, Direction, RerankerConfig
 from prvr.training.checkpoint import replace_folder
@@ -21,7 +19,6 @@ __all__ = [
     "RerankerRunConfig",
     "RerankerTrainConfig",
     "is_reranker_run",
-    "load_rerankers",
     "read_reranker_config",
     "reranker_run_config",
     "save_rerankers",
@@ -170,31 +167,3 @@ def save_rerankers(folder: Path, rerankers: Mapping[Direction, CandidateReranker
             reranker.save_pretrained(temporary / direction)
 
     replace_folder(folder, write)
-
-
-def load_rerankers(folder: Path | str) -> dict[Direction, CandidateReranker]:
-    """The re-rankers of a run that trained them, or of its `best/`, in evaluation mode.
-
-    Raises:
-        DataError: there are none, or their files are damaged.
-        prvr.ConfigError: their configuration cannot be used.
-
-    Example:
-        >>> load_rerankers("runs/reranker-1")["t2v"].config.weight  # doctest: +SKIP
-        0.1
-    """
-    base = Path(folder)
-    directions: tuple[Direction, ...] = ("t2v", "v2t")
-    places = [
-        place for place in (base / "best", base) if any((place / d / "config.json").is_file() for d in directions)
-    ]
-    if not places:
-        raise DataError(
-            f"{base}: no re-ranker in it. Name a run of `prvr train --retriever RUN` that has finished an epoch."
-        )
-    check_hashes(places[0])
-    return {
-        direction: CandidateReranker.from_pretrained(places[0] / direction).eval()
-        for direction in directions
-        if (places[0] / direction / "config.json").is_file()
-    }

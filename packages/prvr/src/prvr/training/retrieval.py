@@ -20,7 +20,7 @@ from prvr.config import Config, load_config
 from prvr.data import PackedSplit, make_loader
 from prvr.data.dataset import BatchInfo, Shard
 from prvr.errors import TrainingError
-from prvr.evaluation import evaluate
+from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
 from prvr.losses import Negatives
@@ -304,15 +304,10 @@ class RetrievalTask:
 
     def _evaluate(self, split: PackedSplit, bootstrap: int) -> EvaluationReport:
         train = self.config.train
-        return evaluate(
-            self.retriever,
-            split,
-            device=self.accelerator.device,
-            video_batch=train.eval_videos,
-            query_batch=train.eval_queries,
-            bootstrap=bootstrap,
-            seed=train.seed,
+        config = EvaluationConfig(
+            bootstrap=bootstrap, seed=train.seed, video_batch=train.eval_videos, query_batch=train.eval_queries
         )
+        return evaluate(self.retriever, split, config, device=self.accelerator.device)
 
 
 def _batches(config: Config, splits: Splits, accelerator: Accelerator) -> Batches:

@@ -9,10 +9,11 @@ from torch import nn
 
 from prvr.config import released_part
 from prvr.errors import InputError
-from prvr.stages.diffusion.config import Direction, RerankerConfig
+from prvr.stages.diffusion.config import RerankerConfig
 from prvr.stages.diffusion.denoiser import CandidateDenoiser
 from prvr.stages.diffusion.pooling import TextFrameAttention, TextToVideo, VideoToText
 from prvr.stages.diffusion.process import DiffusionProcess, Distribution, OneStepProcess, Output, Process
+from prvr.types import Direction
 
 __all__ = ["RerankerParts", "build_reranker"]
 

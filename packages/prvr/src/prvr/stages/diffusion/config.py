@@ -10,10 +10,7 @@ from prvr.config import validated
 from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
 
-__all__ = ["Direction", "RerankerCompat", "RerankerConfig", "reranker_config_from_dict"]
-
-Direction = Literal["t2v", "v2t"]
-"""t2v: one text, candidate videos; v2t: one video, candidate texts."""
+__all__ = ["RerankerCompat", "RerankerConfig", "reranker_config_from_dict"]
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -12,10 +12,11 @@ from prvr.errors import InputError
 from prvr.models.pretrained import PretrainedModel
 from prvr.stages.diffusion.build import build_reranker
 from prvr.stages.diffusion.checks import expect_gallery, expect_pairs, expect_shape, expect_target, expect_timestep
-from prvr.stages.diffusion.config import Direction, RerankerConfig, reranker_config_from_dict
+from prvr.stages.diffusion.config import RerankerConfig, reranker_config_from_dict
 from prvr.stages.diffusion.denoiser import PreparedPairs
 from prvr.stages.diffusion.pooling import Pairs
-from prvr.stages.merge import add_top_k
+from prvr.stages.merge import best_columns, merge_top_k
+from prvr.types import Direction
 
 __all__ = ["CandidateReranker"]
 
@@ -257,14 +258,38 @@ class CandidateReranker(
         if top_k is None:
             top_k = min(self.config.candidates, scores.shape[1]) if initial is None else initial.shape[1]
         weight = self.config.weight if weight is None else weight
-        text = text.to(self._like)
-
-        def probabilities(rows: slice, chosen: Tensor) -> Tensor:
-            pairs = self.view.gather(self.pool, text, frames, frame_mask, rows, chosen)
+        if initial is not None and initial.shape != (len(scores), top_k):
+            raise InputError(
+                f"initial: got shape {tuple(initial.shape)}, expected {(len(scores), top_k)}, one number for each "
+                "candidate"
+            )
+        if batch_size < 1:
+            raise InputError(f"batch_size: got {batch_size}, expected at least 1")
+        if not 0 <= weight < float("inf"):
+            raise InputError(f"weight: got {weight}, expected a finite number of at least 0")
+        text, found = text.to(self._like), scores.clone()
+        for first in range(0, len(scores), batch_size):
+            rows = slice(first, min(first + batch_size, len(scores)))
+            columns = best_columns(scores[rows], top_k)
+            pairs = self.view.gather(self.pool, text, frames, frame_mask, rows, columns)
             start = None if initial is None else initial[rows]
-            return self.probabilities(pairs, initial=start, num_steps=num_steps, timesteps=timesteps, seed=seed)
+            likely = self.probabilities(pairs, initial=start, num_steps=num_steps, timesteps=timesteps, seed=seed)
+            new = self.combined(scores[rows].gather(1, columns), likely, weight)
+            found[rows] = merge_top_k(scores[rows], columns, new)
+        return found
 
-        return add_top_k(scores, probabilities, top_k, weight, initial, batch_size, self.config.combine)
+    def combined(
+        self, scores: Float[Tensor, "b n"], probabilities: Float[Tensor, "b n"], weight: float
+    ) -> Float[Tensor, "b n"]:
+        """New scores of candidates from their scores and their generated probabilities, see `config.combine`.
+
+        Args:
+            scores: `(b, n)`, best first.
+            probabilities: `(b, n)` as `probabilities` gives them.
+            weight: of the probabilities.
+        """
+        base = scores if self.config.combine == "add" else scores[:, :1].expand_as(scores)
+        return base + weight * probabilities.to(base)
 
     @torch.no_grad()
     def probabilities(

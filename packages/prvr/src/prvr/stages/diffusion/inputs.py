@@ -1,4 +1,4 @@
-"""What a re-ranker reads of a retriever: one vector per query, several per video, and which retriever it was."""
+"""What the generator reads of a first stage: one vector per query, several per video, and which retriever it was."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.errors import InputError
-from prvr.evaluation.encode import EncodedSplit
-from prvr.stages import RerankerConfig
+from prvr.stages.diffusion.config import RerankerConfig
+from prvr.stages.scores import EncodedSplit
 from prvr.text import sentences
 from prvr.types import VideoEmbedding
 

@@ -1,18 +1,20 @@
-"""Candidates of training: for each query its video among hard wrong ones, and the other way round, drawn in batches."""
+"""The candidates that re-rankers are trained on, and the ranks that select their epoch and weight."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
-from prvr.generation.features import RerankerInputs
-from prvr.generation.rows import SplitScores
-from prvr.stages import CandidateReranker, Direction
+from prvr.evaluation.metrics import RankCounts
+from prvr.evaluation.rank import count_rows
+from prvr.stages import CandidateReranker, Direction, RerankerInputs, ScoreMatrix, best_columns, merge_top_k
 from prvr.stages.diffusion.pooling import Pairs
 
-__all__ = ["CandidatePool", "PairSource", "candidate_pool"]
+__all__ = ["CandidatePool", "PairSource", "candidate_pool", "counts_by_weight", "rows_by_weight"]
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,14 @@ class CandidatePool:
         return torch.cat([torch.zeros(rows, 1, dtype=order.dtype), order], 1).to(self.columns.device)
 
 
-def candidate_pool(scores: SplitScores, direction: Direction, size: int, block: int = 256) -> CandidatePool:
+def candidate_pool(
+    scores: ScoreMatrix, split: PackedSplit, direction: Direction, size: int, block: int = 256
+) -> CandidatePool:
     """The right candidate of each row and the `size` wrong ones that the retriever scores highest, block by block.
 
     Args:
-        scores: of the split that is learned from.
+        scores: of the split that is learned from, with what is relevant.
+        split: that split.
         direction: "t2v" or "v2t".
         size: p; capped by the row that has the fewest wrong candidates.
         block: rows scored at a time.
@@ -58,7 +63,7 @@ def candidate_pool(scores: SplitScores, direction: Direction, size: int, block: 
     Raises:
         ValueError: a row has no wrong candidate, or a score is NaN.
     """
-    owner = torch.from_numpy(scores.split.query_to_video).to(scores.encoded.text.device)
+    owner = torch.from_numpy(split.query_to_video).to(scores.encoded.text.device)
     found = []
     for rows in scores.blocks(direction, block):
         positives = scores.positives(direction, rows)
@@ -66,13 +71,11 @@ def candidate_pool(scores: SplitScores, direction: Direction, size: int, block: 
         if bool(values.isnan().any()):
             row = rows.start + int(values.isnan().any(1).int().argmax())
             what = "query" if direction == "t2v" else "video"
-            raise InputError(
-                f"scores are NaN for {what} {row} of {scores.split.name}: a {what} without valid features?"
-            )
+            raise InputError(f"scores are NaN for {what} {row} of {split.name}: a {what} without valid features?")
         wrong = int((~positives).sum(1).min())
         if wrong < 1:
             raise InputError(
-                f"{scores.split.name}: a row of direction {direction!r} has no wrong candidate to learn from: more "
+                f"{split.name}: a row of direction {direction!r} has no wrong candidate to learn from: more "
                 "videos are needed"
             )
         size = min(size, wrong)
@@ -132,3 +135,54 @@ class PairSource:
     def target(self, picked: Int[Tensor, "r n"]) -> Bool[Tensor, "r n"]:
         """Which of them is right."""
         return picked == 0
+
+
+@torch.no_grad()
+def rows_by_weight(
+    matrix: ScoreMatrix,
+    direction: Direction,
+    reranker: CandidateReranker,
+    inputs: RerankerInputs,
+    weights: Sequence[float],
+    *,
+    seed: int = 0,
+    block: int = 256,
+) -> Iterator[tuple[slice, list[Float[Tensor, "r n"]]]]:
+    """The re-ranked score matrix, some rows at a time, once for each weight; candidates are denoised once.
+
+    Args:
+        matrix: of the first stage.
+        direction: who asks.
+        reranker: of that direction.
+        inputs: embeddings that it reads.
+        weights: of the generated probability.
+        seed: of the noise, the same for every row.
+        block: rows at a time.
+
+    Yields:
+        which rows, and their scores with the whole gallery, once for each weight.
+    """
+    for rows in matrix.blocks(direction, block):
+        scores = matrix.rows(direction, rows)
+        columns = best_columns(scores, min(reranker.config.candidates, scores.shape[1]))
+        pairs = reranker.view.gather(reranker.pool, inputs.text, inputs.frames, inputs.mask, rows, columns)
+        likely, best = reranker.probabilities(pairs, seed=seed), scores.gather(1, columns)
+        yield rows, [merge_top_k(scores, columns, reranker.combined(best, likely, weight)) for weight in weights]
+
+
+def counts_by_weight(
+    matrix: ScoreMatrix,
+    direction: Direction,
+    reranker: CandidateReranker,
+    inputs: RerankerInputs,
+    weights: Sequence[float],
+    *,
+    seed: int = 0,
+    block: int = 256,
+) -> list[RankCounts]:
+    """Ranks of every row that has something right, once for each weight; arguments as in `rows_by_weight`."""
+    found: list[list[RankCounts]] = [[] for _ in weights]
+    for rows, matrices in rows_by_weight(matrix, direction, reranker, inputs, weights, seed=seed, block=block):
+        for counts, scores in zip(found, matrices, strict=True):
+            counts.append(count_rows(matrix, direction, rows, scores))
+    return [RankCounts.cat(part) for part in found]
