@@ -97,14 +97,15 @@ def test_a_reranker_comes_along(
     save_rerankers(root / "reranker" / "best", {"t2v": CandidateReranker(config, "t2v")})
     target = corpus(root, "activitynet-paragraphs", collection="long")
     capsys.readouterr()
-    command = ["evaluate", run, "--transfer", str(target), "--rerank", str(root / "reranker"), "--device", "cpu"]
+    command = ["evaluate", run, "--transfer", str(target), "--device", "cpu"]
+    command += ["--stage", f"diffusion:{root / 'reranker'}"]
     assert main(command) == 0
     out = " ".join(capsys.readouterr().out.split())
     for kind, name in (("source", "msrvtt"), ("target", "long")):
-        for variant in ("retriever", "re-ranked"):
+        for variant in ("first stage", "1. diffusion"):
             assert f"{kind} {name} test, {variant}" in out
     files = {path.name for path in Path(run).glob("evaluation*.json")}
-    assert files == {"evaluation_on_long_test.json", "evaluation_on_long_test_rerank_reranker.json"}
+    assert files == {"evaluation_on_long_test_retriever.json", "evaluation_on_long_test_diffusion-reranker.json"}
 
 
 def test_one_other_corpus_has_its_own_file(source: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:

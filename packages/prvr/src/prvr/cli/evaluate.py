@@ -1,8 +1,6 @@
 """`prvr evaluate`: all metrics of a run, a model or a pipeline on a split."""
 
-import re
 from argparse import Namespace
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from prvr.cli.console import stdout
 from prvr.cli.folders import chosen_data, device_of, open_corpus_of
 from prvr.cli.options import Parser, one_of
-from prvr.cli.reports import show_baselines, show_report
+from prvr.cli.reports import name_parts, show_baselines, show_report
 from prvr.cli.transfer import check_features, corpus_of, show_transfer
 from prvr.config import Config
 
@@ -50,7 +48,9 @@ def register(prvr: Parser) -> None:
         help="the rank among equal scores (default: worst)",
     )
     parser.add_argument(
-        "--json", metavar="FILE", help="the file to write; by default, evaluation.json, or a name that says more"
+        "--json",
+        metavar="FILE",
+        help="the file of the last report, after all stages; by default, evaluation.json, or a name that says more",
     )
     parser.shared("--device")
 
@@ -81,40 +81,15 @@ def run(args: Namespace) -> None:
     console.print()
     differs = [config.data.collection] * (config.data.collection != trained.data.collection)
     differs += [split] * (split != config.data.eval_split) + [args.ties] * (args.ties != "worst")
-    for name, target in zip(reports, report_files(args, system, reports, differs), strict=True):
-        reports[name].to_json(target)
-        print(f"{target}: {name}")
-
-
-def report_files(
-    args: Namespace, system: "System", reports: "dict[str, EvaluationReport]", differs: Sequence[str]
-) -> list[Path]:
-    """Where the reports are written: beside the system, under names that say what is not the usual.
-
-    `--json` names the file of the last report, on which every stage is.
-
-    Args:
-        args: `stage` and `json`.
-        system: that was evaluated.
-        reports: of its parts, the first stage alone first.
-        differs: what is not the usual of all of them.
-    """
-    slugs = [
-        "-".join([kind, *re.findall(r"[\w.]+", rest.replace("/best", "").rsplit("/", 1)[-1])])
-        for kind, rest in (re.match(r"([^:,]*)[:,]?(.*)", text).groups() for text in args.stage)  # pyright: ignore[reportOptionalMemberAccess]
+    targets = [
+        system.folder / ("_".join(["evaluation", *([] if len(reports) == 1 else parts), *differs]) + ".json")
+        for parts in name_parts(args.stage, len(reports))
     ]
-    own = len(reports) - 1 - len(slugs)
-    files = []
-    for number in range(len(reports)):
-        part = slugs[: number - own] if number > own else [f"stage{number}"]
-        if number == 0 and len(reports) > 1:
-            part = ["retriever"]
-        elif number == len(reports) - 1 and not slugs:
-            part = []
-        files.append(system.folder / ("_".join(["evaluation", *part, *differs]) + ".json"))
     if args.json is not None:
-        files[-1] = Path(args.json)
-    return files
+        targets[-1] = Path(args.json)
+    for (name, report), target in zip(reports.items(), targets, strict=True):
+        report.to_json(target)
+        print(f"{target}: {name}")
 
 
 def _ranks_sets(args: Namespace, config: Config) -> bool:

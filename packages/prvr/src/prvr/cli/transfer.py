@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, stdout
+from prvr.cli.reports import name_parts
 from prvr.config import Config
 
 if TYPE_CHECKING:
@@ -110,9 +111,9 @@ def show_transfer(args: Namespace, trained: Config, system: "System", evaluate: 
         label = _label(folder, folders)
         reports = evaluate(args, system, config, split)
         targets += _domains(f"{label} {split}", reports)
-        for number, report in enumerate(reports.values()):
-            parts = ["evaluation_on", label.replace("/", "-"), split]
-            parts += [f"stage{number}"] * bool(number) + [args.ties] * (args.ties != "worst")
+        for report, added in zip(reports.values(), name_parts(args.stage, len(reports)), strict=True):
+            parts = ["evaluation_on", label.replace("/", "-"), split, *(added if len(reports) > 1 else [])]
+            parts += [args.ties] * (args.ties != "worst")
             files.append(system.folder / f"{'_'.join(parts)}.json")
             report.to_json(files[-1])
     console = stdout()
