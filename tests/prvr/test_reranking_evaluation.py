@@ -22,9 +22,11 @@ from prvr.stages import (
     RerankerCompat,
     RerankerConfig,
     ScoreMatrix,
+    fingerprint,
     qb_norm,
+    reranker_inputs,
 )
-from prvr.training.candidates import PairSource, counts_by_weight
+from prvr.training.candidates import PairSource, candidate_pool, counts_by_weight
 from prvr.types import VideoEmbedding
 
 WIDTH = 8
