@@ -231,7 +231,7 @@ def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(scores, s
         given = inputs.text[columns], inputs.frames[asking], inputs.mask[asking]
     target = kept.target(picked)
     losses = [
-        reranker.loss_of_pairs(target, kept.pairs(rows, picked), torch.Generator().manual_seed(2)),
+        reranker.loss_of_pairs(target, kept.pairs(rows, picked), generator=torch.Generator().manual_seed(2)),
         reranker.loss(target, *given, generator=torch.Generator().manual_seed(2)),
     ]
     torch.testing.assert_close(*losses)
