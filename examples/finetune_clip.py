@@ -73,7 +73,8 @@ def train(retriever: ClipRetriever, films: Films, videos: list[int], args: argpa
     """One caption of each film per epoch, as the paper; the batch is encoded in chunks, its losses see all of it."""
     objective = Objective(LossConfig(contrastive=1.0, contrastive_temperature=0.05), retriever.config).to(args.device)
     settings = OptimConfig(lr=1e-3, backbone_lr=args.backbone_lr, weight_decay=0.0)
-    optimizer = torch.optim.AdamW(parameter_groups(retriever, objective, settings), lr=settings.lr)
+    groups = parameter_groups(retriever, objective, settings, backbone=retriever.backbone)
+    optimizer = torch.optim.AdamW(groups, lr=settings.lr)
     draw = random.Random(0)
     for epoch in range(args.epochs):
         losses, order = [], draw.sample(videos, len(videos))

@@ -138,7 +138,7 @@ def test_both_learn_each_at_its_rate() -> None:
     retriever, batch = ClipRetriever(square_clip(), settings()).train(), make_batch()
     objective = Objective(LossConfig(contrastive=1.0, contrastive_learned=True), retriever.config)
     optim = OptimConfig(lr=1e-3, backbone_lr=1e-7, weight_decay=0.0)
-    groups = parameter_groups(retriever, objective, optim)
+    groups = parameter_groups(retriever, objective, optim, backbone=retriever.backbone)
     assert sorted({group.get("lr", optim.lr) for group in groups}) == [1e-7, 1e-3]
     together = [p for group in groups for p in group["params"]]
     assert len({id(p) for p in together}) == len(together) == len([*retriever.parameters(), *objective.parameters()])

@@ -53,9 +53,9 @@ class PixelBatch:
 class ClipRetriever(nn.Module):
     """A CLIP of transformers under a `TokenRetriever`, trained with it (DiffusionRet as published).
 
-    Its text layers and positions start the temporal transformer. `training.optimizer.parameter_groups` gives the CLIP,
-    `backbone`, the learning rate `optim.backbone_lr`, all else `optim.lr`. It is evaluated as any retriever, with
-    tokens in place of words and pixels in place of frames.
+    Its text layers and positions start the temporal transformer. `parameter_groups(..., backbone=retriever.backbone)`
+    gives the CLIP a learning rate of its own. It is evaluated as any retriever, with tokens in place of words and
+    pixels in place of frames.
 
     Args:
         clip: a `transformers.CLIPModel`; it is changed by training.

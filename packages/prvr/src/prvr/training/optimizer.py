@@ -187,19 +187,25 @@ def _clipped(
     return torch._foreach_mul(grads, scales)
 
 
-def parameter_groups(retriever: nn.Module, objective: nn.Module, optim: OptimConfig) -> list[dict[str, Any]]:
+def parameter_groups(
+    retriever: nn.Module, objective: nn.Module, optim: OptimConfig, backbone: nn.Module | None = None
+) -> list[dict[str, Any]]:
     """All trainable parameters in groups of equal weight decay, equal stacking and equal learning rate.
 
     A module that stores several tensors in one parameter says so by an attribute `stacked_dims`: how many leading axes
     number them. `decay="matrices"` decays every tensor of two or more axes (stacking not counted); `"released"` decays
     what the authors' optimiser decays, by their names, and falls back to matrices for parameters they do not have.
-    A retriever names a pretrained part that is trained along, at `optim.backbone_lr`, by its attribute `backbone`.
+
+    Args:
+        retriever: the retriever.
+        objective: the objective.
+        optim: decay and learning rates.
+        backbone: a pretrained part of the retriever, which is trained at `optim.backbone_lr`.
 
     Returns:
         Groups with the keys `params`, `weight_decay`, `stacked`, those of a backbone, which come last, with `lr` too;
         each parameter is in exactly one.
     """
-    backbone = getattr(retriever, "backbone", None)
     pretrained = set() if backbone is None else {id(p) for p in backbone.parameters()}
     released = _released_decay([retriever, objective]) if optim.decay == "released" else {}
     groups: dict[tuple[bool, bool, int], list[nn.Parameter]] = {}
