@@ -149,6 +149,8 @@ def released_part(source: str, choice: str) -> Any:
     try:
         return getattr(import_module(f"prvr.released.{module}"), attribute)
     except ModuleNotFoundError as error:
+        if not str(error.name).startswith("prvr.released"):
+            raise  # a library that is missing
         raise InputError(
             f"{choice} asks for a part of prvr.released, which this installation lacks: choose the default, or install "
             "prvr with it"
