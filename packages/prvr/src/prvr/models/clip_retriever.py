@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from prvr.config import TokenModelConfig
 from prvr.errors import InputError
-from prvr.models.layers import project_bounds
+from prvr.models.layers import expect_at_most, project_bounds
 from prvr.models.token_retriever import TokenRetriever
 from prvr.text import TextEmbedding
 from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
@@ -92,11 +92,7 @@ class ClipRetriever(nn.Module):
         Raises:
             ValueError: too many tokens.
         """
-        if tokens.shape[1] > self.config.max_words:
-            raise InputError(
-                f"got {tokens.shape[1]} tokens, this model takes at most {self.config.max_words} (model.max_words): "
-                "cut them before"
-            )
+        expect_at_most("tokens", tokens, self.config.max_words, "max_words")
         tokens = tokens.masked_fill(~token_mask, self.backbone.config.text_config.eos_token_id)
         hidden = self.backbone.text_model(input_ids=tokens, attention_mask=token_mask.long()).last_hidden_state
         words = self.backbone.text_projection(hidden).masked_fill(~token_mask[..., None], 0)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -26,6 +26,7 @@ __all__ = [
     "StackedLayerNorm",
     "StackedLinear",
     "dropout",
+    "expect_at_most",
     "expect_width",
     "masked_mean",
     "project_bounds",
@@ -60,6 +61,25 @@ def expect_width(name: str, x: Float[Tensor, "*b f"], width: int, key: str) -> N
         raise InputError(
             f"{name} have {x.shape[-1]} features, this model was built for {width}: use the features it was trained "
             f"on, or set model.{key}={x.shape[-1]} and train anew"
+        )
+
+
+def expect_at_most(name: str, x: Shaped[Tensor, "b l ..."], most: int, key: str) -> None:
+    """Refuse sequences that are longer than a model was built for.
+
+    Args:
+        name: what a sequence consists of, in the plural.
+        x: the sequences; their second axis is the length.
+        most: largest length.
+        key: the key of `model` that holds it.
+
+    Raises:
+        InputError: a longer sequence.
+    """
+    if x.shape[1] > most:
+        raise InputError(
+            f"got {x.shape[1]} {name}, this model takes at most {most} (model.{key}): pool or cut them before "
+            "(prvr.data does)"
         )
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from prvr.config import ModelConfig, config_to_dict, model_config_from_dict
 from prvr.errors import InputError
 from prvr.models.build import build_branches, build_guide, build_padding, build_query, build_registers
-from prvr.models.layers import AttentionPooling, expect_width
+from prvr.models.layers import AttentionPooling, expect_at_most, expect_width
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import Sequences
 from prvr.scoring import max_scores, normalised
@@ -107,11 +107,7 @@ class Retriever(
         expect_width("frames", frames, self.config.video_dim, "video_dim")
         if clips.shape[1] != self.config.num_clips:
             raise InputError(f"got {clips.shape[1]} clips per video, this model was built for {self.config.num_clips}")
-        if frames.shape[1] > self.config.max_frames:
-            raise InputError(
-                f"got {frames.shape[1]} frames, this model takes at most {self.config.max_frames}: "
-                "pool them with prvr.data.segment_mean"
-            )
+        expect_at_most("frames", frames, self.config.max_frames, "max_frames")
         registers = tokens = encoded_clips = encoded_frames = mask = None
         if self.clips is not None:
             every_clip = Sequences(None, self.config.num_clips)

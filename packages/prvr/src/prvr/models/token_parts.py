@@ -5,8 +5,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.errors import InputError
-
 __all__ = ["TemporalTransformer", "TokenWeights", "build_projection", "last_word", "quick_gelu", "weighted_words"]
 
 
@@ -28,9 +26,6 @@ class TemporalTransformer(nn.Module):
         length: of the position table.
         dropout: inside the layers.
 
-    Raises:
-        ValueError: (forward) more frames than positions.
-
     Example:
         >>> frames, mask = torch.randn(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
         >>> temporal = TemporalTransformer(width=8, heads=2, layers=1, length=6, dropout=0.0)
@@ -47,17 +42,11 @@ class TemporalTransformer(nn.Module):
         """Frames after attending to each other; padded rows become 0, whatever they hold.
 
         Args:
-            frames: `(v, l, d)` frame features.
+            frames: `(v, l, d)` frame features, at most as many as there are positions.
             mask: `(v, l)` True = valid.
         """
-        length = frames.shape[1]
-        if length > len(self.positions):
-            raise InputError(
-                f"got {length} frames, this model takes at most {len(self.positions)}: pool them with "
-                "prvr.data.segment_mean"
-            )
         frames = frames.masked_fill(~mask[..., None], 0)
-        x = frames + self.positions[:length]
+        x = frames + self.positions[: frames.shape[1]]
         for layer in self.layers:
             x = layer(x, src_key_padding_mask=~mask)
         return (frames + x).masked_fill(~mask[..., None], 0)

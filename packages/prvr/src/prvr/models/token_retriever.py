@@ -9,7 +9,7 @@ from torch import Tensor
 
 from prvr.config import TokenModelConfig, config_to_dict, released_part, token_model_config_from_dict
 from prvr.errors import InputError
-from prvr.models.layers import expect_width
+from prvr.models.layers import expect_at_most, expect_width
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.token_parts import TemporalTransformer, TokenWeights, build_projection, last_word, weighted_words
 from prvr.scoring import at_least_float32, token_alignment
@@ -86,7 +86,7 @@ class TokenRetriever(
             ValueError: too many words, or a width other than `config.query_dim`.
         """
         expect_width("words", words, self.config.query_dim, "query_dim")
-        _expect_at_most("words", words, self.config.max_words, "max_words")
+        expect_at_most("words", words, self.config.max_words, "max_words")
         rows = words.masked_fill(~word_mask[..., None], 0)
         projected = self.project_words(rows)
         if self.read_words is not None:
@@ -112,12 +112,12 @@ class TokenRetriever(
             ValueError: too many frames, or a width other than `config.video_dim`.
         """
         expect_width("frames", frames, self.config.video_dim, "video_dim")
-        _expect_at_most("frames", frames, self.config.max_frames, "max_frames")
         rows = frames.masked_fill(~frame_mask[..., None], 0)
         return self.embed_frames(self.project_frames(self.config.feature_length * rows), frame_mask)
 
     def embed_frames(self, frames: Float[Tensor, "v l d"], frame_mask: Bool[Tensor, "v l"]) -> VideoEmbedding:
         """Embeds frames `(v, l, d)` that lie in the space of the words already."""
+        expect_at_most("frames", frames, self.config.max_frames, "max_frames")
         return VideoEmbedding(frames=self.temporal(frames, frame_mask), frame_mask=frame_mask)
 
     def score(self, text: TextEmbedding, video: VideoEmbedding, dots: bool = False) -> Scores:
@@ -156,11 +156,3 @@ class TokenRetriever(
     def output(self, text: TextEmbedding, video: VideoEmbedding, registers: None = None) -> RetrieverOutput:
         """The input of the losses, from encoded queries and videos."""
         return RetrieverOutput(text.sentence, video, self.score(text, video))
-
-
-def _expect_at_most(name: str, x: Tensor, most: int, key: str) -> None:
-    if x.shape[1] > most:
-        raise InputError(
-            f"got {x.shape[1]} {name}, this model takes at most {most} (model.{key}): pool or cut them before "
-            "(prvr.data does)"
-        )
