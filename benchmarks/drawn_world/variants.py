@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from prvr.data import Corpus, TextData, open_corpus, write_layout
-from prvr.data.synthetic import load_encoder, render
-from prvr.data.synthetic.corpus import frame_features
+from prvr.data.synthetic import render
 from prvr.data.synthetic.encoder import DIM
 from prvr.data.synthetic.world import FPS, Video
 
@@ -83,19 +82,22 @@ def shuffled(corpus: Corpus, splits: Sequence[str], seed: int) -> dict[str, str]
 
 
 def decoded(videos: Sequence[Video]) -> Transform:
-    """Features of what is read back from an MP4 file of each video; needs `prvr[video]`.
+    """Features of an MP4 file of each video, as `prvr extract` computes them; needs `prvr[video]`.
 
     Args:
         videos: scene graphs of all that will be asked for.
     """
-    from prvr.data.synthetic.mp4 import read_mp4, write_mp4
+    from prvr.data.synthetic.mp4 import write_mp4
+    from prvr.video import open_encoder, open_video
 
-    by_id, encoder = {video.id: video for video in videos}, load_encoder()
+    by_id, encoder = {video.id: video for video in videos}, open_encoder("embedded")
 
     def transform(video_id: str, read: Read) -> np.ndarray:
         with TemporaryDirectory() as folder:
             path = Path(folder) / "video.mp4"
             write_mp4(path, render(by_id[video_id]), fps=FPS)
-            return frame_features(read_mp4(path), encoder)
+            with open_video(path) as file:
+                frames = np.stack([encoder.prepare(frame.pixels) for frame in file.sample(FPS)])
+            return encoder.finish(encoder.encode(frames))
 
     return transform

@@ -10,11 +10,12 @@ import pytest
 from commands import SMALL
 from PIL import Image
 
+from prvr import plot
 from prvr.cli import demo, main
 from prvr.cli.console import CommandError
 from prvr.config import Config
 from prvr.data import open_corpus, pack
-from prvr.data.synthetic import read_embedded_scenes, render, sheet
+from prvr.data.synthetic import read_embedded_scenes, render
 from prvr.evaluation import report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.search import VideoIndex
@@ -44,8 +45,8 @@ def test_it_shows_what_was_found(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    drawn, draw = [], sheet.moments_figure
-    monkeypatch.setattr(sheet, "moments_figure", lambda rows, path: (drawn.extend(rows), draw(rows, path)))
+    drawn, draw = [], plot.moments_figure
+    monkeypatch.setattr(plot, "moments_figure", lambda rows: (drawn.extend(rows), draw(rows))[1])
     assert main(["demo", "--quick"]) == 0
     out, err = capsys.readouterr()
     assert "epoch 1: loss" in err
@@ -71,15 +72,15 @@ def test_it_shows_what_was_found(
     videos = {video.id: video for video in read_embedded_scenes(corpus)["test"].videos}
     assert len(drawn) == sum(line.split()[:1] == ["true"] for line in out.splitlines()) == 3
     first = re.findall(r" 1 +(test\d{4}) +([\d.]+) - ([\d.]+) s .* (yes|no)", out)  # of each table of hits
-    said = [(row.found.video_id, row.found.start, row.found.end, row.right) for row in drawn]
+    said = [(row.found.video_id, row.found.start, row.found.end, row.correct) for row in drawn]
     assert first == [(v, f"{start:.1f}", f"{end:.1f}", "yes" if right else "no") for v, start, end, right in said]
     for row in drawn:
         video, start, end, _ = captions[row.sentence]
         assert (row.true.video_id, row.true.start, row.true.end) == (ids[video], start, end)
-        for strip in (row.found, row.true):
-            whole = render(videos[strip.video_id])
-            numbers_of = sheet.moment_frames(videos[strip.video_id], strip.start, strip.end)
-            np.testing.assert_array_equal(strip.frames, whole[numbers_of])
+        for excerpt in (row.found, row.true):
+            whole = render(videos[excerpt.video_id])
+            numbers_of = plot.moment_frames(videos[excerpt.video_id], excerpt.start, excerpt.end)
+            np.testing.assert_array_equal(excerpt.frames, whole[numbers_of])
     with Image.open("runs/demo/moments.png") as picture:
         assert (picture.format, picture.width) == ("PNG", 1200)
 

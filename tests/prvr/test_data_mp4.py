@@ -1,4 +1,4 @@
-"""MP4 files of the embedded world: what is read is what was written, or a clear refusal."""
+"""MP4 files of the embedded world: what is read is what was written."""
 
 import sys
 from pathlib import Path
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from prvr.data.synthetic import mp4
-from prvr.data.synthetic.mp4 import read_mp4, write_mp4
+from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.render import RGB, render
-from prvr.data.synthetic.world import Shot, Thing, Video
-from prvr.errors import DataError
+from prvr.data.synthetic.world import FPS, Shot, Thing, Video
+from prvr.video import open_encoder, open_video
 
 av = pytest.importorskip("av")
 
@@ -34,15 +34,31 @@ def written(frames: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return path
 
 
+def read(path: Path) -> np.ndarray:
+    """The frames of a file as `prvr extract` reads them: the mean of what became of each pixel."""
+    encoder = open_encoder("embedded")
+    with open_video(path) as file:
+        return np.stack([encoder.prepare(frame.pixels) for frame in file.sample(FPS)])
+
+
 def test_frames_come_back_in_number_and_order_with_small_errors(frames: np.ndarray, written: Path) -> None:
-    read = read_mp4(written)
-    assert read.shape == frames.shape
-    difference = read.astype(int) - frames
-    assert abs(difference).mean() < 1.2  # 0.75 here
-    assert abs(difference).mean((1, 2, 3)).max() < 1.5
-    assert abs(difference.mean((0, 1, 2))).max() < 0.2  # no colour is darker or brighter than it was
-    nearest = [abs(frames.astype(int) - one).mean((1, 2, 3)).argmin() for one in read]
+    found = read(written)
+    assert found.shape == frames.shape
+    errors = abs(found.astype(int) - frames).mean((1, 2, 3))
+    assert errors.max() < 2  # of 255; 1.3 here, a part of which is the rounding of decoders
+    nearest = [abs(frames.astype(int) - one).mean((1, 2, 3)).argmin() for one in found]
     assert nearest == list(range(len(frames)))
+
+
+def test_no_colour_is_darker_or_brighter_than_it_was(frames: np.ndarray, written: Path) -> None:
+    """Luma and chroma of BT.709, limited range, computed anew; libswscale's are a whole step too low."""
+    red, green, blue = frames.astype(float).mean((0, 1, 2))
+    luma = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    chroma = [128 + 112 * (blue - luma) / 0.9278 / 255, 128 + 112 * (red - luma) / 0.7874 / 255]
+    with av.open(str(written)) as container:
+        planes = np.stack([frame.to_ndarray() for frame in container.decode(video=0)])  # Y, then U, then V
+    found = [planes[:, rows].mean() for rows in (slice(0, 256), slice(256, 320), slice(320, 384))]
+    assert found == pytest.approx([16 + 219 * luma / 255, *chroma], abs=0.2)
 
 
 def test_a_player_sees_the_rate_the_length_and_the_colours(written: Path) -> None:
@@ -62,8 +78,8 @@ def test_chroma_costs_no_colour(tmp_path: Path, scale: int) -> None:
     colours = np.array(list(RGB.values()), dtype=np.uint8)
     still = np.tile(colours[np.arange(64) % len(colours)], (3, 64, 1, 1))
     write_mp4(tmp_path / "v.mp4", still, scale=scale)
-    read = read_mp4(tmp_path / "v.mp4", scale=scale)
-    assert abs(read.astype(int) - still).mean() < 4  # of 255; 2 at most here, and 50 where neighbours are mixed
+    errors = abs(read(tmp_path / "v.mp4").astype(int) - still)
+    assert errors.mean() < 4  # of 255; 50 where neighbours are mixed
 
 
 def test_a_rate_of_ones_own(tmp_path: Path, frames: np.ndarray) -> None:
@@ -102,37 +118,6 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, frames: np.ndarray, c
     assert not list(tmp_path.iterdir())
 
 
-def test_foreign_and_damaged_files_are_refused(tmp_path: Path, written: Path) -> None:
-    whole = written.read_bytes()
-    quarter = len(whole) // 4
-    for name, content, match in (
-        ("text.mp4", b"no video at all", "not an MP4"),
-        ("empty.mp4", b"", "not an MP4"),
-        ("cut.mp4", whole[:-2000], "not an MP4"),
-        ("hole.mp4", whole[:quarter] + b"\xff" * quarter + whole[2 * quarter :], "damaged"),
-    ):
-        path = tmp_path / name
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=f"{name}.*{match}.*rite it again"):
-            read_mp4(path)
-    with pytest.raises(DataError, match="no such file"):
-        read_mp4(tmp_path / "none.mp4")
-    with pytest.raises(DataError, match=r"256 x 256 pixels.*Expected 128 x 128 pixels \(scale=2\)"):
-        read_mp4(written, scale=2)
-
-
-def test_a_video_of_another_make_is_refused(tmp_path: Path, frames: np.ndarray) -> None:
-    with av.open(str(tmp_path / "v.mp4"), "w") as container:
-        stream = container.add_stream("mpeg4", rate=2)
-        stream.width = stream.height = 256
-        for pixels in frames[:2]:
-            big = np.ascontiguousarray(pixels.repeat(4, 0).repeat(4, 1))
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(big)))
-        container.mux(stream.encode(None))
-    with pytest.raises(DataError, match="as write_mp4 writes them"):
-        read_mp4(tmp_path / "v.mp4")
-
-
 def test_what_is_missing_is_named(tmp_path: Path, frames: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(av, "codecs_available", set())
     with pytest.raises(ImportError, match=r"without the encoder libx264.*prvr\[video\]"):
@@ -140,6 +125,4 @@ def test_what_is_missing_is_named(tmp_path: Path, frames: np.ndarray, monkeypatc
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ImportError, match=r'pip install "prvr\[video\]"'):
         write_mp4(tmp_path / "v.mp4", frames)
-    with pytest.raises(ImportError, match=r'pip install "prvr\[video\]"'):
-        read_mp4(tmp_path / "v.mp4")
     assert not list(tmp_path.iterdir())

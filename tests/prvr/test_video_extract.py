@@ -13,7 +13,7 @@ from video_files import LONG, READABLE, UNREADABLE, MeanColour, hostile_folder, 
 
 from prvr.data import DataError, open_corpus
 from prvr.data.synthetic.corpus import read_embedded_scenes
-from prvr.data.synthetic.mp4 import read_mp4, write_mp4
+from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.world import FPS
 from prvr.reading import printable
@@ -132,7 +132,7 @@ def test_features_of_a_file_are_those_of_its_frames(videos: Path, tmp_path: Path
 
 
 def test_files_of_the_embedded_world_have_the_features_of_its_corpora(tmp_path: Path, embedded_root: Path) -> None:
-    """What separates them is what H.264 loses, and half of it the conversion to red, green and blue."""
+    """What separates them is what H.264 and the conversion to red, green and blue lose."""
     corpus = open_corpus(embedded_root, "embedded-tiny")
     some = read_embedded_scenes(corpus)["test"].videos[:2]
     (tmp_path / "videos").mkdir()
@@ -149,10 +149,7 @@ def test_files_of_the_embedded_world_have_the_features_of_its_corpora(tmp_path: 
             cosine = (expected[:, :256] * found[:, :256]).sum(1)
             assert cosine.min() > 0.99
             assert cosine.mean() > 0.999
-            ours = np.sqrt(((found - expected) ** 2).sum(1)).mean()
-            best = read_mp4(tmp_path / "videos" / f"{video.id}.mp4")  # a reader that knows how it was written
-            prepared = encoder.finish(encoder.encode(best))
-            assert ours < 1.6 * np.sqrt(((prepared - expected) ** 2).sum(1)).mean()
+            assert np.linalg.norm(found - expected, axis=1).mean() < 0.1  # 0.06 to 0.07 here
             # As far from every other frame as the frames are from each other: nothing was mixed up.
             own = np.linalg.norm(found[:, None, :256] - expected[None, :, :256], axis=2)
             assert (own.argmin(1) == np.arange(len(own))).mean() > 0.7

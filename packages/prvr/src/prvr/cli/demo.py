@@ -12,7 +12,7 @@ from prvr.cli.options import Parser
 from prvr.cli.reports import show_baselines, show_report
 from prvr.cli.train import show_folder, train
 from prvr.config import Config, load_config
-from prvr.errors import MissingExtraError
+from prvr.errors import MissingExtraError, require
 
 if TYPE_CHECKING:
     from prvr.data import Corpus, PackedSplit
@@ -119,27 +119,27 @@ def _examples(
 def _draw(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", ranks: Sequence[int], path: Path) -> None:
     """The picture of the first moment found for each sentence, and of the true one."""
     from prvr.data.synthetic import read_embedded_scenes, render_frames
-    from prvr.data.synthetic.sheet import MomentRow, Strip, moment_frames, moments_figure
+    from prvr.plot import Excerpt, MomentComparison, moment_frames, moments_figure, save_figure
 
     videos = {video.id: video for video in read_embedded_scenes(corpus)[split].videos}
 
-    def strip(video_id: str, start: float | None, end: float | None) -> Strip:
+    def excerpt(video_id: str, start: float | None, end: float | None) -> Excerpt:
         video = videos[video_id]
         known = (0.0, video.duration) if start is None or end is None else (start, end)
-        return Strip(video_id, start, end, render_frames(video, moment_frames(video, *known)))
+        return Excerpt(video_id, start, end, render_frames(video, moment_frames(video, *known)))
 
     rows = [
-        MomentRow(
+        MomentComparison(
             example.caption,
-            strip(example.hits[0].video_id, example.hits[0].start, example.hits[0].end),
-            strip(example.video_id, example.start, example.end),
+            excerpt(example.hits[0].video_id, example.hits[0].start, example.hits[0].end),
+            excerpt(example.video_id, example.start, example.end),
             example.correct,
             example.shared(example.hits[0]),
             f"a right video has rank {rank}",
         )
         for example, rank in zip(examples, ranks, strict=True)
     ]
-    moments_figure(rows, path)
+    save_figure(moments_figure(rows), path)
 
 
 def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", output: Path, quiet: bool) -> Path:
@@ -149,11 +149,11 @@ def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", out
         prvr.MissingExtraError: PyAV is not installed.
     """
     from prvr.data.synthetic import read_embedded_scenes, render
-    from prvr.data.synthetic.mp4 import import_av, write_mp4
+    from prvr.data.synthetic.mp4 import write_mp4
     from prvr.search import VideoIndex, open_model
     from prvr.video import VideoStore, extract, open_encoder
 
-    import_av()
+    require("av", "video", "Writing video files")
     videos = {video.id: video for video in read_embedded_scenes(corpus)[split].videos}
     shown = [video for example in examples for video in (example.video_id, example.hits[0].video_id)]
     chosen = list(dict.fromkeys([*shown, *videos]))[:_FILMS]

@@ -1,4 +1,4 @@
-"""Pictures of retrieval: matplotlib figures, drawn without pyplot, from plain arrays or from a model.
+"""Pictures of retrieval: matplotlib figures, drawn without pyplot, from plain arrays, a model, or drawn videos.
 
 Example:
     >>> import numpy as np
@@ -18,16 +18,26 @@ from prvr.plot.histograms import scores_figure as scores_figure
 from prvr.plot.trajectory import Trajectory as Trajectory
 from prvr.plot.trajectory import trajectory_figure as trajectory_figure
 from prvr.plot.trajectory import trajectory_of as trajectory_of
+from prvr.plot.videos import Excerpt as Excerpt
+from prvr.plot.videos import MomentComparison as MomentComparison
+from prvr.plot.videos import moment_frames as moment_frames
+from prvr.plot.videos import moments_figure as moments_figure
+from prvr.plot.videos import video_figure as video_figure
 
 __all__ = [
     "AttentionMap",
+    "Excerpt",
+    "MomentComparison",
     "PairScores",
     "Trajectory",
     "attention_figure",
     "attention_of",
+    "moment_frames",
+    "moments_figure",
     "pair_scores",
     "save_figure",
     "scores_figure",
     "trajectory_figure",
     "trajectory_of",
+    "video_figure",
 ]

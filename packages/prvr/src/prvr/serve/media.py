@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
-from prvr.data.synthetic.mp4 import import_av
-from prvr.errors import InputError
+from prvr.errors import InputError, require
 from prvr.search.thumbnails import thumbnail
 from prvr.serve.settings import ServeLimits
 from prvr.video import VideoError, open_video
@@ -126,9 +126,13 @@ def encode_thumbnail(path: Path, at: float, width: int, limits: ServeLimits) -> 
         raise HTTPException(415, f"no picture can be made: {error.reason}") from error
 
 
+def _av() -> ModuleType:
+    return require("av", "serve", "Encoding previews")
+
+
 def preview_kinds() -> tuple[str, ...]:
     """The kinds of preview that the installed PyAV can encode."""
-    known = import_av().codecs_available
+    known = _av().codecs_available
     return tuple(kind for kind, (name, _) in _ENCODERS.items() if name in known)
 
 
@@ -156,13 +160,13 @@ def encode_preview(path: Path, start: float, end: float, kind: PreviewKind, limi
             _encode(target, frames, start, kind, until)
     except VideoError as error:
         raise HTTPException(415, f"no preview can be made: {error.reason}") from error
-    except import_av().FFmpegError as error:  # from the encoder: a picture that it does not take
+    except _av().FFmpegError as error:  # from the encoder: a picture that it does not take
         raise HTTPException(415, f"no preview can be made (FFmpeg: {error.strerror})") from error
     return target.getvalue()
 
 
 def _encode(target: io.BytesIO, frames: Any, start: float, kind: PreviewKind, until: float) -> None:
-    av = import_av()
+    av = _av()
     name, options = _ENCODERS[kind]
     with av.open(target, "w", format=kind) as container:
         stream: Any = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, progress_bar
 from prvr.cli.options import Parser
-from prvr.errors import MissingExtraError
+from prvr.errors import MissingExtraError, require
 
 if TYPE_CHECKING:
     from prvr.data import Corpus
@@ -73,9 +73,7 @@ def _write_mp4(args: Namespace, corpus: "Corpus") -> None:
 
 
 def _require_av() -> None:
-    from prvr.data.synthetic.mp4 import import_av
-
     try:
-        import_av()
+        require("av", "video", "Writing video files")
     except MissingExtraError as error:
         raise CommandError(f"--mp4: {error}. Nothing was made.") from error

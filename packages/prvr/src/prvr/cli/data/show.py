@@ -40,12 +40,11 @@ def run(args: Namespace) -> None:
     """Draws the picture and lists the sentences."""
     corpus = _corpus(args)
     video, sentences = _find(corpus, args.video)
-    from prvr.data.synthetic.sheet import contact_sheet
+    from prvr.plot import save_figure, video_figure
 
     target = args.output or Path(f"{video.id}.png")
     replaced = "; replaces the file that was there" * target.exists()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    contact_sheet(video, sentences, target, args.look)
+    save_figure(video_figure(video, sentences, args.look), target)
     print(f"{target}: {corpus.name} {video.id}, {video.duration:.0f} s, {len(video.shots)} shots{replaced}")
     for sentence in sentences:
         print(f"  {sentence.start:5.1f} - {sentence.end:5.1f} s  {sentence.text}")

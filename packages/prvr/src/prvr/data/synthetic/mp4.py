@@ -1,17 +1,15 @@
-"""MP4 files of the embedded world: for players, and to show that a file holds what the array held."""
+"""MP4 files of the embedded world, for players and as videos of one's own to try everything with."""
 
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from types import ModuleType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-from jaxtyping import Float32, UInt8
+from jaxtyping import UInt8
 
 from prvr.data.files import replace_file
-from prvr.data.synthetic.world import FPS, FRAME
-from prvr.errors import DataError, InputError, MissingExtraError, require
+from prvr.data.synthetic.world import FPS
+from prvr.errors import InputError, MissingExtraError, require
 
 ENCODER = "libx264"
 _OPTIONS = {"crf": "16", "preset": "veryfast", "g": "20"}  # a key frame every 10 s at least, to seek to
@@ -27,7 +25,6 @@ def _to_yuv() -> np.ndarray:
 
 
 _YUV = _to_yuv().T.astype(np.float32)
-_RGB = np.linalg.inv(_to_yuv()).T.astype(np.float32)
 
 
 def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: float = FPS, scale: int = 4) -> None:
@@ -56,7 +53,7 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
             f"write_mp4: frames {frames.shape}, scale={scale}, fps={fps}; expected at least one frame, an even scale "
             "(chroma has half the resolution) and a positive rate"
         )
-    av = import_av()
+    av = require("av", "video", "Writing video files")
     if ENCODER not in av.codecs_available:
         raise MissingExtraError(
             f"write_mp4: this PyAV {av.__version__} was built without the encoder {ENCODER}; the wheels on PyPI have "
@@ -81,79 +78,8 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
     replace_file(Path(path), write)
 
 
-def read_mp4(path: Path | str, *, scale: int = 4) -> UInt8[np.ndarray, "n 64 64 3"]:
-    """Reads every frame of what [write_mp4][prvr.data.synthetic.mp4.write_mp4] wrote: the mean of each block.
-
-    Equal to the frames that were written but for compression: on average 0.8 of 255.
-    Damage that the decoder stumbles over is an error; a file has no checksum that would tell all.
-
-    Args:
-        path: the file.
-        scale: that it was written with.
-
-    Raises:
-        DataError: the file is missing, damaged, or not one of ours.
-        prvr.MissingExtraError: PyAV is not installed.
-    """
-    av = import_av()
-    path = Path(path)
-    try:
-        with path.open("rb") as file, av.open(file, format="mp4") as container:
-            if not container.streams.video:
-                raise DataError(f"{path}: has no video stream. Expected a file of write_mp4; write it again.")
-            stream = container.streams.video[0]
-            promised = stream.frames
-            frames = list(_decode(path, container, stream, scale))
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file. Expected an MP4 of write_mp4; write it first.") from None
-    except (av.FFmpegError, OSError) as error:  # a damaged file may ask for a place that no file has
-        raise DataError(
-            f"{path}: not an MP4, or a damaged one ({error}). Expected a file of write_mp4; write it again."
-        ) from error
-    if not frames or len(frames) != promised:
-        raise DataError(f"{path}: {len(frames)} of {promised} frames can be decoded: it is damaged. Write it again.")
-    return np.stack(frames)
-
-
-def _decode(path: Path, container: Any, stream: Any, scale: int) -> Iterator[UInt8[np.ndarray, "64 64 3"]]:
-    stream.codec_context.options = {"err_detect": "explode"}  # or else damaged parts are made up
-    side = FRAME * scale
-    for frame in container.decode(stream):
-        found = (frame.width, frame.height, frame.format.name, frame.colorspace, frame.color_range)
-        if found != (side, side, "yuv420p", _BT709, _LIMITED):
-            raise DataError(
-                f"{path}: frames of {frame.width} x {frame.height} pixels, {frame.format.name}, colour space "
-                f"{frame.colorspace}, range {frame.color_range}. Expected {side} x {side} pixels (scale={scale}), "
-                "yuv420p, BT.709 (1), limited (1), as write_mp4 writes them; write it again or give its scale."
-            )
-        yield _pixels(frame.to_ndarray(), scale)
-
-
 def _planes(pixels: UInt8[np.ndarray, "h w 3"], scale: int) -> UInt8[np.ndarray, "r c"]:
     """Luma enlarged, then the two of chroma enlarged half as much, as rows of one array."""
     yuv = (pixels @ _YUV + (_ZERO + np.float32(0.5))).astype(np.uint8)
     y, u, v = (yuv[..., k].repeat(step, 0).repeat(step, 1) for k, step in enumerate((scale, scale // 2, scale // 2)))
     return np.concatenate([y, u.reshape(-1, y.shape[1]), v.reshape(-1, y.shape[1])])
-
-
-def _pixels(planes: UInt8[np.ndarray, "r c"], scale: int) -> UInt8[np.ndarray, "h w 3"]:
-    """What `_planes` made the planes of."""
-    height, width = planes.shape[0] * 2 // 3, planes.shape[1]
-    y, u, v = np.split(planes.ravel(), (height * width, height * width * 5 // 4))
-    blocks = _means(y, width, scale), _means(u, width // 2, scale // 2), _means(v, width // 2, scale // 2)
-    rgb = (np.stack(blocks, axis=-1) - _ZERO) @ _RGB + np.float32(0.5)
-    return np.clip(rgb, 0, 255).astype(np.uint8)
-
-
-def _means(plane: UInt8[np.ndarray, " p"], width: int, step: int) -> Float32[np.ndarray, "h w"]:
-    blocks = plane.reshape(-1, step, width // step, step)
-    return blocks.sum((1, 3), dtype=np.uint32).astype(np.float32) / np.float32(step * step)
-
-
-def import_av() -> ModuleType:
-    """PyAV.
-
-    Raises:
-        prvr.MissingExtraError: it is not installed; the message says how to.
-    """
-    return require("av", "video", "Reading and writing video files")

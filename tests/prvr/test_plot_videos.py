@@ -1,0 +1,124 @@
+"""Pictures of drawn videos: which frames they show and what they say, not their pixels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from prvr.data.synthetic.render import render, render_frames
+from prvr.data.synthetic.scenes import Sentence, draw_split
+from prvr.data.synthetic.world import Shot, Thing, Video
+from prvr.plot import Excerpt, MomentComparison, moment_frames, moments_figure, video_figure
+
+SCENES = draw_split("train", 12, 3)
+LONG = "the one where a middling tangerine crescent is shoved all along by a large brown rhombus against a checkerboard"
+
+
+def sentences_of(video: Video) -> list[Sentence]:
+    return [sentence for sentence in SCENES.sentences if sentence.video_id == video.id]
+
+
+def words_of(figure: Figure) -> str:
+    """All texts of a figure, those of its parts included; drawn once, so that every artist is placed."""
+    figure.canvas.draw()
+    return "\n".join(text.get_text() for text in figure.findobj(Text) if text.get_visible())
+
+
+def shown_in(figure: Figure) -> list[np.ndarray]:
+    return [np.asarray(image.get_array()) for axes in figure.axes for image in axes.images]
+
+
+def times_in(figure: Figure) -> list[float]:
+    """Times of the frames of a video, as their titles say."""
+    return [float(axes.get_title().split()[-2]) for axes in figure.axes if axes.images]
+
+
+@pytest.mark.parametrize("number", range(len(SCENES.videos)))
+def test_frames_cover_every_captioned_moment_and_the_whole_video(number: int) -> None:
+    video = SCENES.videos[number]
+    figure = video_figure(video, sentences_of(video))
+    chosen = [round(2 * time - 0.5) for time in times_in(figure)]
+    assert chosen == sorted(set(chosen))
+    assert (chosen[0], chosen[-1]) == (0, video.frame_count - 1)
+    times = video.frame_times()
+    for shot in video.moments():
+        inside = np.flatnonzero((times >= shot.start) & (times < shot.end))
+        shown = sorted(set(chosen) & set(inside.tolist()))
+        assert len(shown) >= min(4, len(inside))
+        assert (shown[0], shown[-1]) == (inside[0], inside[-1])
+    assert max(np.diff(chosen)) <= video.frame_count / 10
+    np.testing.assert_array_equal(shown_in(figure), render(video)[chosen])
+
+
+@pytest.mark.parametrize("duration", [3.0, 4.0, 9.0, 15.0])
+def test_turns_can_be_followed(duration: float) -> None:
+    shot = Shot(20.0, 20.0 + duration, Thing("ring", "red", "large"), "clockwise", captioned=True)
+    video = Video("v", 60.0, "plain", False, 0, (Shot(0.0, 20.0), shot, Shot(shot.end, 60.0)))
+    shown = [2 * time for time in times_in(video_figure(video, [])) if shot.start <= time < shot.end]
+    assert 450 * max(np.diff(shown)) / (2 * duration) <= 100 or max(np.diff(shown)) == 1  # degrees
+
+
+def test_frames_of_a_moment_are_even_and_inside() -> None:
+    video = Video("v", 20.0, "plain", False, 0, (Shot(0.0, 20.0),))
+    assert moment_frames(video, 5.0, 9.0, 8) == list(range(10, 18))
+    assert moment_frames(video, 0.0, 20.0, 3) == [0, 20, 39]
+    assert moment_frames(video, 5.0, 6.0) == [10, 11]
+    assert moment_frames(video, 5.3, 5.4) == [10]  # none is inside
+    assert moment_frames(video, 19.9, 30.0) == [39]
+
+
+def test_a_video_is_shown_with_its_shots_and_sentences() -> None:
+    video = max(SCENES.videos, key=lambda video: len(video.moments()))
+    own = sentences_of(video)
+    figure = video_figure(video, [replace(own[0], text=LONG), *own[1:]])
+    words = words_of(figure)
+    assert video.id in words
+    assert LONG in " ".join(words.split())
+    assert all(sentence.text in words for sentence in own[1:])
+    assert all(f"{shot.start:.1f}–{shot.end:.1f} s" in words for shot in video.moments())
+    (line,) = (axes for axes in figure.axes if axes.collections)
+    spans = [bar.get_paths()[0].get_extents().intervalx.tolist() for bar in line.collections]
+    assert spans == pytest.approx(np.array([(shot.start, shot.end) for shot in video.shots]))
+    assert len({tuple(bar.get_facecolor()[0]) for bar in line.collections}) >= len(video.moments()) + 1
+
+
+@pytest.mark.parametrize(
+    "shots", [(Shot(0.0, 1.0),), (Shot(0.0, 0.4, Thing("star", "red", "small"), "up", captioned=True),)]
+)
+def test_the_shortest_videos_have_a_picture(shots: tuple[Shot, ...]) -> None:
+    words_of(video_figure(Video("v", shots[-1].end, "plain", False, 0, shots), []))
+
+
+def test_a_sentence_about_another_video_is_refused() -> None:
+    video, other = SCENES.videos[:2]
+    for sentence in (sentences_of(other)[0], replace(sentences_of(video)[0], start=0.123)):
+        with pytest.raises(ValueError, match="Give each video its own sentences"):
+            video_figure(video, [sentence])
+
+
+def excerpt(number: int) -> Excerpt:
+    video = SCENES.videos[number]
+    shot = video.moments()[0]
+    return Excerpt(video.id, shot.start, shot.end, render_frames(video, moment_frames(video, shot.start, shot.end)))
+
+
+def test_moments_are_shown_with_what_is_true_of_them() -> None:
+    right = MomentComparison("a red ring rises", excerpt(0), excerpt(0), True, 0.5, "rank 1")
+    also = MomentComparison(LONG, excerpt(0), excerpt(1), True, None, "a right video has rank 17 of 160")
+    wrong = MomentComparison("it costs $5 and $6", excerpt(2), excerpt(1), False, None)
+    unknown = replace(wrong, found=replace(wrong.found, start=None, end=None))
+    comparisons = [right, replace(right, shared=0.1), also, wrong, unknown]
+    figure = moments_figure(comparisons)
+    words = words_of(figure)
+    assert [word for word in words.split("\n") if word[:1] in ("✓", "✗")] == [
+        *("✓ right video", "✓ right moment", "✓ right video", "✗ wrong moment"),
+        *("✓ also right video", "✗ wrong video", "✗ wrong video"),
+    ]
+    for part in ("“a red ring rises”", "“it costs $5 and $6”", "rank 1", "times unknown", "found", "true"):
+        assert part in words
+    frames = [frame for one in comparisons for part in (one.found, one.true) for frame in part.frames[:8]]
+    np.testing.assert_array_equal(shown_in(figure), frames)
+    with pytest.raises(ValueError, match="at least one"):
+        moments_figure([])
