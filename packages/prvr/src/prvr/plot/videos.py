@@ -122,7 +122,7 @@ def video_figure(video: Video, sentences: Sequence[Sentence], look: str = DAY) -
     figure = new_figure(_WIDTH, 0.5 + sum(heights))
     facts = [f"{video.duration:g} s", f"{video.background} background", *["a post in front"] * video.occluder]
     figure.suptitle(f"{video.id}: {', '.join(facts)}")
-    pictures, line, text = figure.subfigures(3, 1, height_ratios=heights)
+    pictures, line, text = figure.subfigures(3, 1, squeeze=False, height_ratios=heights)[:, 0]
     cells = pictures.subplots(rows, COLUMNS, squeeze=False).ravel()
     for axes in cells:
         axes.axis("off")

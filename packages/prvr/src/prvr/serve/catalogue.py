@@ -14,7 +14,7 @@ from prvr.reading import printable
 from prvr.serve.schema import VideoResponse
 from prvr.video import VideoEntry
 
-__all__ = ["Catalogue", "CatalogueEntry"]
+__all__ = ["Catalogue", "CatalogueEntry", "describe"]
 
 _TYPES = {
     ".mp4": "video/mp4",
@@ -57,24 +57,19 @@ class Catalogue:
 
     def replace(self, videos: Iterable[VideoEntry]) -> None:
         """Replaces all entries, after the index has changed."""
-        entries = [CatalogueEntry(video, _describe(video)) for video in videos]
-        self._by_key = {entry.public.key: entry for entry in entries}
-        self._by_id = {entry.video.id: entry for entry in entries}
+        entries = [CatalogueEntry(video, describe(video)) for video in videos]
+        self._entries = {entry.public.key: entry for entry in entries}
 
     def __len__(self) -> int:
-        return len(self._by_key)
+        return len(self._entries)
 
     def get(self, key: str) -> CatalogueEntry | None:
         """The entry of a key."""
-        return self._by_key.get(key)
-
-    def find(self, video_id: str) -> CatalogueEntry | None:
-        """The entry of a video id."""
-        return self._by_id.get(video_id)
+        return self._entries.get(key)
 
     def page(self, offset: int, limit: int) -> list[CatalogueEntry]:
         """Some of the entries, in the order of the index."""
-        return list(self._by_key.values())[offset : offset + limit]
+        return list(self._entries.values())[offset : offset + limit]
 
     def open(self, entry: CatalogueEntry) -> BinaryIO:
         """Opens the file of a video, and makes sure that it is the one that was indexed.
@@ -106,7 +101,8 @@ class Catalogue:
         return Path(entry.video.path).resolve()
 
 
-def _describe(video: VideoEntry) -> VideoResponse:
+def describe(video: VideoEntry) -> VideoResponse:
+    """A video as clients see it, without its path."""
     identity = video.id.encode("utf-8", "surrogateescape") + b"\0" + video.sha256.encode()
     media_type = _TYPES.get(Path(video.path).suffix.lower(), "application/octet-stream")
     return VideoResponse(

@@ -12,8 +12,8 @@ from prometheus_client import Gauge
 from starlette.exceptions import HTTPException
 
 from prvr.data import DataError
-from prvr.search import SearchHit, SearchResult, VideoIndex
-from prvr.serve.catalogue import Catalogue, CatalogueEntry
+from prvr.search import SearchResult, VideoIndex
+from prvr.serve.catalogue import Catalogue, CatalogueEntry, describe
 from prvr.serve.media import encode_preview, encode_thumbnail, preview_kinds
 from prvr.serve.middleware import Metrics
 from prvr.serve.schema import HitResponse, InfoResponse, MomentResponse, SearchResponse
@@ -50,11 +50,8 @@ class Service:
         self._search_worker = Workers("prvr-search", 1, limits.search_seconds)
         self._searches = SearchQueue(self._search, self._search_worker, limits.search_waiting, limits.batch)
         self._media_workers = Workers("prvr-media", limits.media_threads, limits.media_seconds, limits.media_waiting)
-        keep = cached(
-            LRUCache(limits.cache_bytes, getsizeof=len),
-            key=lambda key, path, *rest: (key, *rest),
-            lock=threading.Lock(),
-        )
+        cache = LRUCache(limits.cache_bytes, getsizeof=len)
+        keep = cached(cache, key=lambda key, path, *options: (key, *options), lock=threading.Lock())
         self._thumbnail = keep(lambda key, path, at, width: encode_thumbnail(path, at, width, limits))
         self._preview = keep(lambda key, path, start, end, kind: encode_preview(path, start, end, kind, limits))
         for name, help_, value in (
@@ -92,7 +89,7 @@ class Service:
         except DataError as error:  # the index is damaged: nothing that the client could mend
             logger.error("%s", error)
             raise HTTPException(503, "the index cannot be read; the log of the server says more") from error
-        return [self._response(result) for result in results]
+        return [_response(result) for result in results]
 
     async def file(self, entry: CatalogueEntry) -> BinaryIO:
         """The file of a video, open and checked.
@@ -193,23 +190,18 @@ class Service:
             except ValueError as error:
                 raise HTTPException(400, str(error)) from error
 
-    def _response(self, result: SearchResult) -> SearchResponse:
-        found = [(hit, entry) for hit in result.hits if (entry := self.catalogue.find(hit.video_id)) is not None]
-        return SearchResponse(
-            query=result.query,
-            videos=result.videos,
-            backend=result.backend,
-            hits=[_hit(rank, hit, entry) for rank, (hit, entry) in enumerate(found, start=1)],
+
+def _response(result: SearchResult) -> SearchResponse:
+    hits = [
+        HitResponse(
+            rank=rank,
+            score=hit.score,
+            start=hit.start,
+            end=hit.end,
+            moments=[MomentResponse.model_validate(moment) for moment in hit.moments],
+            relevance=list(hit.relevance),
+            video=describe(hit.video),
         )
-
-
-def _hit(rank: int, hit: SearchHit, entry: CatalogueEntry) -> HitResponse:
-    return HitResponse(
-        rank=rank,
-        score=hit.score,
-        start=hit.start,
-        end=hit.end,
-        moments=[MomentResponse.model_validate(moment) for moment in hit.moments],
-        relevance=list(hit.relevance),
-        video=entry.public,
-    )
+        for rank, hit in enumerate(result.hits, start=1)
+    ]
+    return SearchResponse(query=result.query, videos=result.videos, backend=result.backend, hits=hits)

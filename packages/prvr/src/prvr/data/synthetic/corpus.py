@@ -1,4 +1,4 @@
-"""The embedded corpus on disk: drawn, rendered and encoded by seed, in the public layout."""
+"""Writes the embedded corpus: drawn, rendered and encoded by seed, in the public layout."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -25,18 +25,18 @@ GENERATOR, VERSION = "prvr.data.synthetic", 3
 COLLECTIONS = {f"embedded-{size}": size for size in SPLITS}
 """Name of the collection of each size."""
 SCENES = "scenes.jsonl"
-MOTION = 2.5  # what changes is smaller than what is there
+MOTION = 2.5  # changes are smaller than the embeddings themselves
 WORKERS, AHEAD = 2, 4
 Progress = Callable[[int, int], None]
 
 
 def embedded_folder(root: Path | str, size: str, look: str = DAY) -> Path:
-    """Where a corpus of a size and a look lies under a root."""
+    """The folder of a corpus of a size and a look under a root."""
     return Path(root).expanduser() / (f"embedded-{size}" if look == DAY else f"embedded-{size}-{look}")
 
 
 def corpus_key() -> str:
-    """Names the folder of corpora that this version and its encoder make, for a cache."""
+    """The name of the cache folder for corpora that this version and its encoder make."""
     return f"embedded-v{VERSION}-{load_encoder().sha256[:8]}"
 
 
@@ -153,7 +153,7 @@ def write_videos(corpus: Corpus, *, progress: Progress | None = None) -> Path:
 
 
 def frame_features(frames: UInt8[np.ndarray, "n 64 64 3"], encoder: JointEncoder) -> Float[np.ndarray, "n 512"]:
-    """What a retriever reads of a video: the joint embedding of each frame, and how it changes around it.
+    """The features that a retriever reads: the joint embedding of each frame, and how it changes around the frame.
 
     Args:
         frames: (n 64 64 3) uint8 in order of time.

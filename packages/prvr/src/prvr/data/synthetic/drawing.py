@@ -1,4 +1,4 @@
-"""Draws the videos of a split: timelines, casts and actions, many of them one detail away from another video's."""
+"""Draws the videos of a split at random: timelines, casts and actions, many of them one detail apart."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,20 +29,20 @@ _VALUES = {"shape": SHAPES, "colour": COLOURS, "size": SIZES}
 def draw_videos(names: list[str], rng: np.random.Generator, allowed: Allowed = lambda _: True) -> list[Video]:
     """Draws videos of 20-120 s with 3-5 captioned moments of 3-15 s and, between them, other action and stillness.
 
-    A third of the action is that of an earlier video with one detail changed, and two in five casts are an earlier one
-    with colours exchanged (more where videos are few): what tells a video from its neighbours is then what is bound to
-    what, and which way it goes.
+    A third of the actions repeat one of an earlier video with one detail changed, and two in five casts are an earlier
+    one with colours exchanged (more where there are few videos). To tell such videos apart, a model must know which
+    property belongs to which thing, and which way an action goes.
 
     Args:
         names: ids of the videos.
-        rng: what everything is drawn from.
-        allowed: judges each shot; another one is drawn instead of one that it rejects.
+        rng: source of randomness.
+        allowed: whether a shot may be shown; otherwise another one is drawn.
     """
     videos: list[Video] = []
     casts: list[tuple[Thing, ...]] = []
     told: list[Shot] = []
     same_cast, same_action = (0.6, 0.7) if len(names) < FEW else (0.4, 0.35)
-    # Few videos share fewer backgrounds, so that none is alone with its own.
+    # Few videos share fewer backgrounds, so that no background belongs to a single video.
     backgrounds = rng.permutation(BACKGROUNDS)[: max(2, len(names) // 5)].tolist()
     for name in names:
         cast = _until(lambda: draw_cast(rng, casts, same_cast), lambda cast: allowed(Shot(0.0, 1.0, bystanders=cast)))
@@ -54,7 +54,7 @@ def draw_videos(names: list[str], rng: np.random.Generator, allowed: Allowed = l
 
 
 def draw_cast(rng: np.random.Generator, earlier: list[tuple[Thing, ...]], again: float) -> tuple[Thing, ...]:
-    """Two or three different things that a video is about: as in real videos, who acts once acts again."""
+    """Two or three different things that act in a video; as in real videos, the same ones act several times."""
     if earlier and rng.random() < again:
         things = earlier[int(rng.integers(len(earlier)))]
         colours = [thing.colour for thing in things]
@@ -67,12 +67,12 @@ def draw_cast(rng: np.random.Generator, earlier: list[tuple[Thing, ...]], again:
 
 
 def draw_thing(rng: np.random.Generator) -> Thing:
-    """Any thing."""
+    """A random thing."""
     return Thing(_choice(SHAPES, rng), _choice(COLOURS, rng), _choice(SIZES, rng))
 
 
 def draw_bystanders(rng: np.random.Generator, shot: Shot, cast: tuple[Thing, ...]) -> Shot:
-    """The shot with none, one or two bystanders, none of which looks like who acts."""
+    """The shot with up to two bystanders, none of which looks like a thing that acts."""
     taken = {(thing.shape, thing.colour) for thing in shot.things}
     others = []
     for _ in range(int(rng.choice(3, p=(0.6, 0.3, 0.1)))):
@@ -84,7 +84,7 @@ def draw_bystanders(rng: np.random.Generator, shot: Shot, cast: tuple[Thing, ...
 
 
 def one_detail_changed(shot: Shot, rng: np.random.Generator) -> Shot:
-    """The same action with the opposite direction or another shape, colour or size of who acts, or another partner."""
+    """The same shot with the opposite action, another shape, colour or size of the actor, or another partner."""
     actor, other = shot.actor, shot.other
     assert actor is not None and shot.action is not None  # noqa: PT018
     what = _choice(("action", "action", "shape", "colour", "size", *(["other"] if other is not None else [])), rng)
@@ -96,7 +96,7 @@ def one_detail_changed(shot: Shot, rng: np.random.Generator) -> Shot:
 
 
 def act(actor: Thing, action: str, other: Thing | None, rng: np.random.Generator) -> Shot:
-    """A shot of an action without a time; a push gets a heading, and a partner if it has none."""
+    """A shot of an action, not yet placed in time; a push gets a heading, and a partner if it has none."""
     if action not in PUSHES:
         return Shot(0.0, 0.0, actor, action)
     return Shot(0.0, 0.0, actor, action, other or _unlike(actor, rng), _choice(HEADINGS, rng))
@@ -135,7 +135,7 @@ def _draw_video(
 def _stand_still(
     shots: list[Shot], end: float, cast: tuple[Thing, ...], rng: np.random.Generator, allowed: Allowed
 ) -> None:
-    """Nothing happens until ``end``."""
+    """Adds a shot in which nothing happens until ``end``."""
     start = shots[-1].end if shots else 0.0
     if end > start:
         shots.append(_until(lambda: draw_bystanders(rng, Shot(start, end), cast), allowed))
@@ -156,7 +156,7 @@ def _draw_action(
 
 
 def _differ(shot: Shot) -> bool:
-    """In a push, who pushes and who is pushed look different."""
+    """Whether the actor and its partner in a push look different."""
     looks = [(thing.shape, thing.colour) for thing in (shot.actor, shot.other) if thing is not None]
     return len(set(looks)) == len(looks)
 

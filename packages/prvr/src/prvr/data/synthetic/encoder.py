@@ -1,7 +1,7 @@
-"""A small image and text encoder with one space, for the embedded world: its weights ship with the package.
+"""A small encoder of images and texts into one joint space, for the embedded world; its weights are in the package.
 
-It has seen single frames of this world and sentences about how things look (`scripts/train_encoder.py`): no action, no
-sequence, no video of any corpus. On natural footage it means nothing.
+It was trained on single frames of this world and sentences about how things look (`scripts/train_encoder.py`), on no
+action, no sequence of frames and no video of a corpus. On natural footage its embeddings are meaningless.
 """
 
 import hashlib
@@ -32,15 +32,15 @@ _BATCH = 64
 
 
 class JointEncoder(nn.Module):
-    """Frames and texts to one 256-dimensional space.
+    """Embeds frames and texts in one 256-dimensional space.
 
-    A frame goes through five convolutions to a 4 x 4 map, whose cells are projected together, so that place survives. A
-    word is the sum of a hashed vector of its own and of the mean of those of its 3- to 5-letter parts, as in fastText
-    (Bojanowski et al., 2017): any word has a vector, and words alike in letters have vectors alike. A text is the sum
-    of its words.
+    Five convolutions map a frame to 4 x 4 cells, which are projected together, so that positions are preserved. A word
+    is the sum of hashed vectors of its own and the mean of those of its 3- to 5-letter parts, as in fastText
+    (Bojanowski et al., 2017): any word has a vector, and words with similar spelling have similar vectors. A text is
+    the sum of its words.
 
     Attributes:
-        sha256: of the weights it was loaded from; empty if from none.
+        sha256: of the weights that were loaded; empty if there are none.
     """
 
     def __init__(self) -> None:
@@ -61,11 +61,11 @@ class JointEncoder(nn.Module):
         return self.place(self.trunk(self.scaled(frames)).flatten(1))
 
     def scaled(self, frames: UInt8[Tensor, "n 64 64 3"]) -> Float[Tensor, "n 3 64 64"]:
-        """Pixels as the convolutions take them, -1 to 1."""
+        """Pixels as the convolutions take them, from -1 to 1."""
         return frames.permute(0, 3, 1, 2).to(self.place.weight.dtype) / 127.5 - 1.0
 
     def embed_words(self, words: list[str]) -> Float[Tensor, "w 256"]:
-        """Embeddings of words, not normalised; the longer one is, the more it counts in its text."""
+        """Embeddings of words, not normalised: the longer the embedding, the more the word counts in its text."""
         own, parts, _ = self._look_up(words)
         return self.meaning(own + parts)
 
@@ -80,7 +80,7 @@ class JointEncoder(nn.Module):
 
     @cached_property
     def _whitening(self) -> tuple[Float[Tensor, " 48"], Float[Tensor, "48 48"]]:
-        """Of the rows of the table, once they are trained: their mean, and the inverse root of their covariance."""
+        """The mean of the trained vectors, and the inverse square root of their covariance."""
         table = self.tokens.detach().double()
         values, vectors = torch.linalg.eigh(torch.cov(table.mT))
         return table.mean(0), (vectors / values.sqrt()) @ vectors.mT
@@ -109,9 +109,9 @@ class JointEncoder(nn.Module):
     def encode_words(self, text: str) -> Float[np.ndarray, "w 48"]:
         """Unit vectors of the words of a text, (w 48) float32: what a retriever reads.
 
-        They are taken from the table, whitened by its covariance, and not from the joint space: there the few
-        directions that tell looks apart drown all others, and with them what tells one action word from another. The
-        n parts of a word count as n independent vectors would, `sqrt(n)` times their mean.
+        They come from the hashed vectors, whitened by their covariance, and not from the joint space, where appearance
+        dominates and masks action words. The n parts of a word count as n independent vectors would, `sqrt(n)` times
+        their mean.
 
         Args:
             text: any text of 1-64 words; case and punctuation are ignored.
@@ -143,7 +143,7 @@ def split_words(text: str) -> list[str]:
     """
     words = re.findall(r"\w+", text.lower())
     if not words:
-        raise InputError(f"no word in {text[:40]!r}. Describe what is to be seen, for example 'a red circle rises'.")
+        raise InputError(f"no word in {text[:40]!r}. Describe what you are looking for, such as 'a red circle rises'.")
     if len(words) > MAX_WORDS:
         raise InputError(
             f"{len(words)} words in {text[:40]!r}..., at most {MAX_WORDS} are allowed. Describe one moment briefly."
@@ -195,7 +195,7 @@ def _read(path: Path) -> bytes:
 
 @cache
 def _buckets(word: str) -> tuple[tuple[int, int], tuple[int, ...]]:
-    """Rows of the table: `OWN` for the word itself, so that few words share both, and one for each of its parts."""
+    """Rows of the table: `OWN` for the word itself, so that few words share both, and one per part."""
     marked = f"<{word}>"
     parts = [marked[i : i + n] for n in (3, 4, 5) for i in range(len(marked) - n + 1)] or [marked]
     own = hashlib.blake2b(word.encode(), digest_size=8).digest()

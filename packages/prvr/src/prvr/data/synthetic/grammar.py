@@ -1,4 +1,4 @@
-"""Sentences about moments, and what they claim."""
+"""The grammar of captions: sentences about moments, and the claims that they make."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -31,7 +31,7 @@ BACKGROUND_WORDS = {
     "brick": ("before a brick wall", "against bricks"),
     "grid": ("on squared paper", "against a grid of lines"),
 }
-# The same phrase as "it moves" and as "it moving"; {o} is what it does it to, or who does it.
+# Each phrase as a finite verb and as a participle; {o} is the partner of a push.
 ACTION_WORDS = {
     "left": (("moves to the left", "moving to the left"), ("slides left", "sliding left"),
              ("drifts leftwards", "drifting leftwards"), ("goes left", "going left")),
@@ -63,7 +63,7 @@ ACTION_WORDS = {
                ("gets driven forward by {o}", "getting driven forward by {o}"),
                ("is shoved by {o}", "being shoved by {o}")),
 }  # fmt: skip
-COMMON = 0.8  # how often the first word is taken
+COMMON = 0.8  # probability of the first word
 HELD_OUT_WORDS = frozenset({
     "crimson", "navy", "amber", "disc", "hoop", "rhombus", "huge",
     "swells", "swelling", "dwindles", "dwindling", "shoves", "shoving", "shoved",
@@ -94,7 +94,7 @@ UNSEEN = ("unseen composition", "unseen template", "unseen word")
 
 @dataclass(frozen=True)
 class Claim:
-    """What a sentence says; None where it says nothing."""
+    """The properties that a sentence names; None for those it leaves open."""
 
     shape: str
     colour: str | None
@@ -113,14 +113,14 @@ def describe(
     Args:
         shot: with an action.
         background: of its video.
-        rng: what it draws from.
+        rng: source of randomness.
         training: keep to templates and words that training may use.
 
     Returns:
         the sentence (4-20 words), its claim, and its tags: "seen", or "unseen" and what of it is.
     """
     if shot.actor is None or shot.action is None:
-        raise InputError(f"describe: nothing happens in {shot}")
+        raise InputError(f"describe: expected a shot with an action, got {shot}")
     while True:
         text, claim, template = _draw(shot, background, rng)
         words = text.replace(",", "").split()
@@ -136,7 +136,7 @@ def is_new_composition(claim: Claim) -> bool:
     """Whether a claim pairs a shape with a colour or an action that training never shows."""
     looks = {(claim.shape, claim.colour), (claim.other_shape, claim.other_colour)}
     does = {(claim.shape, claim.action)}
-    if claim.other_shape is not None:  # who is pushed by a ring is no less new if rings never push
+    if claim.other_shape is not None:  # if rings never push in training, being pushed by a ring is new as well
         does.add((claim.other_shape, OPPOSITE[claim.action]))
     return not (looks.isdisjoint(HELD_OUT_COLOURS) and does.isdisjoint(HELD_OUT_ACTIONS))
 
@@ -172,5 +172,5 @@ def with_article(words: list[str]) -> str:
 
 
 def _pick(choices: tuple[T, ...], rng: np.random.Generator) -> T:
-    """The first mostly, so that synonyms are rarer than common words; else any."""
+    """Mostly the first, so that synonyms are rarer than common words; otherwise any."""
     return choices[0 if rng.random() < COMMON else int(rng.integers(len(choices)))]

@@ -1,4 +1,4 @@
-"""What is true of which video, how many near misses each sentence has, and how they are planted."""
+"""Relevance sets and near misses: which videos a claim is true of, which come near, and how those are planted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,12 +22,12 @@ from prvr.data.synthetic.world import (
 )
 
 ONE_FACTOR, REBOUND = 4, 2
-"""So many videos of a test gallery at least hold a moment that differs from a sentence in one factor, or all its words
-bound to other things."""
+"""Minimum number of videos in a test gallery that hold a moment which differs from a sentence in one factor, or all its
+words bound to other things."""
 KINDS = ("one factor", "rebound", "opposite")
-PLACES, REFUSALS = 60, 6  # that are tried for one near miss; that end the search
+PLACES, REFUSALS = 60, 6  # shots that are tried for one near miss; shots that may not be shown until the search ends
 SHORTEST = 3.0  # seconds an action takes
-NEEDED = np.array([ONE_FACTOR, REBOUND, 1])  # and one with the opposite action, where there is room
+NEEDED = np.array([ONE_FACTOR, REBOUND, 1])  # of each kind; the opposite action only where there is room
 FACTORS = ("shape", "colour", "size", "action", "other_shape", "other_colour", "background")
 _VALUES = (SHAPES, COLOURS, SIZES, ACTIONS, SHAPES, COLOURS, BACKGROUNDS)
 _NUMBER = tuple({value: i for i, value in enumerate(values)} for values in _VALUES)
@@ -36,13 +36,13 @@ _WORDS = np.cumsum([0, *map(len, (SHAPES, COLOURS, SIZES, ACTIONS, BACKGROUNDS))
 
 @dataclass(frozen=True)
 class NearMisses:
-    """Of each claim: videos that match it, and videos that do not but come near.
+    """Boolean matrices of q claims and v videos: what matches, and what does not match but comes near.
 
     Args:
-        relevant: ``(q, v)`` some shot is as it says.
-        one_factor: ``(q, v)`` not relevant, but some shot differs in just one of the factors it names.
-        rebound: ``(q, v)`` not relevant, but everything it names is somewhere in the video, bound otherwise.
-        opposite: ``(q, v)`` not relevant, but some shot shows the opposite action, all else as it says.
+        relevant: ``(q, v)`` the claim is true of a shot.
+        one_factor: ``(q, v)`` not relevant, but a shot differs in just one of the factors that the claim names.
+        rebound: ``(q, v)`` not relevant, but everything the claim names is somewhere in the video, bound otherwise.
+        opposite: ``(q, v)`` not relevant, but a shot shows the opposite action, and all else is as claimed.
     """
 
     relevant: np.ndarray
@@ -51,13 +51,13 @@ class NearMisses:
     opposite: np.ndarray
 
     def missing(self) -> Int[np.ndarray, "q 3"]:
-        """How many videos each claim lacks: one factor, rebound, opposite."""
+        """The number of near misses that each claim lacks: one factor, rebound, opposite."""
         found = [kind.sum(1) for kind in (self.one_factor, self.rebound, self.opposite)]
         return np.maximum(NEEDED - np.stack(found, 1), 0)
 
 
 def relevance(claims: Mapping[str, Claim], videos: Sequence[Video]) -> dict[str, list[str]]:
-    """For each claim the ids of all videos with a shot, captioned or not, that is as it says."""
+    """For each claim the ids of all videos that it is true of: of a shot, captioned or not."""
     relevant = near_misses(list(claims.values()), videos).relevant
     return {
         name: [videos[v].id for v in np.flatnonzero(row).tolist()] for name, row in zip(claims, relevant, strict=True)
@@ -72,14 +72,14 @@ def near_misses(claims: Sequence[Claim], videos: Sequence[Video]) -> NearMisses:
 
 
 def _claim_rows(claims: Sequence[Claim]) -> np.ndarray:
-    """``(q, 7)`` numbers of what is claimed, -1 where nothing is."""
+    """The claims as ``(q, 7)`` numbers of values, -1 where a claim says nothing."""
     return np.array(
         [[-1 if (v := getattr(c, f)) is None else n[v] for f, n in zip(FACTORS, _NUMBER, strict=True)] for c in claims]
     ).reshape(-1, len(FACTORS))
 
 
 class _Column:
-    """One video's facts as numbers."""
+    """The facts of one video as numbers, to be compared with all claims at once."""
 
     def __init__(self, video: Video) -> None:
         rows = [_fact_row(fact, video.background) for fact in video.facts()]
@@ -116,22 +116,22 @@ def plant_near_misses(
     rng: np.random.Generator,
     allowed: Allowed = lambda _: True,
 ) -> list[Video]:
-    """Changes shots that no caption speaks of until every claim has the near misses it needs, where there is room.
+    """Changes shots without a caption until every claim has the near misses it needs, where there is room.
 
     Args:
         videos: a gallery.
         claims: of its sentences.
         own: number of the video that each sentence was written for.
-        rng: what is drawn from.
-        allowed: judges each shot that is to be planted.
+        rng: source of randomness.
+        allowed: whether a shot may be planted.
 
     Returns:
-        the gallery; captioned shots, times, backgrounds and seeds are as they were.
+        the gallery; captioned shots, times, backgrounds and seeds are unchanged.
     """
-    return _Gardener(videos, claims, own, rng, allowed).work()
+    return _NearMissPlanter(videos, claims, own, rng, allowed).plant()
 
 
-class _Gardener:
+class _NearMissPlanter:
     def __init__(
         self,
         videos: Sequence[Video],
@@ -147,11 +147,11 @@ class _Gardener:
         self.near = np.stack([found.one_factor, found.rebound, found.opposite], 1)  # (q 3 v)
         self.count = self.near.sum(2)
 
-    def work(self) -> list[Video]:
+    def plant(self) -> list[Video]:
         while (missing := self._missing()).any():
             for q in self.rng.permutation(np.flatnonzero(missing.any(1))).tolist():
                 for kind in range(len(KINDS)):
-                    while self._missing()[q, kind] and self._plant(q, kind):
+                    while self._missing()[q, kind] and self._plant_one(q, kind):
                         pass
             if self._missing().sum() >= missing.sum():  # what one claim gains another may lose
                 break
@@ -160,7 +160,7 @@ class _Gardener:
     def _missing(self) -> np.ndarray:
         return np.maximum(NEEDED - self.count, 0)
 
-    def _plant(self, q: int, kind: int) -> bool:
+    def _plant_one(self, q: int, kind: int) -> bool:
         """Puts one near miss of a claim into the first video where it helps more than it harms, if there is one."""
         claim = self.claims[q]
         hosts = np.flatnonzero(~(self.relevant[q] | self.near[q, kind]))
@@ -195,7 +195,7 @@ class _Gardener:
             action = OPPOSITE[claim.action] if kind == "opposite" else claim.action
             return replace(act(actor, action, other, rng), start=shot.start, end=shot.end)
         if kind == "rebound" and other is not None:  # who does it to whom is exchanged, or whose colour is whose
-            pair = (other, actor) if rng.random() < 0.5 else (_dyed(actor, other), _dyed(other, actor))
+            pair = (other, actor) if rng.random() < 0.5 else (_recoloured(actor, other), _recoloured(other, actor))
             return replace(act(pair[0], claim.action, pair[1], rng), start=shot.start, end=shot.end)
         wrong = replace(actor, shape=_other(SHAPES, claim.shape, rng))
         standing: tuple[Thing, ...] = ()
@@ -207,7 +207,7 @@ class _Gardener:
         return replace(act(wrong, claim.action, other, rng), start=shot.start, end=shot.end, bystanders=standing)
 
     def _accept(self, q: int, kind: int, v: int, number: int, shot: Shot) -> bool:
-        """Takes the shot unless it makes the video relevant, misses its purpose, or robs other claims of as much."""
+        """Plants the shot unless the video becomes relevant, no near miss results, or other claims lose as many."""
         looks = [(thing.shape, thing.colour) for thing in shot.things]
         if len(set(looks)) < len(looks):
             return False
@@ -224,7 +224,7 @@ class _Gardener:
         return True
 
 
-def _dyed(thing: Thing, like: Thing) -> Thing:
+def _recoloured(thing: Thing, like: Thing) -> Thing:
     return replace(thing, colour=like.colour)
 
 

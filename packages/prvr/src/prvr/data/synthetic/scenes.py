@@ -1,4 +1,4 @@
-"""The splits of the embedded world: videos, the sentences about them, and both as one JSON line a video."""
+"""The scene graphs of a split: its videos and the sentences about them, drawn by seed and stored as JSON lines."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ TRIES = 50
 
 @dataclass(frozen=True)
 class Sentence:
-    """A caption: which shot of which video it was written for, what it claims, and what of it training lacks."""
+    """A caption: the shot of a video that it was written for, what it claims, and tags for what training lacks."""
 
     id: str
     video_id: str
@@ -49,7 +49,7 @@ class Scenes:
 
     @property
     def claims(self) -> dict[str, Claim]:
-        """What each sentence says."""
+        """The claim of each sentence, by its id."""
         return {sentence.id: sentence.claim for sentence in self.sentences}
 
 
@@ -57,7 +57,7 @@ _VIDEO, _SENTENCES = TypeAdapter(Video), TypeAdapter(list[Sentence])
 
 
 def draw_split(split: str, count: int, seed: int) -> Scenes:
-    """Draws a split: reproducible, whatever else is drawn.
+    """Draws a split; the result depends on the arguments alone.
 
     Training and validation videos and sentences keep to what training may show; test ones do not. For every sentence of
     a test or validation gallery at least 4 videos hold a moment that differs in one factor, and 2 hold all its words
@@ -65,7 +65,7 @@ def draw_split(split: str, count: int, seed: int) -> Scenes:
 
     Args:
         split: ``train``, ``val`` or ``test``.
-        count: number of videos; at least 20 outside of training, fewer have no room for near misses.
+        count: number of videos; at least 20 outside of training, because fewer have no room for near misses.
         seed: of the corpus.
 
     Raises:
@@ -93,7 +93,7 @@ def write_scenes(path: Path, splits: Mapping[str, Scenes]) -> None:
 
 
 def read_scenes(path: Path) -> dict[str, Scenes]:
-    """Reads what [write_scenes][prvr.data.synthetic.scenes.write_scenes] wrote.
+    """Reads the splits that [write_scenes][prvr.data.synthetic.scenes.write_scenes] wrote.
 
     Raises:
         DataError: the file is missing or damaged.
@@ -123,7 +123,7 @@ def _draw(split: str, count: int, rng: np.random.Generator) -> Scenes:
     training = split != "test"
     names = [f"{split}{i:04d}" for i in range(count)]
     videos = draw_videos(names, rng, in_training) if training else draw_videos(names, rng)
-    sentences = [sentence for video in videos for sentence in _tell(video, rng, training)]
+    sentences = [sentence for video in videos for sentence in _write_sentences(video, rng, training)]
     if split != "train":
         number = {video.id: i for i, video in enumerate(videos)}
         own = [number[sentence.video_id] for sentence in sentences]
@@ -132,8 +132,8 @@ def _draw(split: str, count: int, rng: np.random.Generator) -> Scenes:
     return Scenes(tuple(videos), tuple(sentences))
 
 
-def _tell(video: Video, rng: np.random.Generator, training: bool) -> list[Sentence]:
-    """Sentences about each captioned moment at least once, in time order, then about some again."""
+def _write_sentences(video: Video, rng: np.random.Generator, training: bool) -> list[Sentence]:
+    """Five sentences: one about each captioned moment in order of time, then more about random ones."""
     moments = video.moments()
     again = rng.integers(len(moments), size=SENTENCES_PER_VIDEO - len(moments)).tolist()
     told: dict[str, Sentence] = {}

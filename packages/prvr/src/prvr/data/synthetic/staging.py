@@ -1,4 +1,4 @@
-"""Where the things of a shot stand and how they change: the scene, before any pixel is drawn."""
+"""The layout of a shot: where its things are and how they change, before any pixel is drawn."""
 
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ class Ramp:
 
 @dataclass(frozen=True)
 class Part:
-    """A thing in a shot and what becomes of it: centre and radius in pixels, clockwise angle in radians."""
+    """A thing in a shot and how it changes: centre and radius in pixels, clockwise angle in radians."""
 
     thing: Thing
     x: Ramp
@@ -51,7 +51,7 @@ class Part:
 
     @property
     def only_moves(self) -> bool:
-        """Whether it looks the same all the time."""
+        """Whether the thing moves but looks the same all the time."""
         return all(ramp.start == ramp.end for ramp in (self.radius, self.angle, self.opacity, self.glow))
 
     def centre(self, moment: Float64[np.ndarray, " k"]) -> Int64[np.ndarray, "k 2"]:
@@ -59,7 +59,7 @@ class Part:
         return np.rint(np.stack([self.x.at(moment), self.y.at(moment)], axis=1)).astype(np.int64)
 
     def discs(self) -> Float64[np.ndarray, "9 3"]:
-        """Discs (x, y, radius) that cover what it covers in the course of the shot."""
+        """Discs (x, y, radius) that cover the thing over the whole shot."""
         moment = np.arange(9) / 8
         room = 1.2 * max(self.radius.start, self.radius.end)
         return np.stack([self.x.at(moment), self.y.at(moment), np.full(9, room)], axis=1)
@@ -70,10 +70,10 @@ class Stage:
     """A shot, ready to be drawn.
 
     Args:
-        still: bystanders.
-        moving: who acts, drawn in this order over the bystanders.
-        post: column of the middle of a post in front of everything, or none.
-        wander: per axis two waves of the camera: amplitude, cycles in the shot, phase.
+        still: the bystanders.
+        moving: the things that act, drawn in this order over the bystanders.
+        post: middle column of a post in front of everything; None: there is no post.
+        wander: two waves of camera drift per axis: amplitude, cycles in the shot, phase.
     """
 
     still: tuple[Part, ...]
@@ -82,25 +82,25 @@ class Stage:
     wander: Float64[np.ndarray, "2 2 3"]
 
     def drift(self, moment: Float64[np.ndarray, " k"]) -> Int64[np.ndarray, "k 2"]:
-        """How far the picture is moved, x and y in whole pixels."""
+        """The shift of the picture at each moment, x and y in whole pixels."""
         size, cycles, phase = np.moveaxis(self.wander, -1, 0)
         waves = np.round(np.sin(2 * np.pi * (cycles * moment[:, None, None] + phase)), 6)
         return np.rint((size * waves).sum(-1)).astype(np.int64)
 
 
 def progress(shot: Shot, times: Float64[np.ndarray, " k"]) -> Float64[np.ndarray, " k"]:
-    """Moments in 0..1 of the scene at some times; the scene of an action that is told backwards starts at 1.
+    """The progress of a shot at some times: from 0 to 1, or from 1 to 0 where the action is another one backwards.
 
-    Whole steps of 2^-20: then 1 - moment is exact, and so is the reversal.
+    Values are rounded to multiples of 2^-20, so that 1 - progress is exact, and with it the reversal.
     """
     moment = np.rint((times - shot.start) / (shot.end - shot.start) * 2**20) / 2**20
     return 1.0 - moment if shot.action in FORWARDS else moment
 
 
 def draw_stage(video: Video, index: int) -> Stage:
-    """Places the things of a shot: the best of a few random layouts, until nothing covers anything.
+    """Places the things of a shot: draws layouts until no thing covers another, and takes the best after a few.
 
-    All comes from the video's seed and the number of the shot, in an order that is the same for opposite actions.
+    Everything depends on the seed of the video and the number of the shot, in an order that opposite actions share.
     """
     shot = video.shots[index]
     rng = np.random.Generator(np.random.PCG64([video.seed, 0, index]))
@@ -120,7 +120,7 @@ def draw_stage(video: Video, index: int) -> Stage:
 
 
 def _actors(shot: Shot, angles: Float64[np.ndarray, " n"], rng: np.random.Generator) -> tuple[Part, ...]:
-    """Who acts, at a random place; the last one is drawn on top."""
+    """The things that act, at a random place; the last one is drawn on top."""
     along, across = rng.random(2)
     if shot.actor is None or shot.action is None:
         return ()
@@ -153,7 +153,7 @@ def _actors(shot: Shot, angles: Float64[np.ndarray, " n"], rng: np.random.Genera
 def _push(
     behind: Thing, ahead: Thing, heading: str, angles: Float64[np.ndarray, " n"], across: float
 ) -> tuple[Part, ...]:
-    """One comes up behind the other, then both go on together; they use all the length of the frame."""
+    """One thing comes up behind the other, then both move on together; they cross the whole frame."""
     radii = RADIUS[behind.size], RADIUS[ahead.size]
     turned = angles[:2] - np.arctan2(WAYS[heading][0], -WAYS[heading][1])  # as seen from the way they go
     front, back = _profile(behind, float(turned[0])), _profile(ahead, float(turned[1]) + np.pi)
@@ -184,7 +184,7 @@ def _profile(thing: Thing, angle: float) -> Float64[np.ndarray, " p"]:
 def _place(
     things: tuple[Thing, ...], angles: Float64[np.ndarray, " n"], moving: tuple[Part, ...], rng: np.random.Generator
 ) -> tuple[float, tuple[Part, ...]]:
-    """Bystanders at random places apart from everything else, and the least room that was left."""
+    """Bystanders at random places apart from everything else, and the smallest gap that is left, in pixels."""
     taken = np.concatenate([np.empty((0, 3)), *(part.discs() for part in moving)])
     least, still = np.inf, []
     for thing, angle in zip(things, angles.tolist(), strict=True):
@@ -201,7 +201,7 @@ def _place(
 
 
 def _post(still: tuple[Part, ...], moving: tuple[Part, ...], rng: np.random.Generator) -> int:
-    """A column that hides no centre of what keeps to its column: things pass behind a post, they do not hide there."""
+    """A column for the post where no thing stays hidden: things pass behind a post, but do not stay there."""
     columns = rng.integers(6, FRAME - 6, PLACES)
     free = np.full(PLACES, 12.0)
     for part in still + moving:

@@ -1,4 +1,4 @@
-"""What happens in the videos of the embedded world: things, actions, shots; and what no training video may show."""
+"""The embedded world: things, actions, shots and videos, and what no training video may show."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -34,7 +34,7 @@ HELD_OUT_ACTIONS = frozenset(
 
 @dataclass(frozen=True)
 class Thing:
-    """An object of the scene."""
+    """An object of a scene."""
 
     shape: str
     colour: str
@@ -42,7 +42,7 @@ class Thing:
 
 
 class Fact(NamedTuple):
-    """Something true of a shot: a thing does an action, to or by another thing where it is a push."""
+    """Something that is true of a shot: a thing does an action; in a push, to or by another thing."""
 
     thing: Thing
     action: str
@@ -55,12 +55,12 @@ class Shot:
 
     Args:
         start, end: in seconds.
-        actor: who acts; None: nothing happens.
+        actor: the thing that acts; None: nothing happens.
         action: one of `ACTIONS`.
         other: in a push, the thing that is pushed, or that pushes.
         heading: in a push, the way both go.
         bystanders: things that stand still.
-        captioned: whether captions speak of it.
+        captioned: whether captions describe it.
     """
 
     start: float
@@ -74,11 +74,11 @@ class Shot:
 
     @property
     def things(self) -> tuple[Thing, ...]:
-        """All that can be seen."""
+        """All things that can be seen."""
         return tuple(thing for thing in (self.actor, self.other) if thing is not None) + self.bystanders
 
     def facts(self) -> tuple[Fact, ...]:
-        """All that is true of it: a push is also told by the one that is pushed, and both go where they head."""
+        """All facts of the shot; a push is also a fact of the thing that is pushed, and both things move."""
         if self.actor is None or self.action is None:
             return ()
         own = Fact(self.actor, self.action, self.other)
@@ -97,7 +97,7 @@ class Video:
         duration: in seconds.
         background: one of `BACKGROUNDS`.
         occluder: whether a post stands in front of everything.
-        seed: of all that the renderer draws.
+        seed: of everything random in its pixels.
         shots: in order of time.
     """
 
@@ -114,11 +114,11 @@ class Video:
         return max(1, ceil(self.duration * FPS))
 
     def frame_times(self) -> Float[np.ndarray, " n"]:
-        """Time of each frame in seconds, the middle of what it covers."""
+        """The time of each frame in seconds: the middle of the interval that it covers."""
         return (np.arange(self.frame_count) + 0.5) / FPS
 
     def facts(self) -> tuple[Fact, ...]:
-        """All that is true of some shot."""
+        """The facts of all shots."""
         return tuple(fact for shot in self.shots for fact in shot.facts())
 
     def moments(self) -> tuple[Shot, ...]:
