@@ -5,7 +5,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from prvr.data.synthetic.world import FPS
 from prvr.search import VideoIndex, open_model
 from prvr.serve import ServeLimits, ServeSettings, create_app
 from prvr.serve.server import Server
-from prvr.video import VideoStore, extract, open_encoder
+from prvr.video import VideoStore, extract, open_encoder, open_featurizer
 
 HOST = "http://127.0.0.1"
 TOKEN = "a-token-of-the-tests-0123456789"
@@ -124,7 +124,26 @@ def wait_for(true: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def keys_of(client, names: Sequence[str] = ()) -> dict[str, str]:
+def keys_of(client, token: str = "") -> dict[str, str]:
     """The key of each video, by name."""
-    found = {one["name"]: one["key"] for one in client.get("/api/videos").json()["videos"]}
-    return {name: found[name] for name in names} if names else found
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return {one["name"]: one["key"] for one in client.get("/api/videos", headers=headers).json()["videos"]}
+
+
+class WatchedText:
+    """Reads texts like the embedded encoder.
+
+    Args:
+        watch: is called with every sentence before it is read.
+    """
+
+    def __init__(self, watch: Callable[[str], object]) -> None:
+        self._watch, self._text = watch, open_featurizer("embedded", "cpu")
+        self.identity, self.word_dim, self.joint_dim = self._text.identity, self._text.word_dim, self._text.joint_dim
+
+    def words(self, text: str) -> np.ndarray:
+        return self._text.words(text)
+
+    def sentence(self, text: str) -> np.ndarray:
+        self._watch(text)
+        return self._text.sentence(text)

@@ -19,17 +19,16 @@ pytest.importorskip("av")
 import av
 from search_files import make_index as index_of
 from search_files import some_videos, tiny_model, write_store
-from serving import EVIL, FREE, HOST, Served, app_of, keys_of, listening, make_index, shared, wait_for
+from serving import EVIL, FREE, HOST, Served, WatchedText, app_of, keys_of, listening, make_index, shared, wait_for
 from starlette.testclient import TestClient
 from video_files import plain, write_video
 
 from prvr.cli import main
 from prvr.search import VideoIndex
-from prvr.serve import ServeLimits, ServeSettings, create_app
+from prvr.serve import ServeSettings, create_app
 from prvr.serve.media import parse_range
 from prvr.serve.security import TokenBuckets
 from prvr.serve.workers import Busy, SearchQueue, Workers
-from prvr.video import open_featurizer
 
 
 @pytest.fixture(scope="module")
@@ -201,33 +200,19 @@ def test_an_index_that_changes_is_followed(tmp_path: Path) -> None:
         assert list(keys_of(client)) == ["b.mp4"]
 
 
-class Waiting:
-    """Reads texts like the embedded encoder, once it may."""
-
-    def __init__(self) -> None:
-        self.may, self._text = threading.Event(), open_featurizer("embedded", "cpu")
-        self.identity, self.word_dim, self.joint_dim = self._text.identity, self._text.word_dim, self._text.joint_dim
-
-    def words(self, text: str) -> np.ndarray:
-        return self._text.words(text)
-
-    def sentence(self, text: str) -> np.ndarray:
-        assert self.may.wait(60)
-        return self._text.sentence(text)
-
-
 def test_the_server_is_ready_once_a_search_would_be_answered(tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     (tmp_path / "films").mkdir()
     write_video(tmp_path / "films" / "a.mp4", plain(range(20, 80, 10)))
-    served, text = make_index(tmp_path, tmp_path / "films"), Waiting()
+    served, may = make_index(tmp_path, tmp_path / "films"), threading.Event()
+    text = WatchedText(lambda _: may.wait(60))
     app = create_app(VideoIndex.open(served.index, text=text, backend="faiss"), ServeSettings(limits=FREE))
     with TestClient(app, base_url=HOST) as client:
         assert client.get("/health").status_code == 200
         early = client.get("/ready")
         assert early.status_code == 503
         assert int(early.headers["retry-after"]) > 0
-        text.may.set()
+        may.set()
         wait_for(lambda: client.get("/ready").status_code == 200)
         assert client.get("/api/search", params={"q": "a red square"}).json()["backend"] == "faiss"
 
@@ -376,11 +361,6 @@ def test_a_client_that_waited_may_ask_and_few_are_remembered() -> None:
     for number in range(100):
         buckets.wait(str(number))
     assert len(buckets) == 5
-
-
-def test_limits_are_positive() -> None:
-    with pytest.raises(ValueError, match="batch=0"):
-        ServeLimits(batch=0)
 
 
 def test_a_key_tells_the_content(client: TestClient, served: Served) -> None:
