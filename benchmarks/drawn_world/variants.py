@@ -40,7 +40,7 @@ def write_variant(corpus: Corpus, root: Path | str, splits: Sequence[str], trans
     first = content[splits[0]]  # reads the moments, relevance sets and tags of all
     with corpus.open_features() as features, corpus.open_queries() as queries:
         write_layout(
-            root / corpus.name,
+            Path(root) / corpus.name,
             TextData(
                 captions=captions,
                 moments={name: first.moments[name] for name in ids if name in first.moments},
