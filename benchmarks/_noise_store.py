@@ -1,11 +1,11 @@
-"""A packed store of noise at the size of a public collection, written without its source files."""
+"""A packed split of noise at the size of a public collection, written without its source files."""
 
 from pathlib import Path
 
 import numpy as np
 
 from prvr.data import PackedSplit
-from prvr.data.packed_files import StoreWriter
+from prvr.data.packed_files import PackedWriter
 
 POOL = 4096
 """Rows of noise that all features are taken from: drawing billions of numbers would take minutes."""
@@ -35,7 +35,7 @@ def noise_store(
     queries = videos * captions
     words = rng.integers(5, max_words + 1, queries)
     folder.mkdir(parents=True)
-    with StoreWriter(folder, dtype) as writer:
+    with PackedWriter(folder, dtype) as writer:
         for length in lengths:
             writer.append("clips", pools["video"][rng.integers(POOL, size=clips)])
             writer.append("frames", pools["video"][rng.integers(POOL, size=length)])

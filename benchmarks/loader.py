@@ -1,4 +1,4 @@
-"""How much a packed store saves: one pass over a corpus from HDF5, item by item, against one from the packed store.
+"""How much a packed split saves: one pass over a corpus from HDF5, item by item, against one from the packed split.
 
     python benchmarks/loader.py [--videos 200] [--width 1024] [--passes 3]
 

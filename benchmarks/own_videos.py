@@ -256,7 +256,7 @@ def run(args: argparse.Namespace, work: Path) -> None:
     table(title, rows)
 
     step = max(1, len(queries) // (6 if args.quick else args.needles))
-    relevance = read_relevance(corpus.relevance_file)
+    relevance = read_relevance(corpus.text_file("relevance"))
     answers = {caption.text: relevance[caption.id] for caption in corpus.split("test").captions}
     films, planted = haystacks(queries[::step], answers, [stores["test"], stores["others"]], work / "store-films")
     needles = {}

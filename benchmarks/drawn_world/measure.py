@@ -139,7 +139,7 @@ class _Audit:
         return tuple(rows)
 
     def _world(self) -> tuple[AuditRow, ...]:
-        relevance = read_relevance(self.corpus.relevance_file)
+        relevance = read_relevance(self.corpus.text_file("relevance"))
         world = world_rows(self.scenes, relevance, COLLECTIONS.get(self.corpus.name))
         return (*world, *file_rows(self.corpus, self.scenes))
 

@@ -161,6 +161,6 @@ def _digest(config: Config, corpus: Corpus) -> str:
     """Of all that decides how a run ends."""
     moved = replace(config, data=replace(config.data, root=None, cache_dir=None))
     digest = hashlib.sha256(json.dumps(config_to_dict(moved), sort_keys=True).encode())
-    for path in (corpus.folder / "corpus.json", corpus.relevance_file):
+    for path in (corpus.folder / "corpus.json", corpus.text_file("relevance")):
         digest.update(path.read_bytes() if path.is_file() else b"")
     return digest.hexdigest()[:8]

@@ -147,7 +147,7 @@ def annotations(name: str, file: str) -> Reader:
 def packed(root: Path) -> Path:
     written_corpus(root)
     with pack(open_corpus(root, "col"), "test", cache_dir=root / "cache", settings=PackSettings(2, 4, 4)) as found:
-        return found.store.folder
+        return found.files.folder
 
 
 def open_packed(root: Path) -> None:

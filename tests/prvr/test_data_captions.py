@@ -117,13 +117,13 @@ def test_a_split_has_its_gallery_in_order_and_relevance_within_it(tmp_path: Path
 def test_tags_are_those_of_the_file_where_there_is_one(tmp_path: Path) -> None:
     make(tmp_path, "plain")
     plain = open_corpus(tmp_path, "plain")
-    assert not plain.tags_file.exists()
+    assert not plain.text_file("tags").exists()
     assert plain.split("test").tags == {}
     make(tmp_path, tags={"b#enc#0": ("seen", "long"), "x#enc#0": {"seen"}})
     corpus = open_corpus(tmp_path, "col")
-    assert corpus.tags_file == tmp_path / "col" / "TextData" / "col_tags.jsonl"
+    assert corpus.text_file("tags") == tmp_path / "col" / "TextData" / "col_tags.jsonl"
     assert corpus.split("test").tags == {"b#enc#0": {"seen", "long"}, "x#enc#0": {"seen"}}
-    corpus.tags_file.write_text("{}\n", encoding="utf-8")
+    corpus.text_file("tags").write_text("{}\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"col_tags\.jsonl, line 1"):
         corpus.split("test")
 

@@ -1,4 +1,4 @@
-"""The packed store: the same numbers as the sources, built once, whole or not at all, and never silently wrong."""
+"""The packed split: the same numbers as the sources, built once, whole or not at all, and never silently wrong."""
 
 import errno
 import json
@@ -27,7 +27,7 @@ from prvr.data import (
 )
 from prvr.data.files import publish, temporary_folder
 from prvr.data.hashes import digest
-from prvr.data.packed_files import FORMAT, StoreWriter
+from prvr.data.packed_files import FORMAT, PackedWriter
 from prvr.data.rows import normalise_rows, sample_video
 
 LENGTHS = {"one": 1, "few": 7, "edge": 128, "many-日本": 300}
@@ -110,7 +110,7 @@ def test_a_video_is_as_long_as_any_of_its_queries_tells(
 ) -> None:
     corpus = corpus_of(tmp_path)
     rows = [{"cap_id": i, "duration": duration, "ts": None} for i, duration in told.items()]
-    corpus.moments_file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    corpus.text_file("moments").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     with caplog.at_level(logging.WARNING):
         packed = pack(corpus, "test", cache_dir=tmp_path / "cache")
     np.testing.assert_array_equal(packed.durations, [expected, np.nan, np.nan, np.nan])
@@ -141,7 +141,7 @@ def test_a_subset_is_renumbered_and_shares_the_store(packed: PackedSplit) -> Non
     assert part.query_ids == tuple(packed.query_ids[j] for j in (0, 2, 4, 5))
     assert part.query_to_video.tolist() == [0, 1, 0, 1]
     assert part.relevant == ({0}, {1}, {0, 1}, {1})
-    assert part.store is packed.store
+    assert part.files is packed.files
     for i, j in enumerate((0, 2)):
         torch.testing.assert_close(part.video(i)[1], packed.video(j)[1], rtol=0, atol=0)
     torch.testing.assert_close(next(part.video_batches(9)).clips[1], packed.video(2)[0], rtol=0, atol=0)
@@ -178,7 +178,7 @@ def test_tags_belong_to_their_queries_also_in_subsets(tmp_path: Path) -> None:
 def test_the_tags_file_is_part_of_what_a_store_is_made_from(corpus: Corpus, tmp_path: Path) -> None:
     def build() -> tuple[Path, tuple[frozenset[str], ...]]:
         with pack(corpus, "test", cache_dir=tmp_path / "cache") as packed:
-            return packed.store.folder, packed.tags
+            return packed.files.folder, packed.tags
 
     plain, none = build()
     assert none == (frozenset(),) * 6
@@ -186,13 +186,13 @@ def test_the_tags_file_is_part_of_what_a_store_is_made_from(corpus: Corpus, tmp_
     lines.append(json.dumps({"cap_id": "of#enc#another-split", "tags": ["seen"]}))
     found = []
     for count in (3, 5):
-        corpus.tags_file.write_text("\n".join(lines[:count]), encoding="utf-8")
+        corpus.text_file("tags").write_text("\n".join(lines[:count]), encoding="utf-8")
         found.append(build())
     assert [[sorted(tags) for tags in some] for _, some in found] == [
         [[], [], [], [], ["seen", "short"], ["seen"]],
         [[], [], [], ["wörter [neu]"], ["seen", "short"], ["seen"]],
     ]
-    corpus.tags_file.unlink()
+    corpus.text_file("tags").unlink()
     assert build() == (plain, none)
     assert len({plain, *(folder for folder, _ in found)}) == 3
 
@@ -205,7 +205,7 @@ def test_it_is_built_once_and_anew_when_source_or_settings_change(corpus: Corpus
         packed = pack(
             corpus, "test", cache_dir=tmp_path / "c", settings=settings, progress=lambda i, n: calls.append((i, n))
         )
-        return packed.store.folder
+        return packed.files.folder
 
     first = build()
     assert calls == [(i, 10) for i in range(1, 11)]
@@ -310,7 +310,7 @@ def damage(folder: Path, name: str, how: str) -> None:
 def test_damage_is_found_and_packing_again_mends_it(
     packed: PackedSplit, corpus: Corpus, tmp_path: Path, name: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good, folder = packed.video(3)[1], packed.store.folder
+    good, folder = packed.video(3)[1], packed.files.folder
     packed.close()
     damage(folder, name, how)
     with pytest.raises(DataError, match="Delete this folder") as caught:
@@ -326,7 +326,7 @@ def test_damage_is_found_and_packing_again_mends_it(
 
 def test_verify_finds_damage_done_after_opening(packed: PackedSplit) -> None:
     packed.verify()
-    damage(packed.store.folder, "frames.bin", "flip")
+    damage(packed.files.folder, "frames.bin", "flip")
     with pytest.raises(DataError, match=r"checksum of frames\.bin"):
         packed.verify()
 
@@ -363,7 +363,7 @@ def test_an_interrupted_build_leaves_nothing(
     def fail(*_: object) -> None:
         raise failure
 
-    monkeypatch.setattr(StoreWriter, "finish", fail)
+    monkeypatch.setattr(PackedWriter, "finish", fail)
     with pytest.raises(DataError if isinstance(failure, OSError) else KeyboardInterrupt):
         pack(corpus, "test", cache_dir=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
@@ -387,7 +387,7 @@ def _pack_in_process(root: str, cache: str, barrier: object, out: object) -> Non
 
     packed = pack(corpus, "test", cache_dir=cache, progress=meet)
     packed.verify()
-    out.put((waited, packed.store.folder.name, float(packed.video(3)[1].sum())))
+    out.put((waited, packed.files.folder.name, float(packed.video(3)[1].sum())))
 
 
 def test_two_processes_may_pack_at_once(corpus: Corpus, tmp_path: Path) -> None:
@@ -429,13 +429,13 @@ def test_a_folder_that_another_process_published_first_is_kept_if_sound(tmp_path
 
 
 def test_a_header_that_was_edited_or_is_of_another_format(packed: PackedSplit) -> None:
-    path = packed.store.folder / "meta.json"
+    path = packed.files.folder / "meta.json"
     header = json.loads(path.read_text())
     path.write_text(json.dumps(header | {"dtype": "float16"}))
     with pytest.raises(DataError, match="does not match its own hash"):
-        PackedSplit.open(packed.store.folder)
+        PackedSplit.open(packed.files.folder)
     header["format"] = FORMAT + 1
     header["sha256"] = digest(header)
     path.write_text(json.dumps(header))
     with pytest.raises(DataError, match=rf"of format {FORMAT + 1}, this version reads {FORMAT}. Delete this folder"):
-        PackedSplit.open(packed.store.folder)
+        PackedSplit.open(packed.files.folder)

@@ -119,7 +119,7 @@ def test_a_folder_that_holds_anything_else_is_not_replaced(tmp_path: Path) -> No
 
 def test_packing_does_not_replace_a_folder_that_is_no_store(tmp_path: Path, embedded_root: Path) -> None:
     corpus = open_corpus(embedded_root, "embedded-tiny")
-    target = pack(corpus, "val", cache_dir=tmp_path).store.folder
+    target = pack(corpus, "val", cache_dir=tmp_path).files.folder
     shutil.rmtree(target)
     thesis(target)
     with pytest.raises(DataError, match=r"holds thesis\.tex"):

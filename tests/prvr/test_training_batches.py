@@ -83,7 +83,7 @@ def test_a_thread_that_reads_ahead_changes_nothing_and_passes_on_what_goes_wrong
     for batch in ahead:  # left early: the thread ends with the pass
         assert len(batch.video_ids) == 6
         break
-    closed = PackedSplit.open(packed.store.folder)
+    closed = PackedSplit.open(packed.files.folder)
     closed.close()
     with pytest.raises(ValueError, match="was closed"):
         list(StreamedLoader(make_loader(closed, 6), CPU, ahead=2))

@@ -1,4 +1,4 @@
-"""Data of partially relevant video retrieval: readers of the public layout, packed stores, training batches.
+"""Data of partially relevant video retrieval: readers of the public layout, packed splits, training batches.
 
 Example:
     >>> corpus = write_corpus("data", "tiny")  # doctest: +SKIP

@@ -1,11 +1,11 @@
 """A corpus in the public on-disk layout: which file is which, and the queries and videos of each split."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from prvr.data.features import FeatureReader, QueryFeatures, open_features
 from prvr.data.layout import Caption, Moment, read_captions, read_moments, read_relevance, read_tags
@@ -14,6 +14,8 @@ from prvr.reading import read_json, short
 
 logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+TextFile = Literal["moments", "relevance", "tags"]
 PUBLIC_FEATURES = {"tvr": "i3d_resnet", "activitynet": "i3d", "charades": "i3d_rgb_lgi"}
 
 
@@ -61,20 +63,9 @@ class Corpus:
         """Path of a split's captions."""
         return self.folder / "TextData" / f"{self.name}{split}.caption.txt"
 
-    @property
-    def moments_file(self) -> Path:
-        """Path of the moments, which a corpus may lack."""
-        return self.folder / "TextData" / f"{self.name}_moments.jsonl"
-
-    @property
-    def relevance_file(self) -> Path:
-        """Path of the relevance sets, which a corpus may lack."""
-        return self.folder / "TextData" / f"{self.name}_relevance.jsonl"
-
-    @property
-    def tags_file(self) -> Path:
-        """Path of the tags of queries, which a corpus may lack."""
-        return self.folder / "TextData" / f"{self.name}_tags.jsonl"
+    def text_file(self, what: TextFile) -> Path:
+        """Path of the moments, the relevance sets or the tags of queries, which a corpus may lack."""
+        return self.folder / "TextData" / f"{self.name}_{what}.jsonl"
 
     @property
     def about(self) -> dict[str, Any]:
@@ -102,11 +93,17 @@ class Corpus:
         """
         if not self.caption_file(name).is_file():
             raise DataError(f"{self.caption_file(name)}: no such file. {self.name} has the splits {list(self.splits)}.")
-        captions = read_captions(self.caption_file(name))
-        moments = read_moments(self.moments_file) if self.moments_file.is_file() else {}
-        relevance = read_relevance(self.relevance_file) if self.relevance_file.is_file() else {}
-        tags = read_tags(self.tags_file) if self.tags_file.is_file() else {}
-        return Split(name, captions, moments, relevance, tags)
+        return Split(
+            name,
+            read_captions(self.caption_file(name)),
+            self._by_caption("moments", read_moments),
+            self._by_caption("relevance", read_relevance),
+            self._by_caption("tags", read_tags),
+        )
+
+    def _by_caption(self, what: TextFile, read: Callable[[Path], dict[str, _T]]) -> dict[str, _T]:
+        path = self.text_file(what)
+        return read(path) if path.is_file() else {}
 
     def open_features(self) -> FeatureReader:
         """Opens the frame features."""

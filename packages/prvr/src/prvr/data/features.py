@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 import h5py
 import numpy as np
@@ -61,9 +60,7 @@ class FeatureReader(ABC):
     def __enter__(self) -> "FeatureReader":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -112,15 +109,14 @@ class Hdf5Reader(FeatureReader):
 
     def __init__(self, folder: Path) -> None:
         self.files = (folder / HDF5,)
-        self._file = _open_hdf5(self.files[0])
-        self.video_ids, self.dim = _matrices(self._file, self.files[0], "frames", "video")
-        self._known = frozenset(self.video_ids)
+        self._file = _Matrices(self.files[0], "frames", "video")
+        self.video_ids, self.dim = self._file.names, self._file.dim
 
     def __contains__(self, video_id: object) -> bool:
-        return video_id in self._known
+        return video_id in self._file.known
 
     def _rows(self, video_id: str) -> np.ndarray:
-        return _read_matrix(self._file, video_id, self.files[0])
+        return self._file.read(video_id)
 
     def close(self) -> None:
         self._file.close()
@@ -131,12 +127,11 @@ class QueryFeatures:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = _open_hdf5(path)
-        names, self.dim = _matrices(self._file, path, "words", "caption id")
-        self._known = frozenset(names)
+        self._file = _Matrices(path, "words", "caption id")
+        self.dim = self._file.dim
 
     def __contains__(self, query_id: object) -> bool:
-        return query_id in self._known
+        return query_id in self._file.known
 
     def read(self, query_id: str) -> Float[np.ndarray, "w e"]:
         """Word features of one query, all its rows, as stored.
@@ -148,7 +143,7 @@ class QueryFeatures:
             raise DataError(
                 f"{self.path}: no features for caption {query_id!r}. Encode that caption, or take it out of the file."
             )
-        return _checked(_read_matrix(self._file, query_id, self.path), f"caption {query_id!r}", "word", self.dim)
+        return _checked(self._file.read(query_id), f"caption {query_id!r}", "word", self.dim)
 
     def close(self) -> None:
         """Closes the file."""
@@ -157,9 +152,7 @@ class QueryFeatures:
     def __enter__(self) -> "QueryFeatures":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -257,37 +250,46 @@ def _first_repeat(names: Iterable[object]) -> str:
     return ""
 
 
-def _open_hdf5(path: Path) -> h5py.File:
-    if not path.is_file():
-        raise DataError(f"{path}: no such file. Check the data root, or download the features.")
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        raise DataError(f"{path}: not a readable HDF5 file ({error}). Truncated? Copy it again.") from error
+class _Matrices:
+    """An open HDF5 file with one matrix (rows x features) for each name; `dim` is the width of the first."""
+
+    def __init__(self, path: Path, rows: str, unit: str) -> None:
+        if not path.is_file():
+            raise DataError(f"{path}: no such file. Check the data root, or download the features.")
+        self._path = path
+        try:
+            self._file = h5py.File(path, "r")
+        except OSError as error:
+            raise DataError(f"{path}: not a readable HDF5 file ({error}). Truncated? Copy it again.") from error
+        with _explained(path, "its list of entries"):
+            self.names = tuple(self._file.keys())
+        self.known = frozenset(self.names)
+        if not self.names:
+            raise DataError(f"{path}: holds no dataset. Expected one ({rows} x features) dataset per {unit}.")
+        name = short(self.names[0])
+        with _explained(path, f"entry {name}"):
+            shape = _matrix(self._file, self.names[0], path).shape
+            if len(shape) != 2:
+                raise DataError(f"{path}: entry {name} is not a matrix (rows x features), but of {shape}.")
+            self.dim = int(shape[1])
+
+    def read(self, name: str) -> np.ndarray:
+        with _explained(self._path, f"entry {short(name)}"):
+            return _matrix(self._file, name, self._path)[()]
+
+    def close(self) -> None:
+        self._file.close()
 
 
 @contextmanager
 def _explained(path: Path, what: str) -> Iterator[None]:
-    """What h5py raises about a damaged file becomes one message."""
+    """Turns what h5py raises about a damaged file into one message."""
     try:
         yield
     except DataError:
         raise
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{path}: {what} cannot be read ({error}). Truncated? Copy the file again.") from error
-
-
-def _matrices(file: h5py.File, path: Path, rows: str, unit: str) -> tuple[tuple[str, ...], int]:
-    """The names of all entries, and the width of the first."""
-    with _explained(path, "its list of entries"):
-        names = tuple(file.keys())
-    if not names:
-        raise DataError(f"{path}: holds no dataset. Expected one ({rows} x features) dataset per {unit}.")
-    with _explained(path, f"entry {short(names[0])}"):
-        item = _matrix(file, names[0], path)
-        if item.ndim != 2:
-            raise DataError(f"{path}: entry {short(names[0])} is not a matrix (rows x features), but of {item.shape}.")
-        return names, int(item.shape[1])
 
 
 def _matrix(file: h5py.File, key: str, path: Path) -> h5py.Dataset:
@@ -309,11 +311,6 @@ def _matrix(file: h5py.File, key: str, path: Path) -> h5py.Dataset:
             f"{name} has shape {item.shape}, {size} bytes, of which the file holds {stored}. Extract it again."
         )
     return item
-
-
-def _read_matrix(file: h5py.File, key: str, path: Path) -> np.ndarray:
-    with _explained(path, f"entry {short(key)}"):
-        return _matrix(file, key, path)[()]
 
 
 def _checked(rows: np.ndarray, what: str, unit: str, dim: int) -> np.ndarray:

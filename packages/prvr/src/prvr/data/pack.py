@@ -1,4 +1,4 @@
-"""Packing: a split is read once from its source files and written as a memory-mapped store."""
+"""Packing: a split is read once from its source files and written as memory-mapped files."""
 
 import hashlib
 import json
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from prvr.data.corpus import Corpus, Split, check_dim
+from prvr.data.corpus import Corpus, Split, TextFile, check_dim
 from prvr.data.features import FeatureReader, QueryFeatures, feature_files
 from prvr.data.files import discard, publish, temporary_folder
 from prvr.data.packed import PackedSplit, PackSource, longest_told
-from prvr.data.packed_files import FILES, FORMAT, Store, StoreWriter
+from prvr.data.packed_files import FILES, FORMAT, PackedFiles, PackedWriter
 from prvr.data.rows import normalise_rows, sample_video
 from prvr.errors import DataError, InputError
 
@@ -60,22 +60,22 @@ def pack(
 ) -> PackedSplit:
     """Opens the packed form of a split, building it first where it does not exist.
 
-    The store lies in ``cache_dir`` under a name made of the collection, the split, and the sha256 of names, sizes and
-    times of the source files and of the settings: a changed source gives a new store. It is written beside its final
-    place and renamed, so two processes may pack at once (the slower one drops its copy). A damaged store is built
-    again.
+    The files lie in a folder of ``cache_dir`` whose name is made of the collection, the split, and the sha256 of names,
+    sizes and times of the source files and of the settings: a changed source gives a new folder. It is written beside
+    its final place and renamed, so two processes may pack at once (the slower one drops its copy). Damaged files are
+    built again.
 
     Args:
         corpus: where the source files are.
         split: ``train``, ``val``, ``test``.
-        cache_dir: folder of packed stores.
+        cache_dir: folder of packed splits.
         settings: how to sample; default as published, with the last frame kept.
         feature_dim: width of frame features that the model expects (None: any).
         query_dim: width of query features that the model expects (None: any).
         progress: called with (items done, items in all).
 
     Raises:
-        DataError: bad source data, another width than expected, or a full disk; or a folder that is no store stands
+        DataError: bad source data, another width than expected, or a full disk; or something else stands
             where it should be.
     """
     settings = settings or PackSettings()
@@ -87,9 +87,9 @@ def pack(
     target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
     if target.exists():
         try:
-            return _checked(PackedSplit(Store(target), source=origin), corpus, feature_dim, query_dim)
+            return _checked(PackedSplit(PackedFiles(target), source=origin), corpus, feature_dim, query_dim)
         except DataError as error:
-            if _is_good(target):  # the store is sound: the model expects another width
+            if _is_good(target):  # the files are sound: the model expects another width
                 raise
             logger.warning("%s Building it again now.", error)
             discard(target, FILES)
@@ -99,11 +99,11 @@ def pack(
     with temporary_folder(target) as folder:
         with corpus.open_features() as videos, corpus.open_queries() as queries:
             _check_complete(content, videos, queries, corpus)
-            with StoreWriter(folder, settings.dtype) as writer:
+            with PackedWriter(folder, settings.dtype) as writer:
                 _write(writer, content, videos, queries, settings, about, progress)
         if not publish(folder, target, _is_good):
             logger.info("%s: another process packed it first, using that", target)
-    packed = PackedSplit(Store(target, verify=False), source=origin)
+    packed = PackedSplit(PackedFiles(target, verify=False), source=origin)
     for sentence in packed.constant:
         logger.warning("%s Extract the features again.", sentence)
     return packed
@@ -120,7 +120,7 @@ def holdout(packed: PackedSplit, fraction: float = 0.1) -> tuple[PackedSplit, Pa
         fraction: expected share that is held out, in (0, 1).
 
     Returns:
-        (train, validation), with the queries of their videos; they share the store.
+        (train, validation), with the queries of their videos; they share the files.
 
     Raises:
         DataError: fewer than two videos.
@@ -175,7 +175,7 @@ def repack(
 
 def _is_good(folder: Path) -> bool:
     try:
-        Store(folder).close()
+        PackedFiles(folder).close()
     except DataError:
         return False
     return True
@@ -188,9 +188,10 @@ def _checked(packed: PackedSplit, corpus: Corpus, feature_dim: int | None, query
 
 
 def _identity(corpus: Corpus, split: str) -> list[list[str | int]]:
-    """Names, sizes and times of the files that a store is made from."""
+    """Names, sizes and times of the files that a packed split is made from."""
     files = [*feature_files(corpus.feature_folder), corpus.query_file, corpus.caption_file(split)]
-    files += [path for path in (corpus.moments_file, corpus.relevance_file, corpus.tags_file) if path.is_file()]
+    optional: tuple[TextFile, ...] = ("moments", "relevance", "tags")
+    files += [path for path in map(corpus.text_file, optional) if path.is_file()]
     if not corpus.caption_file(split).is_file():
         corpus.split(split)  # raises, and says which splits there are
     found: list[list[str | int]] = []
@@ -204,22 +205,21 @@ def _identity(corpus: Corpus, split: str) -> list[list[str | int]]:
 
 
 def _check_complete(split: Split, videos: FeatureReader, queries: QueryFeatures, corpus: Corpus) -> None:
-    lost = [video for video in split.video_ids if video not in videos]
-    if lost:
-        raise DataError(
-            f"{corpus.caption_file(split.name)}: {len(lost)} of {len(split.video_ids)} videos have no features in "
-            f"{corpus.feature_folder}, among them {lost[:3]}. Add their features or take their captions out."
-        )
-    lost = [caption.id for caption in split.captions if caption.id not in queries]
-    if lost:
-        raise DataError(
-            f"{corpus.caption_file(split.name)}: {len(lost)} of {len(split.captions)} captions have no features in "
-            f"{corpus.query_file}, among them {lost[:3]}. Encode them or take them out."
-        )
+    ids = [caption.id for caption in split.captions]
+    for what, names, features, path in (
+        ("videos", split.video_ids, videos, corpus.feature_folder),
+        ("captions", ids, queries, corpus.query_file),
+    ):
+        lost = [name for name in names if name not in features]
+        if lost:
+            raise DataError(
+                f"{corpus.caption_file(split.name)}: {len(lost)} of {len(names)} {what} have no features in {path}, "
+                f"among them {lost[:3]}. Add their features or take their captions out."
+            )
 
 
 def _write(
-    writer: StoreWriter,
+    writer: PackedWriter,
     split: Split,
     videos: FeatureReader,
     queries: QueryFeatures,

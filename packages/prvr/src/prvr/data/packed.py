@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prvr.data.corpus import Corpus
-from prvr.data.packed_files import Store
+from prvr.data.packed_files import PackedFiles
 from prvr.data.rows import pad, read_runs
 from prvr.errors import DataError
 
@@ -64,22 +64,22 @@ class PackedSplit:
     """The videos and queries of a split, or of a part of it; what [pack][prvr.data.pack.pack] returns.
 
     Videos and queries are numbered from 0, in the order of the caption file. Cheap to send to a worker process: the
-    store is opened again there.
+    files are opened again there.
 
     Args:
-        store: an open store.
-        videos: rows of the store that take part, in ascending order (None: all).
-        source: where it comes from; None for a store that was opened by its folder.
+        files: the open files.
+        videos: rows of the files that take part, in ascending order (None: all).
+        source: where it comes from; None where it was opened by its folder.
     """
 
     def __init__(
-        self, store: Store, videos: Int[np.ndarray, " v"] | None = None, source: PackSource | None = None
+        self, files: PackedFiles, videos: Int[np.ndarray, " v"] | None = None, source: PackSource | None = None
     ) -> None:
-        self.store, self.source = store, source
-        total = len(store.text["video_ids"])
+        self.files, self.source = files, source
+        total = len(files.text["video_ids"])
         self._videos = np.arange(total) if videos is None else videos
         self._subset = videos is not None
-        owner = store.index["query_to_video"]
+        owner = files.index["query_to_video"]
         if self._subset:
             number = np.full(total, -1)
             number[self._videos] = np.arange(len(self._videos))
@@ -90,28 +90,28 @@ class PackedSplit:
 
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool | None = None) -> "PackedSplit":
-        """Opens a store by its folder, without its sources.
+        """Opens a packed split by its folder, without its sources.
 
         Args:
             folder: a folder under ``cache_dir``.
-            verify: read all checksums now; default: if the store is at most 512 MiB.
+            verify: read all checksums now; default: if the files have at most 512 MiB.
 
         Raises:
-            DataError: the store is missing or damaged; the message names the folder to delete.
+            DataError: the folder is missing or damaged; the message names the folder to delete.
         """
-        return cls(Store(Path(folder), verify))
+        return cls(PackedFiles(Path(folder), verify))
 
     def verify(self) -> None:
-        """Reads every file of the store and compares checksums.
+        """Reads every file and compares checksums.
 
         Raises:
             DataError: a file is damaged.
         """
-        self.store.verify()
+        self.files.verify()
 
     def close(self) -> None:
-        """Closes the store, also for all subsets of it."""
-        self.store.close()
+        """Closes the files, also for all subsets."""
+        self.files.close()
 
     def __enter__(self) -> "PackedSplit":
         return self
@@ -127,52 +127,52 @@ class PackedSplit:
         return f"PackedSplit({self.name}: {len(self)} videos, {len(self._queries)} queries)"
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return _reopen, (self.store.folder, self._videos if self._subset else None)
+        return _reopen, (self.files.folder, self._videos if self._subset else None)
 
     @property
     def name(self) -> str:
         """Collection and split, for messages."""
-        return f"{self.store.about['collection']} {self.store.about['split']}"
+        return f"{self.files.about['collection']} {self.files.about['split']}"
 
     @property
     def feature_dim(self) -> int:
         """Width of frame features."""
-        return self.store.matrix("frames").shape[1]
+        return self.files.matrix("frames").shape[1]
 
     @property
     def query_dim(self) -> int:
         """Width of word features."""
-        return self.store.matrix("words").shape[1]
+        return self.files.matrix("words").shape[1]
 
     @property
     def clips_per_video(self) -> int:
         """Number of coarse segments."""
-        return int(self.store.about["settings"]["clips"])
+        return int(self.files.about["settings"]["clips"])
 
     @cached_property
     def video_ids(self) -> tuple[str, ...]:
         """Ids of the videos: the gallery."""
-        return tuple(self.store.text["video_ids"][i] for i in self._videos)
+        return tuple(self.files.text["video_ids"][i] for i in self._videos)
 
     @cached_property
     def query_ids(self) -> tuple[str, ...]:
         """Ids of the queries."""
-        return tuple(self.store.text["query_ids"][j] for j in self._queries)
+        return tuple(self.files.text["query_ids"][j] for j in self._queries)
 
     @cached_property
     def captions(self) -> tuple[str, ...]:
         """Texts of the queries."""
-        return tuple(self.store.text["captions"][j] for j in self._queries)
+        return tuple(self.files.text["captions"][j] for j in self._queries)
 
     @cached_property
     def query_to_video(self) -> Int[np.ndarray, " q"]:
         """The video that each query was written for."""
-        return self._number[self.store.index["query_to_video"][self._queries]]
+        return self._number[self.files.index["query_to_video"][self._queries]]
 
     @cached_property
     def relevant(self) -> tuple[frozenset[int], ...]:
         """The videos that match each query; its own is always among them."""
-        flat, offsets = self._number[self.store.index["relevant"]], self.store.index["relevant_offsets"]
+        flat, offsets = self._number[self.files.index["relevant"]], self.files.index["relevant_offsets"]
         return tuple(frozenset(flat[offsets[j] : offsets[j + 1]].tolist()) - {-1} for j in self._queries)
 
     @cached_property
@@ -186,13 +186,13 @@ class PackedSplit:
     @cached_property
     def tags(self) -> tuple[frozenset[str], ...]:
         """The tags of each query; empty where none is known."""
-        flat, offsets = self.store.text["tags"], self.store.index["tag_offsets"]
+        flat, offsets = self.files.text["tags"], self.files.index["tag_offsets"]
         return tuple(frozenset(flat[offsets[j] : offsets[j + 1]]) for j in self._queries)
 
     @cached_property
     def moments(self) -> Moments:
         """The moment of each query."""
-        return Moments(*self.store.index["moments"][self._queries].T)
+        return Moments(*self.files.index["moments"][self._queries].T)
 
     @cached_property
     def durations(self) -> Float[np.ndarray, " v"]:
@@ -202,17 +202,17 @@ class PackedSplit:
     @cached_property
     def frame_counts(self) -> Int[np.ndarray, " v"]:
         """Number of sampled frames of each video."""
-        return np.diff(self.store.index["frame_offsets"])[self._videos]
+        return np.diff(self.files.index["frame_offsets"])[self._videos]
 
     @cached_property
     def word_counts(self) -> Int[np.ndarray, " q"]:
         """Number of words of each query."""
-        return np.diff(self.store.index["word_offsets"])[self._queries]
+        return np.diff(self.files.index["word_offsets"])[self._queries]
 
     @cached_property
     def source_frame_counts(self) -> Int[np.ndarray, " v"]:
         """Number of frames that each video has in the source files."""
-        return self.store.index["source_frames"][self._videos]
+        return self.files.index["source_frames"][self._videos]
 
     @cached_property
     def constant(self) -> tuple[str, ...]:
@@ -236,7 +236,7 @@ class PackedSplit:
 
     @cached_property
     def _clip_offsets(self) -> np.ndarray:
-        return np.arange(len(self.store.text["video_ids"]) + 1) * self.clips_per_video
+        return np.arange(len(self.files.text["video_ids"]) + 1) * self.clips_per_video
 
     def queries_of(self, video: int) -> Int[np.ndarray, " k"]:
         """Numbers of the queries written for a video, in file order; at least one."""
@@ -253,7 +253,7 @@ class PackedSplit:
 
     def queries(self, indices: Int[np.ndarray, " k"]) -> tuple[Float[Tensor, "_ e"], ...]:
         """Words of some queries; those of one video lie together, so asking for them at once is cheaper."""
-        return read_runs(self.store.matrix("words"), self.store.index["word_offsets"], self._queries[indices])
+        return read_runs(self.files.matrix("words"), self.files.index["word_offsets"], self._queries[indices])
 
     def video_batches(self, size: int) -> Iterator[VideoBatch]:
         """All videos in order, ``size`` at a time (the last batch may be smaller)."""
@@ -273,18 +273,18 @@ class PackedSplit:
 
         Clips and frames have a run per video, words one per query. No view may outlive ``close``.
         """
-        store = self.store
+        files = self.files
         return tuple(
-            (store.matrix(name), offsets[which], offsets[which + 1])
+            (files.matrix(name), offsets[which], offsets[which + 1])
             for name, offsets, which in (
                 ("clips", self._clip_offsets, self._videos),
-                ("frames", store.index["frame_offsets"], self._videos),
-                ("words", store.index["word_offsets"], self._queries),
+                ("frames", files.index["frame_offsets"], self._videos),
+                ("words", files.index["word_offsets"], self._queries),
             )
         )
 
     def subset(self, videos: Sequence[int] | Int[np.ndarray, " k"]) -> "PackedSplit":
-        """A part of the videos with the queries written for them; shares the store.
+        """A part of the videos with the queries written for them; shares the files.
 
         Args:
             videos: their numbers; order does not matter, the gallery keeps its order.
@@ -298,13 +298,13 @@ class PackedSplit:
                 f"subset of {self.name}: expected different numbers in [0, {len(self)}), at least one; "
                 f"got {len(videos)} numbers, {len(chosen)} different."
             )
-        return PackedSplit(self.store, self._videos[chosen], self.source)
+        return PackedSplit(self.files, self._videos[chosen], self.source)
 
     def _read_videos(self, which: np.ndarray) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         rows = self._videos[which]
         return (
-            read_runs(self.store.matrix("clips"), self._clip_offsets, rows),
-            read_runs(self.store.matrix("frames"), self.store.index["frame_offsets"], rows),
+            read_runs(self.files.matrix("clips"), self._clip_offsets, rows),
+            read_runs(self.files.matrix("frames"), self.files.index["frame_offsets"], rows),
         )
 
 
@@ -323,4 +323,4 @@ def longest_told(
 
 
 def _reopen(folder: Path, videos: np.ndarray | None) -> PackedSplit:
-    return PackedSplit(Store(folder, verify=False), videos)
+    return PackedSplit(PackedFiles(folder, verify=False), videos)

@@ -1,9 +1,8 @@
-"""The packed store on disk: flat memory-mapped matrices with checksums."""
+"""The files of a packed split: flat memory-mapped matrices with checksums."""
 
 import json
 import zlib
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,11 +15,11 @@ FORMAT = 2
 MATRICES = ("clips", "frames", "words")
 HEADER = "meta.json"
 FILES = (*(f"{name}.bin" for name in MATRICES), "index.npz", "text.json", HEADER)
-VERIFY_LIMIT = 512 * 2**20  # bytes whose checksums are read when a store is opened; above, call verify()
+VERIFY_LIMIT = 512 * 2**20  # bytes whose checksums are read when the files are opened; above, call verify()
 
 
-class StoreWriter:
-    """Streams a store into an empty folder: rows are appended, nothing is kept in memory but offsets."""
+class PackedWriter:
+    """Streams a packed split into an empty folder: rows are appended, only offsets are kept in memory."""
 
     def __init__(self, folder: Path, dtype: str) -> None:
         self.folder = folder
@@ -29,13 +28,11 @@ class StoreWriter:
         self._crc: dict[str, int] = dict.fromkeys(MATRICES, 0)
         self._shape = {name: [0, 0] for name in MATRICES}
 
-    def __enter__(self) -> "StoreWriter":
+    def __enter__(self) -> "PackedWriter":
         self._files = {name: (self.folder / f"{name}.bin").open("wb") for name in MATRICES}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for file in self._files.values():
             try:
                 file.close()
@@ -70,15 +67,15 @@ class StoreWriter:
         (self.folder / HEADER).write_text(text_, encoding="utf-8", newline="\n")
 
 
-class Store:
-    """An open store. Matrices are mapped, not read; the small files are read at once.
+class PackedFiles:
+    """The open files of a packed split. Matrices are mapped, not read; the small files are read at once.
 
     Args:
-        folder: what a [StoreWriter][prvr.data.packed_files.StoreWriter] filled.
-        verify: read all checksums now; default: if the store is at most 512 MiB.
+        folder: what a [PackedWriter][prvr.data.packed_files.PackedWriter] filled.
+        verify: read all checksums now; default: if the files have at most 512 MiB.
 
     Raises:
-        DataError: the store is missing, truncated, damaged, or of another format; names the folder to delete.
+        DataError: the folder is missing, truncated, damaged, or of another format; names the folder to delete.
     """
 
     def __init__(self, folder: Path, verify: bool | None = None) -> None:
@@ -120,7 +117,7 @@ class Store:
     def matrix(self, name: str) -> np.ndarray:
         """One of the mapped matrices. Copy what you keep: no view may outlive ``close``."""
         if self._maps is None:
-            raise InputError(f"{self.folder}: the packed store was closed; open it again")
+            raise InputError(f"{self.folder}: the packed split was closed; open it again")
         return self._maps[name]
 
     def close(self) -> None:
@@ -130,7 +127,7 @@ class Store:
 
 def _damaged(folder: Path, what: str) -> DataError:
     return DataError(
-        f"{folder}: this packed store is damaged: {what}. Delete this folder, it is built again from the data."
+        f"{folder}: this packed split is damaged: {what}. Delete this folder, it is built again from the data."
     )
 
 
@@ -145,6 +142,6 @@ def _read_header(folder: Path) -> dict[str, Any]:
         raise _damaged(folder, f"{HEADER} does not match its own hash")
     if header["format"] != FORMAT:
         raise DataError(
-            f"{folder}: packed store of format {header['format']}, this version reads {FORMAT}. Delete this folder."
+            f"{folder}: packed split of format {header['format']}, this version reads {FORMAT}. Delete this folder."
         )
     return header

@@ -141,7 +141,7 @@ def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSpli
     Raises:
         prvr.data.DataError: the corpus has no zero-shot score, or the report is of other queries.
     """
-    scores = zero_shot_scores(corpus, str(split.store.about["split"]))
+    scores = zero_shot_scores(corpus, str(split.files.about["split"]))
     alone = report_from_scores(scores, split, EvaluationConfig(ties=report.ties, seed=report.seed))
     if (alone.query_ids, alone.video_ids) != (report.query_ids, report.video_ids):
         raise DataError(f"{report.split}: another gallery or other queries than {split.name}. Evaluate all of a split.")
