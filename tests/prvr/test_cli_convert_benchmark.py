@@ -9,28 +9,20 @@ import numpy as np
 import pytest
 from benchmark_files import LSMDC_IDS, WRITERS
 from commands import explained
+from video_files import noise_store
 
 from prvr.cli import main
 from prvr.corpora.encoders import corpus_encoders, read_sentences
 from prvr.data import open_corpus, pack
-from prvr.video import StoreHeader, VideoEntry, VideoStore, open_encoder, open_featurizer
-from prvr.video.store import write_entry, write_header
+from prvr.video import StoreHeader, VideoStore, open_encoder, open_featurizer
 
 MSRVTT = [f"video{i}.mp4" for i in range(4)]
 
 
 def write_store(folder: Path, ids: list[str]) -> Path:
-    """A store as `prvr extract` leaves it, of random features under the name of the embedded encoder."""
+    """A store of random features under the name of the embedded encoder."""
     encoder = open_encoder("embedded")
-    header = StoreHeader(encoder.identity, 2.0, encoder.dim, encoder.joint_dim)
-    folder.mkdir(parents=True)
-    write_header(folder, header)
-    rng = np.random.default_rng(0)
-    for name in ids:
-        rows = rng.normal(size=(5, encoder.dim)).astype(np.float32)
-        (folder / "videos").mkdir(exist_ok=True)
-        entry = VideoEntry(name, f"/films/{name}", 1, 1, "0" * 64, 2.5, 5, 64, 64, "h264")
-        write_entry(folder, header, entry, rows)
+    noise_store(folder, StoreHeader(encoder.identity, 2.0, encoder.dim, encoder.joint_dim), ids)
     return folder
 
 

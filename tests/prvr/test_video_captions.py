@@ -13,7 +13,7 @@ import pytest
 from commands import SMALL, explained
 from hypothesis import given
 from hypothesis import strategies as st
-from video_files import MeanColour
+from video_files import MeanColour, noise_store
 from video_models import tiny_clip, tiny_roberta
 
 from prvr.cli import main
@@ -25,8 +25,7 @@ from prvr.corpora.user_captions import COLUMNS, plain_ids
 from prvr.data import Corpus, DataError, open_corpus, pack
 from prvr.data.synthetic import read_embedded_scenes, render
 from prvr.data.synthetic.mp4 import write_mp4
-from prvr.video import Identity, VideoStore, extract, open_encoder, open_featurizer
-from prvr.video.store import StoreHeader, VideoEntry, write_entry, write_header
+from prvr.video import Identity, StoreHeader, VideoStore, extract, open_encoder, open_featurizer
 
 NAMES = ["day 1/beach.mp4", "day 2/beach.mp4", "été #1.mp4", "talk.mkv", "x.mp4", "copy of x.mp4", "y.mp4", "z.mp4"]
 
@@ -36,22 +35,13 @@ def table(path: Path, *lines: str, end: str = "\n", mark: bytes = b"") -> Path:
     return path
 
 
-def make_store(folder: Path, names: list[str], dim: int = 4, encoder: Any = None, joint: int = 3) -> VideoStore:
-    """A store of noise: a video of 10 s at 2 a second each; "copy of x" has the content of x."""
-    (folder / "videos").mkdir(parents=True)
-    header = StoreHeader(encoder or MeanColour().identity, 2.0, dim, joint)
-    write_header(folder, header)
-    rng = np.random.default_rng(0)
-    for name in names:
-        content = name.removeprefix("copy of ").encode().hex().ljust(64, "0")[:64]
-        entry = VideoEntry(name, f"/films/{name}", 1, 1, content, 10.0, 20, 64, 48, "h264")
-        write_entry(folder, header, entry, rng.standard_normal((20, dim)).astype(np.float32))
-    return VideoStore(folder)
+def make_store(folder: Path, dim: int = 4, encoder: Any = None, joint: int = 3) -> VideoStore:
+    return noise_store(folder, StoreHeader(encoder or MeanColour().identity, 2.0, dim, joint), NAMES)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> VideoStore:
-    return make_store(tmp_path / "store", NAMES)
+    return make_store(tmp_path / "store")
 
 
 def said(path: Path) -> list[tuple[Any, ...]]:
@@ -329,7 +319,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_sentences_of_a_joint_encoder(clip: str, tmp_path: Path) -> None:
     encoder, side = open_encoder(clip), open_featurizer(clip)
-    store = make_store(tmp_path / "store", NAMES, encoder.dim, encoder.identity, encoder.joint_dim)
+    store = make_store(tmp_path / "store", encoder.dim, encoder.identity, encoder.joint_dim)
     path = table(tmp_path / "f.csv", "video,text", *(f"{name},a red circle {n}" for n, name in enumerate(NAMES)))
     assert convert_captions(path, store, side, tmp_path / "own").zero_shot
     words = open_featurizer(str(tiny_roberta(tmp_path / "roberta")))

@@ -4,10 +4,9 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
-from os import stat_result
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
@@ -146,7 +145,7 @@ def extract(
         job = _Job(folder, header, encoder, batch_size, limits or Limits())
         known = {one.id: job.known(one) for one in named}
         fresh = {one.id for one in named if not thorough and _is_fresh(one, known[one.id])}
-        sizes = {one.id: 0 if one.id in fresh else _size(one.path) for one in named}
+        sizes = {one.id: 0 if one.id in fresh else _state(one.path)[0] for one in named}
         done, total = 0.0, float(sum(sizes.values()))
         outcomes: list[Outcome] = []
         for one in named:
@@ -291,20 +290,21 @@ class _Job:
             reason = f"{known.path} has its name {one.id!r} in the store, and is still there"
             raise VideoError(one.path, reason, "Name a folder that holds both, or extract them into two stores.")
         with open_video(one.path, self.limits) as video:
-            with _readable(one.path):
-                before, sha256 = one.path.stat(), hash_file(one.path)
-            if known is not None and known.sha256 == sha256 and (same := self._again(one, before)) is not None:
+            try:
+                (size, changed), sha256 = _state(one.path), hash_file(one.path)
+            except OSError as error:
+                reason = f"cannot be read ({error.strerror or error})"
+                raise VideoError(one.path, reason, "Copy it again.") from error
+            if known is not None and known.sha256 == sha256 and (same := self._again(one, size, changed)) is not None:
                 return Outcome(one.id, one.path, "unchanged", same)
             features = encode_video(video, self.encoder, self.header.rate, self.batch_size, report)
-            with _readable(one.path):
-                after = one.path.stat()
-            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            if _state(one.path) != (size, changed):
                 raise VideoError(one.path, "it changed while it was read", "Run again when it is complete.")
             entry = VideoEntry(
                 id=one.id,
                 path=str(one.path),
-                size=before.st_size,
-                mtime_ns=before.st_mtime_ns,
+                size=size,
+                mtime_ns=changed,
                 sha256=sha256,
                 duration=video.duration or len(features) / self.header.rate,
                 frames=len(features),
@@ -316,13 +316,13 @@ class _Job:
         write_entry(self.folder, self.header, entry, features)
         return Outcome(one.id, one.path, "extracted", entry)
 
-    def _again(self, one: Named, found: stat_result) -> VideoEntry | None:
+    def _again(self, one: Named, size: int, changed: int) -> VideoEntry | None:
         """Writes down where the same content is now, and since when; None if the features are damaged."""
         try:
             entry, features = read_features(entry_path(self.folder, one.id), self.header, check=True)
         except DataError:
             return None
-        now = replace(entry, path=str(one.path), size=found.st_size, mtime_ns=found.st_mtime_ns)
+        now = replace(entry, path=str(one.path), size=size, mtime_ns=changed)
         if now != entry:
             write_entry(self.folder, self.header, now, features)
         return now
@@ -333,32 +333,18 @@ def _is_another(known: Path, path: Path) -> bool:
     return known != path and known.exists() and not (path.exists() and known.samefile(path))
 
 
+def _state(path: Path) -> tuple[int, int]:
+    """Size in bytes and time of the last change in ns; zeros where there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
 def _is_fresh(one: Named, known: VideoEntry | None) -> bool:
     """Whether the file has the path, the size and the time of last change that the store knows."""
-    try:
-        found = one.path.stat()
-    except OSError:
-        return False
-    return known is not None and (known.path, known.size, known.mtime_ns) == (
-        str(one.path),
-        found.st_size,
-        found.st_mtime_ns,
-    )
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise VideoError(path, f"cannot be read ({error.strerror or error})", "Copy it again.") from error
+    return known is not None and (known.path, known.size, known.mtime_ns) == (str(one.path), *_state(one.path))
 
 
 def _ahead(items: Iterator[T], count: int) -> Generator[T, None, None]:

@@ -1,14 +1,15 @@
-"""`prvr data show`: one video of the embedded corpus as a picture."""
+"""`prvr data make | show`: the corpus that prvr draws itself, as files and as pictures."""
 
 from argparse import Namespace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError
+from prvr.cli.console import CommandError, progress_bar
 from prvr.cli.folders import open_corpus_of
 from prvr.cli.options import Parser, png_file
 from prvr.config import load_config
+from prvr.errors import MissingExtraError, require
 
 if TYPE_CHECKING:
     from prvr.data import Corpus
@@ -16,11 +17,32 @@ if TYPE_CHECKING:
     from prvr.data.synthetic.world import Video
 
 
-def register(data: Parser) -> None:
-    """Adds the command."""
-    parser = data.command(
+def register(prvr: Parser) -> None:
+    """Adds the commands."""
+    group = prvr.group(
+        "data",
+        "Make and view the embedded corpus",
+        "Make and view the embedded corpus: videos that prvr draws itself, so that nothing has to be downloaded.",
+    )
+    parser = group.command(
+        "make",
+        run_make,
+        "Write the embedded corpus to files",
+        "OUT [--size demo] [--seed 0] [--look day] [--mp4]",
+        "Draw the videos of the embedded corpus, encode them, and write them to OUT/embedded-SIZE in the layout of the "
+        "public feature files. If the same corpus is already there, it is left as it is.",
+    )
+    parser.add_argument("out", metavar="OUT", help="the folder that holds corpora")
+    parser.shared("--size", "--seed")
+    parser.add_argument(
+        "--look", default="day", help="day (default), dusk or haze: another light, to test out of domain"
+    )
+    parser.add_argument(
+        "--mp4", action="store_true", help='write the videos as MP4 files too; needs pip install "prvr[video]"'
+    )
+    parser = group.command(
         "show",
-        run,
+        run_show,
         "Draw the contact sheet of a video",
         "VIDEO [--data-root OUT] [--size demo] [--look day] [--output FILE.png]",
         "Draw the contact sheet of one video: its frames in time order, its moments and its sentences.",
@@ -36,7 +58,41 @@ def register(data: Parser) -> None:
     )
 
 
-def run(args: Namespace) -> None:
+def run_make(args: Namespace) -> None:
+    """Makes the corpus and says what to do with it."""
+    from prvr.data import write_corpus
+
+    if args.mp4:
+        try:
+            require("av", "video", "Writing video files")  # now, not when all is drawn
+        except MissingExtraError as error:
+            raise CommandError(f"--mp4: {error}. Nothing was made.") from error
+    with progress_bar(f"making embedded-{args.size}", args.quiet) as progress:
+        corpus = write_corpus(Path(args.out), args.size, args.seed, look=args.look, progress=progress)
+    print(f"{corpus.folder}: splits {', '.join(corpus.splits)}; {_usage(args, corpus)}")
+    if args.mp4:
+        from prvr.data.synthetic import write_videos
+
+        with progress_bar("writing MP4 files", args.quiet) as progress:
+            folder = write_videos(corpus, progress=progress)
+        print(f"{folder}: one MP4 file per video")
+
+
+def _usage(args: Namespace, corpus: "Corpus") -> str:
+    video_dim, query_dim = corpus.dims()
+    widths = f"frame features {video_dim} wide, words {query_dim}"
+    if args.look != "day":
+        return f"{widths}\nTest on it: prvr evaluate RUN --transfer {corpus.folder}"
+    # The presets read embedded-demo, and a folder of that name is what `prvr data show` looks for.
+    size = "" if args.size == "demo" else f" --size {args.size}"
+    other = "" if args.size == "demo" else f" --data.collection embedded-{args.size}"
+    return (
+        f"{widths}\nLook at a video: prvr data show test0000 --data-root {args.out}{size}\n"
+        f"Train on it:     prvr train --preset hybrid-embedded --data-root {args.out}{other}"
+    )
+
+
+def run_show(args: Namespace) -> None:
     """Draws the picture and lists the sentences."""
     corpus = _corpus(args)
     video, sentences = _find(corpus, args.video)
