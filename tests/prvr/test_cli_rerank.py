@@ -17,7 +17,8 @@ from prvr.evaluation.report import EvaluationReport
 from prvr.models import Retriever
 from prvr.stages import load_rerankers
 
-QUICK = ["train.epochs=2", "train.batch_size=100", "reranker.steps=4", "candidates.num=5", "reranker.candidates=6"]
+QUICK = ["--train.epochs=2", "--train.batch_size", "100", "--reranker.steps=4", "--reranker.candidates", "6"]
+QUICK += ["--candidates.num=5"]
 
 
 def make_retriever(run: Path, cache: Path, root: Path, seed: int, **changes) -> Path:
@@ -37,10 +38,10 @@ def work(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path, embedded
     retriever = make_retriever(folder / "retriever", embedded_cache, embedded_root, 0)
     wide = make_retriever(folder / "wide", embedded_cache, embedded_root, 0, **{"model.hidden": 24})
     twin = make_retriever(folder / "twin", embedded_cache, embedded_root, 1)
-    options = ["--retriever", str(retriever), "--generation", *QUICK]
+    options = ["--retriever", str(retriever), *QUICK]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert main(["train", "-q", "--stage", "generation", *options, "--device", "cpu"]) == 0
+        assert main(["train", "-q", *options, "--device", "cpu"]) == 0
     run = folder / "runs" / "reranker-1"
     return SimpleNamespace(folder=folder, retriever=retriever, wide=wide, twin=twin, run=run, options=options)
 
@@ -71,30 +72,31 @@ class TestTrain:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--stage", "generation"], "name the trained retriever with --retriever RUN"),
-            (["--retriever", "x"], "add --stage generation"),
-            (["--generation", "train.epochs=5"], "add --stage generation"),
-            (["--stage", "generation", "--retriever", "nowhere"], "no such folder"),
-            (["--stage", "generation", "--retriever", "x", "--trackers", "tensorboard"], "has none"),
+            (["--retriever", "nowhere"], "no such folder"),
+            (["--config", "RERANKER"], "names no retriever: name the run of a trained one with --retriever RUN"),
+            (["--preset", "hybrid-embedded", "--reranker.steps", "4"], "unknown argument --reranker.steps"),
         ],
     )
-    def test_what_is_missing_is_said(self, arguments, message, capsys: pytest.CaptureFixture[str]) -> None:
-        assert message in explained(["train", *arguments], capsys)
+    def test_what_is_missing_is_said(self, tmp_path, arguments, message, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "reranker.yaml"
+        file.write_text("reranker: {width: 16}\n", encoding="utf-8")
+        words = [str(file) if word == "RERANKER" else word for word in arguments]
+        assert message in explained(["train", *words], capsys)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--optim.lr", "1e-4"], "--generation optim.lr=1e-4"),
-            (["--generation", "train.epochs"], "expected KEY=VALUE"),
-            (["--generation", "train.epoch=2"], "did you mean train.epochs"),
-            (["--generation", "strategy=both"], "strategy"),
-            (["--generation", "name.x=1", "name=1"], "name"),
+            (["--model.hidden", "16"], "--model.hidden is a key of the retriever, which is already trained"),
+            (["--train.start"], "unknown argument --train.start"),
+            (["--candidates.number=2"], "did you mean candidates.num"),
+            (["--strategy=both"], "strategy"),
+            (["--name", "1", "--name.x=1"], "--name.x: 'name' is a value, not a group of keys"),
         ],
     )
-    def test_keys_of_the_wrong_stage_or_kind(
+    def test_keys_that_cannot_be_used(
         self, work: SimpleNamespace, arguments, message, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        command = ["train", "--stage", "generation", "--retriever", str(work.retriever), *arguments]
+        command = ["train", "--retriever", str(work.retriever), *arguments]
         assert message in explained(command, capsys)
 
 

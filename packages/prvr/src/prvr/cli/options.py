@@ -175,6 +175,8 @@ class Parser(ArgumentParser):
         super().__init__(allow_abbrev=False, exit_on_error=False, **texts)
         self._commands: dict[str, Parser] = {}
         self._adding: Any = None
+        self.accepts_keys = False
+        """Whether unknown words are left in `Namespace.unknown`, as keys of a configuration that is read later."""
 
     def group(self, name: str, summary: str, description: str) -> "Parser":
         """Adds a command that has commands of its own.
@@ -228,8 +230,9 @@ class Parser(ArgumentParser):
             CommandError: they cannot be read.
         """
         args, unknown = self.parse_known_args(words)
-        if unknown:
+        if unknown and not args.parser.accepts_keys:
             args.parser.refuse(unknown)
+        args.unknown = unknown
         return args
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # what argparse calls for commands too
@@ -288,6 +291,22 @@ def overrides(args: Namespace) -> dict[str, str]:
     """The keys of the configuration that are given on the command line, with their values as YAML."""
     known = config_leaves(Config)
     return {key: value for key, value in vars(args).items() if key in known}
+
+
+def more_keys(args: Namespace) -> dict[str, str]:
+    """The keys on the command line that no option declares, of a parser that `accepts_keys`, with values as YAML.
+
+    Raises:
+        CommandError: a word that is neither `--KEY VALUE` nor `--KEY=VALUE`.
+    """
+    found, words = dict[str, str](), iter(args.unknown)
+    for word in words:
+        name, equals, value = word.partition("=")
+        given = value if equals else next(words, None)
+        if not name.startswith("--") or given is None:
+            args.parser.refuse([word])
+        found[name.removeprefix("--")] = str(given)
+    return found
 
 
 def chosen_config(args: Namespace) -> Config:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from prvr.data import PackedSplit
     from prvr.stages import CandidateReranker, RerankerInputs, ScoreMatrix
 
-_RERANKER = "the folder of a run of `prvr train --stage generation`"
+_RERANKER = "the folder of a run of `prvr train --retriever RUN`"
 
 
 def register(prvr: Parser) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, stdout
 from prvr.cli.folders import device_of, fresh_folder, latest_run, open_corpus_of, threads
-from prvr.cli.generation import add_stage_options, train_generation, wants_generation
 from prvr.cli.options import Parser, add_config_options, chosen_config, overrides
 from prvr.cli.reports import show_baselines, show_report
+from prvr.cli.reranker import show_reranker, train_reranker, wants_reranker
 from prvr.config import Config, dump_config, load_config
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def register(prvr: Parser) -> None:
         run,
         "Train a retriever or a re-ranker",
         "--preset NAME [--data-root ROOT] [--output RUN] [--KEY VALUE ...] [OPTIONS]\n"
-        "--stage generation --retriever RUN [--output RUN] [--generation KEY=VALUE ...] [OPTIONS]",
+        "--retriever RUN [--output RUN] [--KEY VALUE ...] [OPTIONS]",
         "Train a model. The run folder receives its configuration, metrics, curves, and the best and the last "
         "checkpoint.",
     )
@@ -38,35 +38,44 @@ def register(prvr: Parser) -> None:
     parser.add_argument(
         "--trackers", nargs="+", default=[], metavar="NAME", help="trackers of accelerate, for example tensorboard"
     )
-    add_stage_options(parser)
+    parser.add_argument(
+        "--retriever",
+        metavar="RUN",
+        help="train a re-ranker over the trained retriever of this run; keys are then those of "
+        "prvr.training.RerankerRunConfig, for example --reranker.steps 50",
+    )
     add_config_options(parser)
+    parser.accepts_keys = True
 
 
 def run(args: Namespace) -> None:
     """Trains, prints the tables and says where the results are."""
-    if wants_generation(args):
-        train_generation(args)
+    rank, processes = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    if processes > 1 and args.output is None and not args.print_config:
+        raise CommandError(f"--output: {processes} processes write one run folder; name it.")
+    quiet = args.quiet or rank > 0
+    if wants_reranker(args):
+        result = train_reranker(args, quiet)
+        if result is not None and rank == 0:  # of the processes that torchrun started, one prints
+            show_reranker(result)
         return
+    if args.unknown:
+        args.parser.refuse(args.unknown)
     config, output = _resumed(args) if args.resume else (chosen_config(args), None)
     if args.print_config:
         print(dump_config(config), end="")
         return
-    rank, processes = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
-    if processes > 1 and args.output is None:
-        raise CommandError(f"--output: {processes} processes write one run folder; name it.")
     with ExitStack() as stack:
         if output is None:
             stem = Path("runs") / config.name
             output = stack.enter_context(fresh_folder(stem)) if args.output is None else Path(args.output)
         stack.enter_context(threads(args.threads))
-        quiet = args.quiet or rank > 0
-        result = train(config, output, args.device, resume=args.resume, quiet=quiet, trackers=args.trackers)
-    if rank > 0:  # of the processes that torchrun started, one speaks
-        return
-    console = stdout()
-    show_report(console, result.report)
-    show_baselines(console, load_config(result.output / "config.yaml"), result.report)
-    show_folder(result)
+        trained = train(config, output, args.device, resume=args.resume, quiet=quiet, trackers=args.trackers)
+    if rank == 0:
+        console = stdout()
+        show_report(console, trained.report)
+        show_baselines(console, load_config(trained.output / "config.yaml"), trained.report)
+        show_folder(trained)
 
 
 def _resumed(args: Namespace) -> tuple[Config, Path]:

@@ -73,7 +73,7 @@ The epoch (from 0) and the weight of the probability were chosen on `{split}`. R
 {_table(["direction", "epoch", "weight", "Rsum"], rows)}
 
 ```python
-from prvr.training import load_rerankers
+from prvr.stages import load_rerankers
 
 rerankers = load_rerankers("path/to/this/folder")
 ```

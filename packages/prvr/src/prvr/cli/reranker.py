@@ -1,0 +1,122 @@
+"""`prvr train --retriever RUN`: re-rankers over a retriever that is already trained."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prvr.cli.console import CommandError, stdout
+from prvr.cli.folders import config_of_run, device_of, fresh_folder, latest_run, open_corpus_of, threads
+from prvr.cli.options import more_keys, overrides
+from prvr.config import config_leaves, config_to_dict, dump_config, read_yaml_file, yaml_value
+
+if TYPE_CHECKING:
+    from prvr.training import RerankerResult, RerankerRunConfig
+
+__all__ = ["show_reranker", "train_reranker", "wants_reranker"]
+
+_DATA = ("data.", "train.protocol", "train.holdout_fraction")
+"""Keys that say which data the retriever was trained on, and not how the re-ranker is trained."""
+
+
+def wants_reranker(args: Namespace) -> bool:
+    """Whether a re-ranker is to be trained: a retriever is named, or a configuration or run of a re-ranker."""
+    file = _config_file(args)
+    return args.retriever is not None or (file is not None and file.is_file() and "reranker" in read_yaml_file(file))
+
+
+def _config_file(args: Namespace) -> Path | None:
+    """The configuration that is named, or that of the run that is resumed."""
+    if args.config is not None:
+        return Path(args.config)
+    return Path(args.output) / "config.yaml" if args.resume and args.output is not None else None
+
+
+def train_reranker(args: Namespace, quiet: bool) -> "RerankerResult | None":
+    """Trains re-rankers as the command line says; with `--print-config` it prints the configuration and returns None.
+
+    Raises:
+        CommandError: no retriever is named, or a key of its own training is given.
+    """
+    from prvr.models import load_pretrained
+    from prvr.training import no_progress, open_splits, terminal_bar
+    from prvr.training import train_reranker as run_training
+
+    if args.resume and args.output is None:
+        args.output = str(latest_run(Path("runs") / "reranker"))
+    given = overrides(args)
+    about_data = {key: value for key, value in given.items() if key.startswith(_DATA)}
+    keys = {key: value for key, value in given.items() if key not in about_data} | more_keys(args)
+    folder = _retriever_folder(args)
+    data, weights = config_of_run(Namespace(preset=args.preset, **about_data), folder)
+    retriever = load_pretrained(weights)
+    data = replace(data, model=retriever.config)
+    config = _reranker_config(args, keys, folder, retriever.config.hidden)
+    if args.print_config:
+        print(dump_config(config), end="")
+        return None
+    with ExitStack() as stack:
+        output = args.output or stack.enter_context(fresh_folder(Path("runs") / config.name))
+        stack.enter_context(threads(args.threads))
+        open_corpus_of(data, quiet)
+        return run_training(
+            config,
+            retriever,
+            stack.enter_context(closing(open_splits(data))),
+            output=output,
+            resume=args.resume,
+            device=device_of(args.device),
+            progress=no_progress if quiet else terminal_bar,
+            trackers=args.trackers,
+        )
+
+
+def _retriever_folder(args: Namespace) -> Path:
+    if args.retriever is not None:
+        return Path(args.retriever).expanduser().resolve()
+    file = _config_file(args)
+    known = None if file is None else read_yaml_file(file).get("retriever")
+    if not isinstance(known, str):
+        raise CommandError(f"{file} names no retriever: name the run of a trained one with --retriever RUN.")
+    return Path(known)
+
+
+def _reranker_config(args: Namespace, keys: Mapping[str, str], folder: Path, width: int) -> "RerankerRunConfig":
+    """The configuration of the run: that of the file, if there is one, with the keys of the command line."""
+    from prvr.training import RerankerRunConfig, read_reranker_config, reranker_run_config
+
+    for key in overrides(args):
+        if key in keys and key not in config_leaves(RerankerRunConfig):
+            raise CommandError(f"--{key} is a key of the retriever, which is already trained.")
+    file, values = _config_file(args), dict[str, Any]()
+    if file is not None:
+        values = config_to_dict(read_reranker_config(file, width))
+    for key, value in keys.items():
+        node, (*parents, last) = values, key.split(".")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise CommandError(f"--{key}: {parent!r} is a value, not a group of keys.")
+        node[last] = yaml_value(value, f"--{key}")
+    values["retriever"] = str(folder)
+    return reranker_run_config(values, width=width, source=str(file or "the command line"))
+
+
+def show_reranker(result: "RerankerResult") -> None:
+    """Prints the retriever with and without the re-rankers, and where the results are."""
+    from prvr.evaluation.tables import systems_table
+
+    console = stdout()
+    reports = {"retriever": result.retriever, "re-ranked": result.reranked}
+    console.print()
+    console.print(systems_table(reports, f"{result.reranked.split}: {len(result.reranked.query_ids):,} queries"))
+    for direction, best in result.best.items():
+        print(
+            f"{direction}: epoch {best.epoch} (from 0) and weight {best.weight:g} were selected, Rsum {best.rsum:.1f}",
+        )
+    print(
+        f"\n{result.output / 'best'}: the re-rankers, for `prvr evaluate {result.output}`\n"
+        f"{result.output / 'evaluation.json'}: re-ranked; evaluation_retriever.json beside it: the retriever alone",
+    )
