@@ -35,7 +35,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _SHARE = 0.5
-"""Most of a GPU's free memory that features may take on their own account; the rest is for the step."""
+"""The largest share of a GPU's free memory that `auto` gives to features; the rest is for the step."""
 _AHEAD = 2
 
 
@@ -158,11 +158,11 @@ class Batches(Protocol):
     """Batches on a device, epoch after epoch."""
 
     def __len__(self) -> int:
-        """Of a whole pass."""
+        """The number of batches of a whole pass."""
         ...
 
     def __iter__(self) -> Iterator[Batch]:
-        """One pass, or what is left of it."""
+        """The batches of one pass, or of the rest of it."""
         ...
 
     def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
@@ -191,7 +191,7 @@ class StreamedLoader:
         self.ahead = (_AHEAD if device.type == "cuda" else 0) if ahead is None else ahead
 
     def __len__(self) -> int:
-        """Batches of a whole pass."""
+        """The number of batches of a whole pass."""
         return len(self.loader)
 
     def set_epoch(self, epoch: int, first_batch: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""One step on a batch that is encoded in parts: chunk after chunk, process beside process.
+"""The gradients of a batch that is encoded in parts: chunk by chunk, and by several processes.
 
 The losses compare every query with every video of the batch, encoders look at one video or query at a time. So the
 embeddings of all parts come first; then the losses, and their gradient with respect to the embeddings; then every part
@@ -40,27 +40,27 @@ class EncodesInParts(Protocol):
         ...
 
     def output(self, text: Any, video: VideoEmbedding, registers: Any, /) -> RetrieverOutput:
-        """What the losses look at."""
+        """The output of the model, which the losses read, from encodings of a whole batch."""
         ...
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As of any `torch.nn.Module`."""
+        """The method of `torch.nn.Module`."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """As of any `torch.nn.Module`."""
+        """The method of `torch.nn.Module`."""
         ...
 
 
 _OF_QUERIES = ("text", "words", "word_weights", "word_mask")
-"""What has one row per query; all else has one per video."""
+"""Tensors with one row per query; all others have one per video."""
 _AS_LONG_AS = {"frames": "frames", "frame_mask": "frames"} | dict.fromkeys(_OF_QUERIES[1:], "words")
-"""What is padded along its second axis, and with what."""
+"""Tensors that are padded along their second axis, and the axis that they share."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """What a retriever makes of some queries and videos: all that the losses look at."""
+    """Encoded queries and videos: everything that the losses read."""
 
     text: Texts
     video: VideoEmbedding
@@ -85,7 +85,7 @@ class Encoded:
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     def masks(self) -> dict[str, Tensor]:
-        """Those that say which frames and words count."""
+        """The masks of frames and words."""
         word_mask = self.text.mask if isinstance(self.text, TextEmbedding) else None
         named = {"frame_mask": self.video.frame_mask, "word_mask": word_mask}
         return {name: mask for name, mask in named.items() if mask is not None}
@@ -175,12 +175,12 @@ def backward_in_parts(
 
 
 def _leaf(tensor: Tensor) -> Tensor:
-    """A place for the gradient, in float32 at least: losses exponentiate."""
+    """A leaf that receives the gradient, in float32 at least: losses exponentiate."""
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)).requires_grad_()
 
 
 def _joined(parts: Sequence[Encoded]) -> Encoded:
-    """One after the other; frames and words are padded to the longest part."""
+    """Concatenates parts; frames and words are padded to the longest part."""
     if len(parts) == 1:
         return parts[0]
     named = [part.tensors() | part.masks() for part in parts]
@@ -191,7 +191,7 @@ def _joined(parts: Sequence[Encoded]) -> Encoded:
 
 
 def _lengthened(name: str, tensor: Tensor, longest: dict[str, int]) -> Tensor:
-    """Zeros after the last frame or word, up to the longest."""
+    """Pads with zeros after the last frame or word, up to the longest."""
     extra = longest[_AS_LONG_AS[name]] - tensor.shape[1] if name in _AS_LONG_AS else 0
     return F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, extra]) if extra else tensor
 

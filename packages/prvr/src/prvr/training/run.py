@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it, and who may write there.
+"""The folder of a run: its files, and the lock of the process that writes them.
 
 config.yaml        the resolved configuration
 metrics.jsonl      one line per epoch: loss terms, learning rate, selection metrics, seconds
