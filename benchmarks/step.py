@@ -43,7 +43,7 @@ from _plain_training import PlainBertAdam, all_terms
 from loader import batches_from_hdf5
 from prvr.config import Config, load_config
 from prvr.data import Caption, Corpus, PackedSplit, PackSettings, TextData, make_loader, open_corpus, pack, write_layout
-from prvr.models import Retriever
+from prvr.models import Retriever, project_bounds
 from prvr.objective import Objective
 from prvr.training import build_optimizer
 from prvr.training.retrieval import compile_blocks
@@ -101,8 +101,7 @@ class Ours:
             torch.nn.utils.clip_grad_norm_(parameters, self.config.optim.max_grad_norm)
             self.scheduler.step()
         self.optimizer.step()
-        self.retriever.project_bounds()
-        self.objective.project_bounds()
+        project_bounds(self.retriever, self.objective)
 
 
 class Plain:

@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import normalize
 
 import prvr
+from prvr.models import project_bounds
 
 torch.manual_seed(0)
 frames = normalize(torch.randn(12, 64, 24), dim=-1)
@@ -32,8 +33,7 @@ for step in range(21):
     optimizer.zero_grad()
     terms["total"].backward()
     optimizer.step()
-    retriever.project_bounds()  # only presets of released code have bounds; elsewhere it does nothing
-    objective.project_bounds()
+    project_bounds(retriever, objective)  # only presets of released code have bounds; elsewhere it does nothing
     if step % 10 == 0:
         print(f"step {step:2}: " + ", ".join(f"{name} {value.item():.3f}" for name, value in terms.items()))
 

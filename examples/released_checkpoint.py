@@ -10,6 +10,7 @@ import torch
 
 import prvr
 from prvr.cli import main
+from prvr.models import project_bounds
 from prvr.released import released_config, tensors
 
 # The authors' configuration, by their names.
@@ -31,8 +32,7 @@ config = {
 model, loss = released_config("HLFormer_Net", config)
 retriever = prvr.Retriever(model).eval()
 objective = prvr.Objective(loss, model, retriever.registers)
-retriever.project_bounds()
-objective.project_bounds()
+project_bounds(retriever, objective)
 state = tensors(retriever) | tensors(objective)  # every tensor under the authors' name
 print(f"{len(state)} tensors, for example {next(iter(state))}")
 

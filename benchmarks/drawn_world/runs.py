@@ -16,7 +16,7 @@ from prvr.config import Config, ConfigError, config_to_dict, load_config
 from prvr.data import Corpus, DataError, PackedSplit
 from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate
 from prvr.evaluation.encode import encode_split, evaluation_mode
-from prvr.models import AnyRetriever, build_retriever
+from prvr.models import AnyRetriever, build_retriever, project_bounds
 from prvr.training import EpochProgress, TrainingError, open_split, train
 from prvr.training.checkpoint import load_best
 from prvr.training.run import config_differences
@@ -76,7 +76,7 @@ def trained(config: Config, run: Path, split: PackedSplit, device: str | None) -
     """Opens a finished run and evaluates it."""
     retriever = build_retriever(config.model)
     load_best(run / "best", retriever)
-    retriever.project_bounds()
+    project_bounds(retriever)
     return Trained(config, run, retriever, measure(retriever, config, split, device))
 
 

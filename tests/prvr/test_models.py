@@ -20,9 +20,9 @@ from prvr.config import (
     ModelConfig,
     RegisterConfig,
     config_to_dict,
-    model_config_from_dict,
+    validated,
 )
-from prvr.models import Retriever
+from prvr.models import Retriever, project_bounds
 from prvr.models.blocks import EuclideanMixer, GaussianWindows, TransformerBlocks, gaussian_window
 from prvr.models.fusion import PooledAttention
 from prvr.models.rows import Sequences
@@ -230,8 +230,7 @@ def _step(model: ModelConfig, loss: LossConfig) -> dict[str, Tensor]:
     terms = objective(retriever(batch), batch)
     terms["total"].backward()
     optimizer.step()
-    retriever.project_bounds()
-    objective.project_bounds()
+    project_bounds(retriever, objective)
     assert set(terms) == {*objective.active, "total"}, "named are those terms that are computed"
     assert all(value.isfinite() for value in terms.values())
     assert all(p.isfinite().all() for p in retriever.parameters())
@@ -333,9 +332,9 @@ def test_a_registered_block_is_built_and_trained_and_an_unknown_one_refused(last
     blocks = (BlockConfig(last_position), BlockConfig(), BlockConfig(last_position), BlockConfig(L))
     model = ModelConfig(**(SMALL | {"blocks": blocks}))
     _step(model, LossConfig())
-    read = model_config_from_dict(config_to_dict(model))
+    read = validated(ModelConfig, config_to_dict(model))
     assert [block.space for block in read.blocks] == ["last", E, "last", L]
     with pytest.raises(ConfigError, match=r"blocks.0.space: unknown space 'lorenz'; did you mean lorentz\?"):
-        model_config_from_dict(SMALL | {"blocks": [{"space": "lorenz"}]})
+        validated(ModelConfig, SMALL | {"blocks": [{"space": "lorenz"}]})
     with pytest.raises(ConfigError, match=r"fusion: unknown fusion 'sum'\. Known: mean, concat_linear, mean_guided"):
-        model_config_from_dict(SMALL | {"fusion": "sum"})
+        validated(ModelConfig, SMALL | {"fusion": "sum"})

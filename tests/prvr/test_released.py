@@ -18,6 +18,7 @@ from golden import SYSTEMS, Golden, check_close
 import prvr
 from prvr.config import Compat, Config, LossConfig, ModelConfig, OptimConfig, TokenCompat
 from prvr.losses import LossInputs
+from prvr.models import project_bounds
 from prvr.models.rows import Sequences
 from prvr.released import CheckpointError, released_config, tensors
 from prvr.released.entailment import ReleasedEntailment
@@ -139,8 +140,7 @@ def test_training_trajectory(golden: Golden) -> None:
         optimizer.zero_grad()
         total.backward()
         optimizer.step()
-        retriever.project_bounds()
-        objective.project_bounds()
+        project_bounds(retriever, objective)
     np.testing.assert_allclose(losses, golden.arrays["traj/loss64"], rtol=1e-6)
     assert losses[0] == losses[1], "the first step has learning rate 0"
     assert losses[7] < losses[0]

@@ -15,23 +15,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from prvr.config import LossConfig, ModelConfig, TokenModelConfig
+from prvr.config import AnyModelConfig, LossConfig
 from prvr.errors import InputError
 from prvr.types import Batch, Labels, RetrieverOutput
 from regdiff import RegisterGenerator, TextualPerturbation
 
 __all__ = [
-    "ClipInfoNCE",
-    "ClipTriplet",
-    "Contrastive",
-    "Diffusion",
-    "Diversity",
-    "FrameInfoNCE",
-    "FrameTriplet",
     "LossInputs",
     "Negatives",
-    "PriorKL",
-    "QueryStructure",
     "Temperature",
     "Term",
     "contrastive_loss",
@@ -256,9 +247,7 @@ class Term(nn.Module, ABC):
         registers: the register generator of that retriever, if it has one.
     """
 
-    def __init__(
-        self, config: LossConfig, model: ModelConfig | TokenModelConfig, registers: RegisterGenerator | None = None
-    ) -> None:
+    def __init__(self, config: LossConfig, model: AnyModelConfig, registers: RegisterGenerator | None = None) -> None:
         super().__init__()
         self.config = config
 
@@ -326,9 +315,7 @@ class Temperature(nn.Module):
 class Contrastive(Term):
     """`contrastive_loss` of the total scores, at a fixed or a learned temperature."""
 
-    def __init__(
-        self, config: LossConfig, model: ModelConfig | TokenModelConfig, registers: RegisterGenerator | None = None
-    ) -> None:
+    def __init__(self, config: LossConfig, model: AnyModelConfig, registers: RegisterGenerator | None = None) -> None:
         super().__init__(config, model)
         self.temperature = Temperature(config.contrastive_temperature) if config.contrastive_learned else None
 
@@ -377,9 +364,7 @@ class Diffusion(Term):
         InputError: the register generator is missing.
     """
 
-    def __init__(
-        self, config: LossConfig, model: ModelConfig | TokenModelConfig, registers: RegisterGenerator | None = None
-    ) -> None:
+    def __init__(self, config: LossConfig, model: AnyModelConfig, registers: RegisterGenerator | None = None) -> None:
         super().__init__(config, model)
         if registers is None:
             raise InputError(

@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import lorentz
-from prvr.config import LOSSES, LossConfig, ModelConfig, TokenModelConfig, active_losses, released_part
+from prvr.config import LOSSES, AnyModelConfig, LossConfig, ModelConfig, active_losses, released_part
 from prvr.losses import LossInputs, Negatives, Term
-from prvr.models.layers import AttentionPooling, project_bounds
+from prvr.models.layers import AttentionPooling
 from prvr.types import Batch, Labels, RetrieverOutput, VideoEmbedding
 from regdiff import RegisterGenerator
 
@@ -76,9 +76,7 @@ class Objective(nn.Module):
         ('triplet_clips', 'info_nce_clips', 'triplet_frames', 'info_nce_frames')
     """
 
-    def __init__(
-        self, config: LossConfig, model: ModelConfig | TokenModelConfig, registers: RegisterGenerator | None = None
-    ) -> None:
+    def __init__(self, config: LossConfig, model: AnyModelConfig, registers: RegisterGenerator | None = None) -> None:
         super().__init__()
         self.config = config
         self.active = active_losses(config, model)
@@ -108,10 +106,6 @@ class Objective(nn.Module):
         inputs = LossInputs(output, batch, negatives, register_targets, warm_up, generator)
         terms = {name: self.config.weight(name) * self.get_submodule(name)(inputs) for name in self.active}
         return terms | {"total": torch.stack(list(terms.values())).sum()}
-
-    def project_bounds(self) -> None:
-        """Puts bounded parameters back into their bounds; only released parts have any."""
-        project_bounds(*self.children())
 
 
 def state_of_version_0_1(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The frozen records that travel between the parts, and the protocols of what may be exchanged for one another."""
+"""Frozen records that the parts exchange, and the protocols of parts that are exchangeable."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -32,7 +32,7 @@ Direction = Literal["t2v", "v2t"]
 
 
 def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
-    """Copy of a frozen record with its tensors on `device`; floating ones also in `dtype`."""
+    """Copy of a record with its tensors on `device`, floating tensors in `dtype`."""
     changes = {}
     for field in fields(record):
         value = getattr(record, field.name)
@@ -44,19 +44,19 @@ def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | 
 
 
 def _pinned(record: Any) -> Any:
-    """Copy of a frozen record with its tensors in page-locked memory."""
+    """Copy of a record with its tensors in page-locked memory."""
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     return replace(record, **{name: value.pin_memory() for name, value in values.items() if isinstance(value, Tensor)})
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Which video answers which query, of a batch whose features may lie elsewhere.
+    """Which videos answer which queries: the part of a batch that the losses read.
 
     Args:
-        videos: v, how many there are.
+        videos: number of videos v.
         query_to_video: `(q,)` index of the video each query was written for.
-        relevant: `(q, v)` boolean, which videos truly answer a query; default: only its own.
+        relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
 
     Example:
         >>> import torch
@@ -83,18 +83,18 @@ class Labels:
         return _moved(self, device, None)
 
     def pin_memory(self) -> "Labels":
-        """Copy in page-locked memory, from which a GPU reads while the host goes on."""
+        """Copy in page-locked memory, which a GPU reads asynchronously."""
         return _pinned(self)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What the host knows of a batch that lies on a device: asking the device would mean waiting for it.
+    """Numbers of valid rows of a batch, kept on the host, because reading them from a device would mean waiting for it.
 
     Args:
-        frames: valid frames of each video.
-        words: valid words of each query.
-        queries: of each video; None where they are not in the order of their videos.
+        frames: number of valid frames of each video.
+        words: number of valid words of each query.
+        queries: number of queries of each video; None if queries are not in the order of their videos.
     """
 
     frames: tuple[int, ...]
@@ -105,7 +105,7 @@ class Counts:
     def of(
         cls, frame_mask: Bool[Tensor, "v l"], word_mask: Bool[Tensor, "q w"], query_to_video: Int[Tensor, " q"]
     ) -> "Counts":
-        """Counted, of tensors on the host.
+        """Counts the rows of tensors on the host.
 
         Example:
             >>> Counts.of(torch.tensor([[True, True], [True, False]]), torch.ones(3, 4, dtype=torch.bool),
@@ -132,10 +132,10 @@ class Batch:
         words: `(q, w, e)` word features.
         word_mask: `(q, w)` boolean, True = valid; every query has at least one valid word.
         query_to_video: `(q,)` index of the video each query was written for.
-        relevant: `(q, v)` boolean, which videos truly answer a query; default: only its own.
-        video_ids, query_ids: names, for messages.
-        counts: of a batch that is not on the host; `to` counts before it moves. Whoever replaces a mask, a query's
-            video or their number there replaces this too.
+        relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
+        video_ids, query_ids: ids, for messages.
+        counts: numbers of valid rows of a batch on a device; `to` counts them before it moves a batch. They must be
+            replaced together with masks and `query_to_video`.
 
     Raises:
         ValueError: shapes disagree, a mask is not boolean, or a query points outside the batch.
@@ -224,16 +224,16 @@ class Batch:
 
     @property
     def valid_frames(self) -> int | None:
-        """Valid frames of all videos, where the host knows their number; None on the host, where counting is free."""
+        """Number of valid frames of all videos, of a batch on a device; None on the host, where counting is free."""
         return None if self.counts is None else sum(self.counts.frames)
 
     @property
     def valid_words(self) -> int | None:
-        """The same of the words of all queries."""
+        """Number of valid words of all queries, of a batch on a device; None on the host."""
         return None if self.counts is None else sum(self.counts.words)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
-        """Copy on `device`; floating tensors in `dtype`. What leaves the host is counted first."""
+        """Copy on `device`, floating tensors in `dtype`; a batch that leaves the host gets its `counts`."""
         here = self.frame_mask.device.type == "cpu"
         if self.counts is None and here and device is not None and torch.device(device).type != "cpu":
             counts = Counts.of(self.frame_mask, self.word_mask, self.query_to_video)
@@ -241,11 +241,11 @@ class Batch:
         return _moved(self, device, dtype)
 
     def pin_memory(self) -> "Batch":
-        """Copy in page-locked memory, from which a GPU reads while the host goes on."""
+        """Copy in page-locked memory, which a GPU reads asynchronously."""
         return _pinned(self)
 
     def padded(self, frames: int, words: int) -> "Batch":
-        """Copy with frames and words padded to these lengths, where they are shorter."""
+        """Copy whose frames and words are padded to at least these lengths."""
         long, wide = (max(0, n - x.shape[1]) for n, x in ((frames, self.frames), (words, self.words)))
         return replace(
             self,
@@ -256,10 +256,9 @@ class Batch:
         )
 
     def split(self, size: int) -> "list[Batch]":
-        """The batch in parts of `size` videos (the last may be smaller) with the queries written for them.
+        """Parts of `size` videos (the last may be smaller) with the queries that were written for them.
 
-        Padding stays as it is. Queries must lie in the order of their videos and every part needs one, as batches of
-        the training loader do; the parts, one after the other, are then the whole.
+        Padding is kept. Queries must be in the order of their videos, and every part needs one.
 
         Raises:
             ValueError: queries in another order, or a part without one.
@@ -301,12 +300,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class VideoEmbedding:
-    """What a gallery stores of its videos.
+    """Embeddings of videos: what a gallery stores.
 
     Args:
-        clips: `(v, c, d)` clip embeddings, or None when the branch is off.
-        frames: `(v, l, d)` frame embeddings (GMMFormer: one row), or None when the branch is off.
-        frame_mask: `(v, l)` rows that count in the maximum; None = all (the released code).
+        clips: `(v, c, d)` clip embeddings, or None without that branch.
+        frames: `(v, l, d)` frame embeddings (GMMFormer: one row), or None without that branch.
+        frame_mask: `(v, l)` True at rows that are scored; None = all (the released code).
         registers: `(v, n, d)` registers that conditioned the encoding, or None.
         unit: clips and frames are rows of unit length, see `prvr.scoring.normalised`.
     """
@@ -328,7 +327,7 @@ class VideoEmbedding:
         return (self.clips, self.frames, self.frame_mask, self.registers)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "VideoEmbedding":
-        """Copy on `device`; floating tensors in `dtype`."""
+        """Copy on `device`, floating tensors in `dtype`."""
         return _moved(self, device, dtype)
 
     @staticmethod
@@ -336,8 +335,7 @@ class VideoEmbedding:
         """Join along videos; frames are padded to the longest part, and a mask then says which rows count.
 
         Raises:
-            ValueError: parts that no one model gives: clips, frames or registers of some videos only, or another number
-                of clips or registers.
+            ValueError: parts of different models: only some have clips, frames or registers, or their numbers differ.
         """
         clips, frames, registers = (
             _all_or_none(name, [getattr(part, name) for part in parts]) for name in ("clips", "frames", "registers")

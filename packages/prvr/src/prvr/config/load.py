@@ -1,4 +1,4 @@
-"""Presets, YAML files, dictionaries and dotted overrides to a validated configuration, and back."""
+"""Reads configurations from presets, YAML files, dictionaries and dotted overrides, and writes them as YAML."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,9 +11,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from prvr.config.model import ModelConfig
 from prvr.config.run import Config
-from prvr.config.token_model import TokenModelConfig
 from prvr.errors import DataError, PrvrError, unknown_name
 from prvr.reading import read_text, short
 
@@ -24,13 +22,11 @@ __all__ = [
     "config_to_dict",
     "dump_config",
     "load_config",
-    "model_config_from_dict",
     "preset_names",
     "preset_text",
     "read_yaml",
     "read_yaml_file",
     "records_of",
-    "token_model_config_from_dict",
     "validated",
     "yaml_value",
 ]
@@ -194,22 +190,23 @@ def config_leaves(kind: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _key(place: tuple[int | str, ...]) -> str:
-    """The dotted key of a place in pydantic's words, which name the record that a model was taken for."""
+    """The dotted key of a location of pydantic, without the tag of the record that a model was validated as."""
     named = place[:1] == ("model",) and place[1:2] in (("pooled",), ("tokens",))
     return ".".join(str(part) for part in (place[:1] + place[2:] if named else place))
 
 
-def config_from_dict(values: Mapping[str, Any], source: str = "configuration") -> Config:
-    """A validated `Config` from nested dictionaries.
-
-    Raises:
-        ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
-    """
-    return validated(Config, values, source)
+def config_from_dict(values: Mapping[str, Any]) -> Config:
+    """A validated `Config` from nested dictionaries; see `validated`."""
+    return validated(Config, values)
 
 
-def validated(kind: type[_T], values: Mapping[str, Any], source: str) -> _T:
+def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configuration") -> _T:
     """A configuration record from nested dictionaries.
+
+    Args:
+        kind: the dataclass.
+        values: its fields; those of records inside it as dictionaries.
+        source: where the values come from, for messages.
 
     Raises:
         ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
@@ -226,23 +223,10 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str) -> _T:
             elif problem["type"] in ("missing", "missing_argument"):
                 lines.append(f"{key} is required")
             else:
-                shown = (
-                    f", got {short(problem['input'], _SHOWN)}"
-                    if not isinstance(problem["input"], dict | Config)
-                    else ""
-                )
+                given = problem["input"]
+                shown = "" if isinstance(given, dict | Config) else f", got {short(given, _SHOWN)}"
                 lines.append(f"{key or source}: {problem['msg'].removeprefix('Value error, ')}{shown}")
         raise ConfigError(f"{source}: " + "; ".join(lines)) from error
-
-
-def model_config_from_dict(values: Mapping[str, Any]) -> ModelConfig:
-    """A validated `ModelConfig`, as `Retriever.from_pretrained` reads it from config.json."""
-    return validated(ModelConfig, values, "model configuration")
-
-
-def token_model_config_from_dict(values: Mapping[str, Any]) -> TokenModelConfig:
-    """A validated `TokenModelConfig`, as `TokenRetriever.from_pretrained` reads it from config.json."""
-    return validated(TokenModelConfig, values, "model configuration")
 
 
 def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
@@ -263,7 +247,7 @@ def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
     source, values = _read(name_or_path)
     for key, value in (overrides or {}).items():
         _override(values, key, value)
-    return config_from_dict(values, source)
+    return validated(Config, values, source)
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:

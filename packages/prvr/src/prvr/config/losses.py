@@ -11,10 +11,9 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from prvr.config.model import ModelConfig
 from prvr.config.registry import Registry
 from prvr.config.strict import MANY, STRICT
-from prvr.config.token_model import TokenModelConfig
+from prvr.config.token_model import AnyModelConfig
 from prvr.errors import InputError
 
 __all__ = ["LOSSES", "LossConfig", "active_losses", "expect_losses_fit"]
@@ -159,14 +158,14 @@ def _weight_key(name: str) -> str:
     return dataclasses.fields(LOSSES[name].settings)[0].name
 
 
-def active_losses(loss: LossConfig, model: ModelConfig | TokenModelConfig) -> tuple[str, ...]:
+def active_losses(loss: LossConfig, model: AnyModelConfig) -> tuple[str, ...]:
     """Names of the terms that are computed: their weight is above 0 and the model has what they need."""
     return tuple(
         entry.name for entry in LOSSES if loss.weight(entry.name) > 0 and model.provides.issuperset(entry.needs)
     )
 
 
-def expect_losses_fit(loss: LossConfig, model: ModelConfig | TokenModelConfig) -> None:
+def expect_losses_fit(loss: LossConfig, model: AnyModelConfig) -> None:
     """Refuses weights of losses that a model cannot be trained with, and weights that leave nothing to train with.
 
     Raises:

@@ -5,10 +5,11 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from prvr.config.model import ModelConfig
 from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
 
-__all__ = ["TokenCompat", "TokenModelConfig"]
+__all__ = ["AnyModelConfig", "TokenCompat", "TokenModelConfig"]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -78,3 +79,7 @@ class TokenModelConfig:
         numbers = (12 * layers + 8) * self.hidden**2 + (self.video_dim + self.query_dim + tokens) * self.hidden
         expect_size("model", numbers, "hidden, depth, word_depth, max_frames or max_words")
         return self
+
+
+AnyModelConfig = ModelConfig | TokenModelConfig
+"""Configuration of a retriever of either kind."""

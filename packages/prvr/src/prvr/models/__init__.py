@@ -2,6 +2,7 @@
 
 from prvr.models.auto import AnyRetriever, build_retriever, load_pretrained
 from prvr.models.clip_retriever import ClipRetriever, PixelBatch
+from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
 from prvr.models.token_parts import TokenWeights
 from prvr.models.token_retriever import TokenRetriever
@@ -15,4 +16,5 @@ __all__ = [
     "TokenWeights",
     "build_retriever",
     "load_pretrained",
+    "project_bounds",
 ]

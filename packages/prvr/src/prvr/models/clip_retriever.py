@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from prvr.config import TokenModelConfig
 from prvr.errors import InputError
-from prvr.models.layers import expect_at_most, project_bounds
+from prvr.models.layers import expect_at_most
 from prvr.models.token_retriever import TokenRetriever
 from prvr.text import TextEmbedding
 from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
@@ -136,10 +136,6 @@ class ClipRetriever(nn.Module):
     def output(self, text: TextEmbedding, video: VideoEmbedding, registers: None = None) -> RetrieverOutput:
         """The input of the losses, from encoded queries and videos."""
         return self.head.output(text, video, registers)
-
-    def project_bounds(self) -> None:
-        """Puts bounded parameters back into their bounds."""
-        project_bounds(self.backbone, self.head)
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Writes `clip/` as transformers does, and `head/` as `TokenRetriever.save_pretrained` does."""

@@ -19,7 +19,6 @@ from prvr.models.rows import Sequences
 
 __all__ = [
     "AttentionPooling",
-    "Bounded",
     "Dropout",
     "InputProjection",
     "Positions",
@@ -38,10 +37,10 @@ _LEVELS = 2**16
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A module whose parameters are kept within bounds by projection: only released parts are."""
+    """A module that keeps its parameters within bounds by projection, as only released parts do."""
 
     def project_bounds(self) -> None:
-        """Puts the parameters back into their bounds: after loading and after each optimiser step."""
+        """Puts the parameters of this module back into their bounds."""
         ...
 
 
@@ -83,10 +82,14 @@ def expect_at_most(name: str, x: Shaped[Tensor, "b l ..."], most: int, key: str)
         )
 
 
-def project_bounds(*roots: nn.Module) -> None:
-    """Puts the bounded parameters of modules and of all modules inside them back into their bounds."""
-    for root in roots:
-        for module in root.modules():
+def project_bounds(*models: nn.Module) -> None:
+    """Puts bounded parameters back into their bounds: to be called after loading and after each optimiser step.
+
+    Args:
+        models: retrievers and objectives; only those of presets of released code have bounded parameters.
+    """
+    for model in models:
+        for module in model.modules():
             if isinstance(module, Bounded):
                 module.project_bounds()
 

@@ -14,7 +14,6 @@ from safetensors.torch import load_model
 from torch import nn
 
 from prvr.errors import DataError, PrvrError
-from prvr.models.layers import project_bounds
 from prvr.reading import read_json, short
 
 __all__ = ["PretrainedModel", "model_files", "pretrained_folder", "read_model_config"]
@@ -70,10 +69,6 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC):
                 "of one model."
             ) from error
         return model
-
-    def project_bounds(self) -> None:
-        """Puts bounded parameters back into their bounds, after loading and each step; only released parts have any."""
-        project_bounds(*self.children())
 
 
 def model_files(folder: Path) -> tuple[Path, Path | None]:

@@ -1,12 +1,13 @@
 """The retriever: text and video into one space, compared by the maximum cosine over clips and frames."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from prvr.config import ModelConfig, config_to_dict, model_config_from_dict
+from prvr.config import ModelConfig, config_to_dict, validated
 from prvr.errors import InputError
 from prvr.models.build import build_branches, build_guide, build_padding, build_query, build_registers
 from prvr.models.layers import AttentionPooling, expect_at_most, expect_width
@@ -37,7 +38,7 @@ class Retriever(
     library_name="prvr",
     tags=["partially-relevant-video-retrieval"],
     model_card_template=_CARD,
-    coders={ModelConfig: (config_to_dict, model_config_from_dict)},
+    coders={ModelConfig: (config_to_dict, partial(validated, ModelConfig))},
 ):
     """A member of the family HLFormer, DreamPRVR, GMMFormer and their hybrids, as `config` composes it.
 
@@ -67,7 +68,7 @@ class Retriever(
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "Retriever":
         """A new retriever as `config.json` describes it."""
-        return cls(model_config_from_dict(values))
+        return cls(validated(ModelConfig, values, "model configuration"))
 
     def encode_text(
         self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"], valid: int | None = None

@@ -1,13 +1,14 @@
 """The retriever that keeps words and frames, and compares each with each (DiffusionRet, first stage)."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from prvr.config import TokenModelConfig, config_to_dict, released_part, token_model_config_from_dict
+from prvr.config import TokenModelConfig, config_to_dict, released_part, validated
 from prvr.errors import InputError
 from prvr.models.layers import expect_at_most, expect_width
 from prvr.models.pretrained import PretrainedModel
@@ -36,7 +37,7 @@ class TokenRetriever(
     library_name="prvr",
     tags=["text-to-video-retrieval"],
     model_card_template=_CARD,
-    coders={TokenModelConfig: (config_to_dict, token_model_config_from_dict)},
+    coders={TokenModelConfig: (config_to_dict, partial(validated, TokenModelConfig))},
 ):
     """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
 
@@ -73,7 +74,7 @@ class TokenRetriever(
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "TokenRetriever":
         """A new retriever as `config.json` describes it."""
-        return cls(token_model_config_from_dict(values))
+        return cls(validated(TokenModelConfig, values, "model configuration"))
 
     def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
         """Words in the space of the frames, and the weight of each.

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
 from prvr.errors import PrvrError
+from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
 from prvr.objective import Objective
 from prvr.reading import short
@@ -183,7 +184,7 @@ def load_released(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -
                     f"{tuple(slot.shape)}: check the data set and the sizes in the configuration"
                 )
             slot.copy_(value)
-        module.project_bounds()
+        project_bounds(module)
         module.eval()
     unknown = sorted(set(state) - used)
     if unknown:

@@ -24,7 +24,7 @@ from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
 from prvr.losses import Negatives
-from prvr.models import AnyRetriever, build_retriever
+from prvr.models import AnyRetriever, build_retriever, project_bounds
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.objective import Objective, state_of_version_0_1
 from prvr.training.card import retriever_card
@@ -179,8 +179,7 @@ class RetrievalTask:
         return len(self.loader)
 
     def _project_bounds(self, *_: Any) -> None:
-        self.retriever.project_bounds()
-        self.objective.project_bounds()
+        project_bounds(self.retriever, self.objective)
 
     def optimizer(self, total_steps: int) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
         """The configured optimiser; after each of its steps bounded parameters are put back into their bounds."""
@@ -292,7 +291,7 @@ class RetrievalTask:
     def evaluate(self, run: RunFolder, stop: StopRequest) -> EvaluationReport:
         """The best epoch on the reported split; what a finished run has written is read."""
         load_best(run.best, self.retriever)
-        self.retriever.project_bounds()
+        project_bounds(self.retriever)
         if run.evaluation.exists():
             return EvaluationReport.from_json(run.evaluation)
         with stop.at_once():  # all training is saved: a resumed run comes back here
