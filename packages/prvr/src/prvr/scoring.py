@@ -29,7 +29,7 @@ _BLOCK = 2**24
 
 
 def at_least_float32(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """Half-precision input as float32; float32 and float64 as they are."""
+    """Converts half precision to float32; float32 and float64 are returned unchanged."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
@@ -39,9 +39,9 @@ def unit_rows(x: Float[Tensor, "*s d"]) -> Float[Tensor, "*s d"]:
 
 
 def normalised(video: VideoEmbedding) -> VideoEmbedding:
-    """Copy with clips and frames as unit rows, scaled once for all queries that they are compared with.
+    """Copy whose clips and frames have unit length, scaled once for all queries that they are compared with.
 
-    Their cosines are bit for bit those of the rows as they were; their dot products are not.
+    Cosines stay bit for bit the same; dot products do not.
 
     Example:
         >>> video = normalised(VideoEmbedding(clips=torch.tensor([[[3.0, 4.0]]])))
@@ -69,7 +69,7 @@ def max_scores(
         tokens: `(v, l, d)` clip or frame embeddings.
         mask: `(v, l)` True = valid; None = every row counts.
         dots: also give the maxima of the plain dot products.
-        unit: the rows are those of `unit_rows`; without `dots`, which need the rows as they were.
+        unit: the rows already have unit length; excludes `dots`, which need the original rows.
 
     Raises:
         ValueError: `unit` with `dots`.
@@ -88,7 +88,7 @@ def max_scores(
         if not dots:
             return _max_cosine(text, tokens if unit else unit_rows(tokens), mask), None
         dot = torch.einsum("qd,vld->qvl", text, tokens)
-    # A query's own length does not move its maximum: it is divided out of the (q, v) result, not of every row.
+    # The norm of a query does not move its maximum, so it is divided out of the (q, v) result instead of every row.
     cosine = dot * tokens.norm(dim=-1).clamp_min(1e-12).reciprocal()
     if mask is not None:
         cosine, dot = cosine.masked_fill(~mask, -torch.inf), dot.masked_fill(~mask, -torch.inf)
@@ -111,7 +111,7 @@ def _max_cosine(
 def packed_max_scores(
     text: Float[Tensor, "q d"], rows: Float[Tensor, "n d"], offsets: Int[Tensor, " _"], *, unit: bool = False
 ) -> Float[Tensor, "q v"]:
-    r"""$\max_j \cos(q, v_j)$ as `max_scores` gives it, of videos whose rows lie one after another without padding.
+    r"""$\max_j \cos(q, v_j)$ as in `max_scores`, for videos whose rows are stored one after another without padding.
 
     Args:
         text: `(q, d)` query embeddings.
@@ -141,7 +141,7 @@ def clip_scores(text: Float[Tensor, "q d"], clips: Float[Tensor, "v c d"]) -> Fl
 
 
 def best_moment(scores: Float[Tensor, " c"], duration: float) -> tuple[float, float]:
-    """The moment that answers best, in seconds: the run of clips (or frames) around the highest score.
+    """The best moment in seconds: the run of clips (or frames) around the highest score.
 
     Scores are first averaged over a sixteenth of the video, because neighbours see nearly the same. From the best one
     the run then grows both ways while the score stays above half way between the median and the best.

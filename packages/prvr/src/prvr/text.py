@@ -1,4 +1,4 @@
-"""Texts that keep their words: what a retriever that compares word by word makes of queries."""
+"""Embeddings of queries, with or without an embedding for each word."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,15 +15,15 @@ __all__ = ["TextEmbedding", "Texts", "cat_texts", "sentences"]
 
 @dataclass(frozen=True)
 class TextEmbedding:
-    """Queries with a vector for each word, beside the one for the whole.
+    """Embeddings of queries and of each of their words.
 
-    It is indexed, cut and moved like a `(q, d)` tensor of embeddings.
+    It is indexed, split and moved like a `(q, d)` tensor of embeddings.
 
     Args:
         sentence: `(q, d)` one vector per query.
         words: `(q, w, d)` word embeddings.
         mask: `(q, w)` True = valid.
-        weights: `(q, w)` how much each word counts, of sum one over valid words.
+        weights: `(q, w)` weight of each word; those of the valid words of a query add up to 1.
 
     Example:
         >>> text = TextEmbedding(torch.ones(3, 4), torch.ones(3, 5, 4), torch.ones(3, 5, dtype=torch.bool),
@@ -45,20 +45,20 @@ class TextEmbedding:
 
     @property
     def device(self) -> torch.device:
-        """Where it lies."""
+        """The device of the tensors."""
         return self.sentence.device
 
     def split(self, size: int) -> "list[TextEmbedding]":
-        """In parts of `size` queries; the last may be smaller."""
+        """Parts of `size` queries; the last may be smaller."""
         return [self[start : start + size] for start in range(0, len(self), size)]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "TextEmbedding":
-        """Copy on `device`; floating tensors in `dtype`."""
+        """Copy on `device`, floating tensors in `dtype`."""
         tensors = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{k: t.to(device, dtype if t.is_floating_point() else None) for k, t in tensors.items()})
 
     def padded(self, words: int) -> "TextEmbedding":
-        """Copy with room for this many words, where there is less."""
+        """Copy whose words are padded to at least this number."""
         extra = max(0, words - self.words.shape[1])
         return replace(
             self,
@@ -69,14 +69,14 @@ class TextEmbedding:
 
 
 Texts = Tensor | TextEmbedding
-"""Embeddings of queries: `(q, d)`, or with their words."""
+"""Embeddings of queries: `(q, d)`, or a `TextEmbedding` that keeps the words."""
 
 
 def cat_texts(parts: Sequence[Texts]) -> Texts:
     """Join embeddings along queries; words are padded to the longest part.
 
     Raises:
-        ValueError: some keep their words and some do not.
+        ValueError: some are `TextEmbedding`s and some are tensors.
 
     Example:
         >>> cat_texts([torch.zeros(2, 4), torch.zeros(1, 4)]).shape

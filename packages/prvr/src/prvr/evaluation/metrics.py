@@ -94,7 +94,7 @@ def count_ranks(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"]) -> 
         >>> counts.above.tolist(), counts.tied.tolist()
         ([1], [1])
     """
-    reject_lonely(~relevant.any(1))
+    require_relevant(~relevant.any(1))
     nan = scores.amax(1).isnan()  # a maximum keeps NaN, and is one pass
     if bool(nan.any()):
         reject_nan(nan, scores.isnan().any(0))
@@ -137,7 +137,7 @@ def tied_share(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"]) -> f
     return count_ranks(scores, relevant).tied_share
 
 
-def reject_lonely(queries: Bool[Tensor, " q"], query_ids: Sequence[str] = ()) -> None:
+def require_relevant(queries: Bool[Tensor, " q"], query_ids: Sequence[str] = ()) -> None:
     """Raises ValueError if any query is marked as having no relevant video."""
     if bool(queries.any()):
         raise InputError(

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from prvr.evaluation.metrics import RankCounts, count_ranks, reject_lonely, reject_nan
+from prvr.evaluation.metrics import RankCounts, count_ranks, reject_nan, require_relevant
 
 __all__ = ["stream_counts", "stream_set_counts"]
 
@@ -53,7 +53,7 @@ def stream_counts(
     pairs = pairs.cpu()
     rows, columns = pairs.T.contiguous()
     num_queries, num_videos = queries[-1].stop, videos[-1].stop
-    reject_lonely(torch.bincount(rows, minlength=num_queries) == 0, query_ids)
+    require_relevant(torch.bincount(rows, minlength=num_queries) == 0, query_ids)
 
     starts = [torch.tensor([part.start for part in parts]) for parts in (queries, videos)]
     block_of = torch.bucketize(rows, starts[0], right=True) - 1, torch.bucketize(columns, starts[1], right=True) - 1
