@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from search_files import contents, make_index, some_videos, walk, write_store
+from search_files import contents, make_index, replace_in_segment, some_videos, walk, write_store
 
 from prvr.data import DataError
 from prvr.search import VideoIndex
@@ -88,6 +88,16 @@ def test_tables_that_contradict_each_other_are_told(index: VideoIndex) -> None:
     said = index.verify()
     assert ["a video stands twice" in one for one in said] == [True, False]
     assert "a key stands twice" in said[1]
+
+
+def test_videos_of_later_versions_may_have_more_fields(index: VideoIndex) -> None:
+    before = index.search(QUERY)
+    videos = json.loads((index.folder / "segments" / index.source.segments[0] / "videos.json").read_text())
+    content = json.dumps([video | {"later": {"a": 1}} for video in videos]).encode()
+    replace_in_segment(index.folder, 0, {"videos.json": content})
+    assert index.verify() == ()
+    with VideoIndex.open(index.folder) as other:
+        assert other.search(QUERY) == before
 
 
 # Several processes.

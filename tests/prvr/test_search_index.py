@@ -502,7 +502,7 @@ def test_an_index_of_another_text_model_in_the_place_of_one_that_is_open_is_refu
     with VideoIndex.open(tmp_path / "old") as index:
         (tmp_path / "old").rename(tmp_path / "older")
         (tmp_path / "index").rename(tmp_path / "old")
-        with pytest.raises(DataError, match="another index has taken its place"):
+        with pytest.raises(DataError, match="another index has replaced it"):
             index.search(QUERY)
 
 

@@ -1,4 +1,4 @@
-"""An index of videos on disk: made, changed, checked, searched."""
+"""The index of videos on disk: it is created, changed, verified and searched through `VideoIndex`."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -29,10 +29,10 @@ __all__ = ["VideoIndex"]
 
 
 class VideoIndex:
-    """Videos as vectors, to be searched by sentences. Made by `create` or `open`; a context manager.
+    """The vectors of videos on disk, searched by sentences. Use `create` or `open`; it is a context manager.
 
-    It may be searched from several threads. It shows one state, which `refresh` and its own changes bring up to date;
-    another process may change the index meanwhile.
+    It can be searched from several threads. It shows one state, which `refresh` and its own changes bring up to date;
+    other processes may change the index meanwhile.
 
     Example:
         >>> store = VideoStore("store")  # doctest: +SKIP
@@ -100,25 +100,25 @@ class VideoIndex:
         backend: str = "auto",
         **options: Any,
     ) -> "VideoIndex":
-        """Opens an index; nothing is written, so a folder that is read-only will do.
+        """Opens an index. Nothing is written, so the folder may be read-only.
 
         Args:
             folder: of the index.
             device: of torch, of the model.
-            text: what reads queries; default: opened by the name that the index knows, when it is first needed.
-            backend: that looks for candidates: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to
+            text: encodes queries; default: the text model of the index, opened when it is first needed.
+            backend: finds candidates: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to
                 20,000 videos, above them `faiss` where it is installed.
             **options: of the backend.
 
         Raises:
-            DataError: no index, or a damaged one; names the file.
+            DataError: there is no index, or it is damaged; the message names the file.
         """
         return cls(Path(folder).expanduser(), device=device, text=text, backend=backend, options=options)
 
     def add(self, store: VideoStore, progress: Progress | None = None) -> IndexReport:
         """Adds the videos of a store that are not in the index; the others stay as they are.
 
-        A kill loses the work on the last few videos. Run again to go on.
+        If the process is killed, the work on the last few videos is lost; run again to continue.
 
         Raises:
             DataError: the store is of another encoder or rate, another process is writing, or the disk is full.
@@ -126,7 +126,7 @@ class VideoIndex:
         return self._sync(store, False, progress)
 
     def update(self, store: VideoStore, progress: Progress | None = None) -> IndexReport:
-        """Brings the index in step with a store: adds, embeds again what has changed, removes what is not there.
+        """Synchronises the index with a store: adds new videos, embeds changed ones again, removes those that are gone.
 
         Raises:
             DataError: as `add`.
@@ -134,10 +134,10 @@ class VideoIndex:
         return self._sync(store, True, progress)
 
     def remove(self, video_ids: Iterable[str]) -> IndexReport:
-        """Takes videos out.
+        """Removes videos.
 
         Raises:
-            DataError: one of them is not there; then none is taken out.
+            DataError: one of them is not in the index; then none is removed.
         """
         wanted = tuple(dict.fromkeys(video_ids))
         with opened_for_writing(self.folder) as writer:
@@ -154,12 +154,12 @@ class VideoIndex:
         return IndexReport(removed=wanted)
 
     def refresh(self) -> bool:
-        """Reads the index again if it was changed on disk; whether it was.
+        """Reads the index again if it was changed on disk, and returns whether it was.
 
-        Where another index has taken its place, its model is loaded and its backend is opened when they are needed.
+        If another index has replaced it, the model and the backend of that index are opened when they are needed.
 
         Raises:
-            DataError: there is no index any more, or a damaged one; then the state that is shown stays.
+            DataError: there is no index any more, or it is damaged; then the shown state stays.
         """
         if Manifest.read(self.folder) == self._snapshot.manifest:
             return False
@@ -172,7 +172,7 @@ class VideoIndex:
         return True
 
     def verify(self) -> tuple[str, ...]:
-        """Reads all of it and compares hashes; what is wrong, nothing if all is well."""
+        """Reads the whole index and compares hashes; returns the problems, see `verify_index`."""
         return verify_index(self.folder)
 
     def search(self, query: str, k: int = 10, *, moments: int = 3) -> SearchResult:
@@ -213,7 +213,7 @@ class VideoIndex:
 
     @property
     def model(self) -> SearchModel:
-        """What made the vectors; loaded from the index when it is first needed."""
+        """The model that made the vectors; loaded from the index when it is first needed."""
         with self._lock:
             if self._model is None:
                 self._model = self._loaded(self._snapshot.manifest)
@@ -221,7 +221,7 @@ class VideoIndex:
 
     @property
     def source(self) -> Snapshot:
-        """The state that is shown: what a backend sees (`prvr.search.backends.ClipSource`)."""
+        """The snapshot that is shown, which is also what a backend reads (`prvr.search.backends.ClipSource`)."""
         return self._snapshot
 
     @property
@@ -230,7 +230,7 @@ class VideoIndex:
         return self._snapshot.video_ids
 
     def video(self, video_id: str) -> VideoEntry:
-        """What is known of a video.
+        """The record of a video, as it stands in the store.
 
         Raises:
             KeyError: it is not in the index.
@@ -252,14 +252,14 @@ class VideoIndex:
         )
 
     def close(self) -> None:
-        """Lets go of the backend. The index on disk is whole at any time, closed or not."""
+        """Closes the backend. The index on disk is complete at any time, closed or not."""
         with self._lock:
             if self._backend is not None:
                 self._backend.close()
             self._backend = self._synced = None
 
     def __len__(self) -> int:
-        """How many videos count."""
+        """Number of videos."""
         return len(self._snapshot.video_ids)
 
     def __contains__(self, video_id: object) -> bool:
@@ -273,33 +273,32 @@ class VideoIndex:
     ) -> None:
         self.close()
 
-    def _loaded(self, about: Manifest) -> SearchModel:
-        said = check_files(self.folder / MODEL, about.model_files)
-        if said and Manifest.read(self.folder).index_id != about.index_id:
-            raise DataError(f"{self.folder}: another index has taken its place since it was opened. Open it again.")
-        if said:
-            raise DataError(f"{said[0]}. {MEND}")
-        found = load_model(self.folder / MODEL, about.model, about.encoder, self._device, self._text)
-        if (score := Score(found.dim, found.clips, found.clip_weight, found.frame_weight)) != about.score:
-            raise DataError(f"{self.folder / MANIFEST}: tells of {about.score}, its model of {score}. {MEND}")
-        if dict(found.stored) != dict(about.stored):
-            told, given = ", ".join(about.stored) or "nothing", ", ".join(found.stored) or "nothing"
-            raise DataError(f"{self.folder / MANIFEST}: stores {told} beside the score, its model {given}. {MEND}")
+    def _loaded(self, manifest: Manifest) -> SearchModel:
+        problems = check_files(self.folder / MODEL, manifest.model_files)
+        if problems and Manifest.read(self.folder).index_id != manifest.index_id:
+            raise DataError(f"{self.folder}: another index has replaced it since it was opened. Open it again.")
+        if problems:
+            raise DataError(f"{problems[0]}. {MEND}")
+        found = load_model(self.folder / MODEL, manifest.model, manifest.encoder, self._device, self._text)
+        score = Score(found.dim, found.clips, found.clip_weight, found.frame_weight)
+        for name, ours, its in (("score", manifest.score, score), ("stored", manifest.stored, dict(found.stored))):
+            if ours != its:
+                raise DataError(f"{self.folder / MANIFEST}: has {name}={ours}, its model has {its}. {MEND}")
         return found
 
     def _sync(self, store: VideoStore, prune: bool, progress: Progress | None) -> IndexReport:
         self.refresh()
-        about = self._snapshot.manifest
-        if store.header != about.encoder:
+        manifest = self._snapshot.manifest
+        if store.header != manifest.encoder:
             raise DataError(
                 f"{store.folder}: features of {store.encoder} at {store.rate:g} frames per second; {self.folder} was "
-                f"made for {about.encoder.encoder} at {about.encoder.rate:g}. Extract with the same, or make another "
-                "index."
+                f"made for {manifest.encoder.encoder} at {manifest.encoder.rate:g}. Extract with the same, or "
+                "make another index."
             )
         model = self.model
         with opened_for_writing(self.folder) as writer:
-            if writer.manifest.index_id != about.index_id:
-                raise DataError(f"{self.folder}: another index has just taken its place. Run again.")
+            if writer.manifest.index_id != manifest.index_id:
+                raise DataError(f"{self.folder}: another index has just replaced it. Run again.")
             report = sync(writer, model, store, prune, progress)
         self.refresh()
         return report

@@ -1,4 +1,4 @@
-"""The one file that says what an index is: replaced whole, it names the segments that count."""
+"""The manifest of an index: one file, replaced as a whole, that says what the index is and names its segments."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ TABLES = {
 
 @dataclass(frozen=True)
 class FileStamp:
-    """A file as it must be."""
+    """Size and hash that a file must have."""
 
     size: int
     sha256: str
@@ -47,13 +47,13 @@ class FileStamp:
 
 @dataclass(frozen=True)
 class SegmentRecord:
-    """A segment as it must be, and what of it does not count any more.
+    """A segment and which of its videos were removed since it was written.
 
     Args:
         name: of its folder: a hash of its files.
         files: by name.
-        videos, windows, frames: how many, those that were removed included.
-        removed: numbers of its videos that do not count any more, in ascending order.
+        videos, windows, frames: their numbers, those of removed videos included.
+        removed: numbers of the removed videos, in ascending order.
     """
 
     name: str
@@ -65,12 +65,12 @@ class SegmentRecord:
 
     @property
     def bytes(self) -> int:
-        """Of all its files."""
+        """Size of all its files."""
         return sum(file.size for file in self.files.values())
 
     @property
     def live(self) -> int:
-        """Videos that count."""
+        """Number of videos that were not removed."""
         return self.videos - len(self.removed)
 
 
@@ -80,17 +80,17 @@ class Manifest:
 
     Args:
         index_id: random, fixed when the index is made.
-        model: that made the vectors.
-        encoder: of the features that the model read.
+        model: identity of the model that made the vectors.
+        encoder: header of the stores that the model reads.
         dtype: of vectors on disk.
         window, stride: in seconds; None: videos are not cut.
         dim: width of the vectors.
-        clips: of each window.
+        clips: number of clips of each window.
         clip_weight, frame_weight: of the score.
-        model_files: of the copy of the model.
-        stored: what is kept of the rows of windows beside what the score needs, see `SearchModel.stored`.
-        next_key: that no window has had yet.
-        segments: in the order in which they were made.
+        model_files: files of the copy of the model.
+        next_key: the key of the next window.
+        segments: in the order in which they were written.
+        stored: rows that are kept beside what the score needs, see `SearchModel.stored`.
     """
 
     index_id: str
@@ -110,12 +110,12 @@ class Manifest:
 
     @property
     def row_sets(self) -> dict[str, RowSet]:
-        """Every set of rows that the segments hold."""
+        """All sets of rows of a segment, by name."""
         return {"clips": RowSet(self.dim), "frames": RowSet(self.dim), **self.stored}
 
     @property
     def segment_files(self) -> set[str]:
-        """Names of the files of every segment."""
+        """Names of the files of each segment."""
         names = {*TABLES, VIDEOS}
         for name, rows in self.row_sets.items():
             kept = ("", "_scales") if self.dtype == "int8" else ("",)
@@ -125,13 +125,13 @@ class Manifest:
 
     @property
     def score(self) -> Score:
-        """How its model scores."""
+        """The score of its model."""
         return Score(self.dim, self.clips, self.clip_weight, self.frame_weight)
 
     def without(self, removed: Mapping[str, set[int]]) -> "Manifest":
-        """The same with more videos, numbers by segment, that do not count.
+        """The manifest with more removed videos, given by their numbers in each segment.
 
-        Segments without a video that counts are left out.
+        Segments of which every video is removed are left out.
         """
         records = [
             replace(one, removed=tuple(sorted({*one.removed, *removed.get(one.name, ())}))) for one in self.segments
@@ -139,10 +139,10 @@ class Manifest:
         return replace(self, segments=tuple(one for one in records if one.live))
 
     def write(self, folder: Path) -> None:
-        """Puts it in the place of the one before, in one step."""
+        """Replaces the manifest in a folder, in one step."""
         values = asdict(self)
         body: dict[str, Any] = {"format": 2 if self.stored else 1, "index": values}
-        if not self.stored:  # as before there were such sets
+        if not self.stored:  # format 1 has no such key
             del values["stored"]
         body["sha256"] = digest(body)
         text = json.dumps(body, indent=1) + "\n"
@@ -150,10 +150,10 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """That of an index.
+        """Reads the manifest of an index.
 
         Raises:
-            DataError: there is none, it is damaged, or of another format; or its segments are no folder in it.
+            DataError: there is none, it is damaged or of another format, or the segments are not a folder beside it.
         """
         path = folder / MANIFEST
         try:
@@ -173,8 +173,8 @@ class Manifest:
 
 def segment_name(files: Mapping[str, FileStamp]) -> str:
     """The name of a segment with these files: a hash of their hashes."""
-    told = "".join(f"{name}:{stamp.sha256}\n" for name, stamp in sorted(files.items()))
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    lines = "".join(f"{name}:{stamp.sha256}\n" for name, stamp in sorted(files.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()[:32]
 
 
 def counts_file(row_set: str) -> str:
@@ -183,7 +183,7 @@ def counts_file(row_set: str) -> str:
 
 
 def check_windows(window: float | None, stride: float | None) -> None:
-    """Refuses lengths that no video can be cut into.
+    """Checks the lengths of windows.
 
     Raises:
         ValueError: one of them is not positive, or there would be gaps between windows.
@@ -196,37 +196,40 @@ def check_windows(window: float | None, stride: float | None) -> None:
         )
 
 
-def _check(about: Manifest) -> None:
-    """Refuses what no index says of itself.
+def _check(manifest: Manifest) -> None:
+    """Checks that a manifest is possible.
 
     Raises:
-        ValueError: what is wrong.
+        ValueError: it is not; the message says why.
     """
-    check_windows(about.window, about.stride)
-    check_header(about.encoder)
-    names, weights = [one.name for one in about.segments], (about.clip_weight, about.frame_weight)
+    check_windows(manifest.window, manifest.stride)
+    check_header(manifest.encoder)
+    names, weights = [one.name for one in manifest.segments], (manifest.clip_weight, manifest.frame_weight)
     for true, what in (
-        (0 < about.dim < _MOST and 0 < about.clips < _MOST, f"dim={about.dim}, clips={about.clips}"),
-        (0 <= about.next_key < _MOST, f"next_key={about.next_key}"),
+        (0 < manifest.dim < _MOST and 0 < manifest.clips < _MOST, f"dim={manifest.dim}, clips={manifest.clips}"),
+        (0 <= manifest.next_key < _MOST, f"next_key={manifest.next_key}"),
         (all(math.isfinite(weight) for weight in weights), f"weights of the score {weights}"),
-        (all(_PLAIN.fullmatch(name) for name in about.model_files), "a file of its model that has no plain name"),
+        (all(_PLAIN.fullmatch(name) for name in manifest.model_files), "a file of its model that has no plain name"),
         (len(set(names)) == len(names), "the same segment twice"),
-        (about.model.frames == about.encoder.encoder, "a model of another encoder"),
-        (all(_ROW_SET.fullmatch(name) for name in about.stored), f"sets of rows with the names {[*about.stored]}"),
-        (all(0 < rows.dim < _MOST for rows in about.stored.values()), "a set of rows without a width"),
+        (manifest.model.frames == manifest.encoder.encoder, "a model of another encoder"),
         (
-            all(about.row_sets[name].dim == about.dim for name in ("clips", "frames")),
+            all(_ROW_SET.fullmatch(name) for name in manifest.stored),
+            f"sets of rows named {[*manifest.stored]}",
+        ),
+        (all(0 < rows.dim < _MOST for rows in manifest.stored.values()), "a set of rows without a width"),
+        (
+            all(manifest.row_sets[name].dim == manifest.dim for name in ("clips", "frames")),
             "clips or frames of another width than that of the score",
         ),
     ):
         if not true:
-            raise ValueError(f"it tells of {what}")
-    for one in about.segments:
+            raise ValueError(f"it has {what}")
+    for one in manifest.segments:
         bounds = zip(one.removed, one.removed[1:], strict=False)
         for true, what in (
             (one.name == segment_name(one.files), "another name than its files have together"),
-            (one.files.keys() == about.segment_files, f"the files {sorted(one.files)}"),
-            (0 < one.videos <= one.windows < _MOST and 0 <= one.frames < _MOST, "numbers of vectors that cannot be"),
+            (one.files.keys() == manifest.segment_files, f"the files {sorted(one.files)}"),
+            (0 < one.videos <= one.windows < _MOST and 0 <= one.frames < _MOST, "impossible numbers of vectors"),
             (all(first < second for first, second in bounds), "removed videos that are not in ascending order"),
             (not one.removed or 0 <= one.removed[0] <= one.removed[-1] < one.videos, "removed videos beyond its own"),
         ):

@@ -1,9 +1,11 @@
-"""Segments: folders of vectors that appear whole, are named by their content, and never change."""
+"""Segments of an index: folders of vectors that appear whole, are named by their content, and never change."""
 
+import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,12 +35,12 @@ __all__ = ["Segment", "VideoVectors", "check_files", "write_segment"]
 
 
 class VideoVectors(NamedTuple):
-    """A video as it goes into a segment.
+    """A video as it is written to a segment.
 
     Args:
-        entry: what is known of it.
-        keys: `(w)` of its windows.
-        spans: `(w, 2)` start and end of each, in seconds.
+        entry: the record of the video.
+        keys: `(w)` keys of its windows.
+        spans: `(w, 2)` start and end of each window, in seconds.
         steps: `(w)`, see `prvr.search.model.WindowVectors`.
         sets: rows of all windows by the name of their set: `clips`, `frames`, and what else the index stores.
     """
@@ -51,7 +53,7 @@ class VideoVectors(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of its vectors."""
+        """Size of its vectors."""
         return sum(rows.packed.values.nbytes for rows in self.sets.values())
 
 
@@ -65,11 +67,11 @@ class Segment:
     """An open segment; vectors are mapped, not read.
 
     Args:
-        record: as it must be.
-        entries: of its videos.
-        keys: `(w)` of its windows.
+        record: what the manifest says of it.
+        entries: the records of its videos.
+        keys: `(w)` keys of its windows.
         owners: `(w)` number of the video of each window; windows of a video lie together, in time order.
-        spans: `(w, 2)` start and end in seconds.
+        spans: `(w, 2)` start and end of each window, in seconds.
         steps: `(w)` how many of the first frames share the time of the window evenly.
         sets: rows of all windows by the name of their set.
     """
@@ -83,41 +85,40 @@ class Segment:
     sets: Mapping[str, WindowRows]
 
     @classmethod
-    def open(cls, index: Path, about: Manifest, record: SegmentRecord) -> "Segment":
-        """A segment of an index.
+    def open(cls, index: Path, manifest: Manifest, record: SegmentRecord) -> "Segment":
+        """Opens a segment of an index.
 
-        Its tables are read, and all that they say is checked. Of the vectors, which are large, only the sizes are.
+        The tables are read and checked. Of the vectors, which are large, only the sizes are checked.
 
         Args:
-            index: its folder.
-            about: what it is.
+            index: the folder of the index.
+            manifest: of the index.
             record: of the segment.
 
         Raises:
-            DataError: a file of it is missing or damaged; names it.
+            DataError: a file of the segment is missing or damaged; the message names it.
         """
         folder = index / SEGMENTS / record.name
-        read = {VIDEOS, *TABLES, *(counts_file(name) for name in about.row_sets)}
-        small = {name: stamp for name, stamp in record.files.items() if name in read}
-        said = check_files(folder, record.files, sizes_only=True) or check_files(folder, small)
-        if said:
-            raise DataError(f"{said[0]}. {MEND}")
+        tables = {VIDEOS, *TABLES, *(counts_file(name) for name in manifest.row_sets)}
+        small = {name: stamp for name, stamp in record.files.items() if name in tables}
+        if problems := check_files(folder, record.files, sizes_only=True) or check_files(folder, small):
+            raise DataError(f"{problems[0]}. {MEND}")
         try:
             entries = {"videos": read_json(folder / VIDEOS, record.files[VIDEOS].size)}
             found = cls(
                 record,
                 parse_record(_Videos, entries, str(folder / VIDEOS), file_names=True).videos,
-                sets={name: _mapped(folder, name, about, record) for name in about.row_sets},
+                sets={name: _mapped(folder, name, manifest, record) for name in manifest.row_sets},
                 **{name: read_array(folder / f"{name}.npy", *TABLES[f"{name}.npy"]) for name in _NAMES},
             )
         except (DataError, OSError) as error:
             raise DataError(f"{error} {MEND}") from error
-        if (wrong := next(found._contradictions(about), None)) is not None:
-            raise DataError(f"{folder / wrong[0]}: {wrong[1]}. {MEND}")
+        for name, problem in found._contradictions(manifest):
+            raise DataError(f"{folder / name}: {problem}. {MEND}")
         return found
 
-    def _contradictions(self, about: Manifest) -> Iterator[tuple[str, str]]:
-        """What in the tables cannot be, after the name of a file; what follows takes for granted what was before it."""
+    def _contradictions(self, manifest: Manifest) -> Iterator[tuple[str, str]]:
+        """Names of files and what is impossible in them; each check relies on those before it."""
         videos, windows, frames = self.record.videos, self.record.windows, self.record.frames
         if len(self.entries) != videos:
             yield VIDEOS, f"{len(self.entries)} videos, expected {videos}"
@@ -125,9 +126,9 @@ class Segment:
             expected = (windows, 2) if name == "spans" else (windows,)
             if getattr(self, name).shape != expected:
                 yield f"{name}.npy", f"shape {getattr(self, name).shape}, expected {expected}"
-        for name, kind in about.row_sets.items():
+        for name, kind in manifest.row_sets.items():
             rows, counts = self.sets[name].packed, self.sets[name].counts
-            length = {"clips": windows * about.clips, "frames": frames}.get(name, len(rows))
+            length = {"clips": windows * manifest.clips, "frames": frames}.get(name, len(rows))
             if rows.values.shape != (length, kind.dim):
                 yield f"{name}.npy", f"shape {rows.values.shape}, expected {(length, kind.dim)}"
             for suffix, numbers in rows.arrays.items():
@@ -137,17 +138,17 @@ class Segment:
                 yield counts_file(name), f"expected the numbers of rows of {windows} windows, {length} in all"
         for entry in self.entries:
             try:
-                check_entry(entry, about.encoder.rate)
+                check_entry(entry, manifest.encoder.rate)
             except ValueError as error:
-                yield VIDEOS, f"a video that cannot be: {error}"
+                yield VIDEOS, f"an impossible video: {error}"
         if len({entry.id for entry in self.entries}) != videos:
-            yield VIDEOS, "a video stands twice in it"
-        if self.keys[0] < 0 or (self.keys[1:] <= self.keys[:-1]).any() or self.keys[-1] >= about.next_key:
-            yield "keys.npy", "keys are not in ascending order, or one was never given"
+            yield VIDEOS, "it holds a video twice"
+        if self.keys[0] < 0 or (self.keys[1:] <= self.keys[:-1]).any() or self.keys[-1] >= manifest.next_key:
+            yield "keys.npy", "keys are not in ascending order, or beyond those that were given"
         if self.owners[0] != 0 or self.owners[-1] != videos - 1 or not np.isin(np.diff(self.owners), (0, 1)).all():
             yield "owners.npy", "windows are not in the order of the videos"
         if ((self.steps < 0) | (self.steps > self.sets["frames"].counts)).any():
-            yield "steps.npy", "a window has more frames that share its time than it has frames"
+            yield "steps.npy", "a window has more steps than frames"
         ends = np.array([entry.duration for entry in self.entries])[self.owners] * (1 + 1e-9)
         starts, stops = self.spans.T
         if not ((starts >= 0) & (starts < stops) & (stops <= ends)).all():
@@ -155,9 +156,8 @@ class Segment:
 
     @property
     def live(self) -> list[int]:
-        """Numbers of the videos that count."""
-        removed = set(self.record.removed)
-        return [number for number in range(len(self.entries)) if number not in removed]
+        """Numbers of the videos that were not removed."""
+        return sorted(set(range(len(self.entries))) - set(self.record.removed))
 
     def windows_of(self, number: int) -> tuple[int, int]:
         """The first window of a video, and the one after its last."""
@@ -165,7 +165,7 @@ class Segment:
         return first, stop
 
     def video(self, number: int) -> VideoVectors:
-        """One of its videos, as it was put in."""
+        """One of its videos, as it was written."""
         first, stop = self.windows_of(number)
         return VideoVectors(
             self.entries[number],
@@ -177,11 +177,11 @@ class Segment:
 
 
 def write_segment(index: Path, videos: Sequence[VideoVectors]) -> SegmentRecord:
-    """Writes a segment, marked as unfinished until a manifest names it; where it stands already, that one stays.
+    """Writes a segment, marked as unfinished until a manifest names it; one that exists already is kept.
 
     Args:
-        index: folder of the index.
-        videos: at least one; written one at a time, so that mapped ones need no memory.
+        index: the folder of the index.
+        videos: at least one; written one at a time, so that mapped vectors need no memory.
 
     Raises:
         DataError: the disk is full, or the place cannot be written.
@@ -198,7 +198,7 @@ def write_segment(index: Path, videos: Sequence[VideoVectors]) -> SegmentRecord:
             if name != "clips":
                 _write_rows(folder / counts_file(name), [np.concatenate([part.counts for part in parts]).astype("<i8")])
         text = json.dumps([asdict(one.entry) for one in videos])
-        _synced(folder / VIDEOS, [text.encode()])
+        _write(folder / VIDEOS, [text.encode()])
         written = [path for path in sorted(folder.iterdir()) if path.name != MARK]
         files = {path.name: FileStamp(path.stat().st_size, hash_file(path)) for path in written}
         name = segment_name(files)
@@ -208,17 +208,17 @@ def write_segment(index: Path, videos: Sequence[VideoVectors]) -> SegmentRecord:
 
 
 def check_files(folder: Path, files: Mapping[str, FileStamp], *, sizes_only: bool = False) -> list[str]:
-    """What is wrong with files that must be as they were stamped: reads all of them, unless only sizes are compared."""
-    said = []
+    """Files that differ from their stamps, a message for each; with `sizes_only` their contents are not read."""
+    problems = []
     for name, known in files.items():
         path = folder / name
         if not path.is_file():  # opening a pipe would wait for somebody to write to it
-            said.append(f"{path}: {'is a folder, a pipe or a device' if path.exists() else 'is missing'}")
+            problems.append(f"{path}: {'is a folder, a pipe or a device' if path.exists() else 'is missing'}")
         elif (size := path.stat().st_size) != known.size:
-            said.append(f"{path}: has {size} bytes, expected {known.size}")
+            problems.append(f"{path}: has {size} bytes, expected {known.size}")
         elif not sizes_only and hash_file(path) != known.sha256:
-            said.append(f"{path}: does not match its hash")
-    return said
+            problems.append(f"{path}: does not match its hash")
+    return problems
 
 
 def _write_rows(path: Path, parts: Sequence[np.ndarray]) -> None:
@@ -226,30 +226,28 @@ def _write_rows(path: Path, parts: Sequence[np.ndarray]) -> None:
     first = parts[0]
     shape = (sum(len(part) for part in parts), *first.shape[1:])
     header = {"descr": np.lib.format.dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for part in parts:
-            file.write(np.ascontiguousarray(part, first.dtype).tobytes())
-        file.flush()
-        os.fsync(file.fileno())
+    start = io.BytesIO()
+    np.lib.format.write_array_header_1_0(start, header)
+    _write(path, chain([start.getvalue()], (np.ascontiguousarray(part, first.dtype).tobytes() for part in parts)))
 
 
-def _synced(path: Path, parts: Iterable[bytes]) -> None:
+def _write(path: Path, parts: Iterable[bytes]) -> None:
+    """Writes a file and waits until it is on disk."""
     with path.open("wb") as file:
         file.writelines(parts)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _mapped(folder: Path, name: str, about: Manifest, record: SegmentRecord) -> WindowRows:
+def _mapped(folder: Path, name: str, manifest: Manifest, record: SegmentRecord) -> WindowRows:
     """A set of rows; the vectors are mapped, their counts, scales and lengths are read."""
-    values = read_array(folder / f"{name}.npy", np.dtype(about.dtype).newbyteorder("<"), 2, mapped=True)
+    values = read_array(folder / f"{name}.npy", np.dtype(manifest.dtype).newbyteorder("<"), 2, mapped=True)
     scales, lengths = (
         read_array(file, "<f4", 1) if (file := folder / f"{name}{suffix}.npy").name in record.files else None
         for suffix in ("_scales", "_lengths")
     )
     if name == "clips":
-        counts = np.full(record.windows, about.clips)
+        counts = np.full(record.windows, manifest.clips)
     else:
         counts = read_array(folder / counts_file(name), "<i8", 1)
     return WindowRows(PackedRows(values, scales, lengths), counts)

@@ -1,4 +1,4 @@
-"""One state of an index, open for reading: it does not change, whatever a writer does meanwhile."""
+"""A snapshot of an index: one state, open for reading, which no writer changes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _TRIES = 5
 
 
 class Place(NamedTuple):
-    """Where a video lies: its segment, and its number there."""
+    """The place of a video: the number of its segment, and its number in the segment."""
 
     segment: int
     number: int
@@ -33,7 +33,7 @@ class RowBlock(NamedTuple):
     """Windows that are scored together.
 
     Args:
-        rows: `(w)` of the windows, numbered through the whole snapshot.
+        rows: `(w)` numbers of the windows, counted through all segments of the snapshot.
         clips: `(w, c, d)` unit rows.
         frames: `(n, d)` unit rows of all windows, one after the other; window i has `frames[offsets[i]:offsets[i+1]]`.
         offsets: `(w + 1)`.
@@ -46,7 +46,7 @@ class RowBlock(NamedTuple):
 
 
 class WindowTokens(NamedTuple):
-    """What tells where in a window an answer lies: rows that share its time evenly."""
+    """The rows of a window that share its time evenly, from which moments are found; start and end in seconds."""
 
     start: float
     end: float
@@ -55,12 +55,12 @@ class WindowTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a backend (`prvr.search.backends.ClipSource`) and the scoring see of an index.
+    """The videos and vectors of an index, for the scoring and for backends (`prvr.search.backends.ClipSource`).
 
     Args:
         folder: of the index.
-        manifest: what it is.
-        opened: its segments.
+        manifest: of the index.
+        opened: the segments of the index.
     """
 
     folder: Path
@@ -69,17 +69,17 @@ class Snapshot:
 
     @classmethod
     def open(cls, folder: Path) -> "Snapshot":
-        """The state of now. A writer may take segments away meanwhile: then its next state is read.
+        """Opens the current state. If a writer removes a segment meanwhile, the next state is opened.
 
         Raises:
-            DataError: no index, or a damaged one.
+            DataError: there is no index, or it is damaged.
         """
         for _ in range(_TRIES):
             manifest = Manifest.read(folder)
             try:
                 found = cls(folder, manifest, tuple(Segment.open(folder, manifest, one) for one in manifest.segments))
-                if said := found.contradictions():
-                    raise DataError(said[0])
+                if problems := found.contradictions():
+                    raise DataError(problems[0])
                 return found
             except (DataError, OSError):
                 if Manifest.read(folder) == manifest:
@@ -87,7 +87,7 @@ class Snapshot:
         raise DataError(f"{folder}: changes faster than it can be read. Try again.")
 
     def contradictions(self) -> list[str]:
-        """What segments say that cannot be, each of which may be right by itself."""
+        """Problems between segments, each of which may be right by itself."""
         keys = [one.keys[~np.isin(one.owners, one.record.removed)] for one in self.opened]
         checks = {
             "a video stands twice in the index": len(self.places) == sum(one.record.live for one in self.opened),
@@ -108,7 +108,7 @@ class Snapshot:
 
     @property
     def index_id(self) -> str:
-        """Of the index, random."""
+        """The random id of the index."""
         return self.manifest.index_id
 
     @property
@@ -118,26 +118,26 @@ class Snapshot:
 
     @cached_property
     def places(self) -> dict[str, Place]:
-        """Where each video lies, in order of ids."""
+        """The place of each video, in order of ids."""
         found = [(segment.entries[v].id, Place(s, v)) for s, segment in enumerate(self.opened) for v in segment.live]
         return dict(sorted(found))
 
     @cached_property
     def video_ids(self) -> tuple[str, ...]:
-        """Ids of the videos that count, in order; their numbers are the places in it."""
+        """Ids of the videos, in order; the number of a video is its position here."""
         return tuple(self.places)
 
     def video(self, video_id: str) -> VideoEntry:
-        """What is known of a video.
+        """The record of a video.
 
         Raises:
-            KeyError: it is not there.
+            KeyError: it is not in the index.
         """
         place = self.places[video_id]
         return self.opened[place.segment].entries[place.number]
 
     def windows_of(self, video_id: str) -> int:
-        """How many windows a video has."""
+        """Number of windows of a video."""
         place = self.places[video_id]
         first, stop = self.opened[place.segment].windows_of(place.number)
         return stop - first
@@ -147,7 +147,7 @@ class Snapshot:
         return self.opened[self.segments.index(segment)].keys
 
     def blocks(self, segment: str) -> Iterator[ClipBlock]:
-        """Windows of a segment, see `ClipSource`."""
+        """Keys and clips of all windows of a segment, a bounded number at a time, see `ClipSource`."""
         one = self.opened[self.segments.index(segment)]
         clips = self.manifest.clips
         step = max(1, _BLOCK_ROWS // clips)
@@ -158,11 +158,11 @@ class Snapshot:
             yield ClipBlock(one.keys[first:stop].copy(), vectors)
 
     def live_keys(self) -> Int64[np.ndarray, " n"]:
-        """Keys of the windows that count, in ascending order."""
+        """Keys of the windows of all videos, in ascending order."""
         return self._live[0]
 
     def videos_of(self, keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-        """Number of the video of each window; -1 where it does not count."""
+        """Number of the video of each window; -1 where the video was removed."""
         live, rows = self._live
         if not len(live):
             return np.full(len(keys), -1, np.int64)
@@ -170,7 +170,7 @@ class Snapshot:
         return np.where(live[at] == keys, self.owners[rows[at]], -1)
 
     def rows_of_videos(self, videos: Int64[np.ndarray, " v"]) -> Int64[np.ndarray, " n"]:
-        """All windows of some videos."""
+        """Numbers of the windows of these videos, ascending, which is the order of time within a video."""
         owners, order = self._by_owner
         firsts, stops = np.searchsorted(owners, videos), np.searchsorted(owners, videos, side="right")
         parts = [order[first:stop] for first, stop in zip(firsts, stops, strict=True)]
@@ -178,13 +178,13 @@ class Snapshot:
 
     @cached_property
     def _by_owner(self) -> tuple[np.ndarray, np.ndarray]:
-        """Windows in order of their videos: the number of the video of each, and which window it is."""
+        """The windows sorted by video: the number of the video of each, and the number of the window."""
         order = np.argsort(self.owners, kind="stable")
         return self.owners[order], order
 
     @cached_property
     def owners(self) -> Int64[np.ndarray, " w"]:
-        """Number of the video of every window of all segments; -1 for those that do not count."""
+        """Number of the video of every window of all segments; -1 where the video was removed."""
         number = {place: i for i, place in enumerate(self.places.values())}
         parts = [
             np.array([number.get(Place(s, v), -1) for v in range(len(segment.entries))], np.int64)[segment.owners]
@@ -194,7 +194,7 @@ class Snapshot:
 
     @cached_property
     def _live(self) -> tuple[np.ndarray, np.ndarray]:
-        """Keys of live windows in ascending order, and which windows these are."""
+        """Keys of the windows of all videos in ascending order, and the numbers of these windows."""
         keys = np.concatenate([np.empty(0, np.int64), *(one.keys for one in self.opened)])
         rows = np.flatnonzero(self.owners >= 0)
         order = np.argsort(keys[rows], kind="stable")
@@ -211,21 +211,20 @@ class Snapshot:
         return np.concatenate([np.empty(0, np.int64), *(one.sets["frames"].counts for one in self.opened)])
 
     def row_blocks(self, rows: Int64[np.ndarray, " n"]) -> Iterator[RowBlock]:
-        """What is scored of some windows, in order, a bounded number of vectors at a time.
+        """The vectors of some windows that are scored, in order, a bounded number at a time.
 
         Args:
             rows: numbers of windows, ascending.
         """
         manifest, nothing = self.manifest, np.empty((0, self.dim), np.float32)
         full = np.cumsum(self._frame_counts[rows] + manifest.clips) // _BLOCK_ROWS
-        for some in np.split(rows, np.flatnonzero(np.diff(full)) + 1) if len(rows) else ():
+        for block in np.split(rows, np.flatnonzero(np.diff(full)) + 1) if len(rows) else ():
+            clips = self._unpacked("clips", block) if manifest.clip_weight else nothing
             yield RowBlock(
-                some,
-                (self._unpacked("clips", some) if manifest.clip_weight else nothing).reshape(
-                    len(some), manifest.clips if manifest.clip_weight else 0, self.dim
-                ),
-                self._unpacked("frames", some) if manifest.frame_weight else nothing,
-                np.concatenate([[0], np.cumsum(self._frame_counts[some])]),
+                block,
+                clips.reshape(len(block), len(clips) // len(block), self.dim),
+                self._unpacked("frames", block) if manifest.frame_weight else nothing,
+                np.concatenate([[0], np.cumsum(self._frame_counts[block])]),
             )
 
     def _unpacked(self, name: str, rows: np.ndarray) -> Float32[np.ndarray, "n d"]:
@@ -261,7 +260,7 @@ class Snapshot:
         return found
 
     def tokens(self, video_id: str) -> list[WindowTokens]:
-        """Of each window of a video, in order of time, what is finer of its frames and its clips."""
+        """Frames of each window of a video, in order of time; its clips where frames do not share the time evenly."""
         place = self.places[video_id]
         video = self.opened[place.segment].video(place.number)
         found = []

@@ -36,7 +36,7 @@ _TIER = 8  # so many segments of about one size become one
 def make_index(
     target: Path, model: SearchModel, encoder: StoreHeader, dtype: Dtype, window: float | None, stride: float | None
 ) -> None:
-    """An empty index with a copy of its model, whole or not at all; see `prvr.search.VideoIndex.create`."""
+    """Makes an empty index with a copy of its model, whole or not at all; see `prvr.search.VideoIndex.create`."""
     check_windows(window, stride)
     if dtype not in ("float16", "float32", "int8"):
         raise InputError(f"dtype={dtype!r}: expected float16, float32 or int8")
@@ -70,12 +70,12 @@ def make_index(
 
 
 class IndexWriter:
-    """Changes an index; after each method the manifest on disk is whole, and so is what it names.
+    """Changes an index; after each method the manifest on disk is complete, and so are the segments that it names.
 
     Attributes:
         manifest: as it is on disk.
-        places: the segment's name and the number in it, by the id of every video that counts.
-        entries: what is known of these videos.
+        places: name of the segment and number in the segment, by the id of the video.
+        entries: records of the videos, by id.
     """
 
     def __init__(self, folder: Path, snapshot: Snapshot) -> None:
@@ -87,17 +87,17 @@ class IndexWriter:
         self._settle()
 
     def put(self, videos: Sequence[VideoVectors]) -> None:
-        """Adds videos, in one step; those of the same ids go."""
+        """Adds videos, in one step; they replace those with the same ids."""
         record = write_segment(self._folder, videos)
-        about = self.manifest.without(self._places([one.entry.id for one in videos]))
+        manifest = self.manifest.without(self._places([one.entry.id for one in videos]))
         keys = 1 + max(int(one.keys[-1]) for one in videos)
-        self._commit(replace(about, segments=(*about.segments, record), next_key=max(keys, about.next_key)))
+        self._commit(replace(manifest, segments=(*manifest.segments, record), next_key=max(keys, manifest.next_key)))
         self.places |= {one.entry.id: (record.name, number) for number, one in enumerate(videos)}
         self.entries |= {one.entry.id: one.entry for one in videos}
         self._settle()
 
     def drop(self, video_ids: Sequence[str]) -> None:
-        """Takes videos out, in one step."""
+        """Removes videos, in one step."""
         self._commit(self.manifest.without(self._places(video_ids)))
         for video in video_ids:
             del self.places[video], self.entries[video]
@@ -119,7 +119,7 @@ class IndexWriter:
         self._clear()
 
     def _clear(self) -> None:
-        """Deletes what the manifest does not name, if it is marked: not yet part of the index, or not any more.
+        """Deletes the segments that the manifest does not name, if they are marked as unfinished or replaced.
 
         A segment without the mark is left alone, for the manifest may have come from another index. Readers that have
         one open keep it; where that is forbidden, it is deleted later. What a killed process left half-written goes
@@ -132,7 +132,7 @@ class IndexWriter:
         clear_half_written(self._folder)
 
     def _settle(self) -> None:
-        """Writes segments anew, together, until there are few and most of what they hold counts."""
+        """Rewrites segments together until there are few, and most of their videos were not removed."""
         while names := due(self.manifest):
             records = [one for one in self.manifest.segments if one.name in names]
             opened = [Segment.open(self._folder, self.manifest, one) for one in records]
@@ -144,9 +144,9 @@ class IndexWriter:
 
 
 def due(manifest: Manifest) -> set[str]:
-    """Segments that are to be written anew as one; none, if all is well.
+    """Names of the segments that should be rewritten as one; none if there is no need.
 
-    A segment of which half the videos do not count; or eight segments of one size, in powers of eight.
+    These are a segment of which half the videos were removed, or eight segments of one size, in powers of eight.
     """
     for one in manifest.segments:
         if 2 * len(one.removed) >= one.videos:
@@ -162,7 +162,7 @@ def due(manifest: Manifest) -> set[str]:
 
 @contextmanager
 def opened_for_writing(folder: Path) -> Iterator[IndexWriter]:
-    """The writer of an index, as it is on disk now.
+    """Opens the writer of an index, in its current state.
 
     Raises:
         DataError: there is no index, another process is writing it, or it cannot be written.

@@ -49,7 +49,9 @@ class StoreHeader:
 
 @dataclass(frozen=True)
 class VideoEntry:
-    """What a store knows of a video besides its features.
+    """What is known of a video besides its features, from the store to an index, its hits and their JSON.
+
+    A field that is added needs a default, for older files lack it; unknown keys of newer files are ignored.
 
     Args:
         id: its name in the store.
