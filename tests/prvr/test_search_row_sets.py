@@ -134,5 +134,5 @@ def test_sets_that_cannot_be_are_refused(stored: Mapping[str, RowSet], store: Vi
 
 def test_a_model_of_other_sets_is_refused(store: VideoStore, tmp_path: Path) -> None:
     make_index(tmp_path / "index").close()
-    with VideoIndex.open(tmp_path / "index") as index, pytest.raises(DataError, match="its model has {}"):
+    with VideoIndex.open(tmp_path / "index") as index, pytest.raises(DataError, match=r"its model has \{\}"):
         index.search(QUERY)
