@@ -1,4 +1,4 @@
-"""`prvr demo`: train a small model on the embedded corpus, see what it finds."""
+"""`prvr demo`: train a small model on the embedded corpus and show what it finds."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from prvr.cli.options import Parser
 from prvr.cli.reports import show_baselines, show_report
 from prvr.cli.train import show_folder, train
 from prvr.config import Config, load_config
-from prvr.errors import MissingExtraError, require
+from prvr.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from prvr.data import Corpus, PackedSplit
     from prvr.evaluation.moments import ExampleQuery
     from prvr.evaluation.report import EvaluationReport
 
-# As much as half a minute can show: so few videos have no use for hard negatives yet.
+# What half a minute can show; hard negatives are of no use with so few videos.
 _QUICK = {"data.collection": "embedded-tiny", "train.epochs": 8, "train.hard_negatives_from": 8, "train.batch_size": 12}
-_EXAMPLES = (0.1, 0.5, 0.9)  # where in the order of ranks
+_EXAMPLES = (0.1, 0.5, 0.9)  # quantiles of the ranks, of which a query is shown each
 _SENTENCE = "a small blue circle rises"
-_FILMS = 24  # videos of the gallery that become files: what a minute is enough for
+_FILMS = 24  # videos of the gallery that are written as files, in about a minute
 
 
 def register(prvr: Parser) -> None:
@@ -69,7 +69,7 @@ def run(args: Namespace) -> None:
     from prvr.training import open_split
 
     console, stem = stdout(), Path(args.output)
-    # Its matrices are small: threads would wait for each other, on a busy machine for long.
+    # One thread: the matrices are small, and threads would wait for each other on a busy machine.
     with fresh_folder(stem, first=stem) as output, threads(1):
         corpus = open_corpus_of(config, args.quiet)
         with closing(open_split(config, "train")) as split:
@@ -88,7 +88,7 @@ def run(args: Namespace) -> None:
 
     console.print()
     console.print(examples_table(examples))
-    console.print(f"One of the best, the middle, one of the worst: right videos rank {', '.join(map(str, ranks))}.")
+    print(f"These are a good, a median and a bad example: their right videos rank {', '.join(map(str, ranks))}.")
     show_folder(result)
     try:
         index = _index(corpus, name, examples, output, args.quiet)
@@ -106,7 +106,7 @@ def run(args: Namespace) -> None:
 def _examples(
     config: Config, output: Path, split: "PackedSplit", report: "EvaluationReport"
 ) -> "tuple[tuple[ExampleQuery, ...], list[int]]":
-    """Three sentences and what is found for them; which ones follows from their ranks alone, good and bad alike."""
+    """What is found for three sentences, which are chosen by rank alone, and the ranks of their right videos."""
     from prvr.evaluation.moments import find_moments
     from prvr.models import load_pretrained
 
@@ -143,26 +143,20 @@ def _draw(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", rank
 
 
 def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", output: Path, quiet: bool) -> Path:
-    """Writes some videos as MP4 files, those of the examples first, extracts them, and makes an index of the model.
+    """Writes some videos as MP4 files, those of the examples first, extracts them, and creates an index of the model.
 
     Raises:
         prvr.MissingExtraError: PyAV is not installed.
     """
-    from prvr.data.synthetic import read_embedded_scenes, render
-    from prvr.data.synthetic.mp4 import write_mp4
+    from prvr.data.synthetic import write_videos
     from prvr.search import VideoIndex, open_model
     from prvr.video import VideoStore, extract, open_encoder
 
-    require("av", "video", "Writing video files")
-    videos = {video.id: video for video in read_embedded_scenes(corpus)[split].videos}
     shown = [video for example in examples for video in (example.video_id, example.hits[0].video_id)]
-    chosen = list(dict.fromkeys([*shown, *videos]))[:_FILMS]
-    folder, store, index = output / "videos", output / "store", output / "index"
-    folder.mkdir()
+    chosen = list(dict.fromkeys([*shown, *corpus.split(split).video_ids]))[:_FILMS]
+    store, index = output / "store", output / "index"
     with progress_bar("writing files", quiet) as progress:
-        for done, video in enumerate(chosen, 1):
-            write_mp4(folder / f"{video}.mp4", render(videos[video]))
-            progress(done, len(chosen))
+        folder = write_videos(corpus, chosen, output / "videos", progress=progress)
     with threads(1):
         extract([folder], open_encoder("embedded"), store)
         found = VideoStore(store)

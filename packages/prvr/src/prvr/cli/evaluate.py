@@ -10,7 +10,7 @@ from prvr.cli.console import stdout
 from prvr.cli.folders import chosen_data, device_of, open_corpus_of
 from prvr.cli.options import Parser, one_of
 from prvr.cli.reports import name_parts, show_baselines, show_report
-from prvr.cli.transfer import check_features, corpus_of, show_transfer
+from prvr.cli.transfer import show_transfer
 from prvr.config import Config
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def register(prvr: Parser) -> None:
 def run(args: Namespace) -> None:
     """Evaluates, prints the tables and writes the numbers."""
     from prvr.evaluation.tables import systems_table
+    from prvr.evaluation.transfer import check_features
     from prvr.pipeline import open_system, parse_stage
 
     system = open_system(args.run, [parse_stage(text) for text in args.stage], device=device_of(args.device))
@@ -97,8 +98,9 @@ def _ranks_sets(args: Namespace, config: Config) -> bool:
     benchmarks.
     """
     from prvr.corpora import benchmark_of
+    from prvr.evaluation.transfer import corpus_on_disk
 
-    corpus = corpus_of(config) if args.table == "auto" else None
+    corpus = corpus_on_disk(config) if args.table == "auto" else None
     return args.table == "t2v" or (corpus is not None and benchmark_of(corpus) is not None)
 
 

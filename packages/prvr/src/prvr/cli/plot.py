@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from prvr.cli.console import CommandError
 from prvr.cli.folders import config_of_run, device_of, open_corpus_of
 from prvr.cli.options import Parser, png_file, whole_number
-from prvr.cli.transfer import target_config
 from prvr.config import Config
 
 if TYPE_CHECKING:
@@ -95,6 +94,7 @@ def trajectory(args: Namespace) -> None:
 
 def scores(args: Namespace) -> None:
     """Draws the scores of right and wrong pairs on the run's own corpus and on others."""
+    from prvr.evaluation.transfer import target_config
     from prvr.plot import pair_scores, save_figure, scores_figure
     from prvr.stages import DiffusionStage, Pipeline, load_rerankers
 

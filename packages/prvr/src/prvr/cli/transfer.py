@@ -3,7 +3,6 @@
 import logging
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,72 +11,15 @@ from prvr.cli.reports import name_parts
 from prvr.config import Config
 
 if TYPE_CHECKING:
-    from prvr.corpora.encoders import CorpusEncoders
-    from prvr.data import Corpus
     from prvr.evaluation.report import EvaluationReport
     from prvr.evaluation.transfer import Domain
     from prvr.pipeline import System
 
-__all__ = ["check_features", "corpus_of", "show_transfer", "target_config"]
+__all__ = ["show_transfer"]
 
 logger = logging.getLogger(__name__)
 
 Evaluate = Callable[[Namespace, "System", Config, str], "Mapping[str, EvaluationReport]"]
-
-
-def corpus_of(config: Config) -> "Corpus | None":
-    """The corpus of a configuration; None if it is an embedded one in the cache, or does not exist."""
-    from prvr.data import open_corpus
-
-    root = config.data.root
-    if root is None or not (Path(root).expanduser() / config.data.collection).is_dir():
-        return None
-    return open_corpus(root, config.data.collection, feature=config.data.feature)
-
-
-def check_features(trained: Config, asked: Config) -> None:
-    """Refuses features of another encoder than those of the training; warns if the encoder is not known.
-
-    Args:
-        trained: the configuration of the run.
-        asked: the same, with the data that are asked for.
-
-    Raises:
-        prvr.data.DataError: the features are of another encoder.
-    """
-    from prvr.evaluation.transfer import expect_same_features
-
-    if trained.data == asked.data:
-        return
-    name = str(Path(asked.data.root or "") / asked.data.collection)
-    known = expect_same_features(_encoders(trained), _encoders(asked), name)
-    if not known and trained.data.collection != asked.data.collection:
-        logger.warning(
-            "%s: it is not known whether its features are of the encoders that the model was trained with; only their "
-            "widths are compared.",
-            name,
-        )
-
-
-def target_config(trained: Config, folder: Path, split: str | None) -> tuple[Config, str]:
-    """The configuration of a run with another corpus, on which it is tested, and the split to report.
-
-    Args:
-        trained: the configuration of the run.
-        folder: of the corpus.
-        split: the one that is asked for; by default test, or val.
-
-    Raises:
-        prvr.data.DataError: there is no such corpus or split, or its features are of another encoder.
-    """
-    from prvr.data import open_corpus
-    from prvr.evaluation.transfer import target_split
-
-    folder = folder.expanduser()
-    corpus = open_corpus(folder.parent, folder.name)
-    data = replace(trained.data, root=str(folder.parent), collection=folder.name, feature=None)
-    check_features(trained, config := replace(trained, data=data))
-    return config, target_split(corpus, split)
 
 
 def show_transfer(args: Namespace, trained: Config, system: "System", evaluate: Evaluate) -> None:
@@ -90,7 +32,7 @@ def show_transfer(args: Namespace, trained: Config, system: "System", evaluate: 
         evaluate: a function of (args, system, configuration, split) that returns reports by name, first that of the
             first stage alone.
     """
-    from prvr.evaluation.transfer import Domain, transfer_table
+    from prvr.evaluation.transfer import Domain, corpus_on_disk, target_config, transfer_table
 
     if args.json is not None:
         raise CommandError("--json: --transfer writes a file for each target into RUN. Leave --json out.")
@@ -99,7 +41,7 @@ def show_transfer(args: Namespace, trained: Config, system: "System", evaluate: 
         raise CommandError(f"--transfer {' '.join(args.transfer)}: a corpus is named twice.")
     chosen = [target_config(trained, folder, args.split) for folder in folders]  # all, before any is evaluated
     split = args.split or trained.data.eval_split
-    at_hand = trained.data.root is None or corpus_of(trained) is not None
+    at_hand = trained.data.root is None or corpus_on_disk(trained) is not None
     name = f"{trained.data.collection} {split}"
     sources = _domains(name, evaluate(args, system, trained, split)) if at_hand else [Domain(name, None)]
     if not at_hand:
@@ -135,16 +77,3 @@ def _label(folder: Path, all_folders: Sequence[Path]) -> str:
     """The name of a corpus, with that of its parent folder if another corpus has the same name."""
     alone = sum(other.name == folder.name for other in all_folders) == 1
     return folder.name if alone else f"{folder.parent.name}/{folder.name}"
-
-
-def _encoders(config: Config) -> "CorpusEncoders | None":
-    from prvr.corpora.encoders import CorpusEncoders, corpus_encoders
-    from prvr.data import COLLECTIONS
-    from prvr.data.synthetic.encoder import DIM, WORD_DIM
-    from prvr.data.synthetic.world import FPS
-    from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
-
-    if config.data.root is None and config.data.collection in COLLECTIONS:  # without making it
-        return CorpusEncoders(EmbeddedEncoder().identity, EmbeddedText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
-    corpus = corpus_of(config)
-    return None if corpus is None else corpus_encoders(corpus)

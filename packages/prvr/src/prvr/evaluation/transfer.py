@@ -1,17 +1,33 @@
-"""Out of domain: a model that has learned from one corpus (the source), tested on others (the targets)."""
+"""Evaluation out of domain: a model that was trained on one corpus (the source) is tested on others (the targets)."""
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from prvr.corpora.encoders import CorpusEncoders
-from prvr.data import Corpus, DataError
+from prvr.config import Config
+from prvr.corpora.encoders import CorpusEncoders, corpus_encoders
+from prvr.data import COLLECTIONS, Corpus, DataError, open_corpus
+from prvr.data.synthetic.encoder import DIM, WORD_DIM
+from prvr.data.synthetic.world import FPS
 from prvr.evaluation.report import EvaluationReport
+from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
 
-__all__ = ["Domain", "expect_same_features", "target_split", "transfer_table"]
+__all__ = [
+    "Domain",
+    "check_features",
+    "corpus_on_disk",
+    "expect_same_features",
+    "target_config",
+    "target_split",
+    "transfer_table",
+]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,6 +78,61 @@ def target_split(corpus: Corpus, wanted: str | None = None) -> str:
     if found is None:
         raise DataError(f"{corpus.folder}: no split {wanted or 'test or val'}, it has {', '.join(corpus.splits)}.")
     return found
+
+
+def corpus_on_disk(config: Config) -> Corpus | None:
+    """The corpus of a configuration; None if it is an embedded one in the cache, or does not exist."""
+    root = config.data.root
+    if root is None or not (Path(root).expanduser() / config.data.collection).is_dir():
+        return None
+    return open_corpus(root, config.data.collection, feature=config.data.feature)
+
+
+def check_features(trained: Config, asked: Config) -> None:
+    """Refuses features of another encoder than those of the training; warns if the encoder is not known.
+
+    Args:
+        trained: the configuration of the run.
+        asked: the same, with the data that are asked for.
+
+    Raises:
+        DataError: the features are of another encoder.
+    """
+    if trained.data == asked.data:
+        return
+    name = str(Path(asked.data.root or "") / asked.data.collection)
+    known = expect_same_features(_encoders(trained), _encoders(asked), name)
+    if not known and trained.data.collection != asked.data.collection:
+        logger.warning(
+            "%s: it is not known whether its features are of the encoders that the model was trained with; only their "
+            "widths are compared.",
+            name,
+        )
+
+
+def target_config(trained: Config, folder: Path, split: str | None) -> tuple[Config, str]:
+    """The configuration of a run with another corpus, on which it is tested, and the split to report.
+
+    Args:
+        trained: the configuration of the run.
+        folder: of the corpus.
+        split: the one that is asked for; by default test, or val.
+
+    Raises:
+        DataError: there is no such corpus or split, or its features are of another encoder.
+    """
+    folder = folder.expanduser()
+    corpus = open_corpus(folder.parent, folder.name)
+    data = replace(trained.data, root=str(folder.parent), collection=folder.name, feature=None)
+    check_features(trained, config := replace(trained, data=data))
+    return config, target_split(corpus, split)
+
+
+def _encoders(config: Config) -> CorpusEncoders | None:
+    if config.data.root is None and config.data.collection in COLLECTIONS:  # without making it
+        return CorpusEncoders(EmbeddedEncoder().identity, EmbeddedText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
+    corpus = corpus_on_disk(config)
+    return None if corpus is None else corpus_encoders(corpus)
 
 
 def transfer_table(sources: Sequence[Domain], targets: Sequence[Domain], title: str | None = None) -> Table:

@@ -124,11 +124,19 @@ def read_embedded_scenes(corpus: Corpus) -> dict[str, Scenes]:
     return read_scenes(corpus.folder / SCENES)
 
 
-def write_videos(corpus: Corpus, *, progress: Progress | None = None) -> Path:
-    """Writes each video of an embedded corpus as ``videos/ID.mp4`` in its folder, all or none; needs ``prvr[video]``.
+def write_videos(
+    corpus: Corpus, ids: Sequence[str] | None = None, folder: Path | None = None, *, progress: Progress | None = None
+) -> Path:
+    """Writes videos of an embedded corpus as files ``ID.mp4``, all or none; needs ``prvr[video]``.
+
+    Args:
+        corpus: of `write_corpus`.
+        ids: of the videos; by default, all of them.
+        folder: to write; by default ``videos`` in the folder of the corpus. If it exists, it is left as it is.
+        progress: called with (videos written, videos in all).
 
     Returns:
-        the folder of the videos; where it stands already it is left as it is.
+        The folder of the videos.
 
     Raises:
         DataError: the corpus has no scene graphs, or the disk is full.
@@ -136,19 +144,20 @@ def write_videos(corpus: Corpus, *, progress: Progress | None = None) -> Path:
     """
     from prvr.data.synthetic.mp4 import write_mp4
 
-    target = corpus.folder / "videos"
+    target = folder or corpus.folder / "videos"
     if target.exists():
         return target
-    videos = [video for scenes in read_embedded_scenes(corpus).values() for video in scenes.videos]
+    drawn = {video.id: video for scenes in read_embedded_scenes(corpus).values() for video in scenes.videos}
+    videos = [drawn[name] for name in (drawn if ids is None else ids)]
     look = corpus.about.get("look", DAY)
     if look not in LOOKS:
         raise DataError(f"{corpus.folder / 'corpus.json'}: look {short(look)}, expected one of {', '.join(LOOKS)}.")
-    with temporary_folder(target) as folder:
+    with temporary_folder(target) as temporary:
         for done, video in enumerate(videos, 1):
-            write_mp4(folder / f"{video.id}.mp4", with_look(render(video), look), fps=FPS)
+            write_mp4(temporary / f"{video.id}.mp4", with_look(render(video), look), fps=FPS)
             if progress is not None:
                 progress(done, len(videos))
-        publish(folder, target, lambda _: True)
+        publish(temporary, target, lambda _: True)
     return target
 
 
