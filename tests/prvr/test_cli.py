@@ -1,6 +1,8 @@
 """What all commands share: mistakes are explained, help is quick, folders are claimed."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ import torch
 from commands import explained
 
 import prvr
-from prvr.cli import folders, main
+from prvr.cli import build_parser, folders, main
 from prvr.cli.console import CommandError
 from prvr.errors import InputError, PrvrError
 
@@ -28,6 +30,15 @@ COMMANDS += [f"{group} {name}" for group, names in GROUPS.items() for name in na
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--help"]) == 0
     assert capsys.readouterr().out.startswith(f"usage: prvr {command}".rstrip() + " ")
+
+
+def test_commands_in_the_documentation_can_be_read() -> None:
+    root, parser, found = Path(__file__).parents[2], build_parser(), 0
+    for page in (root / "README.md", *(root / "docs").glob("*.md")):
+        for command in re.findall(r"^(?:torchrun .*-m )?prvr(?:\.cli)? (.+)$", page.read_text(), flags=re.MULTILINE):
+            parser.parse(shlex.split(command, comments=True))
+            found += 1
+    assert found > 20
 
 
 class TestPresets:
@@ -74,7 +85,7 @@ def test_the_configuration_of_a_run_can_be_printed_and_read_again(
         (["train", "--device", "tpu"], ["tpu", "cpu"]),
         (["presets", "hlformer"], ["'hlformer'"]),
         (["evaluate", "nowhere"], ["nowhere"]),
-        (["evaluate"], ["RUN", "prvr evaluate --help"]),
+        (["evaluate"], ["SYSTEM", "prvr evaluate --help"]),
         (["evaluate", "."], ["model.safetensors"]),
         (["compare", "nowhere", "there"], ["nowhere"]),
         (["demo", "--preset", "hlformer-tvr"], ["hlformer-tvr", "tvr", "--data-root"]),

@@ -186,6 +186,7 @@ class TestCountingBar:
     @pytest.mark.parametrize("quiet", [False, True])
     def test_a_bar_on_a_terminal(self, quiet: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         terminal = Terminal()
+        monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setattr(sys, "stderr", terminal)
         with logged(0, quiet), progress_bar("making it", quiet) as report:
             for done in range(1, 31):
