@@ -224,6 +224,7 @@ def compare(
     rounds: int = 5,
     measure: Callable[[Callable[[], Any]], Measured] = timed,
     threads: int = 1,
+    last: Sequence[str] = (),
 ) -> Comparison:
     """Measures every task of every contender in every round, one at a time.
 
@@ -232,17 +233,19 @@ def compare(
         rounds: measurements of each task.
         measure: `timed`, or `returned` where the tasks return numbers.
         threads: of torch in each process.
+        last: tasks that are measured in the last round only, after all others of that round.
     """
     with ExitStack() as stack:
         lanes = {each.name: stack.enter_context(_process(each.sources, threads)) for each in contenders}
         tasks = {each.name: lanes[each.name].submit(_make, each).result() for each in contenders}
         found: dict[str, dict[str, list[Measured]]] = {}
-        for _ in range(rounds):
-            for task in dict.fromkeys(task for names in tasks.values() for task in names):
-                for name, lane in lanes.items():
-                    if task in tasks[name]:
-                        one = lane.submit(_measure, task, measure).result()
-                        found.setdefault(task, {}).setdefault(name, []).append(one)
+        names = dict.fromkeys(task for some in tasks.values() for task in some)
+        usual = [task for task in names if task not in last]
+        for task in [*usual * rounds, *last]:
+            for name, lane in lanes.items():
+                if task in tasks[name]:
+                    one = lane.submit(_measure, task, measure).result()
+                    found.setdefault(task, {}).setdefault(name, []).append(one)
     return Comparison(found)
 
 

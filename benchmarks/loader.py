@@ -9,7 +9,7 @@ normalised for each item, as the released data sets do. Prints ratios of warm pa
 import itertools
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,18 +33,29 @@ from prvr.data.rows import normalise_rows
 from prvr.types import Batch
 
 
-def make_corpus(root: Path, videos: int, width: int) -> Corpus:
+def noise_corpus(
+    root: Path, lengths: Sequence[int], captions: int, words: tuple[int, int], dims: tuple[int, int]
+) -> Corpus:
+    """A training split "noise" of random features in HDF5.
+
+    Args:
+        root: folder to write into.
+        lengths: frames of each video.
+        captions: of each video.
+        words: least and most of a caption.
+        dims: of a frame and of a word.
+    """
     rng = np.random.default_rng(0)
-    names = [f"v{i:05d}" for i in range(videos)]
-    captions = [Caption(f"{name}#enc#{k}", name, "a text") for name in names for k in range(5)]
+    names = [f"video{i:05d}" for i in range(len(lengths))]
+    texts = [Caption(f"{name}#enc#{k}", name, "noise") for name in names for k in range(captions)]
     write_layout(
-        root / "bench",
-        TextData({"train": captions}),
-        videos=((name, rng.standard_normal((rng.integers(20, 160), width))) for name in names),
-        queries=((c.id, rng.standard_normal((rng.integers(6, 30), 768))) for c in captions),
+        root / "noise",
+        TextData({"train": texts}),
+        videos=((n, rng.standard_normal((length, dims[0]))) for n, length in zip(names, lengths, strict=True)),
+        queries=((c.id, rng.standard_normal((rng.integers(*words, endpoint=True), dims[1]))) for c in texts),
         formats=("hdf5",),
     )
-    return open_corpus(root, "bench")
+    return open_corpus(root, "noise")
 
 
 def items_from_hdf5(corpus: Corpus) -> Iterator[VideoItem]:
@@ -66,7 +77,7 @@ def batches_from_hdf5(corpus: Corpus, size: int) -> Iterator[Batch]:
 
 def tasks(root: str, packed: bool, size: int) -> Tasks:
     """Passes over the corpus: its items, its batches, and its gallery, which is packed only."""
-    corpus = open_corpus(root, "bench")
+    corpus = open_corpus(root, "noise")
     if not packed:
         return {
             "items": lambda: deque(items_from_hdf5(corpus), 0),
@@ -85,7 +96,8 @@ def main() -> None:
     args = parse_options(__doc__, videos=200, width=1024, batch_size=32, passes=3)
     print(environment())
     with tempfile.TemporaryDirectory() as folder:
-        corpus = make_corpus(Path(folder), args.videos, args.width)
+        lengths = np.random.default_rng(args.seed).integers(20, 160, args.videos)
+        corpus = noise_corpus(Path(folder), lengths.tolist(), 5, (6, 29), (args.width, 768))
         packed, packing = seconds(lambda: pack(corpus, "train", cache_dir=folder))
         loader = make_loader(packed, args.batch_size, shuffle=False)
         for ours, theirs in zip(loader, batches_from_hdf5(corpus, args.batch_size), strict=True):

@@ -40,9 +40,9 @@ from _harness import (
 )
 from _plain_model import PlainRetriever
 from _plain_training import PlainBertAdam, all_terms
-from loader import batches_from_hdf5
+from loader import batches_from_hdf5, noise_corpus
 from prvr.config import Config, load_config
-from prvr.data import Caption, Corpus, PackedSplit, PackSettings, TextData, make_loader, open_corpus, pack, write_layout
+from prvr.data import Corpus, PackedSplit, PackSettings, make_loader, open_corpus, pack
 from prvr.models import Retriever, project_bounds
 from prvr.objective import Objective
 from prvr.training import build_optimizer
@@ -51,23 +51,6 @@ from prvr.types import Batch
 
 PARTS = ("data", "forward", "losses", "backward", "optimiser")
 STEPS = 20_000
-
-
-def noise_corpus(folder: Path, config: Config, videos: int, captions: int, frames: float, seed: int) -> Corpus:
-    """A training split of random features: `frames` per video on average, captions of 5-30 words."""
-    rng = np.random.default_rng(seed)
-    model = config.model
-    names = [f"video{i:04d}" for i in range(videos)]
-    texts = [Caption(f"{name}#enc#{k}", name, "noise") for name in names for k in range(captions)]
-    lengths = rng.normal(frames, 25, videos).round().clip(8, model.max_frames).astype(int)
-    write_layout(
-        folder / "noise",
-        TextData({"train": texts}),
-        videos=((n, rng.standard_normal((length, model.video_dim))) for n, length in zip(names, lengths, strict=True)),
-        queries=((c.id, rng.standard_normal((rng.integers(5, model.max_words + 1), model.query_dim))) for c in texts),
-        formats=("hdf5",),
-    )
-    return open_corpus(folder, "noise")
 
 
 class Ours:
@@ -188,7 +171,7 @@ def tasks(way: str, folder: str, args: argparse.Namespace) -> Tasks:
             module._compiled_call_impl = None  # counting looks at every operator, which a compiled graph hides
         return work(stepper) | {"peak": peak}
 
-    return {"count": count} if args.count_only else {"step": lambda: one_step(stepper)}
+    return {"step": lambda: one_step(stepper), "count": count}
 
 
 def ways(config: Config) -> list[str]:
@@ -214,24 +197,19 @@ def main() -> None:
     config, device = load_config(args.preset), torch.device(args.device)
     names = ways(config)
     with tempfile.TemporaryDirectory() as folder:
-        noise_corpus(Path(folder), config, args.batch, args.captions, args.frames, args.seed)
-        args.count_only = False
+        drawn = np.random.default_rng(args.seed).normal(args.frames, 25, args.batch).round()
+        lengths = drawn.clip(8, config.model.max_frames).astype(int).tolist()
+        dims = (config.model.video_dim, config.model.query_dim)
+        noise_corpus(Path(folder), lengths, args.captions, (5, config.model.max_words), dims)
         sides = [Contender(way, tasks, (way, folder, args)) for way in names]
-        steps = compare(sides, rounds=args.rounds, measure=returned, threads=args.threads)
-        args.count_only = True
-        did = compare(
-            [Contender(way, tasks, (way, folder, args)) for way in names],
-            rounds=1,
-            measure=returned,
-            threads=args.threads,
-        )
+        found = compare(sides, rounds=args.rounds, measure=returned, threads=args.threads, last=("count",))
     flop_rate, byte_rate = rates(device, torch.bfloat16 if args.precision == "bf16" else torch.float32)
     rows = []
     for way in names:
-        rounds, counted = steps.measured["step"][way], did.measured["count"][way][0]
-        whole = statistics.median(steps.values("step", way))
+        rounds, counted = found.measured["step"][way], found.measured["count"][way][0]
+        whole = statistics.median(found.values("step", way))
         shares = {part: statistics.median(one[part] / one["seconds"] for one in rounds) for part in PARTS}
-        over = {f"{other}_over_this": steps.ratio("step", other, way) for other in names if other != "fast"}
+        over = {f"{other}_over_this": found.ratio("step", other, way) for other in names if other != "fast"}
         lines = {
             "roofline_flop": counted["flop"] / flop_rate / whole,
             "roofline_bytes": counted["bytes"] / byte_rate / whole,
