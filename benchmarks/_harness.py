@@ -70,11 +70,11 @@ def parse_options(doc: str | None, parse: Sequence[str] | None = None, **options
             settings.setdefault("nargs", "*" if not default else "+")
             settings.setdefault("type", type(default[0]) if default else str)
         elif default is not None and "action" not in settings:
-            settings.setdefault("type", type(default) if not isinstance(default, Path) else Path)
+            settings.setdefault("type", type(default))
         parser.add_argument(f"--{name.replace('_', '-')}", **settings)
     found = parser.parse_args(parse)
     torch.set_num_threads(found.threads)
-    torch.manual_seed(found.seed if isinstance(found.seed, int) else 0)
+    torch.manual_seed(found.seed)
     return found
 
 
@@ -318,4 +318,7 @@ def write_figures(options: argparse.Namespace, figures: Any) -> None:
     """Writes figures and environment as JSON where `--json` names a file."""
     if options.json is not None:
         body = {"environment": environment(getattr(options, "device", "cpu")), "figures": figures}
-        options.json.write_text(json.dumps(body, indent=2, default=str) + "\n", encoding="utf-8", newline="\n")
+        text = json.dumps(
+            body, indent=2, default=lambda value: vars(value) if isinstance(value, Spread) else str(value)
+        )
+        options.json.write_text(text + "\n", encoding="utf-8", newline="\n")
