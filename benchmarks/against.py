@@ -55,7 +55,11 @@ def training_step(preset: str, videos: int, small: bool) -> Callable[[], object]
 
     config = prvr.load_config(preset, SMALL if small else {})
     model, batch = config.model, noise_batch(config.model, videos)
-    retriever, objective = prvr.Retriever(model).train(), prvr.Objective(config.loss, model).train()
+    retriever = prvr.Retriever(model).train()
+    try:  # losses train the register generator that they are given
+        objective = prvr.Objective(config.loss, model, retriever.registers).train()
+    except TypeError:
+        objective = prvr.Objective(config.loss, model).train()
     build = first_of("prvr.training:build_optimizer", "prvr.training.optimizer:build_optimizer")
     optimizer, schedule = build(config, retriever, objective, 20_000)
 
@@ -98,7 +102,11 @@ def evaluation(work: Path, small: bool) -> Callable[[], object]:
     )
     splits = first_of("prvr.training:open_splits", "prvr.training.splits:open_splits")(config)
     evaluate = first_of("prvr.evaluation:evaluate", "prvr.evaluation.rank:evaluate")
-    return partial(evaluate, prvr.Retriever(config.model).eval(), splits.train, bootstrap=0)
+    run = partial(evaluate, prvr.Retriever(config.model).eval(), splits.train)
+    try:  # the settings of an evaluation are a record now
+        return partial(run, first_of("prvr.evaluation:EvaluationConfig")(bootstrap=0))
+    except ImportError:
+        return partial(run, bootstrap=0)
 
 
 def search(work: Path, videos: int) -> Callable[[], object]:
