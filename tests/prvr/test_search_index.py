@@ -436,7 +436,8 @@ def test_the_seed_of_a_run_is_not_of_its_model(embedded_cache: Path, store: Vide
 
     for start, noise in (("prior_sample", "gaussian"), ("gaussian", "gaussian"), ("prior_mean", "start")):
         run = tmp_path / f"{start}-{noise}"
-        tiny_model(run / "best", registers=RegisterConfig(kind="diffusion", num=2, start=start, noise=noise))
+        registers = RegisterConfig(kind="diffusion", num=2, start=start)
+        tiny_model(run / "best", registers=registers, compat=Compat(register_noise=noise))
         found = []
         for seed in (1, 2):
             config = load_config("hybrid-embedded", {"train.seed": seed})

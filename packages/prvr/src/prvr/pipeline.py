@@ -37,10 +37,8 @@ class System:
 
     @cached_property
     def config(self) -> Config | None:
-        """Configuration of the run that trained the first stage, with the first stage as it is."""
-        if self.config_file is None:
-            return None
-        return replace(load_config(str(self.config_file)), model=self.pipeline.first.config)  # pyright: ignore[reportAttributeAccessIssue]
+        """Configuration of the run that trained the first stage."""
+        return None if self.config_file is None else load_config(self.config_file)
 
     def parts(self) -> dict[str, Pipeline]:
         """The first stage alone, then with one more stage after the other, by name."""
@@ -129,7 +127,9 @@ def _extended(
     def encode(split: str) -> EncodedSplit:
         if system.config is None:
             raise InputError(f"{source}: no config.yaml says which data the first stage was trained on")
-        with closing(open_split(system.config, split)) as packed:
+        # The weights say what the model is; the configuration only where and how the data are read.
+        config = replace(system.config, model=system.pipeline.first.config)  # pyright: ignore[reportAttributeAccessIssue]
+        with closing(open_split(config, split)) as packed:
             return encode_split(system.pipeline.first, packed, device=device)
 
     built = []

@@ -454,6 +454,8 @@ class Stage(Protocol):
         top_k: how many of the best candidates are re-scored; None = every column.
         directions: what it can re-score; the other direction stays as it was.
         encoder: what gives the embeddings that it reads; None = those of the first stage.
+        rows: which rows of the first stage's videos it reads as they were encoded, `clips` or `frames`; an index then
+            keeps their lengths.
     """
 
     kind: str
@@ -466,6 +468,9 @@ class Stage(Protocol):
 
     @property
     def encoder(self) -> FirstStage | None: ...
+
+    @property
+    def rows(self) -> frozenset[str]: ...
 
     def check(self, first: FirstStage, /) -> None:
         """Refuse a first stage that this stage was not made for.

@@ -31,8 +31,10 @@ def register(prvr: Parser) -> None:
     add.add_argument(
         "--model",
         metavar="NAME",
-        help="for a new index: a run of `prvr train`, a folder of save_pretrained, or `zero-shot`, the encoder alone",
+        help="for a new index: a run of `prvr train`, a folder of save_pretrained, a pipeline (folder or YAML file), "
+        "or `zero-shot`, the encoder alone",
     )
+    add.shared("--stage", help="for a new index: a stage that re-scores what was found; repeat it for more")
     add.shared("--text", help="for a new index: the encoder of the sentences; by default, that of the videos")
     add.add_argument(
         "--dtype",
@@ -175,6 +177,7 @@ def run_verify(args: Namespace) -> int:
 
 
 def _made(folder: Path, store: Any, args: Namespace) -> "VideoIndex":
+    from prvr.pipeline import parse_stage
     from prvr.search import VideoIndex, open_model
     from prvr.video import open_featurizer
 
@@ -186,7 +189,8 @@ def _made(folder: Path, store: Any, args: Namespace) -> "VideoIndex":
     text = None if args.text is None else open_featurizer(args.text, device)
     window = 120.0 if args.window is None else args.window or None
     stride = args.stride if args.stride is not None else window and window / 2
-    model = open_model(args.model, store.header, device, text)
+    stages = [parse_stage(stage) for stage in args.stage]
+    model = open_model(args.model, store.header, device, text, stages)
     return VideoIndex.create(folder, model, store.header, dtype=args.dtype or "float16", window=window, stride=stride)
 
 

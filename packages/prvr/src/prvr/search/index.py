@@ -13,7 +13,7 @@ from prvr.errors import DataError, InputError
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
 from prvr.search.candidates import find_candidates
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest
-from prvr.search.model import Score, SearchModel
+from prvr.search.model import Rescorer, Score, SearchModel
 from prvr.search.opening import load_model
 from prvr.search.ranking import Ranked, rank
 from prvr.search.results import IndexInfo, IndexReport, SearchHit, SearchResult, merged_moments, relevance_curve
@@ -59,6 +59,7 @@ class VideoIndex:
         self._wanted, self._options = backend, options or {}
         self._backend: CandidateBackend | None = None
         self._synced: Snapshot | None = None
+        self._rescorer: Rescorer | None = None
         self._lock = threading.RLock()
 
     @classmethod
@@ -180,7 +181,7 @@ class VideoIndex:
         return self.search_many([query], k, moments=moments)[0]
 
     def search_many(self, queries: Sequence[str], k: int = 10, *, moments: int = 3) -> tuple[SearchResult, ...]:
-        """The k best videos for each of some queries, by the exact score of the retriever.
+        """The k best videos for each of some queries, by the exact score of the retriever, and after its stages.
 
         Args:
             queries: sentences.
@@ -198,9 +199,12 @@ class VideoIndex:
         with self._lock:
             snapshot = self._snapshot
             text = np.stack([self.model.encode_text(query) for query in queries])
-            backend = self._in_step(snapshot)
-            candidates = find_candidates(backend, snapshot, text, k)
-        ranked = rank(snapshot, text, candidates, k)
+            backend, rescorer = self._in_step(snapshot)
+            candidates = find_candidates(backend, snapshot, text, k if rescorer is None else rescorer.depth(k))
+        if rescorer is None:
+            ranked = rank(snapshot, text, candidates, k)
+        else:
+            ranked = [rescorer.rank(*one, k) for one in zip(queries, text, candidates, strict=True)]
         return tuple(
             SearchResult(
                 query,
@@ -303,13 +307,14 @@ class VideoIndex:
         self.refresh()
         return report
 
-    def _in_step(self, snapshot: Snapshot) -> CandidateBackend:
+    def _in_step(self, snapshot: Snapshot) -> "tuple[CandidateBackend, Rescorer | None]":
         if self._backend is None:
             self._backend = open_backend(choose_backend(self._wanted, len(snapshot.video_ids)), **self._options)
         if self._synced is not snapshot:
             self._backend.sync(snapshot)
+            self._rescorer = self.model.rescorer(snapshot)
             self._synced = snapshot
-        return self._backend
+        return self._backend, self._rescorer
 
 
 def _hit(snapshot: Snapshot, found: Ranked, moments: int) -> SearchHit:

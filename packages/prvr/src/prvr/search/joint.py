@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -59,6 +60,9 @@ class JointModel:
     def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
         """The sentence."""
         return unit(self._text.sentence(text)[None].astype(np.float32, copy=False))[0]
+
+    def rescorer(self, snapshot: Any) -> None:
+        """There are no stages."""
 
     def save(self, folder: Path) -> None:
         """There is nothing: the encoder is opened by its name."""

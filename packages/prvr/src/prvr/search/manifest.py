@@ -237,6 +237,6 @@ def _check(manifest: Manifest) -> None:
                 raise ValueError(f"segment {one.name[:40]!r} has {what}")
 
 
-_PLAIN = re.compile(r"[\w-][\w.-]*", re.ASCII)
+_PLAIN = re.compile(r"[\w-][\w.-]*(?:/[\w-][\w.-]*)*", re.ASCII)
 _ROW_SET = re.compile(r"(?!(?:keys|owners|spans|steps|videos)$)[a-z][a-z0-9-]{0,63}", re.ASCII)
 _MOST = 2**48

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
 from prvr.video import Identity
 
@@ -28,7 +28,7 @@ class ModelIdentity:
     """Tells a model from any other: two that are equal give the same vectors of the same features and texts.
 
     Args:
-        kind: a trained retriever, or the joint encoder alone.
+        kind: a trained retriever, the joint encoder alone, or a pipeline of a trained retriever and stages.
         name: for people; not compared, since a model may lie in two places.
         weights: sha256 of the weights as they are computed with, of the configuration and of how features are sampled;
             of the encoder, if there is no other. Indexes of version 0.1 hold the sha256 of the files instead.
@@ -36,7 +36,7 @@ class ModelIdentity:
         text: encoder of the words or sentences that the model reads.
     """
 
-    kind: Literal["trained", "zero-shot"]
+    kind: Literal["trained", "zero-shot", "pipeline"]
     name: str = field(compare=False)
     weights: str
     frames: Identity
@@ -86,6 +86,21 @@ class WindowVectors(NamedTuple):
 
 
 @runtime_checkable
+class Rescorer(Protocol):
+    """The stages of a pipeline over one state of an index."""
+
+    def depth(self, k: int) -> int:
+        """How many candidates the first stage has to find so that the k best after all stages are known."""
+        ...
+
+    def rank(
+        self, query: str, text: Float32[np.ndarray, " d"], videos: Int64[np.ndarray, " v"] | None, k: int
+    ) -> list[Any]:
+        """The k best videos after all stages, see `prvr.search.rescoring.Rescorer`."""
+        ...
+
+
+@runtime_checkable
 class SearchModel(Protocol):
     """What an index is made with.
 
@@ -124,6 +139,10 @@ class SearchModel(Protocol):
         Raises:
             ValueError: the text has no word, or more than the model reads.
         """
+        ...
+
+    def rescorer(self, snapshot: Any) -> "Rescorer | None":
+        """What re-scores the candidates of the first stage over one state of an index; None without stages."""
         ...
 
     def save(self, folder: Path) -> None:

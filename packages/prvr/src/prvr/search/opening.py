@@ -1,31 +1,43 @@
 """Which model a name stands for, and the model of an index from its own copy."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prvr.errors import DataError
+from prvr.errors import DataError, InputError
+from prvr.pipeline import open_system
 from prvr.search.joint import JointModel
 from prvr.search.model import ZERO_SHOT, ModelIdentity, Score, SearchModel
-from prvr.search.trained import load_retriever, load_trained, open_trained, score_of
+from prvr.search.pipeline import PipelineModel, fingerprint_of
+from prvr.search.trained import load_retriever, load_trained, open_trained, score_of, text_encoder
+from prvr.stages import Pipeline
+from prvr.stages.pipeline import FIRST
 from prvr.video import StoreHeader, TextFeaturizer, open_featurizer
 
 __all__ = ["check_copy", "load_model", "open_model"]
 
 
 def open_model(
-    name: str | Path, encoder: StoreHeader, device: Any = "cpu", text: TextFeaturizer | None = None
+    name: str | Path,
+    encoder: StoreHeader,
+    device: Any = "cpu",
+    text: TextFeaturizer | None = None,
+    stages: Sequence[Mapping[str, Any]] = (),
 ) -> SearchModel:
     """The model that a name stands for, for features of an encoder.
 
     Args:
         name: a run of `prvr train` (its best epoch), a folder of `save_pretrained`, or `zero-shot`: the encoder alone,
-            the cosine of the sentence with the frame that it fits best.
+            the cosine of the sentence with the frame that it fits best. Or a pipeline, see `prvr.pipeline.open_system`.
         encoder: header of the store that holds the features.
         device: of torch.
         text: what reads queries; default: the text side of the encoder.
+        stages: put after those that the name stands for, see `prvr.pipeline.open_system`.
 
     Raises:
         DataError: there is no such model, or it does not read these features or these texts.
+        prvr.InputError: stages that cannot be used.
         prvr.MissingExtraError: transformers is needed and not installed.
 
     Example:
@@ -34,8 +46,13 @@ def open_model(
         (384,)
     """
     if str(name) == ZERO_SHOT:
+        if stages:
+            raise InputError("zero-shot alone has no stages: name a trained first stage, and zero_shot as its stage")
         return JointModel(encoder, text or open_featurizer(encoder.encoder.name, device))
-    return open_trained(Path(name).expanduser(), encoder, text, device)
+    system = open_system(name, stages, device=device)
+    text = text or open_featurizer(text_encoder(system, encoder).name, device)
+    first = open_trained(system, encoder, text, device)
+    return PipelineModel(first, system.pipeline, encoder, text) if system.pipeline.stages else first
 
 
 def load_model(
@@ -61,6 +78,11 @@ def load_model(
         )
     if identity.kind == ZERO_SHOT:
         found: SearchModel = JointModel(encoder, text)
+    elif identity.kind == "pipeline":
+        pipeline = Pipeline.from_pretrained(folder)
+        alone = replace(identity, kind="trained", name=identity.name.rpartition(", ")[0], weights="")
+        first = load_trained(folder / FIRST, alone, encoder, text, device)
+        found = PipelineModel(first, pipeline, encoder, text)
     else:
         found = load_trained(folder, identity, encoder, text, device)
     if found.identity != identity:
@@ -83,7 +105,12 @@ def check_copy(folder: Path, identity: ModelIdentity, encoder: StoreHeader) -> S
         if identity.weights != encoder.encoder.weights:
             raise _another(folder, identity)
         return Score(encoder.joint_dim, JointModel.clips, JointModel.clip_weight, JointModel.frame_weight)
-    retriever, weights = load_retriever(folder, identity.weights)
+    if identity.kind == "pipeline":
+        pipeline = Pipeline.from_pretrained(folder)
+        retriever, first = load_retriever(folder / FIRST, "")
+        weights = fingerprint_of(first, pipeline)
+    else:
+        retriever, weights = load_retriever(folder, identity.weights)
     if weights != identity.weights:
         raise _another(folder, identity)
     return score_of(retriever.config)

@@ -12,7 +12,7 @@ from prvr.scoring import clip_scores, packed_max_scores
 from prvr.search.results import WindowCosines
 from prvr.search.snapshot import RowBlock, Snapshot
 
-__all__ = ["Ranked", "rank", "rank_among", "window_cosines", "window_scores"]
+__all__ = ["Ranked", "best_windows", "rank", "rank_among", "video_scores", "window_cosines", "window_scores"]
 
 _QUERIES = 32  # scored at a time over everything: their scores of all videos are held
 _ROUNDING = 1e-5  # how far sums in another order may be off
@@ -67,6 +67,19 @@ def rank_among(
     Raises:
         DataError: a score is not a number.
     """
+    return [_best(line, k) for line in video_scores(snapshot, text, videos)]
+
+
+def video_scores(
+    snapshot: Snapshot, text: Float32[np.ndarray, "q d"], videos: Int64[np.ndarray, " v"] | None
+) -> Float32[np.ndarray, "q v"]:
+    """Scores of every query with every video of the index, by its best window; -inf for those that are not asked for.
+
+    Args:
+        snapshot: of the index.
+        text: `(q, d)` unit rows.
+        videos: numbers of the videos that are scored, ascending; None = all.
+    """
     rows = np.flatnonzero(snapshot.owners >= 0) if videos is None else snapshot.rows_of_videos(videos)
     best = np.full((len(text), len(snapshot.video_ids)), -np.inf, np.float32)
     for block in snapshot.row_blocks(rows):
@@ -74,7 +87,33 @@ def rank_among(
         starts = np.flatnonzero(np.diff(owners, prepend=-1))  # windows of a video lie together
         highest = np.maximum.reduceat(scores, starts, axis=1)
         best[:, owners[starts]] = np.maximum(best[:, owners[starts]], highest)
-    return [_best(line, k) for line in best]
+    return best
+
+
+def best_windows(
+    snapshot: Snapshot, text: Float32[np.ndarray, " d"], videos: Int64[np.ndarray, " v"] | None
+) -> tuple[Int64[np.ndarray, " v"], Float32[np.ndarray, " v"], Int64[np.ndarray, " v"]]:
+    """Some videos, their scores for one query, and the window of each that has this score.
+
+    Args:
+        snapshot: of the index.
+        text: `(d)` unit vector of the query.
+        videos: numbers of the videos, ascending; None = all.
+
+    Returns:
+        Their numbers, their scores, and numbers of windows through the whole snapshot; of equal windows the first.
+
+    Raises:
+        DataError: a score is not a number.
+    """
+    rows = np.flatnonzero(snapshot.owners >= 0) if videos is None else snapshot.rows_of_videos(videos)
+    parts = [window_scores(snapshot, text[None], block)[0] for block in snapshot.row_blocks(rows)]
+    scores = np.concatenate([np.empty(0, np.float32), *parts])
+    _expect_numbers(scores)
+    owners = snapshot.owners[rows]
+    order = np.lexsort((rows, -scores, owners))
+    first = order[np.flatnonzero(np.diff(owners[order], prepend=-1))]
+    return owners[first], scores[first], rows[first]
 
 
 def window_scores(snapshot: Snapshot, text: Float32[np.ndarray, "q d"], block: RowBlock) -> Float32[np.ndarray, "q w"]:
@@ -107,13 +146,17 @@ def window_cosines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " d
 
 def _best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:
     """Numbers of the k best videos, and of those that are as good but for rounding."""
-    if np.isnan(scores).any():
-        raise DataError(
-            "a score is not a number: the model gives NaN for this query, or the index is damaged. `prvr index verify` "
-            "tells which."
-        )
+    _expect_numbers(scores)
     known = np.flatnonzero(scores > -np.inf)
     if len(known) > k:
         level = np.partition(scores[known], len(known) - k)[len(known) - k]
         known = known[scores[known] >= level - _ROUNDING]
     return known[np.argsort(-scores[known], kind="stable")][: k + _TIES].tolist()
+
+
+def _expect_numbers(scores: np.ndarray) -> None:
+    if np.isnan(scores).any():
+        raise DataError(
+            "a score is not a number: the model gives NaN for this query, or the index is damaged. `prvr index verify` "
+            "tells which."
+        )

@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
+from torch import Tensor
 
-from prvr.config import Config, ConfigError, ModelConfig, config_to_dict, load_config
+from prvr.config import Config, ModelConfig, config_to_dict
 from prvr.corpora.encoders import corpus_encoders
 from prvr.data.corpus import open_corpus
 from prvr.data.rows import normalise_rows, pad, sample_video, segment_mean
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.models import Retriever, load_pretrained
-from prvr.models.pretrained import model_files
+from prvr.pipeline import System
 from prvr.reading import parse_record, read_json
 from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
 from prvr.search.vectors import unit
@@ -28,7 +29,7 @@ from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open
 from prvr.video.encoders import EMBEDDED
 from prvr.video.pretrained import hash_model
 
-__all__ = ["Feeding", "TrainedModel", "load_trained", "open_trained"]
+__all__ = ["Feeding", "TrainedModel", "load_retriever", "load_trained", "open_trained", "score_of", "text_encoder"]
 
 _WEIGHTS, _CONFIG, _FEEDING = "model.safetensors", "config.json", "feeding.json"
 _BATCH = 32  # windows encoded at a time
@@ -64,25 +65,31 @@ class TrainedModel:
         self, retriever: Retriever, feeding: Feeding, identity: ModelIdentity, text: TextFeaturizer, device: Any = "cpu"
     ) -> None:
         self.identity, self._retriever, self._feeding, self._text = identity, retriever, feeding, text
-        self._device = torch.device(device)
+        self.device = torch.device(device)
         self.dim, self.clips, self.clip_weight, self.frame_weight = score_of(retriever.config)
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Clips and frames of each window, as `prvr.evaluation.encode.encode_split` makes those of a video."""
         found: list[WindowVectors] = []
-        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
+        with self._lock, evaluation_mode(self._retriever, self.device, _SEED):
             for first in range(0, len(windows), _BATCH):
                 found += self._encode(windows[first : first + _BATCH])
         return found
 
     def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
-        """The query, its words cut off where the retriever's data were."""
+        """The unit vector of a query."""
+        return unit(self.embed_text(text).float().cpu().numpy())[0]
+
+    def embed_text(self, text: str) -> Float[Tensor, "1 d"]:
+        """The query as the retriever gives it, its words cut off where the retriever's data were."""
         words = normalise_rows(self._text.words(text).astype(np.float64))[: self._retriever.config.max_words]
         given, mask = pad([torch.from_numpy(words).float()])
-        with self._lock, evaluation_mode(self._retriever, self._device, _SEED):
-            vector = self._retriever.encode_text(given.to(self._device), mask.to(self._device))
-        return unit(vector.float().cpu().numpy())[0]
+        with self._lock, evaluation_mode(self._retriever, self.device, _SEED):
+            return self._retriever.encode_text(given.to(self.device), mask.to(self.device))
+
+    def rescorer(self, snapshot: Any) -> None:
+        """There are no stages."""
 
     def save(self, folder: Path) -> None:
         """`save_pretrained`, and how the model is fed.
@@ -103,7 +110,7 @@ class TrainedModel:
         sampled = [sample_video(rows, config.num_clips, config.max_frames, self._feeding.keep_last) for rows in windows]
         clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
         frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
-        video = self._retriever.encode_video(*(x.to(self._device) for x in (clips, frames, mask)))
+        video = self._retriever.encode_video(*(x.to(self.device) for x in (clips, frames, mask)))
         found = []
         for row, (_, fine) in enumerate(sampled):
             tokens = np.empty((0, self.dim), np.float32)
@@ -118,33 +125,39 @@ class TrainedModel:
         return found
 
 
-def open_trained(folder: Path, encoder: StoreHeader, text: TextFeaturizer | None, device: Any = "cpu") -> TrainedModel:
-    """A run, or a folder of `save_pretrained`, for features of an encoder.
+def text_encoder(system: System, encoder: StoreHeader) -> Identity:
+    """What reads queries for a system: the text encoder of its training captions, if its corpus says which."""
+    known = None if system.config is None else _encoders(system.config)
+    return known[1] if known else encoder.encoder
+
+
+def open_trained(system: System, encoder: StoreHeader, text: TextFeaturizer, device: Any = "cpu") -> TrainedModel:
+    """The first stage of a system, for features of an encoder.
 
     Raises:
-        DataError: it is neither, or does not read these features or these texts.
+        DataError: it does not read these features or these texts, or has no single vector for a query.
     """
-    weights, file = model_files(folder)
-    feeding, known = Feeding(), None
-    if file is not None:
-        try:
-            config = load_config(str(file))
-        except ConfigError as error:
-            raise DataError(f"{file}: cannot be read ({error}). Name another run.") from error
-        feeding, known = Feeding(config.data.keep_last_frame), _encoders(config)
+    feeding, known, retriever = Feeding(), None, system.pipeline.first
+    if system.config is not None:
+        feeding, known = Feeding(system.config.data.keep_last_frame), _encoders(system.config)
     if known is not None and known[0] != encoder.encoder:
         raise DataError(
-            f"{folder}: was trained on features of {known[0]}, these are of {encoder.encoder}. Name a model that was "
-            "trained on features of this encoder, or zero-shot."
+            f"{system.folder}: was trained on features of {known[0]}, these are of {encoder.encoder}. Name a model "
+            "that was trained on features of this encoder, or zero-shot."
         )
-    text = text or open_featurizer((known[1] if known else encoder.encoder).name, device)
     if known is not None and known[1] != text.identity:
         raise DataError(
-            f"{folder}: was trained on words of {known[1]}, queries would be read by {text.identity}. Give the text "
-            "model of its captions."
+            f"{system.folder}: was trained on words of {known[1]}, queries would be read by {text.identity}. Give the "
+            "text model of its captions."
         )
-    retriever = _load(weights)
-    return _assembled(retriever, feeding, str(folder), _fingerprint(retriever, feeding), encoder, text, device)
+    if not isinstance(retriever, Retriever):
+        raise DataError(
+            f"{system.folder}: compares every word with every frame; an index holds one vector for a query. Name a "
+            "retriever of the other kind (hybrid-*, hlformer-*, dreamprvr-*, gmmformer-*), with this one as a stage: "
+            f"--stage retriever:{system.folder}"
+        )
+    weights = _fingerprint(retriever, feeding)
+    return _assembled(retriever, feeding, str(system.folder), weights, encoder, text, device)
 
 
 def load_trained(

@@ -48,7 +48,11 @@ def make_index(
         (made / MODEL).mkdir()
         (made / SEGMENTS).mkdir()
         model.save(made / MODEL)
-        files = {p.name: FileStamp(p.stat().st_size, hash_file(p)) for p in sorted((made / MODEL).iterdir())}
+        copied = [path for path in sorted((made / MODEL).rglob("*")) if path.is_file()]
+        files = {
+            path.relative_to(made / MODEL).as_posix(): FileStamp(path.stat().st_size, hash_file(path))
+            for path in copied
+        }
         Manifest(
             index_id=secrets.token_hex(8),
             model=model.identity,

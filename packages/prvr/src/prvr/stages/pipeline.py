@@ -23,7 +23,7 @@ from prvr.stages.rescoring import RetrieverSettings, RetrieverStage, ZeroShotSet
 from prvr.stages.scores import ScoreMatrix
 from prvr.types import Direction, FirstStage, Rescore, Stage
 
-__all__ = ["STAGES", "Pipeline", "as_pipeline", "rescored", "stage_settings"]
+__all__ = ["FIRST", "STAGES", "Pipeline", "as_pipeline", "rescored", "stage_settings"]
 
 STAGES: Registry[Any] = Registry("stage")
 """Every kind of stage: its class, its settings and its line of documentation."""
@@ -32,7 +32,9 @@ STAGES.register("zero_shot", ZeroShotStage, "Adds the score of the joint encoder
 STAGES.register("retriever", RetrieverStage, "Adds the score of a second retriever.", RetrieverSettings)
 STAGES.register("diffusion", DiffusionStage, "Adds DiffusionRet's generated probability.", DiffusionSettings)
 
-_FORMAT, _FILE, _FIRST, _STAGES = 1, "pipeline.json", "first", "stages"
+_FORMAT, _FILE, _STAGES = 1, "pipeline.json", "stages"
+FIRST = "first"
+"""The folder of the first stage, in that of a pipeline."""
 
 
 class Pipeline:
@@ -105,15 +107,19 @@ class Pipeline:
         """Write the files of the pipeline into an empty folder, see `save_pretrained`."""
         if not hasattr(self.first, "save_pretrained"):
             raise InputError(f"{type(self.first).__name__} has no save_pretrained: this pipeline cannot be saved")
-        (folder / _FIRST).mkdir()
-        self.first.save_pretrained(folder / _FIRST)  # pyright: ignore[reportAttributeAccessIssue]
+        (folder / FIRST).mkdir()
+        self.first.save_pretrained(folder / FIRST)  # pyright: ignore[reportAttributeAccessIssue]
+        self.write_stages(folder)
+
+    def write_stages(self, folder: Path) -> None:
+        """Write the stages, and the file that lists them, into a folder that holds the first stage."""
         stages = []
         for number, stage in enumerate(self.stages, 1):
             place = _place(folder, number, stage.kind)
             place.mkdir(parents=True)
             stages.append({"kind": stage.kind, **stage.save(place)})
-        for part in (folder / _FIRST, folder / _STAGES):
-            if part.is_dir():
+        for part in (folder / FIRST, folder / _STAGES):
+            if any(path.is_file() for path in part.rglob("*")):
                 write_hashes(part)
         text = json.dumps({"format": _FORMAT, "stages": stages}, indent=1, allow_nan=False) + "\n"
         (folder / _FILE).write_text(text, encoding="utf-8", newline="\n")
@@ -133,13 +139,12 @@ class Pipeline:
             raise DataError(f"{base}: no pipeline, it has no {_FILE}. Make one: prvr pipeline.") from error
         if not isinstance(body, dict) or body.get("format") != _FORMAT or not isinstance(body.get("stages"), list):
             raise DataError(f"{base / _FILE}: not a pipeline that this version reads. Make it again: prvr pipeline.")
-        for part in (base / _FIRST, base / _STAGES):
-            check_hashes(part)
+        check_hashes(base / _STAGES)
         stages = []
         for number, values in enumerate(body["stages"], 1):
             kind, settings = stage_settings(values, f"{base / _FILE}: stage {number}")
             stages.append(STAGES[kind].part.load(_place(base, number, kind), settings))
-        return cls(load_pretrained(base / _FIRST).eval(), stages)
+        return cls(load_pretrained(base / FIRST).eval(), stages)
 
     @staticmethod
     def is_folder(folder: Path) -> bool:

@@ -147,6 +147,7 @@ class QBNormStage:
     kind = "qb_norm"
     encoder = None
     top_k = None
+    rows: frozenset[str] = frozenset()
 
     def __init__(
         self, texts: Texts, videos: VideoEmbedding | None = None, settings: QBNormSettings | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ _CORPORA = "an embedded corpus (prvr data make) or one of your own captions (prv
 class RetrieverSettings:
     """How the score of the second retriever is used."""
 
-    top_k: int | Literal["all"] = Field(default=50, ge=1, le=MANY)
+    top_k: Annotated[int, Field(ge=1, le=MANY)] | Literal["all"] = 50
     """How many candidates of each row are re-scored, or all."""
     weight: float = Field(default=1.0, ge=0, le=1e6)
     """What its score counts."""
@@ -51,7 +51,7 @@ class RetrieverSettings:
 class ZeroShotSettings:
     """How the score of the joint encoder is used."""
 
-    top_k: int | Literal["all"] = Field(default="all", ge=1, le=MANY)
+    top_k: Annotated[int, Field(ge=1, le=MANY)] | Literal["all"] = "all"
     """How many candidates of each row are re-scored, or all."""
     weight: float = Field(default=1.0, ge=0, le=1e6)
     """What the cosine of the sentence with the frame that it fits best counts beside the score so far."""
@@ -67,6 +67,7 @@ class RetrieverStage:
 
     kind = "retriever"
     directions = _BOTH
+    rows: frozenset[str] = frozenset()
 
     def __init__(self, encoder: AnyRetriever, settings: RetrieverSettings | None = None) -> None:
         self.encoder, self.settings = encoder, settings or RetrieverSettings()
@@ -144,6 +145,7 @@ class ZeroShotStage:
 
     kind = "zero_shot"
     directions = _BOTH
+    rows: frozenset[str] = frozenset()
 
     def __init__(self, settings: ZeroShotSettings | None = None) -> None:
         self.encoder, self.settings = JointScorer(), settings or ZeroShotSettings()

@@ -23,12 +23,12 @@ class EncodedSplit:
 
     Args:
         text: `(q, d)`, or a `prvr.TextEmbedding`.
-        videos: parts of the gallery, one after the other.
+        videos: parts of the gallery, one after the other; they may be read when they are asked for.
         stages: embeddings that the stages of a pipeline read, one for each stage; None for a stage that reads these.
     """
 
     text: Texts
-    videos: tuple[VideoEmbedding, ...]
+    videos: Sequence[VideoEmbedding]
     stages: "tuple[EncodedSplit | None, ...]" = ()
 
     @property

@@ -77,6 +77,12 @@ class DiffusionStage:
         """Those that have a re-ranker."""
         return frozenset(self.rerankers)
 
+    @property
+    def rows(self) -> frozenset[str]:
+        """The rows that the re-rankers were trained on."""
+        tokens = {reranker.config.tokens for reranker in self.rerankers.values()}
+        return frozenset({"clips", "frames"} if "both" in tokens else tokens)
+
     def check(self, first: FirstStage) -> None:
         """Refuse another retriever than the one whose embeddings the re-rankers were trained on.
 

@@ -1,0 +1,236 @@
+"""A pipeline over a store of features: what its stages read is stored beside the vectors of its first stage."""
+
+import hashlib
+import json
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from prvr.data.hashes import hash_file
+from prvr.data.rows import normalise_rows, pad, sample_video
+from prvr.errors import DataError
+from prvr.evaluation.encode import evaluation_mode
+from prvr.search.model import RowSet, WindowVectors
+from prvr.search.rescoring import Rescorer
+from prvr.search.trained import TrainedModel
+from prvr.search.vectors import unit
+from prvr.stages import Pipeline, RetrieverStage, Stage, ZeroShotStage
+from prvr.stages.pipeline import FIRST
+from prvr.types import VideoEmbedding
+from prvr.video import StoreHeader, TextFeaturizer, check_joint
+
+__all__ = ["PipelineModel", "fingerprint_of", "set_name"]
+
+
+@runtime_checkable
+class StageEncoder(Protocol):
+    """What a stage reads of windows and of queries, where it reads more than the first stage gives."""
+
+    sets: Mapping[str, RowSet]
+
+    def encode_windows(self, windows: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """The rows of each window, by the names in `sets`."""
+        ...
+
+    def encode_text(self, text: str) -> Any:
+        """The embedding of one query, as the encoder of the stage takes it."""
+        ...
+
+
+def set_name(stage: int, rows: str) -> str:
+    """The name under which an index keeps the rows of a stage.
+
+    Example:
+        >>> set_name(1, "frames")
+        'stage-1-frames'
+    """
+    return f"stage-{stage}-{rows}"
+
+
+class PipelineModel:
+    """A first stage whose vectors are searched, and stages that re-score what was found.
+
+    Args:
+        first: the first stage.
+        pipeline: with the same first stage.
+        encoder: of the frames.
+        text: what reads queries.
+
+    Raises:
+        DataError: a stage does not read these features or texts.
+    """
+
+    def __init__(self, first: TrainedModel, pipeline: Pipeline, encoder: StoreHeader, text: TextFeaturizer) -> None:
+        self.first, self.pipeline = first, pipeline
+        self.dim, self.clips = first.dim, first.clips
+        self.clip_weight, self.frame_weight = first.clip_weight, first.frame_weight
+        self.encoders = [_encoder(stage, encoder, text, first.device) for stage in pipeline.stages]
+        lengths = {name for stage in pipeline.stages for name in stage.rows}
+        self.stored: Mapping[str, RowSet] = {name: RowSet(first.dim, lengths=True) for name in sorted(lengths)}
+        for number, one in enumerate(self.encoders, 1):
+            if one is not None:
+                self.stored = {**self.stored, **{set_name(number, name): rows for name, rows in one.sets.items()}}
+        name = f"{first.identity.name}, {' + '.join(stage.kind for stage in pipeline.stages)}"
+        weights = fingerprint_of(first.identity.weights, pipeline)
+        self.identity = replace(first.identity, kind="pipeline", name=name, weights=weights)
+
+    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
+        """Vectors of the first stage, with the rows that the stages read."""
+        found = [vectors._replace(stored={}) for vectors in self.first.encode_windows(windows)]
+        for number, one in enumerate(self.encoders, 1):
+            if one is not None:
+                for vectors, rows in zip(found, one.encode_windows(windows), strict=True):
+                    vectors.stored.update({set_name(number, name): some for name, some in rows.items()})  # pyright: ignore[reportAttributeAccessIssue]
+        return found
+
+    def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
+        """The unit vector of a query, for the first stage."""
+        return self.first.encode_text(text)
+
+    def encode_for_stages(self, text: str) -> list[Any]:
+        """The embedding of a query as each stage reads it."""
+        return [self.first.embed_text(text) if one is None else one.encode_text(text) for one in self.encoders]
+
+    def rescorer(self, snapshot: Any) -> Rescorer:
+        """The stages over one state of an index."""
+        sets = []
+        for number, (stage, one) in enumerate(zip(self.pipeline.stages, self.encoders, strict=True), 1):
+            own = (
+                {} if one is None else {name: (set_name(number, name), rows.lengths) for name, rows in one.sets.items()}
+            )
+            sets.append(own or {name: (name, True) for name in stage.rows})
+        return Rescorer(self.pipeline, sets, self.encode_for_stages, snapshot)
+
+    def save(self, folder: Path) -> None:
+        """Write the first stage and the stages, as a folder that `Pipeline.from_pretrained` reads too."""
+        (folder / FIRST).mkdir()
+        self.first.save(folder / FIRST)
+        self.pipeline.write_stages(folder)
+
+
+class RetrieverEncoder:
+    """The retriever of a stage, fed as evaluation feeds it.
+
+    Args:
+        stage: with the retriever.
+        encoder: of the frames.
+        text: what reads queries.
+        device: of torch.
+
+    Raises:
+        DataError: it does not read these features or these texts.
+    """
+
+    def __init__(self, stage: RetrieverStage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device) -> None:
+        config = stage.encoder.config
+        for what, wanted, found in (
+            ("frames", config.video_dim, encoder.dim),
+            ("words", config.query_dim, text.word_dim),
+        ):
+            if wanted != found:
+                raise DataError(
+                    f"stage {stage.kind}: reads {what} of width {wanted}, those given have {found}. Name a retriever "
+                    "that was trained on features of this encoder."
+                )
+        self.retriever, self.keep_last, self._text, self._device = (
+            stage.encoder,
+            stage.settings.keep_last_frame,
+            text,
+            device,
+        )
+        self._lock = threading.Lock()  # modes of modules are not of one thread
+        shape = self._encode([np.zeros((1, encoder.dim), np.float32)])
+        self.sets = {
+            name: RowSet(rows.shape[-1], lengths=True)
+            for name in ("clips", "frames")
+            if (rows := getattr(shape, name)) is not None
+        }
+
+    def encode_windows(self, windows: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """The valid rows of each window."""
+        video = self._encode(windows)
+        found: list[dict[str, np.ndarray]] = [{} for _ in windows]
+        for row, rows in enumerate(found):
+            if video.clips is not None:
+                rows["clips"] = video.clips[row].float().cpu().numpy()
+            if video.frames is not None:
+                kept = video.frames[row] if video.frame_mask is None else video.frames[row][video.frame_mask[row]]
+                rows["frames"] = kept.float().cpu().numpy()
+        return found
+
+    def encode_text(self, text: str) -> Any:
+        """The query, its words cut off where the retriever's data were."""
+        words = normalise_rows(self._text.words(text).astype(np.float64))[: self.retriever.config.max_words]
+        given, mask = pad([torch.from_numpy(words).float()])
+        with self._lock, evaluation_mode(self.retriever, self._device, 0):
+            return self.retriever.encode_text(given.to(self._device), mask.to(self._device))
+
+    def _encode(self, windows: Sequence[np.ndarray]) -> VideoEmbedding:
+        config = self.retriever.config
+        sampled = [sample_video(rows, config.num_clips, config.max_frames, self.keep_last) for rows in windows]
+        clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
+        frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
+        with self._lock, evaluation_mode(self.retriever, self._device, 0):
+            return self.retriever.encode_video(*(x.to(self._device) for x in (clips, frames, mask)))
+
+
+class JointEncoder:
+    """The joint columns of the features, and sentences of the same joint embedding space.
+
+    Raises:
+        DataError: the encoder has no joint space, or the text side is of another model.
+    """
+
+    def __init__(self, encoder: StoreHeader, text: TextFeaturizer) -> None:
+        if not encoder.joint_dim:
+            raise DataError(
+                f"{encoder.encoder}: none of its features lie in one space with sentences, so there is no zero-shot "
+                "score. Leave the stage zero_shot out, or extract with a CLIP or SigLIP."
+            )
+        check_joint(text.identity, encoder.encoder)
+        self.sets, self._text, self._dim = {"frames": RowSet(encoder.joint_dim)}, text, encoder.joint_dim
+
+    def encode_windows(self, windows: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """Every frame of each window."""
+        return [{"frames": unit(rows[:, : self._dim].astype(np.float32, copy=False))} for rows in windows]
+
+    def encode_text(self, text: str) -> Tensor:
+        """The sentence."""
+        return torch.from_numpy(self._text.sentence(text)[None].astype(np.float32, copy=False))
+
+
+def _encoder(
+    stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device
+) -> RetrieverEncoder | JointEncoder | None:
+    match stage:
+        case RetrieverStage():
+            return RetrieverEncoder(stage, encoder, text, device)
+        case ZeroShotStage():
+            return JointEncoder(encoder, text)
+        case _ if stage.encoder is None:
+            return None
+        case _:
+            raise DataError(f"stage {stage.kind}: an index cannot store what it reads. Leave it out.")
+
+
+def fingerprint_of(first: str, pipeline: Pipeline) -> str:
+    """sha256 of the first stage, and of the settings and the files of all stages."""
+    digest = hashlib.sha256(first.encode())
+    with tempfile.TemporaryDirectory() as folder:
+        for number, stage in enumerate(pipeline.stages):
+            place = Path(folder) / str(number)
+            place.mkdir()
+            settings = stage.save(place)
+            digest.update(json.dumps([stage.kind, settings], sort_keys=True).encode())
+            for file in sorted(place.rglob("*")):
+                if file.is_file() and file.name != "README.md":
+                    digest.update(f"{file.relative_to(place).as_posix()} {hash_file(file)}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,203 @@
+"""A pipeline is one thing: evaluated, saved, indexed and searched, it ranks the same."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusionret import PLAIN
+from hypothesis import given
+from hypothesis import strategies as st
+from search_files import EMBEDDED, make_index, tiny_model, walk, write_store
+
+from prvr import InputError, Pipeline, Retriever
+from prvr.config import TokenModelConfig
+from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
+from prvr.data.features import open_features
+from prvr.evaluation import encode_split, evaluate
+from prvr.models import TokenRetriever
+from prvr.search import VideoIndex, open_model
+from prvr.stages import (
+    CandidateReranker,
+    DiffusionStage,
+    QBNormSettings,
+    QBNormStage,
+    RerankerConfig,
+    RetrieverSettings,
+    RetrieverStage,
+    ZeroShotSettings,
+    ZeroShotStage,
+    best_columns,
+    fingerprint,
+    merge_top_k,
+)
+from prvr.types import VideoEmbedding
+from prvr.video import VideoStore
+
+Corpus = tuple[PackedSplit, VideoStore]
+
+
+@pytest.fixture(scope="module")
+def corpus(embedded_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
+    """The test split of the embedded corpus, packed for the tiny model, and its videos as a store."""
+    found = open_corpus(embedded_root, "embedded-tiny")
+    folder = tmp_path_factory.mktemp("corpus")
+    settings = PackSettings(clips=8, frames=24)
+    with (
+        open_features(found.feature_folder) as features,
+        pack(found, "test", cache_dir=folder / "packed", settings=settings) as whole,
+    ):
+        split = whole.subset(range(0, len(whole), 2))
+        videos = {video: features.read(video).astype(np.float32) for video in split.video_ids}
+        yield split, write_store(folder / "store", videos)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
+    return Retriever.from_pretrained(tiny_model(tmp_path_factory.mktemp("first"))).eval()
+
+
+def diffusion(first: Retriever, **changes: Any) -> DiffusionStage:
+    torch.manual_seed(1)
+    values: dict[str, Any] = {"steps": 4, "candidates": 6, "trained_on": fingerprint(first), "weight": 3.0} | changes
+    config = RerankerConfig(width=16, **values)
+    return DiffusionStage({"t2v": CandidateReranker(config).eval(), "v2t": CandidateReranker(config, "v2t").eval()})
+
+
+def qb_norm(beta: float = 5.0, videos: VideoEmbedding | None = None) -> QBNormStage:
+    return QBNormStage(torch.randn(31, 16, generator=torch.Generator().manual_seed(2)), videos, QBNormSettings(beta))
+
+
+def tokens(**changes: Any) -> RetrieverStage:
+    torch.manual_seed(4)
+    sizes: dict[str, Any] = {"video_dim": 512, "query_dim": 48, "hidden": 8, "heads": 2, "depth": 1}
+    config = TokenModelConfig("tokens", max_frames=20, max_words=12, frame_projection="linear", **sizes)
+    return RetrieverStage(TokenRetriever(config).eval(), RetrieverSettings(**{"top_k": 7, "weight": 2.0} | changes))
+
+
+STAGES = {
+    "diffusion": lambda first: [diffusion(first)],
+    "diffusion over clips and frames": lambda first: [diffusion(first, tokens="both", unit_length=True)],
+    "the probability alone": lambda first: [diffusion(first, combine="alone")],
+    "QB-Norm": lambda first: [qb_norm()],
+    "zero-shot": lambda first: [ZeroShotStage(ZeroShotSettings(weight=0.5))],
+    "zero-shot of the best": lambda first: [ZeroShotStage(ZeroShotSettings(weight=0.5, top_k=5))],
+    "words and frames": lambda first: [tokens()],
+    "words and frames alone": lambda first: [tokens(combine="replace")],
+    "another retriever over everything": lambda first: [RetrieverStage(first, RetrieverSettings(top_k="all"))],
+    "all": lambda first: [qb_norm(), ZeroShotStage(ZeroShotSettings(weight=0.3)), tokens(top_k=12), diffusion(first)],
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_search_finds_what_evaluation_ranks(name: str, corpus: Corpus, first: Retriever, tmp_path: Path) -> None:
+    split, store = corpus
+    pipeline = Pipeline(first, STAGES[name](first))
+    report = evaluate(pipeline, split, PLAIN)
+    assert (report.ranks != evaluate(first, split, PLAIN).ranks).any() or name == "another retriever over everything"
+    assert report.stages == pipeline.describe()
+    pipeline.save_pretrained(tmp_path / "saved")
+    loaded = Pipeline.from_pretrained(tmp_path / "saved")
+    again = evaluate(loaded, split, PLAIN)
+    assert (again.ranks == report.ranks).all()
+    assert (again.video_ranks == report.video_ranks).all()
+    with make_index(tmp_path / "index", tmp_path / "saved", dtype="float32") as index:
+        index.add(store)
+        assert index.verify() == ()
+    with VideoIndex.open(tmp_path / "index") as index:  # from its own copy of everything
+        queries = range(0, len(split.captions), 3)
+        results = index.search_many([split.captions[query] for query in queries], len(split))
+        alone = index.search(split.captions[9], 4)
+    relevant = [{split.video_ids[video] for video in split.relevant[query]} for query in queries]
+    found = [
+        next(rank for rank, hit in enumerate(result.hits, 1) if hit.video_id in videos)
+        for result, videos in zip(results, relevant, strict=True)
+    ]
+    assert found == report.ranks[::3].tolist()
+    assert alone.hits == results[3].hits[:4]  # alone or in company, few or all
+
+
+def test_only_the_candidates_move_and_stay_ahead(corpus: Corpus, first: Retriever) -> None:
+    split, _ = corpus
+    plain = evaluate(first, split, PLAIN)
+    for stage in (diffusion(first), tokens(top_k=6)):
+        report = evaluate(Pipeline(first, [stage]), split, PLAIN)
+        inside = plain.ranks <= 6
+        assert (report.ranks[inside] <= 6).all()
+        assert (report.ranks[~inside] == plain.ranks[~inside]).all()
+
+
+def test_a_direction_that_no_stage_has_stays_as_it_was(corpus: Corpus, first: Retriever) -> None:
+    split, _ = corpus
+    plain, report = (evaluate(system, split, PLAIN) for system in (first, Pipeline(first, [qb_norm()])))
+    assert (plain.video_ranks == report.video_ranks).all()
+    assert report.stages == ("qb_norm over everything, t2v only",)
+    videos = VideoEmbedding.cat(encode_split(first, split).videos)[:5]
+    both = evaluate(Pipeline(first, [qb_norm(videos=videos)]), split, PLAIN)
+    assert (plain.video_ranks != both.video_ranks).any()
+
+
+def test_windows_of_long_videos(first: Retriever, tmp_path: Path) -> None:
+    """A stage reads the best window of each candidate."""
+    store = write_store(tmp_path / "store", {f"v{i}.mp4": walk(90 + 40 * i, i) for i in range(8)})
+    Pipeline(first, [tokens(top_k=4), diffusion(first)]).save_pretrained(tmp_path / "saved")
+    for dtype in ("float32", "float16", "int8"):
+        with make_index(tmp_path / dtype, tmp_path / "saved", dtype=dtype, window=20.0, stride=10.0) as index:
+            index.add(store)
+            (result,) = index.search_many(["a red square rises"], 8)
+            assert len(result.hits) == 8
+            assert index.remove(["v0.mp4"]).removed == ("v0.mp4",)
+            assert len(index.search("a red square rises", 8).hits) == 7
+
+
+class TestRefusals:
+    def test_an_order_without_a_meaning(self, first: Retriever) -> None:
+        with pytest.raises(InputError, match="must stand before those over the best candidates: diffusion, zero_shot"):
+            Pipeline(first, [diffusion(first), ZeroShotStage()])
+        with pytest.raises(InputError, match="qb_norm reads the scores of the first stage"):
+            Pipeline(first, [ZeroShotStage(), qb_norm()])
+
+    def test_another_first_stage(self, first: Retriever, tmp_path: Path) -> None:
+        other = Retriever.from_pretrained(tiny_model(tmp_path / "other", num_clips=4))
+        with pytest.raises(InputError, match="was trained on the embeddings of"):
+            Pipeline(other, [diffusion(first)])
+
+    def test_damage(self, first: Retriever, tmp_path: Path) -> None:
+        folder = tmp_path / "saved"
+        Pipeline(first, [qb_norm()]).save_pretrained(folder)
+        with pytest.raises(DataError, match="is not empty"):
+            Pipeline(first).save_pretrained(folder)
+        bank = folder / "stages" / "1-qb_norm" / "bank.safetensors"
+        bank.write_bytes(bank.read_bytes()[:-1] + b"x")
+        with pytest.raises(DataError, match=r"bank.safetensors: is damaged or was changed"):
+            Pipeline.from_pretrained(folder)
+        (folder / "pipeline.json").write_text('{"format": 1, "stages": [{"kind": "dream"}]}')
+        (folder / "stages" / "sha256.txt").unlink()
+        with pytest.raises(InputError, match="unknown stage 'dream'"):
+            Pipeline.from_pretrained(folder)
+        with pytest.raises(DataError, match="no pipeline"):
+            Pipeline.from_pretrained(tmp_path)
+
+    def test_a_token_retriever_is_no_first_stage_of_an_index(self, tmp_path: Path) -> None:
+        tokens().encoder.save_pretrained(tmp_path / "tokens")
+        with pytest.raises(DataError, match="--stage retriever:"):
+            open_model(tmp_path / "tokens", EMBEDDED)
+
+
+@given(st.integers(1, 9), st.integers(0, 2**31), st.booleans())
+def test_the_best_columns_and_their_new_scores(top_k: int, seed: int, ties: bool) -> None:
+    numbers = torch.Generator().manual_seed(seed)
+    scores = torch.randint(4, (5, 9), generator=numbers).float() if ties else torch.rand(5, 9, generator=numbers)
+    columns = best_columns(scores, top_k)
+    for row, found in zip(scores.tolist(), columns.tolist(), strict=True):
+        assert found == sorted(range(9), key=lambda i, row=row: (-row[i], i))[:top_k]
+    new = torch.randn(5, top_k, generator=numbers)
+    merged = merge_top_k(scores, columns, new)
+    for row in range(5):
+        order = merged[row].argsort(descending=True, stable=True).tolist()
+        rest = [i for i in range(9) if i not in columns[row].tolist()]
+        assert set(order[:top_k]) == set(columns[row].tolist()) or ties
+        assert torch.equal(merged[row, rest], scores[row, rest])
+        assert torch.equal(merged[row, columns[row]].argsort(stable=True), new[row].argsort(stable=True))
