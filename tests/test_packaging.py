@@ -133,9 +133,10 @@ def test_documentation_has_a_row_for_every_compat_field() -> None:
 
 def test_documentation_names_only_keys_that_exist() -> None:
     from prvr.config import Config, records_of
+    from prvr.training import RerankerRunConfig
 
     def exists(key: str) -> bool:
-        records: tuple = (Config,)
+        records: tuple = (Config, RerankerRunConfig)
         for name in key.split("."):
             found = [field.type for record in records for field in dataclasses.fields(record) if field.name == name]
             if not found:
@@ -147,16 +148,36 @@ def test_documentation_names_only_keys_that_exist() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     groups = "|".join(("model", "loss", "optim", "data", "train"))
     keys = set(
-        re.findall(rf"(?<![\w./])(?:{groups})\.(?!md\b|py\b|json\b|safetensors\b)[a-z_0-9]+(?:\.[a-z_0-9]+)*", text)
+        re.findall(
+            rf"(?<![\w./])(?:{groups})\.(?!md\b|py\b|json\b|tsv\b|safetensors\b)[a-z_0-9]+(?:\.[a-z_0-9]+)*", text
+        )
     )
     assert len(keys) > 10
     assert sorted(key for key in keys if not exists(key)) == []
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "packages").glob("*/README.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "packages").glob("*/README.md")),
+]
+
+
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a page registers is forgotten after it."""
+    from prvr.config import BLOCKS, FUSIONS, LOSSES
+    from prvr.corpora import BENCHMARKS
+    from prvr.stages import STAGES
+    from prvr.video import ENCODERS
+
+    for registry in (BLOCKS, FUSIONS, LOSSES, BENCHMARKS, STAGES, ENCODERS):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.usefixtures("registries", "embedded_cache")
 def test_python_in_the_documentation_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict = {"__name__": "__main__"}

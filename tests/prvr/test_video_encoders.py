@@ -15,7 +15,16 @@ from video_models import WORDS, tiny_clip, tiny_roberta, tiny_siglip
 
 from prvr.data import DataError, load_encoder
 from prvr.data.synthetic.corpus import frame_features
-from prvr.video import ENCODERS, FrameEncoder, Identity, TextFeaturizer, check_joint, open_encoder, open_featurizer
+from prvr.video import (
+    ENCODERS,
+    EncoderFamily,
+    FrameEncoder,
+    Identity,
+    TextFeaturizer,
+    check_joint,
+    open_encoder,
+    open_featurizer,
+)
 from prvr.video.encoders.clip import Preprocessing, preprocessing_from
 
 transformers = pytest.importorskip("transformers")
@@ -206,6 +215,15 @@ def test_one_weight_makes_another_model(tmp_path: Path) -> None:
     first = open_encoder(str(tiny_clip(tmp_path / "a"))).identity
     assert first == open_encoder(str(tiny_clip(tmp_path / "b"))).identity
     assert first != open_encoder(str(tiny_clip(tmp_path / "c", nudge=1e-6))).identity
+
+
+def test_a_family_may_have_frames_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ENCODERS, "_entries", dict(ENCODERS._entries))
+    encoder = open_encoder("embedded")
+    ENCODERS.register("frames-only", EncoderFamily(frames=lambda name, device: encoder, bundled=True), "frames alone")
+    assert open_encoder("frames-only") is encoder
+    with pytest.raises(DataError, match=r"frames-only.*Expected one of clip"):
+        open_featurizer("frames-only")
 
 
 def test_every_family_is_documented() -> None:

@@ -150,8 +150,8 @@ class LossConfig(*reversed(dict.fromkeys(loss.settings for loss in LOSSES))):  #
     """
 
     def weight(self, name: str) -> float:
-        """Weight of a loss term: the first field of its settings."""
-        return getattr(self, _weight_key(name))
+        """Weight of a loss term, the first field of its settings; 0 for one that was registered after these records."""
+        return getattr(self, _weight_key(name), 0.0)
 
 
 def _weight_key(name: str) -> str:

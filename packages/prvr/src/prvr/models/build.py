@@ -109,7 +109,7 @@ def build_registers(config: ModelConfig) -> RegisterGenerator | None:
         return None
     if chosen.kind == "diffusion" and config.compat.releases_registers:
         generator = released_part(
-            "registers:released_registers", "compat.register_noise, .time_table or .register_constants"
+            "registers:released_registers", "compat.register_noise, .register_times or .register_constants"
         )(config)
     else:
         generator = make_register_generator(

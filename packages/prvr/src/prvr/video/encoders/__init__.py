@@ -126,12 +126,12 @@ class EncoderFamily:
     """A family of models that `prvr extract --encoder` and `--text` accept.
 
     Args:
-        text: opens the text side of a model, from its name or folder and a device of torch.
+        text: opens the text side of a model, from its name or folder and a device of torch; None where it has none.
         frames: opens the encoder of frames in the same way; None where the family has none.
         bundled: whether it is one model that comes with prvr, named as the family is.
     """
 
-    text: Callable[[str, Any], TextFeaturizer]
+    text: Callable[[str, Any], TextFeaturizer] | None = None
     frames: Callable[[str, Any], FrameEncoder] | None = None
     bundled: bool = False
 
