@@ -83,7 +83,7 @@ def centroid(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import expmap0
         >>> centroid(expmap0(torch.tensor([[1.0], [-1.0]])), torch.ones(1, 2))
         tensor([[1., 0.]])

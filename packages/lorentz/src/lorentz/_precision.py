@@ -67,7 +67,7 @@ def precision(value: Precision) -> Iterator[None]:
     Raises:
         ValueError: another value.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import dist, project
         >>> x, y = project(torch.tensor([[1000.0, 0.0], [1000.0, 0.1]]))
         >>> with precision("native"):

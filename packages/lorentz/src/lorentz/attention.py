@@ -123,7 +123,7 @@ def lorentz_attention(
         ValueError: `c` or `scale` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, float32 meets float64, or `mask` is not boolean.
 
-    Example:
+    Examples:
         >>> x = project(torch.tensor([[0.0], [2.0]]))
         >>> lorentz_attention(x, x, x, scale=1.0, mask=torch.eye(2, dtype=torch.bool))[:, 1]
         tensor([0., 2.])
@@ -165,7 +165,7 @@ def split_heads(
         ValueError: d is not divisible by `heads`, `c` is a number <= 0, or a shape does not fit.
         TypeError: `x` is no floating-point tensor.
 
-    Example:
+    Examples:
         >>> split_heads(torch.zeros(5, 6), 2).shape
         torch.Size([2, 5, 4])
     """
@@ -192,7 +192,7 @@ def join_heads(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> join_heads(split_heads(torch.ones(5, 6), 2)).shape
         torch.Size([5, 7])
     """

@@ -27,7 +27,7 @@ def half_aperture(
     Raises:
         ValueError: `c` is a number <= 0, or `min_radius` <= 0.
 
-    Example:
+    Examples:
         >>> half_aperture(torch.tensor([1.0, 0.0]))
         tensor(1.5708)
     """
@@ -64,7 +64,7 @@ def exterior_angle(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import project
         >>> exterior_angle(project(torch.tensor([1.0, 0.0])), project(torch.tensor([-1.0, 0.0])))
         tensor(3.1416)
@@ -108,7 +108,7 @@ def entailment_violation(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import project
         >>> entailment_violation(project(torch.tensor([1.0, 0.0])), project(torch.tensor([2.0, 0.0])))
         tensor(0.)

@@ -50,7 +50,7 @@ def lorentz_inner(u: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"]) -> Float
         ValueError: a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> lorentz_inner(torch.tensor([2.0, 1.0]), torch.tensor([3.0, 1.0]))
         tensor(-5.)
     """
@@ -79,7 +79,7 @@ def inner(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> x = torch.tensor([5.0, 3.0, 0.0])
         >>> inner(x, x, c=1 / 16)
         tensor(-16.)
@@ -107,7 +107,7 @@ def dist(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import expmap0
         >>> dist(expmap0(torch.tensor([1.5])), expmap0(torch.tensor([-0.5])))
         tensor(2.0000)
@@ -130,7 +130,7 @@ def dist0(x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | 
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import expmap0
         >>> dist0(expmap0(torch.tensor([0.0, -1.5])))
         tensor(1.5000)
@@ -157,7 +157,7 @@ def pairwise_inner(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> pairwise_inner(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
         tensor([[-1.0000, -1.5431]])
     """
@@ -191,7 +191,7 @@ def pairwise_dist(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> pairwise_dist(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
         tensor([[0.0000, 1.0000]])
     """

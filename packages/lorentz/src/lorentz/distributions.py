@@ -51,7 +51,7 @@ class WrappedNormal(Distribution):
         ValueError: `c` is a number <= 0, a shape does not fit, or `scale` is not positive (with validate_args).
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import project
         >>> normal = WrappedNormal(project(torch.zeros(4, 2)), torch.full((2,), 0.1))
         >>> normal.log_prob(normal.sample((10,))).shape

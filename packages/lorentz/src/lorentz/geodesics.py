@@ -45,7 +45,7 @@ def geodesic(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import expmap0, logmap0
         >>> x, y = expmap0(torch.tensor([[0.0], [2.0]]))
         >>> logmap0(geodesic(x, y, torch.tensor([[0.25], [0.5]])))

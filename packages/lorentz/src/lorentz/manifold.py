@@ -41,7 +41,7 @@ class Lorentz(Manifold):
         ValueError: `c` <= 0, or a tensor that is not a scalar.
         TypeError: `c` is neither a number nor a floating-point tensor.
 
-    Example:
+    Examples:
         >>> manifold = Lorentz(c=0.5)
         >>> x = geoopt.ManifoldParameter(manifold.origin(3, 5), manifold=manifold)
         >>> optimiser = geoopt.optim.RiemannianAdam([x], lr=0.1)

@@ -77,7 +77,7 @@ def project(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> project(torch.tensor([3.0, 0.0]), c=1 / 16)
         tensor([5., 3., 0.])
     """
@@ -103,7 +103,7 @@ def expmap0(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> expmap0(torch.zeros(2))
         tensor([1., 0., 0.])
     """
@@ -127,7 +127,7 @@ def logmap0(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> logmap0(expmap0(torch.tensor([0.5, 0.0])))
         tensor([0.5000, 0.0000])
     """
@@ -152,7 +152,7 @@ def expmap(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> expmap(project(torch.zeros(1)), torch.tensor([0.0, 1.0]))
         tensor([1.5431, 1.1752])
     """
@@ -179,7 +179,7 @@ def logmap(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> logmap(project(torch.zeros(1)), torch.tensor([1.5431, 1.1752]))
         tensor([0.0000, 1.0000])
     """
@@ -204,7 +204,7 @@ def project_tangent(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> project_tangent(project(torch.zeros(1)), torch.tensor([2.0, 3.0]))
         tensor([0., 3.])
     """
@@ -236,7 +236,7 @@ def parallel_transport(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> o, y = project(torch.tensor([[0.0], [1.1752]]))
         >>> parallel_transport(o, y, torch.tensor([0.0, 1.0]))
         tensor([1.1752, 1.5431])

@@ -51,7 +51,7 @@ def to_poincare(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> to_poincare(torch.tensor([1.25, 0.75]))
         tensor([0.3333])
     """
@@ -75,7 +75,7 @@ def from_poincare(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from_poincare(torch.tensor([1 / 3]))
         tensor([1.2500, 0.7500])
     """
@@ -99,7 +99,7 @@ def to_klein(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> to_klein(torch.tensor([1.25, 0.75]))
         tensor([0.6000])
     """
@@ -123,7 +123,7 @@ def from_klein(
         ValueError: `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from_klein(torch.tensor([0.6]))
         tensor([1.2500, 0.7500])
     """

@@ -30,7 +30,7 @@ def check_point(
         ValueError: a point is off the hyperboloid or not finite, `c` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor.
 
-    Example:
+    Examples:
         >>> check_point(torch.tensor([1.25, 0.75]))
         tensor([1.2500, 0.7500])
         >>> check_point(torch.tensor([[1.25, 0.75], [1.5, 0.75]]))

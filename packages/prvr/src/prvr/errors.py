@@ -46,7 +46,7 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     Raises:
         MissingExtraError: it is not installed.
 
-    Example:
+    Examples:
         >>> require("no_such_module", "search", "The faiss backend")
         Traceback (most recent call last):
         ...
@@ -62,7 +62,7 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     """The message for a name that does not exist: the closest names, and all that are known.
 
-    Example:
+    Examples:
         >>> unknown_name("loss", "tripet", ["triplet", "diversity"])
         "unknown loss 'tripet'; did you mean triplet? Known: triplet, diversity"
     """

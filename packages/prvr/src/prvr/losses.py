@@ -88,7 +88,7 @@ def triplet_loss(
         hard_pool: number of hard negatives that a query draws from.
         generator: source of the draws; None = the global one.
 
-    Example:
+    Examples:
         >>> truth = torch.eye(2, dtype=torch.bool)
         >>> triplet_loss(torch.tensor([[0.9, 0.0], [0.0, 0.9]]), truth, truth, margin=0.2).item()
         0.0
@@ -111,7 +111,7 @@ def info_nce_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) 
     + \frac1V \sum_v (\mathrm{lse}_q U_{qv} - \mathrm{lse}_{q \in P_v} U_{qv})$ on unnormalised scores U
     (Miech et al. 2020; DreamPRVR supplement eq. 32).
 
-    Example:
+    Examples:
         >>> info_nce_loss(torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool)).item()
         0.0
     """
@@ -138,7 +138,7 @@ def contrastive_loss(
         positives: which videos answer a query, at least one in each row.
         temperature: tau, above 0.
 
-    Example:
+    Examples:
         >>> round(contrastive_loss(torch.zeros(2, 2), torch.eye(2, dtype=torch.bool), 0.01).item(), 4)
         0.6931
     """

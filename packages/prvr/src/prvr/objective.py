@@ -70,7 +70,7 @@ class Objective(nn.Module):
     Raises:
         InputError: a weight for "diffusion" without the register generator.
 
-    Example:
+    Examples:
         >>> from prvr.config import LossConfig, ModelConfig
         >>> Objective(LossConfig(diversity=0.0), ModelConfig(video_dim=4, query_dim=4)).active
         ('triplet_clips', 'info_nce_clips', 'triplet_frames', 'info_nce_frames')

@@ -99,7 +99,7 @@ def parse_stage(text: str) -> dict[str, Any]:
     Raises:
         InputError: a part is no setting.
 
-    Example:
+    Examples:
         >>> parse_stage("diffusion:runs/reranker-1,top_k=50")
         {'kind': 'diffusion', 'run': 'runs/reranker-1', 'top_k': 50}
     """

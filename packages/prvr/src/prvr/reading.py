@@ -41,7 +41,7 @@ LARGE = 2**30
 def short(value: object, most: int = 80) -> str:
     """A value as a message shows it: cut where it is long.
 
-    Example:
+    Examples:
         >>> short(["a", 1]), short("b" * 100, most=10)
         ("['a', 1]", "'bbbbbbbbb ...")
     """
@@ -55,7 +55,7 @@ def short(value: object, most: int = 80) -> str:
 def printable(text: str) -> str:
     """A name as a message or a page shows it: control characters and bytes that are not UTF-8 become escapes.
 
-    Example:
+    Examples:
         >>> printable("caf\u00e9\x1b[31m.mp4").isascii(), printable("a\\nb")
         (False, 'a\\\\nb')
     """
@@ -125,7 +125,7 @@ def parse_json(text: str, source: str) -> Any:
     Raises:
         DataError: it is not JSON, or nested too deeply.
 
-    Example:
+    Examples:
         >>> parse_json('{"a": [1]}', "example")
         {'a': [1]}
         >>> parse_json("[NaN]", "example")
@@ -170,7 +170,7 @@ def parse_record(kind: type[_T], values: Any, source: str, *, file_names: bool =
     Raises:
         DataError: a field is missing, or of another type.
 
-    Example:
+    Examples:
         >>> from prvr.data.layout import Caption
         >>> parse_record(Caption, {"id": "v#0", "video_id": 1, "text": "x"}, "example")
         Traceback (most recent call last):

@@ -43,7 +43,7 @@ def normalised(video: VideoEmbedding) -> VideoEmbedding:
 
     Cosines stay bit for bit the same; dot products do not.
 
-    Example:
+    Examples:
         >>> video = normalised(VideoEmbedding(clips=torch.tensor([[[3.0, 4.0]]])))
         >>> video.unit, [round(x, 2) for x in video.clips.flatten().tolist()]
         (True, [0.6, 0.8])
@@ -74,7 +74,7 @@ def max_scores(
     Raises:
         ValueError: `unit` with `dots`.
 
-    Example:
+    Examples:
         >>> text = torch.tensor([[1.0, 0.0]])
         >>> tokens = torch.tensor([[[2.0, 0.0], [0.0, 1.0]]])
         >>> [s.tolist() for s in max_scores(text, tokens)]
@@ -122,7 +122,7 @@ def packed_max_scores(
     Returns:
         `(q, v)`.
 
-    Example:
+    Examples:
         >>> rows = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
         >>> packed_max_scores(torch.tensor([[1.0, 0.0]]), rows, torch.tensor([0, 2, 3])).tolist()
         [[1.0, 0.0]]
@@ -151,7 +151,7 @@ def best_moment(scores: Float[Tensor, " c"], duration: float) -> tuple[float, fl
         scores: `(c,)` cosine of one query with each clip or frame of one video, in time order.
         duration: length of the video in seconds.
 
-    Example:
+    Examples:
         >>> best_moment(torch.tensor([0.1, 0.9, 0.8, 0.1]), duration=40.0)
         (10.0, 30.0)
     """
@@ -197,7 +197,7 @@ def token_alignment(
         ValueError: a mask that is not boolean, another width, or (on the CPU; elsewhere it scores 0, as asking would
             mean waiting) a query without a valid word or a video without a valid frame.
 
-    Example:
+    Examples:
         >>> words, frames = torch.eye(2)[None], torch.tensor([[[2.0, 0.0], [0.0, 0.0]]])
         >>> token_alignment(words, torch.tensor([[True, True]]), frames, torch.tensor([[True, False]]),
         ...     torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]])).item()

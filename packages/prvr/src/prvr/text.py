@@ -25,7 +25,7 @@ class TextEmbedding:
         mask: `(q, w)` True = valid.
         weights: `(q, w)` weight of each word; those of the valid words of a query add up to 1.
 
-    Example:
+    Examples:
         >>> text = TextEmbedding(torch.ones(3, 4), torch.ones(3, 5, 4), torch.ones(3, 5, dtype=torch.bool),
         ...     torch.full((3, 5), 0.2))
         >>> len(text), text[torch.tensor([2, 0])].words.shape, [len(part) for part in text.split(2)]
@@ -78,7 +78,7 @@ def cat_texts(parts: Sequence[Texts]) -> Texts:
     Raises:
         ValueError: some are `TextEmbedding`s and some are tensors.
 
-    Example:
+    Examples:
         >>> cat_texts([torch.zeros(2, 4), torch.zeros(1, 4)]).shape
         torch.Size([3, 4])
     """
@@ -96,7 +96,7 @@ def cat_texts(parts: Sequence[Texts]) -> Texts:
 def sentences(text: Texts) -> Float[Tensor, "q d"]:
     """One vector per query.
 
-    Example:
+    Examples:
         >>> sentences(torch.zeros(2, 4)).shape
         torch.Size([2, 4])
     """

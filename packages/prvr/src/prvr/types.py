@@ -58,7 +58,7 @@ class Labels:
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
 
-    Example:
+    Examples:
         >>> import torch
         >>> Labels(2, torch.tensor([0, 0, 1])).positives.tolist()
         [[True, False], [True, False], [False, True]]
@@ -107,7 +107,7 @@ class Counts:
     ) -> "Counts":
         """Counts the rows of tensors on the host.
 
-        Example:
+        Examples:
             >>> Counts.of(torch.tensor([[True, True], [True, False]]), torch.ones(3, 4, dtype=torch.bool),
             ...     torch.tensor([0, 1, 1]))
             Counts(frames=(2, 1), words=(4, 4, 4), queries=(1, 2))
@@ -140,7 +140,7 @@ class Batch:
     Raises:
         ValueError: shapes disagree, a mask is not boolean, or a query points outside the batch.
 
-    Example:
+    Examples:
         >>> import torch
         >>> batch = Batch(clips=torch.ones(2, 4, 3), frames=torch.ones(2, 6, 3),
         ...     frame_mask=torch.ones(2, 6, dtype=torch.bool), words=torch.ones(3, 5, 7),
@@ -263,7 +263,7 @@ class Batch:
         Raises:
             ValueError: queries in another order, or a part without one.
 
-        Example:
+        Examples:
             >>> batch = Batch(clips=torch.ones(3, 4, 2), frames=torch.ones(3, 6, 2),
             ...     frame_mask=torch.ones(3, 6, dtype=torch.bool), words=torch.ones(4, 5, 7),
             ...     word_mask=torch.ones(4, 5, dtype=torch.bool), query_to_video=torch.tensor([0, 1, 1, 2]))

@@ -23,7 +23,7 @@ class ConditionGenerator(nn.Module):
     Raises:
         ValueError: `dim` is not a multiple of `heads`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> ConditionGenerator(dim=8, num=4, heads=2)(torch.randn(3, 10, 8)).shape
         torch.Size([3, 4, 8])
@@ -72,7 +72,7 @@ def adaptive_average_pool(
         num: Number of segments n; it may exceed m, segments then overlap.
         mask: True marks a valid position; None means all are. A row without any gives zeros.
 
-    Example:
+    Examples:
         >>> import torch
         >>> adaptive_average_pool(torch.tensor([[[1.0], [3.0], [5.0], [7.0]]]), 2).flatten().tolist()
         [2.0, 6.0]

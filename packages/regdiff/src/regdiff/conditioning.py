@@ -51,7 +51,7 @@ def null_of(condition: Any, null: Any = None) -> Any:
         ValueError: No tensor to replace, integers without a given null (zero might be a class), another structure, or
             shapes that do not broadcast.
 
-    Example:
+    Examples:
         >>> import torch
         >>> features, mask = torch.ones(2, 1, 3), torch.ones(2, 1, dtype=torch.bool)
         >>> nothing, kept = null_of((features, mask))

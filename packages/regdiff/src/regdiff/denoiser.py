@@ -17,7 +17,7 @@ def sincos_table(length: int, dim: int, dtype: torch.dtype = torch.float64) -> F
         dim: Width of the code.
         dtype: Precision of the whole computation, frequencies included; the result is returned in it.
 
-    Example:
+    Examples:
         >>> sincos_table(2, 4)[0].tolist()
         [0.0, 1.0, 0.0, 1.0]
     """
@@ -44,7 +44,7 @@ class RegisterDenoiser(nn.Module, Saveable):
     Raises:
         ValueError: Sizes below 1.
 
-    Example:
+    Examples:
         >>> import torch
         >>> denoiser = RegisterDenoiser(dim=8, steps=10)
         >>> denoiser(torch.randn(2, 3, 8), torch.tensor([0, 9]), torch.randn(2, 3, 8)).shape

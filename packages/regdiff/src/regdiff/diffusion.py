@@ -52,7 +52,7 @@ class ConditionalDiffusion:
     Raises:
         ValueError: Unsupported scheduler, prediction type or option, or a number out of its range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from regdiff import make_scheduler
         >>> diffusion = ConditionalDiffusion(lambda x, timestep, condition: x - condition, make_scheduler("ddim", 10))
@@ -123,7 +123,7 @@ class ConditionalDiffusion:
         Raises:
             ValueError: It differs in one of these, or is not supported.
 
-        Example:
+        Examples:
             >>> from regdiff import make_scheduler
             >>> diffusion = ConditionalDiffusion(lambda x, timestep, condition: x, make_scheduler("ddim", 10))
             >>> diffusion.with_scheduler(make_scheduler("euler", 10)).capabilities.name
@@ -251,7 +251,7 @@ class ConditionalDiffusion:
                 mean waiting).
             TypeError: A mask for a denoiser without that keyword.
 
-        Example:
+        Examples:
             >>> import torch
             >>> from regdiff import make_scheduler
             >>> clean = torch.tensor([[0.5, -0.5]])

@@ -24,7 +24,7 @@ class ForwardProcess:
     Raises:
         ValueError: An unknown weighting or a cap that is not positive.
 
-    Example:
+    Examples:
         >>> import torch
         >>> schedule = Schedule(torch.tensor([0.8]).double(), torch.tensor([0.6]).double())
         >>> process = ForwardProcess(schedule, "epsilon")

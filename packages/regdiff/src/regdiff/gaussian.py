@@ -21,7 +21,7 @@ class Gaussian:
         mean: Means.
         logvar: Logarithms of the variances.
 
-    Example:
+    Examples:
         >>> import torch
         >>> standard = Gaussian(torch.zeros(2, 3), torch.zeros(2, 3))
         >>> standard.kl().item(), standard.sample(5).shape
@@ -68,7 +68,7 @@ class GeneralizedPooling(nn.Module):
     Raises:
         ValueError: A sequence longer than `length`, or a row without a valid position.
 
-    Example:
+    Examples:
         >>> import torch
         >>> pooling = GeneralizedPooling(length=8)
         >>> pooling(torch.randn(2, 5, 4)).shape
@@ -158,7 +158,7 @@ class PriorSampler(nn.Module):
         dim: Width d of the tokens.
         length: Longest sequence.
 
-    Example:
+    Examples:
         >>> import torch
         >>> prior = PriorSampler(dim=8)(torch.randn(2, 32, 8))
         >>> prior.mean.shape, prior.sample(4).shape
@@ -196,7 +196,7 @@ class TextualPerturbation(nn.Module):
     Raises:
         ValueError: A negative gamma.
 
-    Example:
+    Examples:
         >>> import torch
         >>> TextualPerturbation(gamma=0.1)(torch.randn(2, 8), 4).shape
         torch.Size([2, 4, 8])

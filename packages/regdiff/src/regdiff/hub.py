@@ -66,7 +66,7 @@ class Saveable(
     huggingface_hub's own mixin: an interrupted save leaves the old files, loading is strict by default, prints nothing,
     and keeps the precision of the file (a float64 module comes back in float64).
 
-    Example:
+    Examples:
         >>> import tempfile, torch
         >>> from regdiff import RegisterDenoiser
         >>> denoiser = RegisterDenoiser(dim=8, steps=10).eval()

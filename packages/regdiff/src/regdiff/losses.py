@@ -19,7 +19,7 @@ def mse(prediction: Float[Tensor, "*s"], target: Float[Tensor, "*s"]) -> Float[T
         prediction: What the denoiser said.
         target: What it should have said.
 
-    Example:
+    Examples:
         >>> import torch
         >>> mse(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
         tensor([0., 4.])
@@ -39,7 +39,7 @@ class KLToTarget:
     Raises:
         ValueError: A temperature that is not positive.
 
-    Example:
+    Examples:
         >>> import torch
         >>> target = torch.tensor([[1.0, 0.0]])
         >>> KLToTarget(temperature=1.0)(torch.tensor([[0.0, 0.0]]), target)
@@ -84,7 +84,7 @@ def min_snr_weights(schedule: Schedule, prediction_type: str, gamma: float = 5.0
         prediction_type: What the denoiser predicts.
         gamma: The cap.
 
-    Example:
+    Examples:
         >>> import torch
         >>> schedule = Schedule(torch.tensor([0.8]).double(), torch.tensor([0.6]).double())
         >>> round(min_snr_weights(schedule, "epsilon", gamma=1.0).item(), 4)  # 1 / SNR
@@ -120,7 +120,7 @@ def mean_loss(
     Raises:
         ValueError: A loss of another shape, or one that says too little for a mask or for weights.
 
-    Example:
+    Examples:
         >>> import torch
         >>> errors = torch.tensor([[1.0, 5.0], [2.0, 3.0]])
         >>> valid = torch.tensor([[True, False], [True, True]])

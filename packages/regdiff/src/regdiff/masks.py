@@ -15,7 +15,7 @@ def masked(values: Tensor, mask: Tensor | None) -> Tensor:
         values: Any tensor whose first axes are those of the mask.
         mask: (b, n), or None, which returns `values` itself.
 
-    Example:
+    Examples:
         >>> import torch
         >>> masked(torch.tensor([[1.0, float("nan")]]), torch.tensor([[True, False]]))
         tensor([[1., 0.]])
@@ -44,7 +44,7 @@ def takes_mask(function: Any) -> bool:
     Args:
         function: A denoiser or a loss function.
 
-    Example:
+    Examples:
         >>> takes_mask(lambda sample, timestep, condition: sample)
         False
     """

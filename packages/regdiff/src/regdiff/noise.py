@@ -30,7 +30,7 @@ def standard_normal(shape: Sequence[int], like: Tensor, generator: Generators | 
     Raises:
         ValueError: Another number of generators than rows.
 
-    Example:
+    Examples:
         >>> import torch
         >>> a = standard_normal((2, 3), torch.zeros(1), torch.Generator().manual_seed(0))
         >>> b = standard_normal((2, 3), torch.zeros(1), torch.Generator().manual_seed(0))

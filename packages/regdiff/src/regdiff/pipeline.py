@@ -63,7 +63,7 @@ class RegisterPipeline(DiffusionPipeline):
     Raises:
         ValueError: A model without diffusion, or a scheduler that does not fit it.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from regdiff import make_register_generator
         >>> pipeline = RegisterPipeline(make_register_generator(dim=8, num_registers=4, heads=2))

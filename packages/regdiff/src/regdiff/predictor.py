@@ -41,7 +41,7 @@ class Predictor:
         ValueError: A scale that is not finite, or a condition that has no null.
         TypeError: A mask for a denoiser without that keyword.
 
-    Example:
+    Examples:
         >>> import torch
         >>> guided = Predictor(lambda x, t, c: x + c, torch.ones(2, 1), guidance_scale=3.0)
         >>> guided(torch.zeros(2, 1), torch.zeros(2, dtype=torch.long)).flatten()

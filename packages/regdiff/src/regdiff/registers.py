@@ -124,7 +124,7 @@ def make_register_generator(dim: int, num_registers: int, heads: int, **options:
         ValueError: An unknown value, options that exclude each other, or more sampling steps than trained ones.
         TypeError: An unknown option.
 
-    Example:
+    Examples:
         >>> import torch
         >>> generator = make_register_generator(dim=8, num_registers=4, heads=2, steps=5, layers=1)
         >>> generator(torch.randn(3, 32, 8)).tokens.shape
@@ -213,7 +213,7 @@ class RegisterGenerator(nn.Module, Saveable):
     Raises:
         ValueError: More sampling steps than trained ones.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from regdiff import ConditionGenerator, make_scheduler
         >>> diffusion = ConditionalDiffusion(RegisterDenoiser(dim=8, steps=5), make_scheduler("ddim", 5))

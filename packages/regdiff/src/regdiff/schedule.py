@@ -52,7 +52,7 @@ def float64_alphas_cumprod(scheduler: Scheduler) -> Float64[Tensor, "t"]:
     Args:
         scheduler: A diffusers scheduler with `alphas_cumprod`.
 
-    Example:
+    Examples:
         >>> from diffusers.schedulers.scheduling_ddim import DDIMScheduler
         >>> scheduler = DDIMScheduler(num_train_timesteps=10, beta_schedule="squaredcos_cap_v2")
         >>> [round(a, 4) for a in float64_alphas_cumprod(scheduler).tolist()][:3]
@@ -99,7 +99,7 @@ def schedule_of(scheduler: Scheduler) -> Schedule:
     Args:
         scheduler: A diffusers scheduler; it is not changed.
 
-    Example:
+    Examples:
         >>> from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
         >>> schedule_of(FlowMatchEulerDiscreteScheduler(num_train_timesteps=4)).sigma.tolist()
         [0.25, 0.5, 0.75, 1.0]

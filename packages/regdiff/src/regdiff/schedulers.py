@@ -105,7 +105,7 @@ def capabilities(scheduler: Scheduler | str) -> Capabilities:
     Raises:
         ValueError: A scheduler that is not supported; the message names those that are.
 
-    Example:
+    Examples:
         >>> capabilities("euler").own_noise
         False
         >>> capabilities("DDIMScheduler").own_noise
@@ -194,7 +194,7 @@ def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
     Raises:
         ValueError: An unknown name or option, or one that is not supported.
 
-    Example:
+    Examples:
         >>> make_scheduler("dpmsolver++", 10, prediction_type="v_prediction").config.solver_order
         2
     """

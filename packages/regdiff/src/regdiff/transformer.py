@@ -36,7 +36,7 @@ class TransformerDenoiser(nn.Module, Saveable):
     Raises:
         ValueError: Sizes below 1, or `heads` that do not divide `dim`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> denoiser = TransformerDenoiser(dim=16, steps=10, condition_dim=2, register_dim=3)
         >>> points, valid = torch.randn(2, 50, 2), torch.arange(50).expand(2, -1) < 40

@@ -62,7 +62,7 @@ class LorentzMultiheadAttention(OnHyperboloid):
             the call, a shape that does not fit.
         TypeError: at the call, no floating-point tensor, float32 meets float64, or a mask that is not boolean.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import expmap0
         >>> x = expmap0(torch.ones(2, 5, 8))
         >>> LorentzMultiheadAttention(8, heads=2)(x, x, x).shape

@@ -20,7 +20,7 @@ class Curvature(nn.Module):
     Raises:
         ValueError: `init` does not lie strictly between the bounds, or lo <= 0.
 
-    Example:
+    Examples:
         >>> Curvature(2.0)()
         tensor(2.0000, grad_fn=<ExpBackward0>)
     """

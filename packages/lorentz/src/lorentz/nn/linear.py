@@ -58,7 +58,7 @@ class LorentzLinear(OnHyperboloid):
         ValueError: unknown `magnitude`, `max_length` <= 0, a dimension < 1; at the call, points of another dimension.
         TypeError: at the call, no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from lorentz import expmap0
         >>> LorentzLinear(4, 3, magnitude="bounded")(expmap0(torch.ones(2, 4))).shape
         torch.Size([2, 4])

@@ -18,7 +18,7 @@ class ExpMap0(OnHyperboloid):
     Raises:
         ValueError: `c` is a number <= 0.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lorentz.nn import LorentzLinear
         >>> layers = torch.nn.Sequential(torch.nn.Linear(8, 4), ExpMap0(), LorentzLinear(4, 3), LogMap0())
@@ -43,7 +43,7 @@ class LogMap0(OnHyperboloid):
     Raises:
         ValueError: `c` is a number <= 0.
 
-    Example:
+    Examples:
         >>> import torch
         >>> LogMap0()(ExpMap0()(torch.ones(2, 8))).shape
         torch.Size([2, 8])

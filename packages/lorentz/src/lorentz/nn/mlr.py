@@ -48,7 +48,7 @@ class LorentzMLR(OnHyperboloid):
         ValueError: a dimension < 1, or `c` is a number <= 0; at the call, points of another dimension.
         TypeError: at the call, no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import expmap0
         >>> layer = LorentzMLR(2, 1)
         >>> layer.load_state_dict({"weight": torch.tensor([[2.0, 0.0]]), "offset": torch.tensor([1.0])})

@@ -32,7 +32,7 @@ class LorentzLayerNorm(OnHyperboloid):
         ValueError: `features` < 1, `eps` < 0 or `c` a number <= 0; at the call, points of another dimension.
         TypeError: at the call, no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import project
         >>> LorentzLayerNorm(2)(project(torch.tensor([2.0, 4.0]))).detach()
         tensor([ 1.7320, -1.0000,  1.0000])

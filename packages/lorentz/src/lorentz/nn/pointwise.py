@@ -26,7 +26,7 @@ class LorentzActivation(OnHyperboloid):
         TypeError: `activation` is not callable; at the call, `x` is no floating-point tensor.
         ValueError: `c` is a number <= 0.
 
-    Example:
+    Examples:
         >>> import torch
         >>> LorentzActivation(torch.relu, c=1 / 16)(lf.project(torch.tensor([3.0, -4.0]), c=1 / 16))
         tensor([5., 3., 0.])
@@ -62,7 +62,7 @@ class LorentzDropout(OnHyperboloid):
         ValueError: `p` is not in [0, 1), or `c` is a number <= 0.
         TypeError: at the call, `x` is no floating-point tensor.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x = lf.project(torch.tensor([3.0, -4.0]))
         >>> LorentzDropout(0.5).eval()(x).equal(x)

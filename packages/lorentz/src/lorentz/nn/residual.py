@@ -31,7 +31,7 @@ class LorentzResidual(OnHyperboloid):
         ValueError: `share` is not in (0, 1), or `c` is a number <= 0; at the call, shapes that do not fit.
         TypeError: at the call, no floating-point tensor, or float32 meets float64.
 
-    Example:
+    Examples:
         >>> from lorentz.functional import expmap0
         >>> x, y = expmap0(torch.tensor([[1.0], [3.0]]))
         >>> torch.allclose(LorentzResidual()(x, y), expmap0(torch.tensor([2.0])))

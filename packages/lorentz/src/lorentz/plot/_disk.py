@@ -64,7 +64,7 @@ def poincare_disk(
         ValueError: no points, points on the line (d = 1) or not finite, not one label per point, an edge
             that names no point, or `c` <= 0.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lorentz.functional import expmap0
         >>> x = expmap0(torch.tensor([[0.0, 0.0], [1.0, 0.5], [-1.0, 1.0]]))

@@ -44,7 +44,7 @@ def origin_distances(
         ImportError: matplotlib is missing (`pip install 'lorentz-nn[plot]'`).
         ValueError: a group is empty or holds a value that is not finite, `bins` < 1, or `c` <= 0.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lorentz.functional import expmap0
         >>> texts, images = expmap0(0.5 * torch.randn(50, 8)), expmap0(2.0 + torch.randn(50, 8))

@@ -82,7 +82,7 @@ class HoroPCA:
     Raises:
         ValueError: `n_components`, `starts` < 1, `max_points` < 2 or `c` <= 0.
 
-    Example:
+    Examples:
         >>> scales = torch.tensor([1.0, 1.0, 0.1, 0.1, 0.1])
         >>> x = lf.expmap0(torch.randn(60, 5) * scales)
         >>> pca = HoroPCA(2)

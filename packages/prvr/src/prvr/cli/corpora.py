@@ -122,7 +122,7 @@ def run_benchmark(args: Namespace) -> None:
 def command(folder: Path, video_dim: int, query_dim: int) -> str:
     """The command that trains on a corpus: with a preset of its widths, or with options that change them.
 
-    Example:
+    Examples:
         >>> print(command(Path("data/films"), 512, 512))
         prvr train --preset hybrid-clip --data-root data --data.collection films --train.protocol val
     """

@@ -78,7 +78,7 @@ def png_file(text: str) -> Path:
 def quoted(text: str) -> str:
     """The type of an option for a text of the configuration: a YAML string, because a bare `no` would be False.
 
-    Example:
+    Examples:
         >>> quoted("no"), quoted("null")
         ('"no"', 'null')
     """
@@ -88,7 +88,7 @@ def quoted(text: str) -> str:
 def one_of(*names: str) -> dict[str, Any]:
     """How an option that takes one of several names is declared.
 
-    Example:
+    Examples:
         >>> one_of("worst", "mean", "best")["type"]("men")
         Traceback (most recent call last):
         ...

@@ -66,7 +66,7 @@ def name_parts(stages: Sequence[str], reports: int) -> list[list[str]]:
         stages: `--stage` as it was given; the stages before these belong to the system.
         reports: how many.
 
-    Example:
+    Examples:
         >>> name_parts(["qb_norm", "diffusion:runs/r-1/best,top_k=5"], 3)
         [['retriever'], ['qb_norm'], ['qb_norm', 'diffusion-r-1-top_k-5']]
         >>> name_parts([], 3)

@@ -43,7 +43,7 @@ class ConfigError(PrvrError, ValueError):
 def preset_names() -> list[str]:
     """Names of the presets that ship with prvr, sorted.
 
-    Example:
+    Examples:
         >>> "hlformer-tvr" in preset_names()
         True
     """
@@ -117,7 +117,7 @@ def yaml_value(text: str, source: str) -> Any:
     Raises:
         ConfigError: it is not YAML, holds an alias, or is nested too deeply.
 
-    Example:
+    Examples:
         >>> yaml_value("[1, 2.5, on]", "example")
         [1, 2.5, True]
         >>> yaml_value("[&a 1, *a]", "example")
@@ -160,7 +160,7 @@ def _override(values: dict[str, Any], key: str, value: Any) -> None:
 def records_of(kind: Any) -> tuple[Any, ...]:
     """The dataclasses that the value of a field may be: none, one, or those of a choice.
 
-    Example:
+    Examples:
         >>> [record.__name__ for record in records_of(Config.__dataclass_fields__["model"].type)]
         ['ModelConfig', 'TokenModelConfig']
     """
@@ -174,7 +174,7 @@ def records_of(kind: Any) -> tuple[Any, ...]:
 def config_leaves(kind: Any, prefix: str = "") -> dict[str, Any]:
     """The dotted keys of all values of a record, with their types; of a choice of records each key once.
 
-    Example:
+    Examples:
         >>> "model.registers.num" in config_leaves(Config)
         True
     """
@@ -240,7 +240,7 @@ def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
     Raises:
         ConfigError: unknown preset, missing file, a base of itself, unknown key or a value out of range.
 
-    Example:
+    Examples:
         >>> load_config("hlformer-tvr", {"train.epochs": 5}).train.epochs
         5
     """

@@ -144,7 +144,7 @@ _register("diffusion", "Diffusion", "Denoising of the registers (DreamPRVR).", D
 class LossConfig(*reversed(dict.fromkeys(loss.settings for loss in LOSSES))):  # type: ignore[misc]
     """The weights of all registered losses (0 = off, the loss is not computed) and their settings.
 
-    Example:
+    Examples:
         >>> LossConfig(diversity=0.0).margin
         0.2
     """

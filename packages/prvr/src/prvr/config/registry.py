@@ -49,7 +49,7 @@ class Registry(Generic[P]):
     Args:
         what: what the parts are, in the singular, for messages.
 
-    Example:
+    Examples:
         >>> from dataclasses import dataclass
         >>> @dataclass(frozen=True)
         ... class PowerSettings:
@@ -141,7 +141,7 @@ def released_part(source: str, choice: str) -> Any:
     Raises:
         InputError: this installation has no `prvr.released`.
 
-    Example:
+    Examples:
         >>> released_part("windows:BatchWindows", "compat.window='released'").__name__
         'BatchWindows'
     """

@@ -2,7 +2,7 @@
 
 Readers of annotation files and tables stand here and need no torch; `prvr.corpora.convert` writes corpora of them.
 
-Example:
+Examples:
     >>> found = benchmark("msvd").read("annotations")  # doctest: +SKIP
     >>> {split: len(videos) for split, videos in found.splits.items()}  # doctest: +SKIP
     {'train': 1200, 'val': 100, 'test': 670}

@@ -82,7 +82,7 @@ def benchmark(name: str) -> Benchmark:
     Raises:
         InputError: there is none; names those that are known.
 
-    Example:
+    Examples:
         >>> benchmark("didemo").max_words
         64
     """
@@ -115,7 +115,7 @@ def captioned(
     Raises:
         DataError: a split without a captioned video, or a video in two splits.
 
-    Example:
+    Examples:
         >>> found = captioned("annotations", {"test": (["a", "b"], {"a": ["a  dog", "", "it runs"]})}, paragraphs=True)
         >>> found.splits["test"], found.uncaptioned, found.wordless
         ((CaptionedVideo(id='a', captions=('a dog it runs',)),), {'test': ('b',)}, 1)

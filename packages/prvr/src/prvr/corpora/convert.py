@@ -172,7 +172,7 @@ def convert_benchmark(
     Raises:
         DataError: the annotations are missing or bad, videos have no features, or the folder exists.
 
-    Example:
+    Examples:
         >>> store, text = VideoStore("store"), open_featurizer("openai/clip-vit-base-patch32")  # doctest: +SKIP
         >>> convert_benchmark("msvd", "annotations", store, text, "data/msvd").videos  # doctest: +SKIP
         {'train': 1200, 'val': 100, 'test': 670}
@@ -240,7 +240,7 @@ def convert_captions(
     Raises:
         DataError: lines that cannot be used, each with its number; too few videos; the folder exists; a full disk.
 
-    Example:
+    Examples:
         >>> store, text = VideoStore("store"), open_featurizer("embedded")  # doctest: +SKIP
         >>> convert_captions("captions.csv", store, text, "data/films").captions  # doctest: +SKIP
         {'train': 80, 'val': 10, 'test': 20}
@@ -296,7 +296,7 @@ def match_videos(wanted: Iterable[str], available: Iterable[str]) -> Mapping[str
     Raises:
         DataError: several entries fit a video, or one fits several.
 
-    Example:
+    Examples:
         >>> match_videos(["v_a1", "b.avi", "c"], ["films/a1.mp4", "b.avi.mp4"])
         {'v_a1': 'films/a1.mp4', 'b.avi': 'b.avi.mp4'}
     """

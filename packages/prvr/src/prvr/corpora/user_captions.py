@@ -63,7 +63,7 @@ class Problems:
     Args:
         path: of the file.
 
-    Example:
+    Examples:
         >>> found = Problems(Path("captions.csv"))
         >>> found.add(3, "no text")
         >>> found.refuse("Mend the file.")
@@ -167,7 +167,7 @@ def split_videos(contents: Mapping[str, str], shares: SplitShares | None = None)
     Raises:
         DataError: fewer than 4 different videos, or shares that leave fewer than 2 to train on.
 
-    Example:
+    Examples:
         >>> found = split_videos({name: name for name in "abcdefghij"})
         >>> [sum(split == name for split in found.values()) for name in SPLITS]
         [7, 1, 2]
@@ -195,7 +195,7 @@ def plain_ids(videos: Iterable[str]) -> dict[str, str]:
 
     Other ids are changed: their unusual characters become `-`, and a hash of the whole id is added.
 
-    Example:
+    Examples:
         >>> plain_ids(["beach.mp4", "day 1/beach.mp4"])
         {'beach.mp4': 'beach.mp4', 'day 1/beach.mp4': 'day-1-beach.mp4-b3da85cb'}
     """

@@ -1,6 +1,6 @@
 """Data of partially relevant video retrieval: readers of the public layout, packed splits, training batches.
 
-Example:
+Examples:
     >>> corpus = write_corpus("data", "tiny")  # doctest: +SKIP
     >>> with pack(corpus, "test", cache_dir="data/cache") as packed:  # doctest: +SKIP
     ...     len(packed), packed.video(0)[0].shape

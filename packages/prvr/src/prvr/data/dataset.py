@@ -105,7 +105,7 @@ class Shard:
     def of(self, length: int) -> slice:
         """The slice of this shard among `length` items.
 
-        Example:
+        Examples:
             >>> [Shard(rank, 3).of(8) for rank in range(3)]
             [slice(0, 3, None), slice(3, 6, None), slice(6, 8, None)]
         """

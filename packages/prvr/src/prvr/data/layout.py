@@ -45,7 +45,7 @@ class Moment:
 def video_of(caption_id: str) -> str:
     """The video of a caption id ``VIDEOID#enc#K``: everything before the first ``#``.
 
-    Example:
+    Examples:
         >>> video_of("s01e02#enc#4")
         's01e02'
     """

@@ -25,7 +25,7 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 def split_bytes(packed: PackedSplit) -> int:
     """Bytes that the features of a split take on a device, in the type that they are stored in.
 
-    Example:
+    Examples:
         >>> split_bytes(PackedSplit.open("cache/tvr-train-0123456789abcdef"))  # doctest: +SKIP
         24830115840
     """
@@ -119,7 +119,7 @@ class DeviceLoader:
         loader: decides which videos and queries a batch has; it reads no features here.
         device: where the features are kept and the batches made.
 
-    Example:
+    Examples:
         >>> loader = DeviceLoader(make_loader(packed, 128), "cuda")  # doctest: +SKIP
         >>> loader.set_epoch(0)  # doctest: +SKIP
         >>> next(iter(loader)).frames.device  # doctest: +SKIP

@@ -61,7 +61,7 @@ class PackSource:
 
 
 class PackedSplit:
-    """The videos and queries of a split, or of a part of it; what [pack][prvr.data.pack.pack] returns.
+    """The videos and queries of a split, or of a part of it; what `prvr.data.pack` returns.
 
     Videos and queries are numbered from 0, in the order of the caption file. Cheap to send to a worker process: the
     files are opened again there.
@@ -313,7 +313,7 @@ def longest_told(
 ) -> Float[np.ndarray, " v"]:
     """The longest of the lengths that the queries of each video tell; NaN where none of them is a length.
 
-    Example:
+    Examples:
         >>> longest_told(np.array([0, 0, 1]), np.array([30.0, np.nan, np.nan]), 2).tolist()
         [30.0, nan]
     """

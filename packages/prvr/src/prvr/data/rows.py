@@ -30,7 +30,7 @@ def segment_edges(length: int, bins: int, keep_last: bool = True) -> Int[np.ndar
     Returns:
         M + 1 non-decreasing edges.
 
-    Example:
+    Examples:
         >>> segment_edges(6, 4).tolist(), segment_edges(6, 4, keep_last=False).tolist()
         ([0, 2, 3, 4, 6], [0, 2, 3, 4, 5])
     """
@@ -46,7 +46,7 @@ def segment_mean(x: Float[Array, "n f"], bins: int, keep_last: bool = True) -> F
     """Means of ``bins`` consecutive segments of a sequence.
 
     Segment i is the mean of ``x[b_i:b_{i+1}]``, or the row ``x[b_i]`` alone where that is empty (see
-    [segment_edges][prvr.data.rows.segment_edges]); this makes the 32 clips and the up to 128 frames of Partially
+    `prvr.data.rows.segment_edges`); this makes the 32 clips and the up to 128 frames of Partially
     Relevant Video Retrieval (Dong et al., 2022).
 
     Args:
@@ -60,7 +60,7 @@ def segment_mean(x: Float[Array, "n f"], bins: int, keep_last: bool = True) -> F
     Raises:
         ValueError: no row, or no bin.
 
-    Example:
+    Examples:
         >>> x = np.array([[0.0], [2.0], [4.0], [6.0]])
         >>> segment_mean(x, 2).ravel().tolist(), segment_mean(x, 2, keep_last=False).ravel().tolist()
         ([1.0, 5.0], [1.0, 4.0])
@@ -79,7 +79,7 @@ def segment_mean(x: Float[Array, "n f"], bins: int, keep_last: bool = True) -> F
 def normalise_rows(x: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "n f"]:
     """Rows divided by (their norm + 1e-5), as all public readers do; a row of zeros stays zero.
 
-    Example:
+    Examples:
         >>> normalise_rows(np.array([[3.0, 4.0], [0.0, 0.0]])).round(4).tolist()
         [[0.6, 0.8], [0.0, 0.0]]
     """
@@ -100,7 +100,7 @@ def sample_video(
     Returns:
         clips (c f) and frames (l f), rows normalised after sampling; computed in float64, returned in float32.
 
-    Example:
+    Examples:
         >>> clips, frames = sample_video(np.ones((200, 3), np.float32))
         >>> clips.shape, frames.shape
         ((32, 3), (128, 3))
@@ -120,7 +120,7 @@ def pad(sequences: Sequence[Float[Tensor, "_ f"]]) -> tuple[Float[Tensor, "b l f
     Returns:
         (b l f) and its mask, True = valid.
 
-    Example:
+    Examples:
         >>> padded, mask = pad([torch.ones(1, 2), torch.ones(2, 2)])
         >>> padded.shape, mask.tolist()
         (torch.Size([2, 2, 2]), [[True, False], [True, True]])

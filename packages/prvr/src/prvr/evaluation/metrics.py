@@ -88,7 +88,7 @@ def count_ranks(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"]) -> 
     Raises:
         ValueError: a score is NaN, or a query has no relevant video.
 
-    Example:
+    Examples:
         >>> scores = torch.tensor([[0.9, 0.5, 0.5, 0.1]])
         >>> counts = count_ranks(scores, torch.tensor([[False, True, False, False]]))
         >>> counts.above.tolist(), counts.tied.tolist()
@@ -119,7 +119,7 @@ def ranks(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"], ties: Tie
     Raises:
         ValueError: a score is NaN, or a query has no relevant video.
 
-    Example:
+    Examples:
         >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.5]]), torch.tensor([[False, True, False]])
         >>> [ranks(scores, relevant, ties).item() for ties in ("worst", "mean", "best")]
         [3, 2.5, 2]
@@ -130,7 +130,7 @@ def ranks(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"], ties: Tie
 def tied_share(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"]) -> float:
     """Share of queries in [0, 1] whose best relevant video scores exactly as high as an irrelevant one.
 
-    Example:
+    Examples:
         >>> tied_share(torch.tensor([[0.5, 0.5], [0.2, 0.7]]), torch.tensor([[True, False], [True, False]]))
         0.5
     """
@@ -183,7 +183,7 @@ def text_to_text_ranks(
     Returns:
         `(n,)` ranks of the n captions that have a sibling; the other q - n have nothing to find and are misses.
 
-    Example:
+    Examples:
         >>> text = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
         >>> text_to_text_ranks(text, torch.tensor([4, 4, 7])).tolist()
         [1, 1]
@@ -206,7 +206,7 @@ def text_to_text_ranks(
 def recall_at_k(ranks: Real[Tensor, " q"], k: int) -> float:
     """Share of queries whose rank is at most k, in percent.
 
-    Example:
+    Examples:
         >>> recall_at_k(torch.tensor([1, 3, 7, 2]), 3)
         75.0
     """
@@ -218,7 +218,7 @@ def recall_at_k(ranks: Real[Tensor, " q"], k: int) -> float:
 def sumr(ranks: Real[Tensor, " q"]) -> float:
     """SumR = R@1 + R@5 + R@10 + R@100, from unrounded recalls; 400 is perfect.
 
-    Example:
+    Examples:
         >>> sumr(torch.tensor([1, 3, 7, 200]))
         225.0
     """
@@ -228,7 +228,7 @@ def sumr(ranks: Real[Tensor, " q"]) -> float:
 def median_rank(ranks: Real[Tensor, " q"]) -> float:
     """Median of the ranks; the mean of the middle two where their number is even (torch's median is the lower one).
 
-    Example:
+    Examples:
         >>> median_rank(torch.tensor([1, 2, 4, 9]))
         3.0
     """
@@ -238,7 +238,7 @@ def median_rank(ranks: Real[Tensor, " q"]) -> float:
 def mean_rank(ranks: Real[Tensor, " q"]) -> float:
     """Mean of the ranks.
 
-    Example:
+    Examples:
         >>> mean_rank(torch.tensor([1, 2, 6]))
         3.0
     """
@@ -255,7 +255,7 @@ def chance_recall(num_videos: int, relevant: Int[Tensor, " q"], k: int) -> float
         relevant: `(q,)` number of relevant videos of each query, from 1 to V.
         k: the cut-off.
 
-    Example:
+    Examples:
         >>> round(chance_recall(500, torch.ones(3, dtype=torch.int64), 5), 6)
         1.0
     """
@@ -283,7 +283,7 @@ class RetrievalMetrics:
     def rsum(self) -> float:
         """Rsum = R@1 + R@5 + R@10, what papers on text-to-video retrieval sum up; 300 is perfect.
 
-        Example:
+        Examples:
             >>> RetrievalMetrics.from_ranks(torch.tensor([1, 3, 7, 200])).rsum
             150.0
         """
@@ -301,7 +301,7 @@ class RetrievalMetrics:
         Raises:
             ValueError: no rank.
 
-        Example:
+        Examples:
             >>> RetrievalMetrics.from_ranks(torch.tensor([1, 3, 7, 200])).sumr
             225.0
         """

@@ -50,7 +50,7 @@ class ExampleQuery:
         None where the moment is not known: of another video that answers the query too, or without times. In a video
         that does not answer the query nothing is shared.
 
-        Example:
+        Examples:
             >>> query = ExampleQuery("q", "a dog runs", (Hit("v", 1.0, 48.0, 58.0),), "v", 50.0, 58.0, frozenset({"v"}))
             >>> query.shared(query.hits[0]), query.shared(Hit("other", 1.0, 0.0, 5.0))
             (0.8, 0.0)

@@ -244,7 +244,7 @@ def report_from_scores(
         InputError: another shape than queries x videos, a score is NaN (names a query and a video), or an option is out
             of range.
 
-    Example:
+    Examples:
         >>> from prvr.data import pack, write_corpus
         >>> split = pack(write_corpus("data", "tiny"), "test", cache_dir="data/cache")  # doctest: +SKIP
         >>> oracle = report_from_scores(torch.from_numpy(split.relevant_matrix).float(), split)  # doctest: +SKIP

@@ -62,7 +62,7 @@ def bootstrap_intervals(
     Raises:
         ValueError: lengths differ, no query, or `samples` or `level` out of range.
 
-    Example:
+    Examples:
         >>> interval = bootstrap_intervals(np.array([1, 2, 1, 300]), np.array([0, 0, 1, 2]))["r1"]
         >>> 0 <= interval.low <= 50 <= interval.high <= 100
         True
@@ -102,7 +102,7 @@ def paired_test(
     Raises:
         ValueError: lengths differ, no query, or `samples` or `level` out of range.
 
-    Example:
+    Examples:
         >>> same = paired_test(np.array([1, 2]), np.array([1, 2]), np.array([0, 1]))["sumr"]
         >>> same.value, same.p_value
         (0.0, 1.0)

@@ -43,7 +43,7 @@ def stream_counts(
     Raises:
         ValueError: a score is NaN, or a query has no relevant video.
 
-    Example:
+    Examples:
         >>> scores = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
         >>> both = stream_counts(lambda rows, columns: scores[rows, columns], torch.tensor([[0, 0], [1, 0], [2, 1]]),
         ...     [slice(0, 2), slice(2, 3)], [slice(0, 1), slice(1, 2)])
@@ -110,7 +110,7 @@ def stream_set_counts(
     Raises:
         ValueError: a score is NaN.
 
-    Example:
+    Examples:
         >>> scores = torch.tensor([[0.9, 0.8], [0.1, 0.7], [0.3, 0.6], [0.2, 0.5]])
         >>> counts = stream_set_counts(lambda q, v: scores[q, v], torch.tensor([0, 0, 1, 1]), [slice(0, 4)],
         ...     [slice(0, 2)])

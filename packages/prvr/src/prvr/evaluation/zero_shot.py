@@ -50,7 +50,7 @@ class Beside:
 
         Better than the other is only what is better than chance too.
 
-        Example:
+        Examples:
             >>> from prvr.evaluation.significance import Interval
             >>> metrics = RetrievalMetrics.from_ranks(torch.tensor([1, 2]))
             >>> worse = Difference(-20.0, Interval(-31.0, -9.0), 0.004)

@@ -22,7 +22,7 @@ def build_retriever(config: ModelConfig | TokenModelConfig) -> AnyRetriever:
         prvr.data.DataError: that CLIP cannot be loaded.
         ValueError: it does not fit.
 
-    Example:
+    Examples:
         >>> type(build_retriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=8, hidden=8, heads=2))).__name__
         'TokenRetriever'
     """

@@ -225,7 +225,7 @@ def gaussian_window(length: int, width: float | None, reference: int | None = No
         width: w; None gives a window of ones.
         reference: n, positions the unit of time is divided into; default `length`.
 
-    Example:
+    Examples:
         >>> gaussian_window(3, 9.0).diagonal().tolist()
         [1.0, 1.0, 1.0]
     """

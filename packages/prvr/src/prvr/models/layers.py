@@ -97,7 +97,7 @@ def project_bounds(*models: nn.Module) -> None:
 class StackedLinear(nn.Module):
     """`prod(stack)` linear maps in one: y = x W^T + b, weight `(*stack, out, in)`, bias `(*stack, out)`.
 
-    Example:
+    Examples:
         >>> linear = StackedLinear((8, 3), 16, 16)
         >>> linear.shared(torch.ones(2, 5, 16)).shape, linear.stacked_dims
         (torch.Size([8, 3, 2, 5, 16]), 2)
@@ -235,7 +235,7 @@ def dropout(x: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:
 
     On a CPU four elements share one 64-bit draw, 16 bits each: p is rounded to 1/65536, the scale is exact for it.
 
-    Example:
+    Examples:
         >>> _ = torch.manual_seed(0)
         >>> dropout(torch.ones(6), 0.5).tolist()
         [0.0, 0.0, 2.0, 0.0, 0.0, 0.0]

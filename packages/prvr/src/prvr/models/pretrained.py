@@ -105,7 +105,7 @@ def pretrained_folder(name: str | Path, **options: Any) -> Path:
     Raises:
         DataError: there is no such folder, or the hub does not give such a model.
 
-    Example:
+    Examples:
         >>> pretrained_folder("runs/hybrid-1/best")
         Traceback (most recent call last):
         ...

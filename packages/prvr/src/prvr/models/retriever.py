@@ -42,7 +42,7 @@ class Retriever(
 ):
     """A member of the family HLFormer, DreamPRVR, GMMFormer and their hybrids, as `config` composes it.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from prvr.config import BlockConfig, ModelConfig
         >>> retriever = Retriever(ModelConfig(video_dim=16, query_dim=12, hidden=8, heads=2, num_clips=4,

@@ -59,7 +59,7 @@ class Rows:
         sequences: number of sequences v.
         length: padded length l.
 
-    Example:
+    Examples:
         >>> rows = Rows.of(torch.tensor([[True, True], [True, False]]))
         >>> packed = rows.pack(torch.tensor([[[1.0], [2.0]], [[3.0], [9.0]]]))
         >>> packed.flatten().tolist(), rows.pad(packed).flatten().tolist(), rows.position.tolist()
@@ -109,7 +109,7 @@ class Sequences:
         valid: the valid rows, where they are known without waiting for a device.
         is_packed: tensors hold the valid rows only.
 
-    Example:
+    Examples:
         >>> mask = torch.tensor([[True, True], [True, False]])
         >>> x = torch.ones(2, 2, 3)
         >>> Sequences.packed(mask).pack(x).shape, Sequences.padded(mask).pack(x).shape

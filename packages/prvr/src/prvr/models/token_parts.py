@@ -26,7 +26,7 @@ class TemporalTransformer(nn.Module):
         length: of the position table.
         dropout: inside the layers.
 
-    Example:
+    Examples:
         >>> frames, mask = torch.randn(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
         >>> temporal = TemporalTransformer(width=8, heads=2, layers=1, length=6, dropout=0.0)
         >>> torch.equal(temporal(frames, mask), 2 * frames)
@@ -68,7 +68,7 @@ class TokenWeights(nn.Module):
     Args:
         width: d of the tokens; the hidden layer has twice that.
 
-    Example:
+    Examples:
         >>> weights = TokenWeights(width=4)(torch.randn(2, 3, 4), torch.tensor([[True, True, False]] * 2))
         >>> weights.sum(-1).allclose(torch.ones(2)), weights[:, 2].tolist()
         (True, [0.0, 0.0])
@@ -107,7 +107,7 @@ def weighted_words(
 ) -> Float[Tensor, "q d"]:
     r"""$\sum_i g_t^i w_i / \lVert w_i \rVert$: times a unit frame it is the weighted mean of the words' cosines.
 
-    Example:
+    Examples:
         >>> words, mask = torch.tensor([[[2.0, 0.0], [0.0, 3.0]]]), torch.tensor([[True, True]])
         >>> weighted_words(words, mask, torch.tensor([[0.25, 0.75]])).tolist()
         [[0.25, 0.75]]

@@ -43,7 +43,7 @@ class TokenRetriever(
 
     Words that have not attended to each other, unlike CLIP's, pass through layers of their own (`word_depth`).
 
-    Example:
+    Examples:
         >>> import torch
         >>> retriever = TokenRetriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=6, hidden=8, heads=2,
         ...     depth=1, max_frames=5, max_words=4)).eval()

@@ -1,6 +1,6 @@
 """Pictures of retrieval: matplotlib figures, drawn without pyplot, from plain arrays, a model, or drawn videos.
 
-Example:
+Examples:
     >>> import numpy as np
     >>> from prvr.plot import PairScores, scores_figure
     >>> figure = scores_figure({"demo": PairScores(np.array([0.8, 0.9]), np.array([0.1, 0.2, 0.7]))})

@@ -55,7 +55,7 @@ def save_figure(figure: "Figure", path: Path | str, dpi: int = 100) -> Path:
 def brief(text: str, width: int = 70) -> str:
     """A text in one line, with its end left out where it is too long, and nothing that matplotlib reads as a formula.
 
-    Example:
+    Examples:
         >>> brief("a  dog costs $5", 10)
         'a dog ...'
     """

@@ -42,7 +42,7 @@ class PairScores:
     def auc(self) -> float:
         """How often a right pair scores above a wrong one, ties counting half; 0.5 is chance, 1 is perfect.
 
-        Example:
+        Examples:
             >>> PairScores(np.array([0.5, 0.9]), np.array([0.5, 0.1])).auc
             0.875
         """

@@ -75,7 +75,7 @@ def moment_frames(video: Video, start: float, end: float, count: int = COLUMNS) 
         start, end: of the moment in seconds; a moment between two frames gets the nearest one.
         count: maximum number of frames.
 
-    Example:
+    Examples:
         >>> moment_frames(Video("v0", 20.0, "plain", False, 0, ()), 5.0, 9.0, 4)
         [10, 12, 15, 17]
     """

@@ -229,7 +229,7 @@ def tensors(module: nn.Module, grad: bool = False) -> dict[str, Tensor]:
         module: a `Retriever` or an `Objective`.
         grad: gradients instead of values; tensors without a gradient are left out.
 
-    Example:
+    Examples:
         >>> from prvr.config import load_config
         >>> from prvr.models import Retriever
         >>> retriever = Retriever(load_config("gmmformer-tvr").model)

@@ -1,6 +1,6 @@
 """Search one's own videos by a sentence: an index of their vectors, and the moments that answer.
 
-Example:
+Examples:
     >>> store = VideoStore("store")  # doctest: +SKIP
     >>> with VideoIndex.create("index", open_model("zero-shot", store.header), store.header) as index:  # doctest: +SKIP
     ...     index.add(store)

@@ -12,7 +12,7 @@ __all__ = ["enough", "find_candidates"]
 def enough(k: int) -> int:
     """How many videos are scored exactly to find the k best of them.
 
-    Example:
+    Examples:
         >>> enough(10), enough(100)
         (50, 400)
     """

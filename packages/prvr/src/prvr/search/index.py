@@ -34,7 +34,7 @@ class VideoIndex:
     It can be searched from several threads. It shows one state, which `refresh` and its own changes bring up to date;
     other processes may change the index meanwhile.
 
-    Example:
+    Examples:
         >>> store = VideoStore("store")  # doctest: +SKIP
         >>> with VideoIndex.create("index", open_model("zero-shot", store.header), store.header) as index:
         ...     index.add(store)  # doctest: +SKIP

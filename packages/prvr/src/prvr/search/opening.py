@@ -40,7 +40,7 @@ def open_model(
         prvr.InputError: stages that cannot be used.
         prvr.MissingExtraError: transformers is needed and not installed.
 
-    Example:
+    Examples:
         >>> model = open_model("runs/hybrid-1", VideoStore("store").header)  # doctest: +SKIP
         >>> model.encode_text("a person opens the fridge").shape  # doctest: +SKIP
         (384,)

@@ -48,7 +48,7 @@ class StageEncoder(Protocol):
 def set_name(stage: int, rows: str) -> str:
     """The name under which an index keeps the rows of a stage.
 
-    Example:
+    Examples:
         >>> set_name(1, "frames")
         'stage-1-frames'
     """

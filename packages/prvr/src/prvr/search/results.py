@@ -153,7 +153,7 @@ def merged_moments(windows: Sequence[WindowCosines], most: int) -> tuple[Moment,
     Returns:
         disjoint, best first.
 
-    Example:
+    Examples:
         >>> flat, peak = np.zeros(4, np.float32), np.array([0, 1, 0, 0], np.float32)
         >>> merged_moments([WindowCosines(0.0, 40.0, 0.2, flat), WindowCosines(20.0, 60.0, 0.9, peak)], 3)
         (Moment(start=30.0, end=40.0, score=0.9),)
@@ -181,7 +181,7 @@ def relevance_curve(windows: Sequence[WindowCosines], duration: float, parts: in
         duration: of the video, in seconds.
         parts: how many.
 
-    Example:
+    Examples:
         >>> relevance_curve([WindowCosines(0.0, 8.0, 0.0, np.array([0.25, 0.5], np.float32))], 8.0, 4)
         (0.25, 0.25, 0.5, 0.5)
     """

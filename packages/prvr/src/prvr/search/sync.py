@@ -133,7 +133,7 @@ def cut(rows: int, duration: float, rate: float, window: float | None, stride: f
         window: seconds; None: the video is one window.
         stride: seconds from the start of one window to that of the next, at most `window`.
 
-    Example:
+    Examples:
         >>> [(w.first, w.stop) for w in cut(300, 300.0, 1.0, 120.0, 60.0)]
         [(0, 120), (60, 180), (120, 240), (180, 300)]
         >>> [(w.start, w.end) for w in cut(250, 250.4, 1.0, 120.0, 60.0)]

@@ -34,7 +34,7 @@ def thumbnail(path: Path | str, seconds: float, *, width: int = 320, limits: Lim
         ValueError: `seconds` is no time from 0, or `width` is out of range.
         prvr.MissingExtraError: PyAV is not installed.
 
-    Example:
+    Examples:
         >>> thumbnail("beach.mp4", 12.5)[:3]  # doctest: +SKIP
         b'\\xff\\xd8\\xff'
     """

@@ -82,7 +82,7 @@ class WindowRows:
 def unit(rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     """Rows divided by their length; a row of zeros stays zero.
 
-    Example:
+    Examples:
         >>> unit(np.array([[3, 4], [0, 0]], np.float32)).round(2).tolist()
         [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
@@ -99,7 +99,7 @@ def pack_rows(rows: Float32[np.ndarray, "n d"], dtype: Dtype, lengths: bool = Fa
         dtype: of the result.
         lengths: keep the lengths of the rows, so that `unpack_rows` can give them back as they were.
 
-    Example:
+    Examples:
         >>> packed = pack_rows(np.array([[3.0, 4.0]], np.float32), "int8", lengths=True)
         >>> packed.values.tolist(), unpack_rows(packed).round(2).tolist()
         ([[95, 127]], [[0.6000000238418579, 0.800000011920929]])

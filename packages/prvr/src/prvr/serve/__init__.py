@@ -1,6 +1,6 @@
 """Serves an index: a search page and an API, by default for this machine alone.
 
-Example:
+Examples:
     >>> serve("index", port=8000)  # doctest: +SKIP
 """
 

@@ -33,7 +33,7 @@ def create_app(index: VideoIndex, settings: ServeSettings | None = None) -> Fast
         index: an open index.
         settings: by default the server answers to this machine alone, without a token.
 
-    Example:
+    Examples:
         >>> app = create_app(VideoIndex.open("index"))  # doctest: +SKIP
         >>> uvicorn.run(app)  # doctest: +SKIP
     """

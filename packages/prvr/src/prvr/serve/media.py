@@ -50,7 +50,7 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     Raises:
         ValueError: the range lies outside the file.
 
-    Example:
+    Examples:
         >>> parse_range("bytes=10-19", 100), parse_range("bytes=-5", 100), parse_range("bytes=90-", 100)
         ((10, 20), (95, 100), (90, 100))
     """

@@ -48,7 +48,7 @@ class Metrics:
         registry: holds all metrics of the server.
         active: the number of requests being answered.
 
-    Example:
+    Examples:
         >>> metrics = Metrics()
         >>> metrics.count("/health", 200, seconds=0.001)
         >>> metrics.registry.get_sample_value("prvr_requests_total", {"route": "/health", "status": "200"})

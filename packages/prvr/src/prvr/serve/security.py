@@ -25,7 +25,7 @@ _LAST_PORT = 65535
 def is_loopback(host: str) -> bool:
     """Whether an address is reached from this machine alone.
 
-    Example:
+    Examples:
         >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "192.168.1.4", "films.lan")]
         [True, True, True, False, False, False]
     """
@@ -38,7 +38,7 @@ def is_loopback(host: str) -> bool:
 def host_name(header: str) -> str | None:
     """The name in a Host header, in lower case, without the port and a final dot; None if the header is not valid.
 
-    Example:
+    Examples:
         >>> host_name("films.lan:8000"), host_name("[::1]:8000"), host_name("LOCALHOST."), host_name("127.0.0.1:99999")
         ('films.lan', '::1', 'localhost', None)
     """
@@ -54,7 +54,7 @@ def read_host(name: str) -> str:
     Raises:
         ConfigError: it is not a valid name.
 
-    Example:
+    Examples:
         >>> read_host("Films.lan:8000"), read_host("fd00:0::7")
         ('films.lan', 'fd00::7')
     """
@@ -164,7 +164,7 @@ class TokenBuckets:
     def wait(self, client: str) -> float:
         """Seconds until this client may ask. 0 means now, and the request is counted.
 
-        Example:
+        Examples:
             >>> buckets = TokenBuckets(rate=2.0, burst=1, clock=lambda: 0.0)
             >>> buckets.wait("a"), buckets.wait("a"), buckets.wait("b")
             (0.0, 0.5, 0.0)

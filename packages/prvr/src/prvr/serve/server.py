@@ -121,7 +121,7 @@ def serve(
         prvr.data.DataError: the index cannot be read.
         prvr.PrvrError: the first search, which the server makes itself, failed.
 
-    Example:
+    Examples:
         >>> serve("index", port=8000)  # doctest: +SKIP
     """
     settings = settings or ServeSettings()

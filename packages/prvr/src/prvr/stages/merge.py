@@ -28,7 +28,7 @@ def best_columns(scores: Float[Tensor, "r n"], top_k: int) -> Int[Tensor, "r k"]
     Raises:
         InputError: `top_k` is out of range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> best_columns(torch.tensor([[0.5, 0.9, 0.5, 0.5]]), 3).tolist()
         [[1, 0, 2]]
@@ -60,7 +60,7 @@ def merge_top_k(
         columns: as `best_columns` gives them.
         new: scores of these columns.
 
-    Example:
+    Examples:
         >>> import torch
         >>> scores, best = torch.tensor([[0.1, 0.3, 0.2]]), torch.tensor([[1, 2]])
         >>> merge_top_k(scores, best, torch.tensor([[0.8, 0.9]]))

@@ -50,7 +50,7 @@ class Pipeline:
     Raises:
         InputError: the stages stand in an order that has no meaning, or one was made for another first stage.
 
-    Example:
+    Examples:
         >>> from prvr import Retriever
         >>> from prvr.config import ModelConfig
         >>> retriever = Retriever(ModelConfig(video_dim=16, query_dim=12, hidden=8, heads=2))

@@ -108,7 +108,7 @@ def qb_norm(
     Raises:
         ValueError: see `QueryBank.of`, or galleries of different sizes.
 
-    Example:
+    Examples:
         >>> bank = torch.tensor([[0.9, 0.1, 0.1], [0.9, 0.1, 0.2]])  # the first video answers everything
         >>> qb_norm(torch.tensor([[0.6, 0.5, 0.1], [0.1, 0.5, 0.2]]), bank).argmax(1).tolist()
         [1, 1]

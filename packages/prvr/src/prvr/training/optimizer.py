@@ -25,7 +25,7 @@ def warmup_linear(progress: float, warmup: float) -> float:
         progress: steps taken divided by all steps, >= 0.
         warmup: share of the run that warms up, in [0, 1).
 
-    Example:
+    Examples:
         >>> [warmup_linear(x, 0.25) for x in (0.0, 0.125, 0.25, 1.0, 2.0)]
         [0.0, 0.5, 1.0, 0.0, 0.0]
     """
@@ -61,7 +61,7 @@ class BertAdam(torch.optim.Optimizer):
     Raises:
         ValueError: a value out of range, or a tensor with fewer axes than its group's `stacked`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> weight = torch.nn.Parameter(torch.ones(2))
         >>> optimizer = BertAdam([weight], lr=0.1, total_steps=10, warmup=0.1, weight_decay=0.0)

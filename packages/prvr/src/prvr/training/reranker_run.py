@@ -119,7 +119,7 @@ def reranker_run_config(
     Raises:
         prvr.ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
 
-    Example:
+    Examples:
         >>> reranker_run_config({"reranker": {"steps": 10}}, width=64).network.steps
         10
     """

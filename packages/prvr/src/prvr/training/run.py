@@ -47,7 +47,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Keys of two nested configurations that differ, each as "key: old -> new".
 
-    Example:
+    Examples:
         >>> config_differences({"optim": {"lr": 0.1}}, {"optim": {"lr": 0.2}})
         ['optim.lr: 0.1 -> 0.2']
     """

@@ -31,7 +31,7 @@ class TrainerState:
     def add(self, terms: Mapping[str, float]) -> None:
         """Adds the loss terms of a step to the sums.
 
-        Example:
+        Examples:
             >>> state = TrainerState(step=2)
             >>> state.add({"total": 1.0}); state.add({"total": 2.0})
             >>> state.means()
@@ -85,7 +85,7 @@ def restore_random_states(states: Mapping[str, Any], objective: torch.Generator)
 def derived_seed(*parts: int | str) -> int:
     """A seed in [0, 2^63) that depends on all parts, for example (run seed, epoch, purpose).
 
-    Example:
+    Examples:
         >>> derived_seed(0, 1, "dropout") == derived_seed(0, 1, "dropout") != derived_seed(0, 2, "dropout")
         True
     """

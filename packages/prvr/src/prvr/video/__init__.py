@@ -1,6 +1,6 @@
 """Users' own videos as features: decoded as a stream, encoded in batches, kept in a store that survives a crash.
 
-Example:
+Examples:
     >>> report = extract(["films"], open_encoder("embedded"), "store")  # doctest: +SKIP
     >>> store = VideoStore("store")  # doctest: +SKIP
     >>> store.read("beach.mp4").shape, store.duration("beach.mp4")  # doctest: +SKIP

@@ -89,7 +89,7 @@ class VideoError(DataError):
         reason: what is wrong with it.
         remedy: what to do, a sentence.
 
-    Example:
+    Examples:
         >>> print(VideoError(Path("a.mp4"), "it is empty (0 bytes)", "Copy it again."))
         a.mp4: it is empty (0 bytes). Copy it again.
     """
@@ -159,7 +159,7 @@ class VideoFile:
         Raises:
             VideoError: no frame can be decoded or converted to colours, or a limit is exceeded.
 
-        Example:
+        Examples:
             >>> with open_video("film.mp4") as video:  # doctest: +SKIP
             ...     pictures = [frame.pixels for frame in video.excerpt(60.0, 65.0, most=480)]
         """
@@ -276,7 +276,7 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
         VideoError: missing, empty, no video, without a picture, or beyond the limits.
         prvr.MissingExtraError: PyAV is not installed.
 
-    Example:
+    Examples:
         >>> with open_video("film.mp4") as video:  # doctest: +SKIP
         ...     for frame in video.sample(rate=2.0):
         ...         print(frame.time, frame.pixels.shape)
@@ -330,7 +330,7 @@ def resample(items: Iterable[tuple[Fraction, Fraction, T]], rate: Fraction) -> I
     Yields:
         (time of the sample, item).
 
-    Example:
+    Examples:
         >>> film = [(Fraction(0), Fraction(1), "a"), (Fraction(1), Fraction(2), "b")]
         >>> [(float(time), item) for time, item in resample(film, Fraction(1))]
         [(0.5, 'a'), (1.5, 'b'), (2.5, 'b')]

@@ -130,7 +130,7 @@ def extract(
         ValueError: the rate or the batch size is not positive, or beyond all sense.
         prvr.MissingExtraError: PyAV is not installed.
 
-    Example:
+    Examples:
         >>> from prvr.video import VideoStore, extract, open_encoder
         >>> report = extract(["films"], open_encoder("embedded"), "store")  # doctest: +SKIP
         >>> VideoStore("store").read("beach.mp4").shape  # doctest: +SKIP

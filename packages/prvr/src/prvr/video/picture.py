@@ -51,7 +51,7 @@ def to_rgb(
 def upright(pixels: UInt8[np.ndarray, "h w 3"], matrix: Matrix | None) -> UInt8[np.ndarray, "h2 w2 3"]:
     """Applies a display matrix, taken to the nearest quarter turn, mirrored or not.
 
-    Example:
+    Examples:
         >>> row = np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
         >>> upright(row, (0, 1, -1, 0)).shape  # phones write this one: x goes down, y goes left
         (2, 1, 3)

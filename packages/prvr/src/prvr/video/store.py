@@ -82,7 +82,7 @@ class VideoEntry:
 def entry_path(folder: Path, video_id: str) -> Path:
     """Where the features of a video lie: a name of its letters that any file system takes, and a hash that tells it.
 
-    Example:
+    Examples:
         >>> entry_path(Path("store"), "Été/la mer.mp4").as_posix()
         'store/videos/t-la-mer-mp4-45c7caa00a869cd6.safetensors'
     """
@@ -242,7 +242,7 @@ class VideoStore(FeatureReader):
     Raises:
         DataError: the folder is no store, or one of its files is damaged; names it.
 
-    Example:
+    Examples:
         >>> store = VideoStore("store")  # doctest: +SKIP
         >>> store.read(store.video_ids[0]).shape, store.duration(store.video_ids[0])  # doctest: +SKIP
         ((41, 512), 20.5)

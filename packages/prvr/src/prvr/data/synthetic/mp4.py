@@ -44,7 +44,7 @@ def write_mp4(path: Path | str, frames: UInt8[np.ndarray, "n h w 3"], *, fps: fl
         prvr.MissingExtraError: PyAV is not installed, or has no H.264 encoder.
         OSError: the file cannot be written.
 
-    Example:
+    Examples:
         >>> from prvr.data.synthetic.render import render
         >>> write_mp4("v0.mp4", render(video))  # doctest: +SKIP
     """

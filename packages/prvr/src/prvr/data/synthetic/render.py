@@ -49,7 +49,7 @@ def render(video: Video, *, noise: bool = True) -> UInt8[np.ndarray, "n 64 64 3"
         video: what to draw.
         noise: False leaves out the sensor's noise.
 
-    Example:
+    Examples:
         >>> from prvr.data.synthetic.world import Shot, Thing, Video
         >>> ball = Thing("circle", "red", "large")
         >>> shot = Shot(0.0, 3.0, ball, "left", other=None, heading=None, bystanders=(), captioned=True)
@@ -194,7 +194,7 @@ def with_look(frames: UInt8[np.ndarray, "n h w 3"], look: str) -> UInt8[np.ndarr
     Raises:
         ValueError: there is no such look.
 
-    Example:
+    Examples:
         >>> with_look(np.full((1, 1, 1, 3), 200, np.uint8), "dusk")[0, 0, 0].tolist()
         [78, 88, 138]
     """

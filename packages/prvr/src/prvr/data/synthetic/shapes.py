@@ -26,7 +26,7 @@ def shape_distance(shape: str, along: Planes, across: Planes) -> Planes:
         along: coordinate along the shape's own axis (an arrow points along it, a heart's tip lies there), in radii.
         across: coordinate at right angles to it, in radii.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> centre, side = np.zeros((1, 1, 1), np.float32), np.full((1, 1, 1), 2, np.float32)
         >>> shape_distance("circle", centre, side).item()

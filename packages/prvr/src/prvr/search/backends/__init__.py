@@ -20,7 +20,7 @@ EXACT_UP_TO = 20_000
 class ExactBackend:
     """Gives all live windows for every query, so that all of them are scored. Nothing is kept beside the index.
 
-    Example:
+    Examples:
         >>> ExactBackend().nearest(np.zeros((2, 4), np.float32), 10)
         [array([], dtype=int64), array([], dtype=int64)]
     """
@@ -56,7 +56,7 @@ def open_backend(name: str, **options: Any) -> CandidateBackend:
         ValueError: no such backend.
         prvr.MissingExtraError: its library is not installed.
 
-    Example:
+    Examples:
         >>> open_backend("exact").name
         'exact'
     """
@@ -77,7 +77,7 @@ def open_backend(name: str, **options: Any) -> CandidateBackend:
 def choose_backend(name: str, videos: int) -> str:
     """What `auto` stands for: `exact` up to 20,000 videos, above them `faiss` where it is installed.
 
-    Example:
+    Examples:
         >>> choose_backend("auto", 100)
         'exact'
     """

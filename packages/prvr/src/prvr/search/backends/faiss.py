@@ -69,7 +69,7 @@ def lists_for(vectors: int) -> int:
 
     Finding the lists of a query and scanning one of them then grow alike, with the root.
 
-    Example:
+    Examples:
         >>> lists_for(5_000), lists_for(320_000), lists_for(3_200_000)
         (1, 1024, 4096)
     """
@@ -82,7 +82,7 @@ def probes_for(lists: int) -> int:
     Chosen by measurement (`benchmarks/search.py`, `docs/scaling.md`): reading lists costs little beside scoring the
     candidates, so recall sets the number. All of 256 lists, half of 1024, a quarter of 4096.
 
-    Example:
+    Examples:
         >>> probes_for(1), probes_for(1024), probes_for(4096)
         (1, 512, 1024)
     """
@@ -107,7 +107,7 @@ class FaissBackend:
         prvr.MissingExtraError: faiss is not installed.
         ValueError: another `nprobe` or `storage` than there is.
 
-    Example:
+    Examples:
         >>> FaissBackend(nprobe=16).name
         'faiss'
     """

@@ -52,7 +52,7 @@ class MilvusBackend:
         prvr.MissingExtraError: pymilvus, or milvus-lite for a file, is not installed.
         ValueError: another `nprobe` or `storage` than there is.
 
-    Example:
+    Examples:
         >>> MilvusBackend("http://localhost:19530").name  # connects when it is used
         'milvus'
     """

@@ -102,7 +102,7 @@ class CandidateBackend(Protocol):
 def each_once(keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " m"]:
     """Keys in the order in which they first appear.
 
-    Example:
+    Examples:
         >>> each_once(np.array([7, 3, 7, 1])).tolist()
         [7, 3, 1]
     """

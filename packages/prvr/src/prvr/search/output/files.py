@@ -55,7 +55,7 @@ def write_csv(path: Path | str, results: Sequence[SearchResult]) -> None:
 def cell(text: str) -> str:
     """A text that no spreadsheet runs.
 
-    Example:
+    Examples:
         >>> cell("=1+1"), cell("a = b"), cell("\\t=1+1")
         ("'=1+1", 'a = b', "'\\\\t=1+1")
     """

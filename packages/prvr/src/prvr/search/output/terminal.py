@@ -58,7 +58,7 @@ def blocks(values: Sequence[float], low: float, high: float, width: int, letters
         width: the largest number of characters.
         letters: the characters, from low to high.
 
-    Example:
+    Examples:
         >>> blocks([0.0, 0.5, 1.0, 0.25], 0.0, 1.0, 4), blocks([0.0, 0.5, 1.0, 0.25], 0.0, 1.0, 2)
         ('▁▅█▃', '▅█')
     """
@@ -74,7 +74,7 @@ def blocks(values: Sequence[float], low: float, high: float, width: int, letters
 def clock(seconds: int | float) -> str:
     """`m:ss`, or `h:mm:ss` from an hour on; what is left of a second is dropped.
 
-    Example:
+    Examples:
         >>> clock(65.9), clock(3723)
         ('1:05', '1:02:03')
     """
@@ -86,7 +86,7 @@ def clock(seconds: int | float) -> str:
 def clock_span(start: int | float, end: int | float) -> str:
     """From the second in which a moment starts to that by which it has ended: never an empty one.
 
-    Example:
+    Examples:
         >>> clock_span(12.5, 17.25)
         '0:12-0:18'
     """

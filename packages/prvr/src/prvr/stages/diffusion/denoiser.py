@@ -68,7 +68,7 @@ class CandidateDenoiser(nn.Module):
         merge: Applied to E; None = nothing.
         finish: Makes the output of decoded scores and attention weights.
 
-    Example:
+    Examples:
         >>> import torch
         >>> denoiser = CandidateDenoiser(width=8, steps=10)
         >>> text, videos = torch.randn(2, 1, 8), torch.randn(2, 5, 8)

@@ -67,7 +67,7 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
 def fingerprint(retriever: nn.Module) -> str:
     """A name for a retriever's weights, for `RerankerConfig.trained_on`: equal where they are, wherever they lie.
 
-    Example:
+    Examples:
         >>> one, other = nn.Linear(2, 3), nn.Linear(2, 3)
         >>> fingerprint(one) == fingerprint(one) != fingerprint(other)
         True

@@ -24,7 +24,7 @@ class TextFrameAttention(nn.Module):
     Args:
         temperature: tau'; the smaller, the more the text chooses.
 
-    Example:
+    Examples:
         >>> import torch
         >>> frames = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [9.0, 9.0]]])
         >>> mask = torch.tensor([[True, True, False]])

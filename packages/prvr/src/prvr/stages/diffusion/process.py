@@ -126,7 +126,7 @@ def beta_schedule(config: RerankerConfig) -> list[float]:
     cosine: 1 - f(k + 1) / f(k), f(k) = cos^2((k / K + 0.008) / 1.008 * pi / 2) (Nichol and Dhariwal 2021);
     linear: from 0.1 / K to 20 / K, the 0.0001 to 0.02 of 1000 steps (Ho et al. 2020) at any number of them.
 
-    Example:
+    Examples:
         >>> [round(beta, 4) for beta in beta_schedule(RerankerConfig(width=8, steps=50, schedule="linear"))[::49]]
         [0.002, 0.4]
     """

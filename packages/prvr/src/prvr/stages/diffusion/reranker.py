@@ -57,7 +57,7 @@ class CandidateReranker(
         config: Sizes, diffusion, loss, and what is released behaviour.
         direction: "t2v" ranks videos for a text, "v2t" texts for a video.
 
-    Example:
+    Examples:
         >>> import torch
         >>> reranker = CandidateReranker(RerankerConfig(width=8, steps=10, candidates=3))
         >>> text, frames, mask = torch.randn(4, 8), torch.randn(6, 5, 8), torch.ones(6, 5, dtype=torch.bool)

@@ -158,7 +158,7 @@ def load_rerankers(folder: Path | str) -> dict[Direction, CandidateReranker]:
         DataError: there are none, or their files are damaged.
         prvr.ConfigError: their configuration cannot be used.
 
-    Example:
+    Examples:
         >>> load_rerankers("runs/reranker-1")["t2v"].config.weight  # doctest: +SKIP
         0.1
     """

@@ -97,7 +97,7 @@ def preprocessing_from(found: Mapping[str, Any], model_type: str, image_size: in
     Raises:
         ValueError: it asks for something else than is done here.
 
-    Example:
+    Examples:
         >>> print(preprocessing_from({"size": 224}, "clip", 224)._size(480, 640))
         (224, 298)
     """
