@@ -146,7 +146,7 @@ def test_documentation_names_only_keys_that_exist() -> None:
 
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    groups = "|".join(("model", "loss", "optim", "data", "train"))
+    groups = "|".join(("model", "loss", "optim", "data", "train", "reranker", "candidates"))
     keys = set(
         re.findall(
             rf"(?<![\w./])(?:{groups})\.(?!md\b|py\b|json\b|tsv\b|safetensors\b)[a-z_0-9]+(?:\.[a-z_0-9]+)*", text
