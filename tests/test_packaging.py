@@ -2,7 +2,9 @@
 
 import dataclasses
 import importlib
+import inspect
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -154,6 +156,34 @@ def test_documentation_names_only_keys_that_exist() -> None:
     )
     assert len(keys) > 10
     assert sorted(key for key in keys if not exists(key)) == []
+
+
+def numbers_of_equations(text: str) -> set[int]:
+    """The numbers of "eq. 4", "eq. 5-6", "eq. 7 to 9" and "eq. 5 and 6"."""
+    found = re.findall(r"\beq\. (\d+)(?:(?:-| to | and )(\d+))?", text)
+    return {number for first, last in found for number in range(int(first), int(last or first) + 1)}
+
+
+def rows_of_papers_to_code() -> list[str]:
+    text = (ROOT / "docs" / "papers-to-code.md").read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line.startswith("| ")]
+
+
+def objects_of_row(row: str) -> list[object]:
+    """What the dotted names of our packages stand for; fails where one of them stands for nothing."""
+    return [pkgutil.resolve_name(name) for name in re.findall(r"`((?:lorentz|regdiff|prvr)(?:\.\w+)+)`", row)]
+
+
+def test_papers_to_code_names_only_what_exists() -> None:
+    assert sum(len(objects_of_row(row)) for row in rows_of_papers_to_code()) > 40
+
+
+@pytest.mark.parametrize("row", [row for row in rows_of_papers_to_code() if "eq." in row])
+def test_an_equation_of_a_paper_stands_where_papers_to_code_says(row: str) -> None:
+    documented = [inspect.getdoc(found) or "" for found in objects_of_row(row)]
+    assert numbers_of_equations(row) <= {number for text in documented for number in numbers_of_equations(text)}
+    for paper in re.findall(r"(\w+) (?:supplement )?eq\.", row):
+        assert any(paper in text for text in documented), f"{paper} is named in no docstring of {row}"
 
 
 PAGES = [

@@ -136,7 +136,11 @@ class EuclideanMixer(nn.Module):
         window: Float[Tensor, "k l l"] | None,
         registers: Float[Tensor, "v n d"] | None,
     ) -> Float[Tensor, "k b m d"]:
-        """The attention of every block; see `Mixer`."""
+        """The attention of every block, see `Mixer`.
+
+        Positions ask, positions and registers answer; what registers would ask is not computed, because it is
+        discarded (DreamPRVR supplement eq. 29-30).
+        """
         q, k, v = self._qkv(x, sequences)
         extra = 0
         if registers is not None:

@@ -131,7 +131,7 @@ class GuidedFusion(nn.Module, ABC):
 
 
 class MeanGuidedFusion(GuidedFusion):
-    """`GuidedFusion` by the mean over blocks and valid positions."""
+    """`GuidedFusion` by the mean over blocks and valid positions (MAIM, HLFormer eq. 17)."""
 
     def guide(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:
         """The mean of each video."""

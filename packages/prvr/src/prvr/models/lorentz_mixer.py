@@ -39,7 +39,7 @@ class StackedProjection(nn.Module):
 
 
 class LorentzMixer(nn.Module):
-    """K multi-head Lorentz attentions, c = 1.
+    """K multi-head Lorentz attentions, c = 1 (HLFormer eq. 11-16).
 
     x -> s P_in(x) -> expmap0 -> linear maps of the space part -> attention by squared Lorentzian distance, values
     aggregated by their Lorentz centroid -> heads joined on the manifold -> logmap0 -> P_out(.) / s.
@@ -82,7 +82,10 @@ class LorentzMixer(nn.Module):
         window: Float[Tensor, "k l l"] | None,
         registers: Float[Tensor, "v n d"] | None,
     ) -> Float[Tensor, "k b m d"]:
-        """The attention of every block; see `prvr.models.blocks.Mixer`."""
+        """The attention of every block, see `prvr.models.blocks.Mixer`.
+
+        Registers are keys and values and never queries (DreamPRVR supplement eq. 29-30).
+        """
         extra = 0 if registers is None else registers.shape[1]
         tokens = join_registers(x, registers)
         scale = torch.sigmoid(self.scale)[:, None, None, None]
