@@ -260,6 +260,7 @@ class ClipTriplet(Term):
     """`triplet_loss` of the cosines of clips."""
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The triplet loss of clips."""
         return _triplet(inputs.output.scores.clips, inputs, self.config)
 
 
@@ -267,6 +268,7 @@ class FrameTriplet(Term):
     """`triplet_loss` of the cosines of frames."""
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The triplet loss of frames."""
         return _triplet(inputs.output.scores.frames, inputs, self.config)
 
 
@@ -286,6 +288,7 @@ class ClipInfoNCE(Term):
     """`info_nce_loss` of the dot products of clips."""
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The InfoNCE loss of clips."""
         return info_nce_loss(cast(Tensor, inputs.output.scores.clips_dot), inputs.positives)
 
 
@@ -293,6 +296,7 @@ class FrameInfoNCE(Term):
     """`info_nce_loss` of the dot products of frames."""
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The InfoNCE loss of frames."""
         return info_nce_loss(cast(Tensor, inputs.output.scores.frames_dot), inputs.positives)
 
 
@@ -320,6 +324,7 @@ class Contrastive(Term):
         self.temperature = Temperature(config.contrastive_temperature) if config.contrastive_learned else None
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The symmetric cross-entropy of the total scores."""
         temperature = self.config.contrastive_temperature if self.temperature is None else self.temperature()
         return contrastive_loss(inputs.output.scores.total, inputs.positives, temperature)
 
@@ -328,6 +333,7 @@ class Diversity(Term):
     """`diversity_loss` of the queries."""
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The diversity loss of the queries of each video."""
         c = self.config
         return diversity_loss(
             inputs.output.text,
@@ -343,6 +349,7 @@ class QueryStructure(Term):
     """`query_structure_loss` of the queries."""
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The query structure loss."""
         temperature = self.config.query_structure_temperature
         return query_structure_loss(inputs.output.text, inputs.labels.query_to_video, temperature)
 
@@ -351,6 +358,7 @@ class PriorKL(Term):
     """KL divergence of the prior of the registers from N(0, I)."""
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The divergence of the prior of the registers."""
         registers = inputs.output.registers
         assert registers is not None
         assert registers.prior is not None
@@ -375,6 +383,7 @@ class Diffusion(Term):
         self._generator = (registers,)  # in a tuple, because its parameters belong to the retriever
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The diffusion loss of the registers."""
         registers, targets = inputs.output.registers, inputs.register_targets
         assert registers is not None
         if targets is None:

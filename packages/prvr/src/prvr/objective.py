@@ -43,6 +43,7 @@ class Entailment(Term):
         return torch.stack(parts).mean(0)
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The mean violation of the entailment cones."""
         pooled, c = self.pool(inputs.output.video), self.curvature()
         query_points = lorentz.expmap0(inputs.output.text * torch.sigmoid(self.text_scale), c)
         video_points = lorentz.expmap0(pooled * torch.sigmoid(self.video_scale), c)[inputs.labels.query_to_video]

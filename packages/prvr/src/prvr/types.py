@@ -461,16 +461,24 @@ class Stage(Protocol):
     kind: str
 
     @property
-    def top_k(self) -> int | None: ...
+    def top_k(self) -> int | None:
+        """How many of the best candidates are re-scored; None = every column."""
+        ...
 
     @property
-    def directions(self) -> frozenset[Direction]: ...
+    def directions(self) -> frozenset[Direction]:
+        """The directions that it can re-score."""
+        ...
 
     @property
-    def encoder(self) -> FirstStage | None: ...
+    def encoder(self) -> FirstStage | None:
+        """What gives the embeddings that it reads; None = the first stage."""
+        ...
 
     @property
-    def rows(self) -> frozenset[str]: ...
+    def rows(self) -> frozenset[str]:
+        """Rows of the first stage that it reads as they were encoded."""
+        ...
 
     def check(self, first: FirstStage, /) -> None:
         """Refuse a first stage that this stage was not made for.

@@ -236,6 +236,7 @@ class Parser(ArgumentParser):
         return args
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # what argparse calls for commands too
+        """Parse the words of a command line; an unknown command is refused with the closest known one."""
         words = sys.argv[1:] if args is None else list(args)
         if self._commands and not words:
             self.error(f"expected a command, one of {', '.join(self._commands)}")

@@ -101,6 +101,7 @@ class BigFileReader(FeatureReader):
         return out
 
     def close(self) -> None:
+        """Closes the file."""
         self._file.close()
 
 
@@ -119,6 +120,7 @@ class Hdf5Reader(FeatureReader):
         return self._file.read(video_id)
 
     def close(self) -> None:
+        """Closes the file."""
         self._file.close()
 
 

@@ -105,6 +105,7 @@ class Connection(H11Protocol):
         return self.waits_for == "head" or (self.waits_for != "answer" and patient)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Bounds what the system holds of responses, and starts the check for slow clients."""
         super().connection_made(cast(asyncio.Transport, transport))
         opened = transport.get_extra_info("socket")
         if opened is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
@@ -115,12 +116,14 @@ class Connection(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Frees the place of the connection."""
         if self._check is not None:
             self._check.cancel()
         self._pool.forget(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Notes when a request begins."""
         before = self.cycle
         self._begun = True
         super().data_received(data)
@@ -129,10 +132,12 @@ class Connection(H11Protocol):
         self._notice_progress()
 
     def resume_writing(self) -> None:
+        """Notes that the client takes what is sent."""
         self._resumed += 1
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
+        """Answers a request that is no HTTP, and gives up those before it."""
         if self.cycle is not None and not self.cycle.response_complete:  # earlier requests are not answered any more
             self.cycle.disconnected = True
             self.cycle.message_event.set()

@@ -78,9 +78,11 @@ class Server(uvicorn.Server):
         )
 
     async def on_tick(self, counter: int) -> bool:
+        """Whether the server has to stop: it was asked to, or a worker failed."""
         return await super().on_tick(counter) or self.service.failure is not None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Lets requests end within the grace period, then cuts them off."""
         loop, grace = asyncio.get_running_loop(), self.limits.grace_seconds
         loop.call_later(_ANSWERED * grace, self.service.end)
         loop.call_later(_CUT * grace, self._connections.cut)

@@ -75,14 +75,17 @@ class RunFolder:
 
     @property
     def best(self) -> Path:
+        """The folder of the best checkpoint."""
         return self.path / "best"
 
     @property
     def state(self) -> Path:
+        """The file of the state that a resumed run continues from."""
         return self.path / "last" / "state.pt"
 
     @property
     def evaluation(self) -> Path:
+        """The file of the report on the reported split."""
         return self.path / "evaluation.json"
 
     @contextmanager

@@ -36,19 +36,29 @@ class ClipSource(Protocol):
     """
 
     @property
-    def dim(self) -> int: ...
+    def dim(self) -> int:
+        """Width of the vectors."""
+        ...
 
     @property
-    def clips(self) -> int: ...
+    def clips(self) -> int:
+        """Number of clips of every window."""
+        ...
 
     @property
-    def index_id(self) -> str: ...
+    def index_id(self) -> str:
+        """Random letters and digits, fixed when the index is made."""
+        ...
 
     @property
-    def folder(self) -> Path: ...
+    def folder(self) -> Path:
+        """Folder of the index."""
+        ...
 
     @property
-    def segments(self) -> tuple[str, ...]: ...
+    def segments(self) -> tuple[str, ...]:
+        """Names of the segments, each a hash of its content."""
+        ...
 
     def keys(self, segment: str) -> Int64[np.ndarray, " w"]:
         """Keys of all windows of a segment, also those of videos that were removed since."""

@@ -55,13 +55,16 @@ class Distribution:
         self.temperature = temperature
 
     def clean(self, scores: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        """The softmax of the scores: a distribution over the candidates."""
         return (self.temperature * scores).softmax(-1)
 
     def target(self, positives: Bool[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        """The uniform distribution over the candidates that are right."""
         right = positives.to(torch.get_default_dtype())
         return right / right.sum(-1, keepdim=True)
 
     def probability(self, sample: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+        """The sample itself, which is a distribution already."""
         return sample
 
 
@@ -101,7 +104,9 @@ class Process(Protocol):
         timesteps: Tensor | None,
         generator: torch.Generator | None,
         /,
-    ) -> Tensor: ...
+    ) -> Tensor:
+        """The loss of predicting x_0 from a noised target, the mean over rows."""
+        ...
 
     def sample(
         self,
@@ -113,11 +118,15 @@ class Process(Protocol):
         generator: torch.Generator | None,
         return_chain: bool,
         /,
-    ) -> Tensor: ...
+    ) -> Tensor:
+        """The generated x_0 of each row."""
+        ...
 
     def draw(
         self, like: Tensor, num_steps: int | None, timesteps: Sequence[int] | None, seed: int, /
-    ) -> tuple[Tensor | None, Tensor | None]: ...
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The noise that sampling starts from, and that of its steps, from a seed."""
+        ...
 
 
 def beta_schedule(config: RerankerConfig) -> list[float]:
@@ -191,6 +200,7 @@ class DiffusionProcess:
         timesteps: Int[Tensor, "b"] | None,
         generator: torch.Generator | None,
     ) -> Float[Tensor, ""]:
+        """The generation loss at drawn or given steps (eq. 9)."""
         return self.training.loss(target, pairs, noise, timesteps, generator)
 
     def sample(
@@ -203,6 +213,7 @@ class DiffusionProcess:
         generator: torch.Generator | None,
         return_chain: bool,
     ) -> Float[Tensor, "*k b n"]:
+        """x_0 after all steps of the sampler."""
         if initial is None:
             like = pairs.products
             initial = standard_normal(like.shape, like, generator)
@@ -252,6 +263,7 @@ class OneStepProcess:
         timesteps: Int[Tensor, "b"] | None,
         generator: torch.Generator | None,
     ) -> Float[Tensor, ""]:
+        """The loss of asking the network once, without noise."""
         _refuse(noise=noise, timesteps=timesteps)
         return self.loss_fn(self._scores(pairs), target).mean()
 
@@ -265,6 +277,7 @@ class OneStepProcess:
         generator: torch.Generator | None,
         return_chain: bool,
     ) -> Float[Tensor, "*k b n"]:
+        """What the network answers when it is asked once."""
         _refuse(initial=initial, num_steps=num_steps, timesteps=timesteps, noise=noise)
         clean = self.output.clean(self._scores(pairs))
         return clean[None] if return_chain else clean
@@ -272,6 +285,7 @@ class OneStepProcess:
     def draw(
         self, like: Float[Tensor, "b n"], num_steps: int | None, timesteps: Sequence[int] | None, seed: int
     ) -> tuple[None, None]:
+        """Nothing is drawn."""
         return None, None
 
 
