@@ -5,7 +5,6 @@ import itertools
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -252,7 +251,6 @@ def make_loader(
     shuffle: bool = True,
     seed: int = 0,
     captions_per_video: int | None = None,
-    sort: Sort = None,
     drop_last: bool = False,
     workers: int = 0,
     shard: Shard = _ALL,
@@ -267,7 +265,6 @@ def make_loader(
         shuffle: a new order each epoch.
         seed: of the order and of the captions drawn.
         captions_per_video: see [VideoDataset][prvr.data.dataset.VideoDataset].
-        sort: see [collate][prvr.data.dataset.collate].
         drop_last: leave out a last, smaller batch.
         workers: processes that read ahead (spawned); a packed split rarely needs one.
         shard: the part of each batch that is read, where several processes train.
@@ -275,7 +272,7 @@ def make_loader(
     return VideoLoader(
         VideoDataset(packed, captions_per_video, seed),
         batch_sampler=EpochBatches(len(packed), batch_size, shuffle, seed, drop_last, shard),
-        collate_fn=partial(collate, sort=sort),
+        collate_fn=collate,
         num_workers=workers,
         multiprocessing_context="spawn" if workers else None,
         worker_init_fn=_leave_signals_to_the_parent if workers else None,

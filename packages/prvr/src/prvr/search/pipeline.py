@@ -207,9 +207,7 @@ class JointEncoder:
         return torch.from_numpy(self._text.sentence(text)[None].astype(np.float32, copy=False))
 
 
-def _encoder(
-    stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device
-) -> RetrieverEncoder | JointEncoder | None:
+def _encoder(stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device) -> StageEncoder | None:
     match stage:
         case RetrieverStage():
             return RetrieverEncoder(stage, encoder, text, device)
