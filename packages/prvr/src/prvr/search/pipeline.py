@@ -3,7 +3,6 @@
 import hashlib
 import json
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +14,13 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from prvr.data.hashes import hash_file
-from prvr.data.rows import normalise_rows, pad, sample_video
 from prvr.errors import DataError
-from prvr.evaluation.encode import evaluation_mode
 from prvr.search.model import RowSet, WindowVectors
 from prvr.search.rescoring import Rescorer
-from prvr.search.trained import TrainedModel
+from prvr.search.trained import FedRetriever, TrainedModel
 from prvr.search.vectors import unit
 from prvr.stages import Pipeline, RetrieverStage, Stage, ZeroShotStage
 from prvr.stages.pipeline import FIRST
-from prvr.types import VideoEmbedding
 from prvr.video import StoreHeader, TextFeaturizer, check_joint
 
 __all__ = ["PipelineModel", "fingerprint_of", "set_name"]
@@ -34,7 +30,10 @@ __all__ = ["PipelineModel", "fingerprint_of", "set_name"]
 class StageEncoder(Protocol):
     """What a stage reads of windows and of queries, where it reads more than the first stage gives."""
 
-    sets: Mapping[str, RowSet]
+    @property
+    def sets(self) -> Mapping[str, RowSet]:
+        """The sets of rows that an index keeps for the stage, by what they are: `clips` or `frames`."""
+        ...
 
     def encode_windows(self, windows: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
         """The rows of each window, by the names in `sets`."""
@@ -72,7 +71,7 @@ class PipelineModel:
         self.first, self.pipeline = first, pipeline
         self.dim, self.clips = first.dim, first.clips
         self.clip_weight, self.frame_weight = first.clip_weight, first.frame_weight
-        self.encoders = [_encoder(stage, encoder, text, first.device) for stage in pipeline.stages]
+        self.encoders = [_encoder(stage, encoder, text, first.fed.device) for stage in pipeline.stages]
         lengths = {name for stage in pipeline.stages for name in stage.rows}
         self.stored: Mapping[str, RowSet] = {name: RowSet(first.dim, lengths=True) for name in sorted(lengths)}
         for number, one in enumerate(self.encoders, 1):
@@ -97,7 +96,7 @@ class PipelineModel:
 
     def encode_for_stages(self, text: str) -> list[Any]:
         """The embedding of a query as each stage reads it."""
-        return [self.first.embed_text(text) if one is None else one.encode_text(text) for one in self.encoders]
+        return [self.first.fed.encode_text(text) if one is None else one.encode_text(text) for one in self.encoders]
 
     def rescorer(self, snapshot: Any) -> Rescorer:
         """The stages over one state of an index."""
@@ -131,55 +130,27 @@ class RetrieverEncoder:
 
     def __init__(self, stage: RetrieverStage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device) -> None:
         config = stage.encoder.config
-        for what, wanted, found in (
-            ("frames", config.video_dim, encoder.dim),
-            ("words", config.query_dim, text.word_dim),
-        ):
+        widths = {"frames": (config.video_dim, encoder.dim), "words": (config.query_dim, text.word_dim)}
+        for what, (wanted, found) in widths.items():
             if wanted != found:
                 raise DataError(
                     f"stage {stage.kind}: reads {what} of width {wanted}, those given have {found}. Name a retriever "
                     "that was trained on features of this encoder."
                 )
-        self.retriever, self.keep_last, self._text, self._device = (
-            stage.encoder,
-            stage.settings.keep_last_frame,
-            text,
-            device,
-        )
-        self._lock = threading.Lock()  # modes of modules are not of one thread
-        shape = self._encode([np.zeros((1, encoder.dim), np.float32)])
-        self.sets = {
-            name: RowSet(rows.shape[-1], lengths=True)
-            for name in ("clips", "frames")
-            if (rows := getattr(shape, name)) is not None
-        }
+        self._fed = FedRetriever(stage.encoder, stage.settings.keep_last_frame, text, device)
+        (shape,) = self.encode_windows([np.zeros((1, encoder.dim), np.float32)])
+        self.sets = {name: RowSet(rows.shape[-1], lengths=True) for name, rows in shape.items()}
 
     def encode_windows(self, windows: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
         """The valid rows of each window."""
-        video = self._encode(windows)
-        found: list[dict[str, np.ndarray]] = [{} for _ in windows]
-        for row, rows in enumerate(found):
-            if video.clips is not None:
-                rows["clips"] = video.clips[row].float().cpu().numpy()
-            if video.frames is not None:
-                kept = video.frames[row] if video.frame_mask is None else video.frames[row][video.frame_mask[row]]
-                rows["frames"] = kept.float().cpu().numpy()
-        return found
+        return [
+            {name: rows for name, rows in (("clips", one.clips), ("frames", one.frames)) if rows is not None}
+            for one in self._fed.encode_windows(windows)
+        ]
 
     def encode_text(self, text: str) -> Any:
-        """The query, its words cut off where the retriever's data were."""
-        words = normalise_rows(self._text.words(text).astype(np.float64))[: self.retriever.config.max_words]
-        given, mask = pad([torch.from_numpy(words).float()])
-        with self._lock, evaluation_mode(self.retriever, self._device, 0):
-            return self.retriever.encode_text(given.to(self._device), mask.to(self._device))
-
-    def _encode(self, windows: Sequence[np.ndarray]) -> VideoEmbedding:
-        config = self.retriever.config
-        sampled = [sample_video(rows, config.num_clips, config.max_frames, self.keep_last) for rows in windows]
-        clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
-        frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
-        with self._lock, evaluation_mode(self.retriever, self._device, 0):
-            return self.retriever.encode_video(*(x.to(self._device) for x in (clips, frames, mask)))
+        """The query as the retriever gives it."""
+        return self._fed.encode_text(text)
 
 
 class JointEncoder:

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
-from torch import Tensor
+from jaxtyping import Float32
 
 from prvr.config import Config, ModelConfig, config_to_dict
 from prvr.corpora.encoders import corpus_encoders
@@ -20,7 +19,7 @@ from prvr.data.corpus import open_corpus
 from prvr.data.rows import normalise_rows, pad, sample_video, segment_mean
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
-from prvr.models import Retriever, load_pretrained
+from prvr.models import AnyRetriever, Retriever, load_pretrained
 from prvr.pipeline import System
 from prvr.reading import parse_record, read_json
 from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
@@ -29,7 +28,16 @@ from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open
 from prvr.video.encoders import EMBEDDED
 from prvr.video.pretrained import hash_model
 
-__all__ = ["Feeding", "TrainedModel", "load_retriever", "load_trained", "open_trained", "score_of", "text_encoder"]
+__all__ = [
+    "FedRetriever",
+    "Feeding",
+    "TrainedModel",
+    "load_retriever",
+    "load_trained",
+    "open_trained",
+    "score_of",
+    "text_encoder",
+]
 
 _WEIGHTS, _CONFIG, _FEEDING = "model.safetensors", "config.json", "feeding.json"
 _BATCH = 32  # windows encoded at a time
@@ -48,45 +56,86 @@ class Feeding:
     keep_last: bool = True
 
 
-class TrainedModel:
-    """A retriever whose vectors are those that evaluation compares.
+class WindowRows(NamedTuple):
+    """What a retriever gives for a window, padding left out; None where it has no such rows."""
+
+    clips: Float32[np.ndarray, "c d"] | None
+    frames: Float32[np.ndarray, "l d"] | None
+    sampled: int
+    """Frames that were sampled from the window."""
+
+
+class FedRetriever:
+    """A retriever of any kind that reads features and sentences as evaluation feeds them.
 
     Args:
         retriever: in any mode; put into evaluation mode for every call.
-        feeding: how features are sampled.
-        identity: of all of it.
+        keep_last: how frames are sampled, see `Feeding`.
         text: what reads queries.
         device: of torch.
     """
 
-    stored: Mapping[str, RowSet] = MappingProxyType({})
-
-    def __init__(
-        self, retriever: Retriever, feeding: Feeding, identity: ModelIdentity, text: TextFeaturizer, device: Any = "cpu"
-    ) -> None:
-        self.identity, self._retriever, self._feeding, self._text = identity, retriever, feeding, text
-        self.device = torch.device(device)
-        self.dim, self.clips, self.clip_weight, self.frame_weight = score_of(retriever.config)
+    def __init__(self, retriever: AnyRetriever, keep_last: bool, text: TextFeaturizer, device: Any = "cpu") -> None:
+        self.retriever, self.keep_last, self.text, self.device = retriever, keep_last, text, torch.device(device)
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
-    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
+    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowRows]:
         """Clips and frames of each window, as `prvr.evaluation.encode.encode_split` makes those of a video."""
-        found: list[WindowVectors] = []
-        with self._lock, evaluation_mode(self._retriever, self.device, _SEED):
+        found: list[WindowRows] = []
+        with self._lock, evaluation_mode(self.retriever, self.device, _SEED):
             for first in range(0, len(windows), _BATCH):
                 found += self._encode(windows[first : first + _BATCH])
         return found
 
+    def encode_text(self, text: str) -> Any:
+        """The query as the retriever gives it, its words cut off where the retriever's data were."""
+        words = normalise_rows(self.text.words(text).astype(np.float64))[: self.retriever.config.max_words]
+        given, mask = pad([torch.from_numpy(words).float()])
+        with self._lock, evaluation_mode(self.retriever, self.device, _SEED):
+            return self.retriever.encode_text(given.to(self.device), mask.to(self.device))
+
+    def _encode(self, windows: Sequence[np.ndarray]) -> list[WindowRows]:
+        config = self.retriever.config
+        sampled = [sample_video(rows, config.num_clips, config.max_frames, self.keep_last) for rows in windows]
+        clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
+        frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
+        video = self.retriever.encode_video(*(x.to(self.device) for x in (clips, frames, mask)))
+        found = []
+        for row, (_, fine) in enumerate(sampled):
+            coarse = None if video.clips is None else video.clips[row].float().cpu().numpy()
+            kept = None if video.frames is None else video.frames[row]
+            if kept is not None and video.frame_mask is not None:
+                kept = kept[video.frame_mask[row]]
+            found.append(WindowRows(coarse, None if kept is None else kept.float().cpu().numpy(), len(fine)))
+        return found
+
+
+class TrainedModel:
+    """A retriever whose vectors are those that evaluation compares.
+
+    Args:
+        fed: the retriever, with what feeds it.
+        identity: of all of it.
+    """
+
+    stored: Mapping[str, RowSet] = MappingProxyType({})
+
+    def __init__(self, fed: FedRetriever, identity: ModelIdentity) -> None:
+        self.fed, self.identity = fed, identity
+        self.dim, self.clips, self.clip_weight, self.frame_weight = score_of(fed.retriever.config)
+
+    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
+        """Clips and frames of each window; means of frames as clips where the retriever has none."""
+        found = []
+        for clips, frames, sampled in self.fed.encode_windows(windows):
+            tokens = np.empty((0, self.dim), np.float32) if frames is None else frames
+            coarse = segment_mean(unit(tokens), self.clips) if clips is None else clips
+            found.append(WindowVectors(coarse, tokens, min(sampled, len(tokens))))
+        return found
+
     def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
         """The unit vector of a query."""
-        return unit(self.embed_text(text).float().cpu().numpy())[0]
-
-    def embed_text(self, text: str) -> Float[Tensor, "1 d"]:
-        """The query as the retriever gives it, its words cut off where the retriever's data were."""
-        words = normalise_rows(self._text.words(text).astype(np.float64))[: self._retriever.config.max_words]
-        given, mask = pad([torch.from_numpy(words).float()])
-        with self._lock, evaluation_mode(self._retriever, self.device, _SEED):
-            return self._retriever.encode_text(given.to(self.device), mask.to(self.device))
+        return unit(self.fed.encode_text(text).float().cpu().numpy())[0]
 
     def rescorer(self, snapshot: Any) -> None:
         """There are no stages."""
@@ -97,32 +146,14 @@ class TrainedModel:
         Raises:
             DataError: what was written is not what is in memory.
         """
-        self._retriever.save_pretrained(folder)
-        (folder / _FEEDING).write_text(json.dumps(asdict(self._feeding)) + "\n", encoding="utf-8")
-        if _fingerprint(_load(folder), self._feeding) != _fingerprint(self._retriever, self._feeding):
+        feeding, retriever = Feeding(self.fed.keep_last), self.fed.retriever
+        retriever.save_pretrained(folder)
+        (folder / _FEEDING).write_text(json.dumps(asdict(feeding)) + "\n", encoding="utf-8")
+        if _fingerprint(_load(folder), feeding) != _fingerprint(retriever, feeding):
             raise DataError(
                 f"{self.identity.name}: a copy of it that was saved and loaded again has other weights or another "
                 "configuration. Save the model with save_pretrained of this version, and name that folder."
             )
-
-    def _encode(self, windows: Sequence[np.ndarray]) -> list[WindowVectors]:
-        config = self._retriever.config
-        sampled = [sample_video(rows, config.num_clips, config.max_frames, self._feeding.keep_last) for rows in windows]
-        clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
-        frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
-        video = self._retriever.encode_video(*(x.to(self.device) for x in (clips, frames, mask)))
-        found = []
-        for row, (_, fine) in enumerate(sampled):
-            tokens = np.empty((0, self.dim), np.float32)
-            if video.frames is not None:
-                kept = video.frames[row] if video.frame_mask is None else video.frames[row][video.frame_mask[row]]
-                tokens = kept.float().cpu().numpy()
-            if video.clips is not None:
-                coarse = video.clips[row].float().cpu().numpy()
-            else:
-                coarse = segment_mean(unit(tokens), self.clips)
-            found.append(WindowVectors(coarse, tokens, min(len(fine), len(tokens))))
-        return found
 
 
 def text_encoder(system: System, encoder: StoreHeader) -> Identity:
@@ -226,7 +257,7 @@ def _assembled(
             "model that its training captions were encoded with."
         )
     identity = ModelIdentity("trained", name, weights, encoder.encoder, text.identity)
-    return TrainedModel(retriever, feeding, identity, text, device)
+    return TrainedModel(FedRetriever(retriever, feeding.keep_last, text, device), identity)
 
 
 def _encoders(config: Config) -> tuple[Identity, Identity] | None:
@@ -260,7 +291,7 @@ def _load(weights: Path) -> Retriever:
     return found
 
 
-def _fingerprint(retriever: Retriever, feeding: Feeding) -> str:
+def _fingerprint(retriever: AnyRetriever, feeding: Feeding) -> str:
     """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
 
     Only what differs from the defaults of the configuration counts, so that a field added later changes nothing.
