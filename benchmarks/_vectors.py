@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,9 @@ class BenchModel:
 
     def encode_text(self, text: str) -> np.ndarray:
         return self.queries[int(text)]
+
+    def rescorer(self, snapshot: Any) -> None:
+        """There are no stages."""
 
     def save(self, folder: Path) -> None:
         raise TypeError("vectors are written as they are, no video is encoded")

@@ -40,6 +40,9 @@ class Storing:
     def encode_text(self, text: str) -> np.ndarray:
         return self._model.encode_text(text)
 
+    def rescorer(self, snapshot: Any) -> None:
+        """There are no stages."""
+
     def save(self, folder: Path) -> None:
         self._model.save(folder)
 

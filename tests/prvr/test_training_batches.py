@@ -128,7 +128,8 @@ def batch(lengths):
 
 torch.manual_seed(0)
 blocks = (BlockConfig(), BlockConfig(width=2.0))
-retriever = Retriever(ModelConfig(10, 6, hidden=16, heads=2, num_clips=4, max_frames=12, max_words=7, blocks=blocks,
+retriever = Retriever(ModelConfig(video_dim=10, query_dim=6, hidden=16, heads=2, num_clips=4, max_frames=12,
+    max_words=7, blocks=blocks,
     branches="frames", padded_rows="drop")).eval()
 batches, names = [batch([12, 5, 1]), batch([7, 2])], list(retriever.state_dict())
 expected = [retriever(b).scores.total for b in batches]

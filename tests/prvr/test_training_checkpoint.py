@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from kills_at_writes import at_write
+from kills import at_write
 from safetensors.torch import load_file
 from torch import nn
 from training_runs import same

@@ -72,7 +72,7 @@ def rank_among(
 
 def video_scores(
     snapshot: Snapshot, text: Float32[np.ndarray, "q d"], videos: Int64[np.ndarray, " v"] | None
-) -> Float32[np.ndarray, "q v"]:
+) -> Float32[np.ndarray, "q n"]:
     """Scores of every query with every video of the index, by its best window; -inf for those that are not asked for.
 
     Args:
@@ -92,7 +92,7 @@ def video_scores(
 
 def best_windows(
     snapshot: Snapshot, text: Float32[np.ndarray, " d"], videos: Int64[np.ndarray, " v"] | None
-) -> tuple[Int64[np.ndarray, " v"], Float32[np.ndarray, " v"], Int64[np.ndarray, " v"]]:
+) -> tuple[Int64[np.ndarray, " n"], Float32[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
     """Some videos, their scores for one query, and the window of each that has this score.
 
     Args:
