@@ -1,4 +1,4 @@
-"""Annotation files of the text-to-video benchmarks, tiny, in their public formats."""
+"""Annotation files of the text-to-video benchmarks, tiny, in their public formats, and what is read of them."""
 
 import json
 import pickle
@@ -93,3 +93,38 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "didemo": write_didemo,
     "activitynet-paragraphs": write_activitynet,
 }
+"""What writes the files of each benchmark into a folder."""
+
+EXPECTED = {
+    "msrvtt": {
+        "train": {"video0": ("a car drives", 'the "red" car, again'), "video1": ("a woman sings", "a song")},
+        "test": {"video3": ("a dog, and a cat, play",), "video2": ("a man talks",)},
+    },
+    "msrvtt-7k": {
+        "train": {"video1": ("a woman sings", "a song")},
+        "test": {"video3": ("a dog, and a cat, play",), "video2": ("a man talks",)},
+    },
+    "msvd": {
+        "train": {"-4wsuPCjDBc_5_15": ("a squirrel eats", "an animal eats a nut")},
+        "val": {"mv89psg6zh4_33_46": ("a bird bathes",)},
+        "test": {"R2DvpPTfl-E_20_25": ("two men ride", "men on bikes")},
+    },
+    "lsmdc": {
+        "train": {LSMDC_IDS[0]: ('"SOMEONE smiles, and leaves.', "He shuts the door.")},
+        "val": {LSMDC_IDS[1]: ("She drinks at a café.",)},
+        "test": {LSMDC_IDS[2]: ("A helicopter lands.",)},
+    },
+    "didemo": {
+        "train": {"1@N00_11_aa.avi": ("a dog runs. the dog stops",), "2@N00_22_bb.mov": ("waves",)},
+        "val": {"3@N00_33_cc.m4v": ("a child waves",)},
+        "test": {"4@N00_44_dd.mp4": ("the camera zooms in a hat",)},
+    },
+    "activitynet-paragraphs": {
+        "train": {
+            "v_QOlSCBRmfWY": ("A young woman is seen. The girl dances.",),
+            "v_ehGHCYKzyZ8": ("A man dances.",),
+        },
+        "test": {"v_bXdq2zI1Ms0": ("A man throws a frisbee.",), "v_uqiMw7tQ1Cc": ("A weight lifting tutorial.",)},
+    },
+}
+"""The captions of each video of each split of these files, in order."""

@@ -10,50 +10,17 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from benchmark_files import LSMDC_IDS, WRITERS
+from benchmark_files import EXPECTED, LSMDC_IDS, WRITERS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prvr.config import load_config
+from prvr.config import load_config, preset_names
 from prvr.corpora import BENCHMARKS, Annotations, benchmark, benchmark_of
 from prvr.corpora.convert import BenchmarkReport, convert_benchmark, fit_words, match_videos
 from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features, pack
 from prvr.data.layout import Caption
 from prvr.errors import InputError
 from prvr.video import Identity
-
-EXPECTED = {
-    "msrvtt": {
-        "train": {"video0": ("a car drives", 'the "red" car, again'), "video1": ("a woman sings", "a song")},
-        "test": {"video3": ("a dog, and a cat, play",), "video2": ("a man talks",)},
-    },
-    "msrvtt-7k": {
-        "train": {"video1": ("a woman sings", "a song")},
-        "test": {"video3": ("a dog, and a cat, play",), "video2": ("a man talks",)},
-    },
-    "msvd": {
-        "train": {"-4wsuPCjDBc_5_15": ("a squirrel eats", "an animal eats a nut")},
-        "val": {"mv89psg6zh4_33_46": ("a bird bathes",)},
-        "test": {"R2DvpPTfl-E_20_25": ("two men ride", "men on bikes")},
-    },
-    "lsmdc": {
-        "train": {LSMDC_IDS[0]: ('"SOMEONE smiles, and leaves.', "He shuts the door.")},
-        "val": {LSMDC_IDS[1]: ("She drinks at a café.",)},
-        "test": {LSMDC_IDS[2]: ("A helicopter lands.",)},
-    },
-    "didemo": {
-        "train": {"1@N00_11_aa.avi": ("a dog runs. the dog stops",), "2@N00_22_bb.mov": ("waves",)},
-        "val": {"3@N00_33_cc.m4v": ("a child waves",)},
-        "test": {"4@N00_44_dd.mp4": ("the camera zooms in a hat",)},
-    },
-    "activitynet-paragraphs": {
-        "train": {
-            "v_QOlSCBRmfWY": ("A young woman is seen. The girl dances.",),
-            "v_ehGHCYKzyZ8": ("A man dances.",),
-        },
-        "test": {"v_bXdq2zI1Ms0": ("A man throws a frisbee.",), "v_uqiMw7tQ1Cc": ("A weight lifting tutorial.",)},
-    },
-}
 
 
 def read(name: str, folder: Path) -> Annotations:
@@ -104,11 +71,13 @@ class TestReaders:
         for split, videos in found.items():
             assert [(v.id, v.captions) for v in videos] == list(EXPECTED[name][split].items())
 
-    def test_every_benchmark_has_a_preset(self) -> None:
+    def test_every_benchmark_has_a_preset_and_its_own_where_there_is_one(self) -> None:
+        presets = [name for name in preset_names() if name.startswith("diffusionret-")]
+        own = {load_config(preset).data.collection: preset for preset in presets}
         for name in BENCHMARKS.names:
-            preset = load_config(benchmark(name).preset)
-            assert preset.data.collection == name.removesuffix("-7k")
-            assert preset.model.max_words == benchmark(name).max_words
+            chosen = benchmark(name).preset
+            assert own.get(name.removesuffix("-7k"), chosen) == chosen
+            assert load_config(chosen).model.max_words == benchmark(name).max_words
 
     def test_every_registered_benchmark_is_tested_and_documented(self) -> None:
         assert set(EXPECTED) == set(BENCHMARKS.names)
