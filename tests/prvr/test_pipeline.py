@@ -78,16 +78,17 @@ def tokens(**changes: Any) -> RetrieverStage:
 
 
 STAGES = {
-    "diffusion": lambda first: [diffusion(first)],
     "diffusion over clips and frames": lambda first: [diffusion(first, tokens="both", unit_length=True)],
-    "the probability alone": lambda first: [diffusion(first, combine="alone")],
     "QB-Norm": lambda first: [qb_norm()],
     "zero-shot": lambda first: [ZeroShotStage(ZeroShotSettings(weight=0.5))],
-    "zero-shot of the best": lambda first: [ZeroShotStage(ZeroShotSettings(weight=0.5, top_k=5))],
-    "words and frames": lambda first: [tokens()],
-    "words and frames alone": lambda first: [tokens(combine="replace")],
+    "words and frames": lambda first: [tokens(combine="replace")],
     "another retriever over everything": lambda first: [RetrieverStage(first, RetrieverSettings(top_k="all"))],
-    "all": lambda first: [qb_norm(), ZeroShotStage(ZeroShotSettings(weight=0.3)), tokens(top_k=12), diffusion(first)],
+    "all": lambda first: [
+        qb_norm(),
+        ZeroShotStage(ZeroShotSettings(weight=0.3)),
+        tokens(top_k=12),
+        diffusion(first, combine="alone"),
+    ],
 }
 
 
