@@ -79,8 +79,8 @@ def test_what_is_refused_is_explained(store: VideoStore, tmp_path: Path, capsys:
     assert "no index" in explained(["index", "update", str(index), "--store", str(store.folder)], capsys)
     assert "no index" in explained(["index", "info", str(index)], capsys)
     assert main(add(store, index, "--model", "zero-shot")) == 0
-    again = explained(add(store, index, "--model", "zero-shot", "--dtype", "int8"), capsys)
-    assert "--model, --dtype can only be chosen for a new index" in again
+    again = explained(add(store, index, "--model", "zero-shot", "--stage", "qb_norm", "--dtype", "int8"), capsys)
+    assert "--model, --stage, --dtype can only be chosen for a new index" in again
     assert "not in the index" in explained(["index", "remove", str(index), "v9.mp4"], capsys)
 
 

@@ -94,7 +94,11 @@ def run_add(args: Namespace) -> None:
     from prvr.video import VideoStore
 
     folder, store = Path(args.index).expanduser(), VideoStore(args.store)
-    given = [name for name in ("model", "text", "dtype", "window", "stride") if getattr(args, name) is not None]
+    given = [
+        name
+        for name in ("model", "stage", "text", "dtype", "window", "stride")
+        if getattr(args, name) not in (None, [])
+    ]
     if (folder / "index.json").exists():
         if given:
             raise CommandError(
