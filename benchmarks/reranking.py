@@ -149,7 +149,7 @@ def main() -> None:
         epochs=3,
         candidates=option(None, "default: 32, or 8 without --runs", type=int),
         steps=option(50, "K"),
-        set=option([], "of GenerationConfig", metavar="KEY=VALUE"),
+        set=option([], "keys of prvr.training.RerankerRunConfig", metavar="KEY=VALUE"),
         device="cpu",
     )
     if args.candidates is None:
