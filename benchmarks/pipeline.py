@@ -25,7 +25,7 @@ from prvr.training import open_split
 from prvr.video import StoreHeader, VideoEntry, VideoStore
 from prvr.video.store import write_entry, write_header
 
-RECALLS = (1, 5, 10, 100)
+RECALLS = (1, 5, 10)
 INDEXES = {
     "float32, whole videos": {"dtype": "float32", "window": None, "stride": None},
     "float16, whole videos": {"dtype": "float16", "window": None, "stride": None},
@@ -58,7 +58,7 @@ def recalls(ranks: np.ndarray) -> list[float]:
 def main() -> None:
     args = parse_options(__doc__, system=option(None, "a run, a pipeline's folder or its YAML file", required=True))
     system = open_system(args.system)
-    rows, config = [], system.config
+    rows, config, beyond = [], system.config, max(RECALLS) + 1
     with closing(open_split(config, config.data.eval_split)) as split, tempfile.TemporaryDirectory() as made:
         report = evaluate(system.pipeline, split, EvaluationConfig(bootstrap=0))
         rows.append(("prvr evaluate", recalls(report.ranks), 0))
@@ -68,14 +68,14 @@ def main() -> None:
             model = open_model(args.system, store.header)
             with VideoIndex.create(Path(made) / f"index-{number}", model, store.header, **how) as index:
                 index.add(store)
-                results = index.search_many(split.captions, len(split))
+                results = index.search_many(split.captions, max(RECALLS))
             ranks = np.array(
                 [
-                    next(rank for rank, hit in enumerate(result.hits, 1) if hit.video_id in videos)
+                    next((rank for rank, hit in enumerate(result.hits, 1) if hit.video_id in videos), beyond)
                     for result, videos in zip(results, relevant, strict=True)
                 ]
             )
-            rows.append((f"index, {name}", recalls(ranks), int((ranks != report.ranks).sum())))
+            rows.append((f"index, {name}", recalls(ranks), int((ranks != report.ranks.clip(max=beyond)).sum())))
     head = ("", *(f"R@{k}" for k in RECALLS), "queries of another rank")
     shown = [(name, *(f"{value:.2f}" for value in found), str(other)) for name, found, other in rows]
     show(f"{report.split}: {', '.join(report.stages)}", head, shown)
