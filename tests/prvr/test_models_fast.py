@@ -11,6 +11,7 @@ from torch import Tensor
 import prvr
 from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
 from prvr.models import Retriever
+from prvr.models.layers import Positions
 from prvr.models.rows import Rows, Sequences
 from prvr.objective import Objective
 
@@ -125,3 +126,22 @@ def test_gradients_of_rows() -> None:
     assert torch.autograd.gradcheck(rows.pack, (x,))
     assert torch.autograd.gradcheck(rows.pad, (y,))
     assert torch.autograd.gradgradcheck(rows.pad, (y,))
+
+
+def test_gradients_of_packed_rows_do_not_depend_on_the_order_of_threads() -> None:
+    """Many rows share a position: their gradients are added in one order, however many threads add them."""
+    torch.manual_seed(0)
+    positions, before = Positions(30, 96, 0.0), torch.get_num_threads()
+    sequences = Sequences.packed(torch.rand(256, 30) < 0.5)
+    x = sequences.pack(torch.randn(256, 30, 96))
+    torch.set_num_threads(4)
+    try:
+        found = []
+        for _ in range(5):
+            positions.zero_grad()
+            positions(x, sequences).pow(3).sum().backward()
+            assert positions.table.grad is not None
+            found.append(positions.table.grad.clone())
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, found[0]) for one in found)

@@ -183,7 +183,10 @@ class Positions(nn.Module):
                 f"a sequence of {sequences.length} exceeds the {len(self.table)} positions of this model: "
                 "pool or cut it before (prvr.data does)"
             )
-        return self.dropout(self.norm(x + self.table[sequences.positions]))
+        at = sequences.positions
+        # Not by indexing: its gradient adds rows of several threads in any order, so that no two runs agree.
+        table = self.table[at] if isinstance(at, slice) else F.embedding(at, self.table)
+        return self.dropout(self.norm(x + table))
 
 
 class AttentionPooling(nn.Module):
