@@ -156,6 +156,25 @@ class TestEvaluate:
         trained = EvaluationReport.from_json(work.run / "evaluation.json")
         assert (found[0].ranks == trained.ranks).all()  # what the training reported
 
+    def test_a_stage_after_those_of_a_file_or_a_folder(self, work: SimpleNamespace, tmp_path: Path) -> None:
+        file, bare, folder = tmp_path / "system.yaml", tmp_path / "bare.yaml", tmp_path / "saved"
+        stages = [{"kind": "qb_norm"}]
+        file.write_text(yaml.safe_dump({"first": str(work.retriever), "stages": stages}))
+        bare.write_text(yaml.safe_dump({"first": str(work.retriever)}))
+        assert main(["pipeline", str(file), "--output", str(folder), "-q"]) == 0
+        more = ["--stage", f"diffusion:{work.run},weight=2.0"]
+        found = []
+        for number, (system, options) in enumerate(
+            [(file, more), (folder, more), (bare, ["--stage", "qb_norm", *more])]
+        ):
+            target = tmp_path / f"{number}.json"
+            assert main(["evaluate", str(system), *options, "--device", "cpu", "-q", "--json", str(target)]) == 0
+            found.append(EvaluationReport.from_json(target))
+        assert [line.split()[0] for line in found[0].stages] == ["qb_norm", "diffusion"]
+        assert found[0] == found[1] == found[2]
+        assert (found[0].ranks == found[1].ranks).all()
+        assert (found[0].ranks == found[2].ranks).all()
+
     @pytest.mark.parametrize(
         ("stage", "message"),
         [

@@ -77,8 +77,8 @@ def open_system(
         if not isinstance(listed, list):
             raise InputError(f"{path}: stages: expected a list, got {type(listed).__name__}")
         found = open_system(path.parent / Path(values["first"]).expanduser(), device=device)
-        return _extended(found, listed, path.parent, path.parent, device, str(path))
-    if Pipeline.is_folder(path):
+        found = _extended(found, listed, path.parent, path.parent, device, str(path))
+    elif Pipeline.is_folder(path):
         file = path / "config.yaml"
         found = System(Pipeline.from_pretrained(path), file if file.is_file() else None, path)
     elif is_reranker_run(path):
