@@ -153,6 +153,18 @@ def test_windows_of_long_videos(first: Retriever, tmp_path: Path) -> None:
             assert len(index.search("a red square rises", 8).hits) == 7
 
 
+@pytest.mark.parametrize("name", STAGES)
+def test_an_index_without_videos_finds_nothing(name: str, first: Retriever, tmp_path: Path) -> None:
+    store = write_store(tmp_path / "store", {"v.mp4": walk(30, 0, EMBEDDED.dim)})
+    Pipeline(first, STAGES[name](first)).save_pretrained(tmp_path / "saved")
+    with make_index(tmp_path / "index", tmp_path / "saved") as index:
+        assert index.search("a red square rises").hits == ()
+        index.add(store)
+        assert len(index.search("a red square rises").hits) == 1
+        index.remove(["v.mp4"])
+        assert index.search("a red square rises").hits == ()
+
+
 class TestRefusals:
     def test_an_order_without_a_meaning(self, first: Retriever) -> None:
         with pytest.raises(InputError, match="must stand before those over the best candidates: diffusion, zero_shot"):

@@ -64,6 +64,8 @@ class Rescorer:
             k: how many; all candidates where these are fewer.
         """
         numbers, scores, windows = best_windows(self.snapshot, text, videos)
+        if not len(numbers):
+            return []
         texts = self.encode(query)
         row = torch.from_numpy(scores)[None]
         with torch.inference_mode():
