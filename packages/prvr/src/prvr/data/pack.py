@@ -157,8 +157,6 @@ def repack(
         DataError: it is not known which corpus it was packed from; or as `pack`.
     """
     origin = packed.source
-    if origin is None:
-        raise DataError(f"{packed.name}: packed from an unknown corpus. Open it with prvr.data.pack.")
     whole = pack(
         origin.corpus,
         origin.split,

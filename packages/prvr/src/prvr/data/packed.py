@@ -75,7 +75,7 @@ class PackedSplit:
     def __init__(
         self, files: PackedFiles, videos: Int[np.ndarray, " v"] | None = None, source: PackSource | None = None
     ) -> None:
-        self.files, self.source = files, source
+        self.files, self._source = files, source
         total = len(files.text["video_ids"])
         self._videos = np.arange(total) if videos is None else videos
         self._subset = videos is not None
@@ -283,6 +283,19 @@ class PackedSplit:
             )
         )
 
+    @property
+    def source(self) -> PackSource:
+        """Where it comes from.
+
+        Raises:
+            DataError: it is not known: the split was opened by its folder, or sent to another process.
+        """
+        if self._source is None:
+            raise DataError(
+                f"{self.name}: it is not known which corpus it was packed from. Open it with prvr.data.pack."
+            )
+        return self._source
+
     def subset(self, videos: Sequence[int] | Int[np.ndarray, " k"]) -> "PackedSplit":
         """A part of the videos with the queries written for them; shares the files.
 
@@ -298,7 +311,7 @@ class PackedSplit:
                 f"subset of {self.name}: expected different numbers in [0, {len(self)}), at least one; "
                 f"got {len(videos)} numbers, {len(chosen)} different."
             )
-        return PackedSplit(self.files, self._videos[chosen], self.source)
+        return PackedSplit(self.files, self._videos[chosen], self._source)
 
     def _read_videos(self, which: np.ndarray) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         rows = self._videos[which]

@@ -8,13 +8,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.corpora.encoders import CorpusEncoders, corpus_encoders, read_sentences
+from prvr.corpora.encoders import corpus_encoders
 from prvr.data import Corpus, DataError, PackedSplit
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
 from prvr.evaluation.rank import EvaluationConfig, report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference, paired_test
-from prvr.video import TextFeaturizer, check_joint, open_featurizer
+from prvr.stages.rescoring import JointSplit
+from prvr.video import TextFeaturizer
 
 __all__ = ["Beside", "beside_zero_shot", "has_zero_shot", "zero_shot_scores"]
 
@@ -110,24 +111,8 @@ def zero_shot_scores(
             has no space in common with sentences; or `text` is of another model.
         ValueError: a text without a word, or with too many.
     """
-    encoders = _joint_encoders(corpus)
-    content = corpus.split(split)
-    rows = read_sentences(corpus, split) if texts is None and text is None else None
-    if rows is None:
-        side = text or open_featurizer(encoders.frames.name)
-        check_joint(side.identity, encoders.frames)
-        sentences = [caption.text for caption in content.captions] if texts is None else texts
-        found = torch.stack([torch.from_numpy(side.sentence(sentence)) for sentence in sentences])
-    else:
-        found = torch.from_numpy(rows)
-    with corpus.open_features() as features:
-        if features.dim != encoders.dim:
-            raise DataError(
-                f"{corpus.feature_folder}: features of width {features.dim}, corpus.json says {encoders.dim}. "
-                "Make the corpus again."
-            )
-        frames = (torch.from_numpy(features.read(video)[:, : encoders.joint_dim]) for video in content.video_ids)
-        return torch.stack([(found @ F.normalize(some, dim=-1).T).amax(1) for some in frames], 1)
+    joint = JointSplit(corpus, split, texts=None if texts is None else tuple(texts), text=text)
+    return torch.stack([(joint.sentences @ F.normalize(some, dim=-1).T).amax(1) for some in joint.frames()], 1)
 
 
 def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSplit) -> Beside:
@@ -167,19 +152,3 @@ def has_zero_shot(corpus: Corpus) -> bool:
     """
     encoders = corpus_encoders(corpus)
     return encoders is not None and encoders.joint_dim > 0
-
-
-def _joint_encoders(corpus: Corpus) -> CorpusEncoders:
-    path = corpus.folder / "corpus.json"
-    encoders = corpus_encoders(corpus)
-    if encoders is None:
-        raise DataError(
-            f"{path}: does not say which encoder its features are of. Zero-shot retrieval needs an embedded corpus "
-            "(prvr data make) or one of your own captions (prvr convert captions)."
-        )
-    if not encoders.joint_dim:
-        raise DataError(
-            f"{path}: its frames are of {encoders.frames} and its captions of {encoders.text}: no space in common was "
-            "found when it was made. Extract with a CLIP or SigLIP, and convert where that model can be opened."
-        )
-    return encoders

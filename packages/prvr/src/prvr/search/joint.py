@@ -1,4 +1,4 @@
-"""The joint encoder alone: no training, the cosine of a sentence with the frame that it fits best."""
+"""The joint encoder of frames and sentences, alone and as what a stage reads."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,7 +6,9 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float32
+from torch import Tensor
 
 from prvr.data.rows import segment_mean
 from prvr.errors import DataError
@@ -14,11 +16,48 @@ from prvr.search.model import ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import unit
 from prvr.video import StoreHeader, TextFeaturizer, check_joint
 
-__all__ = ["JointModel"]
+__all__ = ["JointEncoder", "JointModel"]
+
+
+class JointEncoder:
+    """The joint columns of the features, scaled to unit length, and sentences of the same joint embedding space.
+
+    Args:
+        encoder: header of the store of features.
+        text: the text side of the same encoder.
+
+    Raises:
+        DataError: the encoder has no joint space, or the text side is of another model.
+    """
+
+    def __init__(self, encoder: StoreHeader, text: TextFeaturizer) -> None:
+        if not encoder.joint_dim:
+            raise DataError(
+                f"{encoder.encoder}: none of its features lie in one space with sentences, so there is no zero-shot "
+                "score. Use a trained model without it, or extract with a CLIP or SigLIP."
+            )
+        check_joint(text.identity, encoder.encoder)
+        if text.joint_dim != encoder.joint_dim:
+            raise DataError(
+                f"{text.identity}: sentences of width {text.joint_dim}, frames of {encoder.joint_dim}. Use the text "
+                "side of the encoder."
+            )
+        self.dim, self._text = encoder.joint_dim, text
+        self.sets = {"frames": RowSet(self.dim)}
+
+    def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[dict[str, np.ndarray]]:
+        """Every frame of each window."""
+        return [{"frames": unit(rows[:, : self.dim].astype(np.float32, copy=False))} for rows in windows]
+
+    def encode_text(self, text: str) -> Tensor:
+        """The sentence, `(1, d)`."""
+        return torch.from_numpy(self._text.sentence(text)[None].astype(np.float32, copy=False))
 
 
 class JointModel:
-    """Frames are the joint columns of the features, scaled to unit length; clips, means of them, do not count.
+    """Search without training: the cosine of the sentence with the frame that it fits best.
+
+    Clips, means of frames, find candidates and do not count.
 
     Args:
         encoder: header of the store of features.
@@ -33,18 +72,8 @@ class JointModel:
     stored: Mapping[str, RowSet] = MappingProxyType({})
 
     def __init__(self, encoder: StoreHeader, text: TextFeaturizer) -> None:
-        if not encoder.joint_dim:
-            raise DataError(
-                f"{encoder.encoder}: none of its features lie in one space with sentences, so there is no zero-shot "
-                "score. Name a trained model, or extract with a CLIP or SigLIP."
-            )
-        check_joint(text.identity, encoder.encoder)
-        if text.joint_dim != encoder.joint_dim:
-            raise DataError(
-                f"{text.identity}: sentences of width {text.joint_dim}, frames of {encoder.joint_dim}. Use the text "
-                "side of the encoder."
-            )
-        self.dim, self._text = encoder.joint_dim, text
+        self._joint = JointEncoder(encoder, text)
+        self.dim = self._joint.dim
         self.identity = ModelIdentity(
             ZERO_SHOT, encoder.encoder.name, encoder.encoder.weights, encoder.encoder, text.identity
         )
@@ -52,14 +81,14 @@ class JointModel:
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Every row of each window, and means of them as clips."""
         found = []
-        for rows in windows:
-            frames = unit(rows[:, : self.dim].astype(np.float32, copy=False))
+        for rows in self._joint.encode_windows(windows):
+            frames = rows["frames"]
             found.append(WindowVectors(segment_mean(frames, self.clips), frames, len(frames)))
         return found
 
     def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
         """The sentence."""
-        return unit(self._text.sentence(text)[None].astype(np.float32, copy=False))[0]
+        return unit(self._joint.encode_text(text).numpy())[0]
 
     def rescorer(self, snapshot: Any) -> None:
         """There are no stages."""

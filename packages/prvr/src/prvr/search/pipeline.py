@@ -11,17 +11,16 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Float32
-from torch import Tensor
 
 from prvr.data.hashes import hash_file
 from prvr.errors import DataError
+from prvr.search.joint import JointEncoder
 from prvr.search.model import RowSet, WindowVectors
 from prvr.search.rescoring import Rescorer
 from prvr.search.trained import FedRetriever, TrainedModel
-from prvr.search.vectors import unit
 from prvr.stages import Pipeline, RetrieverStage, Stage, ZeroShotStage
 from prvr.stages.pipeline import FIRST
-from prvr.video import StoreHeader, TextFeaturizer, check_joint
+from prvr.video import StoreHeader, TextFeaturizer
 
 __all__ = ["PipelineModel", "fingerprint_of", "set_name"]
 
@@ -151,31 +150,6 @@ class RetrieverEncoder:
     def encode_text(self, text: str) -> Any:
         """The query as the retriever gives it."""
         return self._fed.encode_text(text)
-
-
-class JointEncoder:
-    """The joint columns of the features, and sentences of the same joint embedding space.
-
-    Raises:
-        DataError: the encoder has no joint space, or the text side is of another model.
-    """
-
-    def __init__(self, encoder: StoreHeader, text: TextFeaturizer) -> None:
-        if not encoder.joint_dim:
-            raise DataError(
-                f"{encoder.encoder}: none of its features lie in one space with sentences, so there is no zero-shot "
-                "score. Leave the stage zero_shot out, or extract with a CLIP or SigLIP."
-            )
-        check_joint(text.identity, encoder.encoder)
-        self.sets, self._text, self._dim = {"frames": RowSet(encoder.joint_dim)}, text, encoder.joint_dim
-
-    def encode_windows(self, windows: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
-        """Every frame of each window."""
-        return [{"frames": unit(rows[:, : self._dim].astype(np.float32, copy=False))} for rows in windows]
-
-    def encode_text(self, text: str) -> Tensor:
-        """The sentence."""
-        return torch.from_numpy(self._text.sentence(text)[None].astype(np.float32, copy=False))
 
 
 def _encoder(stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device) -> StageEncoder | None:

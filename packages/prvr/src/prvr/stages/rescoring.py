@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -164,11 +165,8 @@ class ZeroShotStage:
         Raises:
             DataError: the corpus of the split is not known, or has no joint embedding space.
         """
-        if split.source is None:
-            raise DataError(
-                f"{split.name}: it is not known which corpus it was packed from. Open it with prvr.data.pack."
-            )
-        return JointSplit(split.source.corpus, split.source.split, split.video_ids)
+        source = split.source
+        return JointSplit(source.corpus, source.split, split.video_ids)
 
     def prepare(self, direction: Direction, score: Callable[[Any], Tensor]) -> None:
         """Nothing needs to be known of the gallery."""
@@ -244,6 +242,9 @@ class JointSplit:
         texts: any sentences; None = the captions of these videos.
         text: the text side of the encoder of the frames; None = opened by its name, where it is needed.
 
+    Attributes:
+        sentences: `(q, d)` vectors of the texts.
+
     Raises:
         DataError: the corpus has no such split, does not say which encoder its features are of, or has no joint space;
             or `text` is of another model.
@@ -264,33 +265,41 @@ class JointSplit:
         chosen = [i for i, caption in enumerate(content.captions) if caption.video_id in taken]
         rows = read_sentences(corpus, split) if texts is None and text is None else None
         if rows is not None:
-            self._sentences = torch.from_numpy(rows)[chosen]
+            self.sentences = torch.from_numpy(rows)[chosen]
         else:
             side = text or open_featurizer(self.encoders.frames.name)
             check_joint(side.identity, self.encoders.frames)
             wanted = [content.captions[i].text for i in chosen] if texts is None else texts
-            self._sentences = torch.from_numpy(np.stack([side.sentence(sentence) for sentence in wanted]))
+            self.sentences = torch.from_numpy(np.stack([side.sentence(sentence) for sentence in wanted]))
         self.query_ids = tuple(content.captions[i].id for i in chosen) if texts is None else tuple(texts)
 
-    def video_batches(self, size: int) -> Iterator[VideoBatch]:
-        """All videos in order, `size` at a time."""
-        width = self.encoders.joint_dim
+    def frames(self) -> Iterator[Float[Tensor, "l d"]]:
+        """The frames of each video in order, `(l, d)`.
+
+        Raises:
+            DataError: the features have another width than the corpus says.
+        """
         with self.corpus.open_features() as features:
             if features.dim != self.encoders.dim:
                 raise DataError(
                     f"{self.corpus.feature_folder}: features of width {features.dim}, corpus.json says "
                     f"{self.encoders.dim}. Make the corpus again."
                 )
-            for start in range(0, len(self.video_ids), size):
-                some = self.video_ids[start : start + size]
-                frames, mask = pad([torch.from_numpy(features.read(video)[:, :width]).float() for video in some])
-                clips = frames.new_zeros(len(some), 1, width)
-                yield VideoBatch(clips, frames, mask, torch.arange(start, start + len(some)))
+            for video in self.video_ids:
+                yield torch.from_numpy(features.read(video)[:, : self.encoders.joint_dim]).float()
+
+    def video_batches(self, size: int) -> Iterator[VideoBatch]:
+        """All videos in order, `size` at a time."""
+        frames = self.frames()
+        for start in range(0, len(self.video_ids), size):
+            rows, mask = pad(list(islice(frames, size)))
+            clips = rows.new_zeros(len(rows), 1, rows.shape[-1])
+            yield VideoBatch(clips, rows, mask, torch.arange(start, start + len(rows)))
 
     def query_batches(self, size: int) -> Iterator[QueryBatch]:
         """All sentences in order, `size` at a time."""
-        for start in range(0, len(self._sentences), size):
-            rows = self._sentences[start : start + size, None]
+        for start in range(0, len(self.sentences), size):
+            rows = self.sentences[start : start + size, None]
             mask = torch.ones(len(rows), 1, dtype=torch.bool)
             yield QueryBatch(rows, mask, torch.arange(start, start + len(rows)))
 
