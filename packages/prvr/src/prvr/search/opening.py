@@ -82,7 +82,7 @@ def load_model(
         pipeline = Pipeline.from_pretrained(folder)
         alone = replace(identity, kind="trained", name=identity.name.rpartition(", ")[0], weights="")
         first = load_trained(folder / FIRST, alone, encoder, text, device)
-        found = PipelineModel(first, pipeline, encoder, text)
+        found = PipelineModel(first, pipeline, encoder, text, folder)
     else:
         found = load_trained(folder, identity, encoder, text, device)
     if found.identity != identity:
@@ -108,7 +108,7 @@ def check_copy(folder: Path, identity: ModelIdentity, encoder: StoreHeader) -> S
     if identity.kind == "pipeline":
         pipeline = Pipeline.from_pretrained(folder)
         retriever, first = load_retriever(folder / FIRST, "")
-        weights = fingerprint_of(first, pipeline)
+        weights = fingerprint_of(first, pipeline, folder)
     else:
         retriever, weights = load_retriever(folder, identity.weights)
     if weights != identity.weights:

@@ -17,9 +17,9 @@ from prvr.errors import DataError
 from prvr.search.joint import JointEncoder
 from prvr.search.model import RowSet, WindowVectors
 from prvr.search.rescoring import Rescorer
-from prvr.search.trained import FedRetriever, TrainedModel
+from prvr.search.trained import TrainedModel, WindowEncoder
 from prvr.stages import Pipeline, RetrieverStage, Stage, ZeroShotStage
-from prvr.stages.pipeline import FIRST
+from prvr.stages.pipeline import FIRST, written_stages
 from prvr.video import StoreHeader, TextFeaturizer
 
 __all__ = ["PipelineModel", "fingerprint_of", "set_name"]
@@ -61,33 +61,44 @@ class PipelineModel:
         pipeline: with the same first stage.
         encoder: of the frames.
         text: what reads queries.
+        folder: where `save` wrote them, if they come from there.
 
     Raises:
         DataError: a stage does not read these features or texts.
     """
 
-    def __init__(self, first: TrainedModel, pipeline: Pipeline, encoder: StoreHeader, text: TextFeaturizer) -> None:
+    def __init__(
+        self,
+        first: TrainedModel,
+        pipeline: Pipeline,
+        encoder: StoreHeader,
+        text: TextFeaturizer,
+        folder: Path | None = None,
+    ) -> None:
         self.first, self.pipeline = first, pipeline
         self.dim, self.clips = first.dim, first.clips
         self.clip_weight, self.frame_weight = first.clip_weight, first.frame_weight
-        self.encoders = [_encoder(stage, encoder, text, first.fed.device) for stage in pipeline.stages]
-        lengths = {name for stage in pipeline.stages for name in stage.rows}
-        self.stored: Mapping[str, RowSet] = {name: RowSet(first.dim, lengths=True) for name in sorted(lengths)}
-        for number, one in enumerate(self.encoders, 1):
-            if one is not None:
-                self.stored = {**self.stored, **{set_name(number, name): rows for name, rows in one.sets.items()}}
+        self.encoders = [_encoder(stage, encoder, text, first.windows.device) for stage in pipeline.stages]
+        self._sets: list[dict[str, tuple[str, RowSet]]] = []  # of each stage: the name in the index of what it reads
+        for number, (stage, one) in enumerate(zip(pipeline.stages, self.encoders, strict=True), 1):
+            if one is None:
+                self._sets.append({rows: (rows, RowSet(first.dim, lengths=True)) for rows in sorted(stage.rows)})
+            else:
+                self._sets.append({name: (set_name(number, name), rows) for name, rows in one.sets.items()})
+        self.stored: Mapping[str, RowSet] = dict(pair for sets in self._sets for pair in sets.values())
         name = f"{first.identity.name}, {' + '.join(stage.kind for stage in pipeline.stages)}"
-        weights = fingerprint_of(first.identity.weights, pipeline)
+        weights = fingerprint_of(first.identity.weights, pipeline, folder)
         self.identity = replace(first.identity, kind="pipeline", name=name, weights=weights)
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Vectors of the first stage, with the rows that the stages read."""
-        found = [vectors._replace(stored={}) for vectors in self.first.encode_windows(windows)]
-        for number, one in enumerate(self.encoders, 1):
+        stored: list[dict[str, np.ndarray]] = [{} for _ in windows]
+        for sets, one in zip(self._sets, self.encoders, strict=True):
             if one is not None:
-                for vectors, rows in zip(found, one.encode_windows(windows), strict=True):
-                    vectors.stored.update({set_name(number, name): some for name, some in rows.items()})  # pyright: ignore[reportAttributeAccessIssue]
-        return found
+                for found, rows in zip(stored, one.encode_windows(windows), strict=True):
+                    found.update({sets[kind][0]: some for kind, some in rows.items()})
+        vectors = self.first.encode_windows(windows)
+        return [one._replace(stored=found) for one, found in zip(vectors, stored, strict=True)]
 
     def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
         """The unit vector of a query, for the first stage."""
@@ -95,16 +106,11 @@ class PipelineModel:
 
     def encode_for_stages(self, text: str) -> list[Any]:
         """The embedding of a query as each stage reads it."""
-        return [self.first.fed.encode_text(text) if one is None else one.encode_text(text) for one in self.encoders]
+        return [self.first.windows.encode_text(text) if one is None else one.encode_text(text) for one in self.encoders]
 
     def rescorer(self, snapshot: Any) -> Rescorer:
         """The stages over one state of an index."""
-        sets = []
-        for number, (stage, one) in enumerate(zip(self.pipeline.stages, self.encoders, strict=True), 1):
-            own = (
-                {} if one is None else {name: (set_name(number, name), rows.lengths) for name, rows in one.sets.items()}
-            )
-            sets.append(own or {name: (name, True) for name in stage.rows})
+        sets = [{kind: (name, rows.lengths) for kind, (name, rows) in one.items()} for one in self._sets]
         return Rescorer(self.pipeline, sets, self.encode_for_stages, snapshot)
 
     def save(self, folder: Path) -> None:
@@ -115,7 +121,7 @@ class PipelineModel:
 
 
 class RetrieverEncoder:
-    """The retriever of a stage, fed as evaluation feeds it.
+    """The retriever of a stage, with the inputs that it has in evaluation.
 
     Args:
         stage: with the retriever.
@@ -136,7 +142,7 @@ class RetrieverEncoder:
                     f"stage {stage.kind}: reads {what} of width {wanted}, those given have {found}. Name a retriever "
                     "that was trained on features of this encoder."
                 )
-        self._fed = FedRetriever(stage.encoder, stage.settings.keep_last_frame, text, device)
+        self._windows = WindowEncoder(stage.encoder, stage.settings.keep_last_frame, text, device)
         (shape,) = self.encode_windows([np.zeros((1, encoder.dim), np.float32)])
         self.sets = {name: RowSet(rows.shape[-1], lengths=True) for name, rows in shape.items()}
 
@@ -144,12 +150,12 @@ class RetrieverEncoder:
         """The valid rows of each window."""
         return [
             {name: rows for name, rows in (("clips", one.clips), ("frames", one.frames)) if rows is not None}
-            for one in self._fed.encode_windows(windows)
+            for one in self._windows.encode_windows(windows)
         ]
 
     def encode_text(self, text: str) -> Any:
         """The query as the retriever gives it."""
-        return self._fed.encode_text(text)
+        return self._windows.encode_text(text)
 
 
 def _encoder(stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device) -> StageEncoder | None:
@@ -164,16 +170,23 @@ def _encoder(stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: t
             raise DataError(f"stage {stage.kind}: an index cannot store what it reads. Leave it out.")
 
 
-def fingerprint_of(first: str, pipeline: Pipeline) -> str:
-    """sha256 of the first stage, and of the settings and the files of all stages."""
+def fingerprint_of(first: str, pipeline: Pipeline, folder: Path | None) -> str:
+    """sha256 of the first stage, and of the settings and the files of all stages.
+
+    Args:
+        first: that of the first stage.
+        pipeline: with the stages.
+        folder: where they are written; None = nowhere yet.
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory() as made:
+            pipeline.write_stages(Path(made))
+            return fingerprint_of(first, pipeline, Path(made))
     digest = hashlib.sha256(first.encode())
-    with tempfile.TemporaryDirectory() as folder:
-        for number, stage in enumerate(pipeline.stages):
-            place = Path(folder) / str(number)
-            place.mkdir()
-            settings = stage.save(place)
-            digest.update(json.dumps([stage.kind, settings], sort_keys=True).encode())
-            for file in sorted(place.rglob("*")):
-                if file.is_file() and file.name != "README.md":
-                    digest.update(f"{file.relative_to(place).as_posix()} {hash_file(file)}\n".encode())
+    for values, place in written_stages(folder):
+        settings = {key: value for key, value in values.items() if key != "kind"}
+        digest.update(json.dumps([values["kind"], settings], sort_keys=True).encode())
+        for file in sorted(place.rglob("*")):
+            if file.is_file() and file.name != "README.md":
+                digest.update(f"{file.relative_to(place).as_posix()} {hash_file(file)}\n".encode())
     return digest.hexdigest()

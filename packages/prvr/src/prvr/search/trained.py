@@ -1,4 +1,4 @@
-"""A trained retriever over a store of features: fed exactly as evaluation feeds it."""
+"""A trained retriever over a store of features, with the inputs that it has in evaluation."""
 
 import hashlib
 import json
@@ -29,9 +29,9 @@ from prvr.video.encoders import EMBEDDED
 from prvr.video.pretrained import hash_model
 
 __all__ = [
-    "FedRetriever",
-    "Feeding",
+    "Sampling",
     "TrainedModel",
+    "WindowEncoder",
     "load_retriever",
     "load_trained",
     "open_trained",
@@ -39,15 +39,15 @@ __all__ = [
     "text_encoder",
 ]
 
-_WEIGHTS, _CONFIG, _FEEDING = "model.safetensors", "config.json", "feeding.json"
+_WEIGHTS, _CONFIG, _SAMPLING = "model.safetensors", "config.json", "feeding.json"
 _BATCH = 32  # windows encoded at a time
 _CLIPS = 32  # for candidates, where the model has none
-_SEED = 0  # of nothing: no retriever draws in evaluation, its registers start from fixed numbers
+_SEED = 0  # any number: no retriever draws in evaluation, its registers start from fixed numbers
 
 
 @dataclass(frozen=True)
-class Feeding:
-    """What a run says of its data that its model does not: needed to feed it as it was evaluated.
+class Sampling:
+    """How frames are sampled, which a run's configuration says and its model does not.
 
     Args:
         keep_last: `data.keep_last_frame`: the last frame counts in the last segment mean.
@@ -65,12 +65,12 @@ class WindowRows(NamedTuple):
     """Frames that were sampled from the window."""
 
 
-class FedRetriever:
-    """A retriever of any kind that reads features and sentences as evaluation feeds them.
+class WindowEncoder:
+    """A retriever of any kind over windows of features and sentences, with the inputs that it has in evaluation.
 
     Args:
         retriever: in any mode; put into evaluation mode for every call.
-        keep_last: how frames are sampled, see `Feeding`.
+        keep_last: how frames are sampled, see `Sampling`.
         text: what reads queries.
         device: of torch.
     """
@@ -114,20 +114,20 @@ class TrainedModel:
     """A retriever whose vectors are those that evaluation compares.
 
     Args:
-        fed: the retriever, with what feeds it.
-        identity: of all of it.
+        windows: the retriever, with what prepares its inputs.
+        identity: which model it is.
     """
 
     stored: Mapping[str, RowSet] = MappingProxyType({})
 
-    def __init__(self, fed: FedRetriever, identity: ModelIdentity) -> None:
-        self.fed, self.identity = fed, identity
-        self.dim, self.clips, self.clip_weight, self.frame_weight = score_of(fed.retriever.config)
+    def __init__(self, windows: WindowEncoder, identity: ModelIdentity) -> None:
+        self.windows, self.identity = windows, identity
+        self.dim, self.clips, self.clip_weight, self.frame_weight = score_of(windows.retriever.config)
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Clips and frames of each window; means of frames as clips where the retriever has none."""
         found = []
-        for clips, frames, sampled in self.fed.encode_windows(windows):
+        for clips, frames, sampled in self.windows.encode_windows(windows):
             tokens = np.empty((0, self.dim), np.float32) if frames is None else frames
             coarse = segment_mean(unit(tokens), self.clips) if clips is None else clips
             found.append(WindowVectors(coarse, tokens, min(sampled, len(tokens))))
@@ -135,7 +135,7 @@ class TrainedModel:
 
     def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
         """The unit vector of a query."""
-        return unit(self.fed.encode_text(text).float().cpu().numpy())[0]
+        return unit(self.windows.encode_text(text).float().cpu().numpy())[0]
 
     def rescorer(self, snapshot: Any) -> None:
         """There are no stages."""
@@ -146,10 +146,10 @@ class TrainedModel:
         Raises:
             DataError: what was written is not what is in memory.
         """
-        feeding, retriever = Feeding(self.fed.keep_last), self.fed.retriever
+        sampling, retriever = Sampling(self.windows.keep_last), self.windows.retriever
         retriever.save_pretrained(folder)
-        (folder / _FEEDING).write_text(json.dumps(asdict(feeding)) + "\n", encoding="utf-8")
-        if _fingerprint(_load(folder), feeding) != _fingerprint(retriever, feeding):
+        (folder / _SAMPLING).write_text(json.dumps(asdict(sampling)) + "\n", encoding="utf-8")
+        if _fingerprint(_load(folder), sampling) != _fingerprint(retriever, sampling):
             raise DataError(
                 f"{self.identity.name}: a copy of it that was saved and loaded again has other weights or another "
                 "configuration. Save the model with save_pretrained of this version, and name that folder."
@@ -168,9 +168,9 @@ def open_trained(system: System, encoder: StoreHeader, text: TextFeaturizer, dev
     Raises:
         DataError: it does not read these features or these texts, or has no single vector for a query.
     """
-    feeding, known, retriever = Feeding(), None, system.pipeline.first
+    sampling, known, retriever = Sampling(), None, system.pipeline.first
     if system.config is not None:
-        feeding, known = Feeding(system.config.data.keep_last_frame), _encoders(system.config)
+        sampling, known = Sampling(system.config.data.keep_last_frame), _encoders(system.config)
     if known is not None and known[0] != encoder.encoder:
         raise DataError(
             f"{system.folder}: was trained on features of {known[0]}, these are of {encoder.encoder}. Name a model "
@@ -187,8 +187,8 @@ def open_trained(system: System, encoder: StoreHeader, text: TextFeaturizer, dev
             "retriever of the other kind (hybrid-*, hlformer-*, dreamprvr-*, gmmformer-*), with this one as a stage: "
             f"--stage retriever:{system.folder}"
         )
-    weights = _fingerprint(retriever, feeding)
-    return _assembled(retriever, feeding, str(system.folder), weights, encoder, text, device)
+    weights = _fingerprint(retriever, sampling)
+    return _assembled(retriever, sampling, str(system.folder), weights, encoder, text, device)
 
 
 def load_trained(
@@ -207,7 +207,7 @@ def load_trained(
         DataError: it is damaged, or does not read these features or texts.
     """
     retriever, weights = load_retriever(folder, identity.weights)
-    return _assembled(retriever, _read_feeding(folder), identity.name, weights, encoder, text, device)
+    return _assembled(retriever, _read_sampling(folder), identity.name, weights, encoder, text, device)
 
 
 def load_retriever(folder: Path, expected: str) -> tuple[Retriever, str]:
@@ -221,7 +221,7 @@ def load_retriever(folder: Path, expected: str) -> tuple[Retriever, str]:
         DataError: it is damaged.
     """
     retriever = _load(folder)
-    found = _fingerprint(retriever, _read_feeding(folder))
+    found = _fingerprint(retriever, _read_sampling(folder))
     return retriever, expected if found != expected == _fingerprint_of_files(folder) else found
 
 
@@ -232,13 +232,13 @@ def score_of(config: ModelConfig) -> Score:
     return Score(config.hidden, clips, *(one or (config.clip_weight, config.frame_weight)))
 
 
-def _read_feeding(folder: Path) -> Feeding:
-    return parse_record(Feeding, _read(folder / _FEEDING), str(folder / _FEEDING))
+def _read_sampling(folder: Path) -> Sampling:
+    return parse_record(Sampling, _read(folder / _SAMPLING), str(folder / _SAMPLING))
 
 
 def _assembled(
     retriever: Retriever,
-    feeding: Feeding,
+    sampling: Sampling,
     name: str,
     weights: str,
     encoder: StoreHeader,
@@ -257,7 +257,7 @@ def _assembled(
             "model that its training captions were encoded with."
         )
     identity = ModelIdentity("trained", name, weights, encoder.encoder, text.identity)
-    return TrainedModel(FedRetriever(retriever, feeding.keep_last, text, device), identity)
+    return TrainedModel(WindowEncoder(retriever, sampling.keep_last, text, device), identity)
 
 
 def _encoders(config: Config) -> tuple[Identity, Identity] | None:
@@ -291,7 +291,7 @@ def _load(weights: Path) -> Retriever:
     return found
 
 
-def _fingerprint(retriever: AnyRetriever, feeding: Feeding) -> str:
+def _fingerprint(retriever: AnyRetriever, sampling: Sampling) -> str:
     """sha256 of all that the vectors depend on, in whatever files it lies: of tensors as they are computed with.
 
     Only what differs from the defaults of the configuration counts, so that a field added later changes nothing.
@@ -300,7 +300,7 @@ def _fingerprint(retriever: AnyRetriever, feeding: Feeding) -> str:
     values = config_to_dict(config)
     usual = config_to_dict(ModelConfig(video_dim=config.video_dim, query_dim=config.query_dim))
     blocks = [_beyond(block, usual["blocks"][0]) for block in values["blocks"]]
-    return hash_model(retriever, {"model": _beyond(values, usual) | {"blocks": blocks}, "feeding": asdict(feeding)})
+    return hash_model(retriever, {"model": _beyond(values, usual) | {"blocks": blocks}, "feeding": asdict(sampling)})
 
 
 def _beyond(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def _fingerprint_of_files(folder: Path) -> str:
     """What version 0.1 took in place of `_fingerprint`."""
     with (folder / _WEIGHTS).open("rb") as file:
         told = hashlib.sha256(hashlib.file_digest(file, "sha256").digest())
-    for name in (_CONFIG, _FEEDING):
+    for name in (_CONFIG, _SAMPLING):
         told.update(json.dumps(_read(folder / name), sort_keys=True).encode())
     return told.hexdigest()
 

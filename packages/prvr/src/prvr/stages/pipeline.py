@@ -23,7 +23,7 @@ from prvr.stages.rescoring import RetrieverSettings, RetrieverStage, ZeroShotSet
 from prvr.stages.scores import ScoreMatrix
 from prvr.types import Direction, FirstStage, Rescore, Stage
 
-__all__ = ["FIRST", "STAGES", "Pipeline", "as_pipeline", "rescored", "stage_settings"]
+__all__ = ["FIRST", "STAGES", "Pipeline", "as_pipeline", "rescored", "stage_settings", "written_stages"]
 
 STAGES: Registry[Any] = Registry("stage")
 """Every kind of stage: its class, its settings and its line of documentation."""
@@ -73,10 +73,9 @@ class Pipeline:
 
     def describe(self) -> tuple[str, ...]:
         """A line for each stage: its kind, what it re-scores, and in which directions."""
-        which = {2: "both directions"}
         return tuple(
             f"{stage.kind} over {'everything' if stage.top_k is None else f'the best {stage.top_k}'}, "
-            + which.get(len(stage.directions), " and ".join(f"{one} only" for one in stage.directions))
+            + ("both directions" if len(stage.directions) == 2 else f"{''.join(stage.directions)} only")
             for stage in self.stages
         )
 
@@ -133,17 +132,12 @@ class Pipeline:
             prvr.ConfigError: the settings of a stage cannot be used.
         """
         base = Path(folder).expanduser()
-        try:
-            body = read_json(base / _FILE)
-        except FileNotFoundError as error:
-            raise DataError(f"{base}: no pipeline, it has no {_FILE}. Make one: prvr pipeline.") from error
-        if not isinstance(body, dict) or body.get("format") != _FORMAT or not isinstance(body.get("stages"), list):
-            raise DataError(f"{base / _FILE}: not a pipeline that this version reads. Make it again: prvr pipeline.")
+        written = written_stages(base)
         check_hashes(base / _STAGES)
         stages = []
-        for number, values in enumerate(body["stages"], 1):
+        for number, (values, place) in enumerate(written, 1):
             kind, settings = stage_settings(values, f"{base / _FILE}: stage {number}")
-            stages.append(STAGES[kind].part.load(_place(base, number, kind), settings))
+            stages.append(STAGES[kind].part.load(place, settings))
         return cls(load_pretrained(base / FIRST).eval(), stages)
 
     @staticmethod
@@ -190,6 +184,24 @@ def rescored(
             columns = best_columns(scores, min(stage.top_k, scores.shape[1]))
             scores = merge_top_k(scores, columns, rescore(scores.gather(1, columns), rows, columns))
     return scores
+
+
+def written_stages(folder: Path) -> list[tuple[dict[str, Any], Path]]:
+    """Kind and settings of each stage of a folder that `Pipeline.save_pretrained` wrote, and where its files lie.
+
+    Raises:
+        DataError: there is no such folder, or its list of stages is damaged.
+    """
+    try:
+        body = read_json(folder / _FILE)
+    except FileNotFoundError as error:
+        raise DataError(f"{folder}: no pipeline, it has no {_FILE}. Make one: prvr pipeline.") from error
+    if not isinstance(body, dict) or body.get("format") != _FORMAT or not isinstance(body.get("stages"), list):
+        raise DataError(f"{folder / _FILE}: not a pipeline that this version reads. Make it again: prvr pipeline.")
+    stages = body["stages"]
+    for number, values in enumerate(stages, 1):
+        stage_settings(values, f"{folder / _FILE}: stage {number}")
+    return [(values, _place(folder, number, values["kind"])) for number, values in enumerate(stages, 1)]
 
 
 def as_pipeline(system: FirstStage | Pipeline) -> Pipeline:

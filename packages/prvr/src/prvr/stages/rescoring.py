@@ -97,13 +97,7 @@ class RetrieverStage:
 
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
         """The function that adds or puts in the scores of this retriever."""
-        settings = self.settings
-
-        def rescore(scores: Tensor, rows: slice, columns: Tensor | None) -> Tensor:
-            new = _scores(matrix, direction, rows, columns).to(scores)
-            return settings.weight * new + (scores if settings.combine == "add" else 0)
-
-        return rescore
+        return _weighted(matrix, direction, self.settings.weight, keep=self.settings.combine == "add")
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the retriever as its `save_pretrained` does."""
@@ -173,12 +167,7 @@ class ZeroShotStage:
 
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
         """The function that adds the zero-shot scores."""
-        weight = self.settings.weight
-
-        def rescore(scores: Tensor, rows: slice, columns: Tensor | None) -> Tensor:
-            return scores + weight * _scores(matrix, direction, rows, columns).to(scores)
-
-        return rescore
+        return _weighted(matrix, direction, self.settings.weight, keep=True)
 
     def save(self, folder: Path) -> dict[str, Any]:
         """The joint encoder is opened by its name: there is nothing to write."""
@@ -328,8 +317,15 @@ def _limit(top_k: int | Literal["all"]) -> int | None:
     return None if top_k == "all" else top_k
 
 
-def _scores(matrix: ScoreMatrix, direction: Direction, rows: slice, columns: Tensor | None) -> Tensor:
-    if columns is None or columns.shape[1] == matrix.shape(direction)[1]:
-        whole = matrix.rows(direction, rows)
-        return whole if columns is None else whole.gather(1, columns)
-    return matrix.pairs(direction, rows, columns)
+def _weighted(matrix: ScoreMatrix, direction: Direction, weight: float, *, keep: bool) -> Rescore:
+    """Adds `weight` times the scores of a matrix to those so far, or puts them in their place."""
+
+    def rescore(scores: Tensor, rows: slice, columns: Tensor | None) -> Tensor:
+        if columns is None or columns.shape[1] == matrix.shape(direction)[1]:
+            whole = matrix.rows(direction, rows)
+            new = whole if columns is None else whole.gather(1, columns)
+        else:
+            new = matrix.pairs(direction, rows, columns)
+        return weight * new.to(scores) + (scores if keep else 0)
+
+    return rescore

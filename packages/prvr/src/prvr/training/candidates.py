@@ -1,6 +1,6 @@
 """The candidates that re-rankers are trained on, and the ranks that select their epoch and weight."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from prvr.evaluation.rank import count_rows
 from prvr.stages import CandidateReranker, Direction, RerankerInputs, ScoreMatrix, best_columns, merge_top_k
 from prvr.stages.diffusion.pooling import Pairs
 
-__all__ = ["CandidatePool", "PairSource", "candidate_pool", "counts_by_weight", "rows_by_weight"]
+__all__ = ["CandidatePool", "PairSource", "candidate_pool", "counts_by_weight"]
 
 
 @dataclass(frozen=True)
@@ -138,38 +138,6 @@ class PairSource:
 
 
 @torch.no_grad()
-def rows_by_weight(
-    matrix: ScoreMatrix,
-    direction: Direction,
-    reranker: CandidateReranker,
-    inputs: RerankerInputs,
-    weights: Sequence[float],
-    *,
-    seed: int = 0,
-    block: int = 256,
-) -> Iterator[tuple[slice, list[Float[Tensor, "r n"]]]]:
-    """The re-ranked score matrix, some rows at a time, once for each weight; candidates are denoised once.
-
-    Args:
-        matrix: of the first stage.
-        direction: who asks.
-        reranker: of that direction.
-        inputs: embeddings that it reads.
-        weights: of the generated probability.
-        seed: of the noise, the same for every row.
-        block: rows at a time.
-
-    Yields:
-        which rows, and their scores with the whole gallery, once for each weight.
-    """
-    for rows in matrix.blocks(direction, block):
-        scores = matrix.rows(direction, rows)
-        columns = best_columns(scores, min(reranker.config.candidates, scores.shape[1]))
-        pairs = reranker.view.gather(reranker.pool, inputs.text, inputs.frames, inputs.mask, rows, columns)
-        likely, best = reranker.probabilities(pairs, seed=seed), scores.gather(1, columns)
-        yield rows, [merge_top_k(scores, columns, reranker.combined(best, likely, weight)) for weight in weights]
-
-
 def counts_by_weight(
     matrix: ScoreMatrix,
     direction: Direction,
@@ -180,9 +148,24 @@ def counts_by_weight(
     seed: int = 0,
     block: int = 256,
 ) -> list[RankCounts]:
-    """Ranks of every row that has something right, once for each weight; arguments as in `rows_by_weight`."""
+    """Ranks of every row that has something right, once for each weight; candidates are denoised once.
+
+    Args:
+        matrix: scores of the first stage.
+        direction: "t2v" or "v2t".
+        reranker: of that direction.
+        inputs: embeddings that it reads.
+        weights: of the generated probability.
+        seed: of the noise, the same for every row.
+        block: rows at a time.
+    """
     found: list[list[RankCounts]] = [[] for _ in weights]
-    for rows, matrices in rows_by_weight(matrix, direction, reranker, inputs, weights, seed=seed, block=block):
-        for counts, scores in zip(found, matrices, strict=True):
-            counts.append(count_rows(matrix, direction, rows, scores))
+    for rows in matrix.blocks(direction, block):
+        scores = matrix.rows(direction, rows)
+        columns = best_columns(scores, min(reranker.config.candidates, scores.shape[1]))
+        pairs = reranker.view.gather(reranker.pool, inputs.text, inputs.frames, inputs.mask, rows, columns)
+        likely, best = reranker.probabilities(pairs, seed=seed), scores.gather(1, columns)
+        for counts, weight in zip(found, weights, strict=True):
+            reranked = merge_top_k(scores, columns, reranker.combined(best, likely, weight))
+            counts.append(count_rows(matrix, direction, rows, reranked))
     return [RankCounts.cat(part) for part in found]
