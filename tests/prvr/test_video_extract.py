@@ -12,13 +12,14 @@ from damaged_films import INTACT, damaged_films
 from video_files import LONG, READABLE, UNREADABLE, MeanColour, hostile_folder, plain, write_video
 
 from prvr.data import DataError, open_corpus
+from prvr.data.hashes import hash_file
 from prvr.data.synthetic.corpus import read_embedded_scenes
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.world import FPS
 from prvr.reading import printable
 from prvr.search.thumbnails import thumbnail
-from prvr.video import Limits, VideoError, VideoStore, extract, open_encoder, open_video
+from prvr.video import Limits, VideoError, VideoStore, extract, forget_videos, open_encoder, open_video
 from prvr.video.extraction import gather
 from prvr.video.store import FOLDER, entry_path, opened_for_writing
 
@@ -54,7 +55,7 @@ def contents(store: Path) -> dict[str, bytes]:
 def test_a_folder_of_hostile_files_gives_all_that_can_be_read(tmp_path: Path) -> None:
     folder = hostile_folder(tmp_path / "all")
     report = extract([folder], MeanColour(), tmp_path / "store")
-    assert {one.id for one in report.extracted} == set(READABLE)
+    assert {one.id for one in (*report.extracted, *report.reused)} == set(READABLE)
     assert {one.id for one in report.failed} == set(UNREADABLE)
     for one in report.failed:
         assert UNREADABLE[one.id] in one.reason
@@ -171,7 +172,7 @@ def test_what_has_changed_is_extracted_again(videos: Path, tmp_path: Path, monke
     os.utime(videos / "b.mp4", ns=(10**18, 10**18))  # touched, with the same content
     shutil.copy(videos / "a.mp4", videos / "d.mp4")
     report = extract([videos], MeanColour(), tmp_path / "store")
-    expected = {"a.mp4": "extracted", "b.mp4": "unchanged", "d.mp4": "extracted", "sub/c.mp4": "unchanged"}
+    expected = {"a.mp4": "extracted", "b.mp4": "unchanged", "d.mp4": "reused", "sub/c.mp4": "unchanged"}
     assert statuses(report) == expected
     store = VideoStore(tmp_path / "store")
     assert np.array_equal(store.read("a.mp4"), store.read("d.mp4"))
@@ -191,6 +192,62 @@ def test_a_change_that_keeps_size_and_time_is_found_by_a_thorough_look(videos: P
     assert statuses(extract([videos], MeanColour(), tmp_path / "store"))["a.mp4"] == "unchanged"
     report = extract([videos], MeanColour(), tmp_path / "store", thorough=True)
     assert statuses(report) == {"a.mp4": "extracted", "b.mp4": "unchanged", "sub/c.mp4": "unchanged"}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"a.mp4": "z.mp4", "sub/c.mp4": "c.mp4"},
+        {"b.mp4": "c.mp4", "a.mp4": "b.mp4"},  # the new content of b is there before c, which needs the old one
+        {"sub/c.mp4": "0.mp4", "a.mp4": "sub/c.mp4", "b.mp4": "a.mp4"},
+        {"a.mp4": "swap", "b.mp4": "a.mp4", "swap": "b.mp4"},
+    ],
+    ids=["new names", "upwards", "downwards", "swapped"],
+)
+def test_a_file_that_gets_another_name_is_not_encoded_again(
+    videos: Path, tmp_path: Path, names: dict[str, str]
+) -> None:
+    for number, name in enumerate(("a.mp4", "b.mp4", "sub/c.mp4")):
+        write_video(videos / name, plain([30 + 60 * number] * 20))
+    extract([videos], MeanColour(), tmp_path / "store")
+    before = VideoStore(tmp_path / "store")
+    known = {before.entries[video].sha256: before.read(video) for video in before.video_ids}
+    for old, new in names.items():
+        (videos / old).rename(videos / new)
+
+    class Encodes(MeanColour):
+        def encode(self, frames: np.ndarray) -> np.ndarray:
+            pytest.fail("it was encoded again")
+
+    report = extract([videos], Encodes(), tmp_path / "store")
+    assert {one.status for one in report.outcomes} <= {"reused", "unchanged"}
+    forgotten = forget_videos(tmp_path / "store", {one.id for one in report.outcomes})
+    after = VideoStore(tmp_path / "store")
+    after.verify()
+    assert set(after.video_ids) == {path.relative_to(videos).as_posix() for path in videos.rglob("*.mp4")}
+    assert set(forgotten) == set(before.video_ids) - set(after.video_ids)
+    for video in after.video_ids:
+        assert hash_file(videos / video) == after.entries[video].sha256
+        np.testing.assert_array_equal(after.read(video), known[after.entries[video].sha256])
+
+
+def test_forgetting_deletes_features_of_this_store_alone(videos: Path, tmp_path: Path) -> None:
+    extract([videos], MeanColour(), tmp_path / "store")
+    folder = tmp_path / "store" / "videos"
+    elsewhere = tmp_path / "kept.safetensors"
+    target = entry_path(tmp_path / "store", "a.mp4")
+    target.rename(elsewhere)
+    target.symlink_to(elsewhere)
+    (folder / "notes.txt").write_text("mine")
+    (folder / "damaged.safetensors").write_bytes(b"x" * 100)
+    assert forget_videos(tmp_path / "store", {"sub/c.mp4"}) == ("b.mp4",)
+    assert elsewhere.exists()
+    assert {path.name for path in folder.iterdir()} == {
+        target.name,
+        "notes.txt",
+        "damaged.safetensors",
+        entry_path(tmp_path / "store", "sub/c.mp4").name,
+    }
 
 
 def test_a_folder_that_was_moved_is_not_extracted_again(videos: Path, tmp_path: Path) -> None:

@@ -48,12 +48,15 @@ def register(prvr: Parser) -> None:
     parser.add_argument(
         "--thorough", action="store_true", help="compare the contents of files even if size and time are the same"
     )
+    parser.add_argument(
+        "--prune", action="store_true", help="forget the videos of STORE that are not among those named here"
+    )
     parser.shared("--device")
 
 
 def run(args: Namespace) -> None:
     """Extracts the features and reports what was done."""
-    from prvr.video import Limits, extract, open_encoder
+    from prvr.video import Limits, extract, forget_videos, open_encoder
 
     if not 0 < args.max_megapixels < 1e6:
         raise CommandError(f"--max-megapixels {args.max_megapixels}: expected a positive number, such as 33.2 (8K).")
@@ -77,6 +80,9 @@ def run(args: Namespace) -> None:
             f"{' '.join(args.videos)}: no video files there. Their names must end as usual (.mp4, .mkv, .webm, ...); "
             "a file that is named itself may end in anything."
         )
+    if args.prune:
+        gone = forget_videos(args.out, {one.id for one in report.outcomes})
+        print(f"forgotten: {len(gone)} videos that are no longer there")
     if len(report.failed) == len(report.outcomes):
         raise CommandError(f"none of {len(report.outcomes)} files could be read; the table says why.")
 
@@ -88,7 +94,10 @@ def _show(console: "Console", report: "ExtractReport") -> None:
     from prvr.reading import printable
 
     counts = Table("", "videos", "frames", "hours", title=printable(str(report.folder)), title_justify="left")
-    for name, some in (("extracted", report.extracted), ("unchanged", report.unchanged), ("failed", report.failed)):
+    done = {"extracted": report.extracted, "moved or copied": report.reused}
+    for name, some in (done | {"unchanged": report.unchanged, "failed": report.failed}).items():
+        if not some and name == "moved or copied":
+            continue
         entries = [one.entry for one in some if one.entry is not None]
         frames, hours = sum(e.frames for e in entries), sum(e.duration for e in entries) / 3600
         counts.add_row(name, str(len(some)), *((str(frames), f"{hours:.2f}") if name != "failed" else ("", "")))

@@ -18,8 +18,8 @@ from prvr.video.encoders import (
     open_encoder,
     open_featurizer,
 )
-from prvr.video.extraction import ExtractReport, Outcome, encode_video, extract
-from prvr.video.store import StoreHeader, VideoEntry, VideoStore
+from prvr.video.extraction import ExtractReport, Named, Outcome, encode_video, extract, gather
+from prvr.video.store import StoreHeader, VideoEntry, VideoStore, forget_videos
 
 __all__ = [
     "ENCODERS",
@@ -29,6 +29,7 @@ __all__ = [
     "FrameEncoder",
     "Identity",
     "Limits",
+    "Named",
     "Outcome",
     "StoreHeader",
     "TextFeaturizer",
@@ -40,6 +41,8 @@ __all__ = [
     "check_joint",
     "encode_video",
     "extract",
+    "forget_videos",
+    "gather",
     "open_encoder",
     "open_featurizer",
     "open_video",

@@ -4,8 +4,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -24,6 +24,7 @@ from prvr.video.store import (
     opened_for_writing,
     read_entry,
     read_features,
+    readable_entries,
     write_entry,
 )
 
@@ -62,14 +63,14 @@ class Outcome:
     Args:
         id: of the video.
         path: of the file.
-        status: what was done.
+        status: what was done; "reused": the store had the features of the same content under another id.
         entry: what the store knows of it; None if it failed.
         reason, remedy: why it failed, and what to do; empty if it did not.
     """
 
     id: str
     path: Path
-    status: Literal["extracted", "unchanged", "failed"]
+    status: Literal["extracted", "reused", "unchanged", "failed"]
     entry: VideoEntry | None = None
     reason: str = ""
     remedy: str = ""
@@ -88,6 +89,11 @@ class ExtractReport:
         return tuple(one for one in self.outcomes if one.status == "extracted")
 
     @property
+    def reused(self) -> tuple[Outcome, ...]:
+        """Files that were moved, renamed or copied: the store knew their content, so that nothing was encoded."""
+        return tuple(one for one in self.outcomes if one.status == "reused")
+
+    @property
     def unchanged(self) -> tuple[Outcome, ...]:
         """Those that the store had."""
         return tuple(one for one in self.outcomes if one.status == "unchanged")
@@ -99,7 +105,7 @@ class ExtractReport:
 
 
 def extract(
-    videos: Iterable[Path | str],
+    videos: Iterable[Path | str | Named],
     encoder: FrameEncoder,
     out: Path | str,
     *,
@@ -112,10 +118,11 @@ def extract(
     """Encodes videos into a store, each whole or not at all; run it again to go on, or to bring it up to date.
 
     A video is left as it is if its file has the size and the time of last change that the store knows, or else the
-    same sha256. Frames are decoded while others are encoded, and only a few batches of them are in memory.
+    same sha256. A file whose content the store knows under another id (moved, renamed, copied) is not encoded: its
+    features are copied. Frames are decoded while others are encoded, and only a few batches of them are in memory.
 
     Args:
-        videos: files, and folders that are searched for them.
+        videos: files, and folders that are searched for them; or what `gather` made of them.
         encoder: of [open_encoder][prvr.video.encoders.open_encoder].
         out: the store; made if it is not there.
         rate: frames per second.
@@ -146,6 +153,7 @@ def extract(
         known = {one.id: job.known(one) for one in named}
         fresh = {one.id for one in named if not thorough and _is_fresh(one, known[one.id])}
         sizes = {one.id: 0 if one.id in fresh else _state(one.path)[0] for one in named}
+        job.expect([one for one in named if one.id not in fresh])
         done, total = 0.0, float(sum(sizes.values()))
         outcomes: list[Outcome] = []
         for one in named:
@@ -167,13 +175,13 @@ def extract(
     return ExtractReport(folder, tuple(outcomes))
 
 
-def gather(videos: Iterable[Path | str]) -> list[Named]:
+def gather(videos: Iterable[Path | str | Named]) -> list[Named]:
     """The given files, missing ones included, and the video files below the given folders.
 
     Hidden files and folders are left out, and links to folders are not followed.
 
     Args:
-        videos: files and folders.
+        videos: files and folders; a file that has an id keeps it.
 
     Returns:
         each file once, in order of arguments, then of names.
@@ -183,6 +191,9 @@ def gather(videos: Iterable[Path | str]) -> list[Named]:
     """
     found: dict[str, Path] = {}
     for given in videos:
+        if isinstance(given, Named):
+            found[given.id] = given.path
+            continue
         try:
             root = Path(given).expanduser().absolute()
         except RuntimeError as error:  # ~ and somebody who is not known here
@@ -269,13 +280,16 @@ def _pictures(video: VideoFile, encoder: FrameEncoder, rate: float) -> Iterator[
         yield picture
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Job:
     folder: Path
     header: StoreHeader
     encoder: FrameEncoder
     batch_size: int
     limits: Limits
+    _contents: dict[str, str] = field(default_factory=dict)  # the id of a video, by the sha256 of its file
+    _hashes: dict[Path, tuple[tuple[int, int], str]] = field(default_factory=dict)  # of files still to come
+    _held: dict[str, tuple[VideoEntry, np.ndarray]] = field(default_factory=dict)  # replaced, but still needed
 
     def known(self, one: Named) -> VideoEntry | None:
         """What the store knows of a video; nothing where its file there is damaged: it is made again."""
@@ -291,12 +305,18 @@ class _Job:
             raise VideoError(one.path, reason, "Name a folder that holds both, or extract them into two stores.")
         with open_video(one.path, self.limits) as video:
             try:
-                (size, changed), sha256 = _state(one.path), hash_file(one.path)
+                (size, changed), sha256 = _state(one.path), self._hash(one)
             except OSError as error:
                 reason = f"cannot be read ({error.strerror or error})"
                 raise VideoError(one.path, reason, "Copy it again.") from error
             if known is not None and known.sha256 == sha256 and (same := self._again(one, size, changed)) is not None:
                 return Outcome(one.id, one.path, "unchanged", same)
+            if known is not None:
+                self._hold(known)
+            reused = self._reuse(one, sha256, size, changed)
+            self._contents[sha256] = one.id
+            if reused is not None:
+                return Outcome(one.id, one.path, "reused", reused)
             features = encode_video(video, self.encoder, self.header.rate, self.batch_size, report)
             if _state(one.path) != (size, changed):
                 raise VideoError(one.path, "it changed while it was read", "Run again when it is complete.")
@@ -316,13 +336,50 @@ class _Job:
         write_entry(self.folder, self.header, entry, features)
         return Outcome(one.id, one.path, "extracted", entry)
 
+    def expect(self, pending: Iterable[Named]) -> None:
+        """Notes which files have content that the store knows: files as large as one that it knows are hashed now."""
+        found = list(readable_entries(self.folder, self.header))
+        self._contents = {entry.sha256: entry.id for entry in found}
+        sizes = {entry.size for entry in found}
+        for one in pending:
+            with suppress(OSError):  # told when it is its turn
+                if _state(one.path)[0] in sizes:
+                    self._hashes[one.path] = (_state(one.path), hash_file(one.path))
+
+    def _hash(self, one: Named) -> str:
+        state, sha256 = self._hashes.pop(one.path, (None, ""))
+        return sha256 if state == _state(one.path) else hash_file(one.path)
+
     def _again(self, one: Named, size: int, changed: int) -> VideoEntry | None:
         """Writes down where the same content is now, and since when; None if the features are damaged."""
+        return self._written(one, self._read(one.id), size, changed)
+
+    def _reuse(self, one: Named, sha256: str, size: int, changed: int) -> VideoEntry | None:
+        """Copies the features of the same content under another id; None if the store has none."""
+        if sha256 in self._held:
+            return self._written(one, self._held.pop(sha256), size, changed)
+        found = self._read(self._contents[sha256]) if sha256 in self._contents else None
+        return self._written(one, found, size, changed) if found and found[0].sha256 == sha256 else None
+
+    def _hold(self, known: VideoEntry) -> None:
+        """Keeps features that are about to be replaced, if the file that they are of has only got another name."""
+        wanted = any(sha256 == known.sha256 for _, sha256 in self._hashes.values())
+        if wanted and (found := self._read(known.id)) is not None:
+            self._held[known.sha256] = found
+
+    def _read(self, video_id: str) -> tuple[VideoEntry, np.ndarray] | None:
         try:
-            entry, features = read_features(entry_path(self.folder, one.id), self.header, check=True)
+            return read_features(entry_path(self.folder, video_id), self.header, check=True)
         except DataError:
             return None
-        now = replace(entry, path=str(one.path), size=size, mtime_ns=changed)
+
+    def _written(
+        self, one: Named, found: tuple[VideoEntry, np.ndarray] | None, size: int, changed: int
+    ) -> VideoEntry | None:
+        if found is None:
+            return None
+        entry, features = found
+        now = replace(entry, id=one.id, path=str(one.path), size=size, mtime_ns=changed)
         if now != entry:
             write_entry(self.folder, self.header, now, features)
         return now

@@ -4,8 +4,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -169,6 +169,38 @@ def read_entry(path: Path, header: StoreHeader) -> VideoEntry:
         DataError: the file is damaged, or of another store.
     """
     return _read_meta(path, header)[0]
+
+
+def readable_entries(folder: Path, header: StoreHeader) -> Iterator[VideoEntry]:
+    """What is known of each video of a store; damaged files are left out."""
+    for path in (folder / FOLDER).glob(f"*{SUFFIX}"):
+        with suppress(DataError):
+            yield read_entry(path, header)
+
+
+def forget_videos(folder: Path | str, keep: Collection[str]) -> tuple[str, ...]:
+    """Deletes the features of all videos of a store but some.
+
+    Only files that can be read as features of this store are deleted, never a link or a damaged file.
+
+    Args:
+        folder: the store.
+        keep: ids of the videos that stay.
+
+    Returns:
+        the ids of the others, in order.
+
+    Raises:
+        DataError: there is no store, another process is writing it, or it cannot be written.
+    """
+    place = Path(folder).expanduser()
+    header = read_header(place)
+    with opened_for_writing(place, header):
+        others = sorted(entry.id for entry in readable_entries(place, header) if entry.id not in keep)
+        gone = tuple(video for video in others if not entry_path(place, video).is_symlink())
+        for video in gone:
+            entry_path(place, video).unlink(missing_ok=True)
+    return gone
 
 
 def read_features(path: Path, header: StoreHeader, check: bool = False) -> tuple[VideoEntry, np.ndarray]:
