@@ -108,8 +108,8 @@ def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         ([str(index), QUERY, "-k", "0"], "expected positive numbers"),
         ([str(index), QUERY, "--moments", "0"], "expected positive numbers"),
         ([str(index), QUERY, "--backend", "magic"], "expected one of"),
-        ([str(tmp_path), QUERY], "no index"),
-        ([str(index), QUERY, "--text", str(tmp_path)], "no model of transformers"),
+        ([str(tmp_path / "none"), QUERY], "not found"),
+        ([str(index), QUERY, "--encoder", str(tmp_path)], "no model of transformers"),
     ):
         assert why in explained(["search", *arguments], capsys), arguments
 

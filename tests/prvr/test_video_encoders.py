@@ -235,7 +235,8 @@ def test_what_is_no_such_model_is_refused(tmp_path: Path, clip: str, monkeypatch
     roberta = str(tiny_roberta(tmp_path / "roberta"))
     for name, said in (
         (str(tmp_path), "no config.json|cannot be loaded"),
-        ("./none/such/model", "cannot be loaded"),
+        ("./none/such/model", "no such folder"),
+        ("none/such-model", "--download"),
         (roberta, "a model of type 'roberta'.*clip, siglip"),
     ):
         with pytest.raises(DataError, match=said):

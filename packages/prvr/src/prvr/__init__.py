@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from prvr.models import Retriever, TokenRetriever
     from prvr.objective import Objective
     from prvr.released import load_released
+    from prvr.search import Library
     from prvr.stages import CandidateReranker, Pipeline
     from prvr.text import TextEmbedding
     from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
@@ -22,6 +23,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "InputError",
+    "Library",
     "MissingExtraError",
     "Objective",
     "Pipeline",
@@ -42,6 +44,7 @@ _LATER = {
     "Retriever": "prvr.models",
     "TokenRetriever": "prvr.models",
     "TextEmbedding": "prvr.text",
+    "Library": "prvr.search",
     "Objective": "prvr.objective",
     "CandidateReranker": "prvr.stages",
     "Pipeline": "prvr.stages",

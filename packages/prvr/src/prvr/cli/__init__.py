@@ -17,6 +17,7 @@ from prvr.cli import (
     evaluate,
     extract,
     index,
+    library,
     pipeline,
     plot,
     presets,
@@ -30,7 +31,22 @@ from prvr.cli.options import Parser
 __all__ = ["build_parser", "main"]
 
 _NOBODY_READS = 141  # as a shell reports SIGPIPE
-_COMMANDS = (demo, train, evaluate, pipeline, compare, plot, extract, index, search, serve, convert, presets, data)
+_COMMANDS = (
+    demo,
+    train,
+    evaluate,
+    pipeline,
+    compare,
+    plot,
+    extract,
+    index,
+    search,
+    serve,
+    library,
+    convert,
+    presets,
+    data,
+)
 _DESCRIPTION = "Train, evaluate and search with models for partially relevant video retrieval."
 _EXIT_CODES = """\
 Run `prvr COMMAND --help` for the options of a command.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, progress_bar, stdout
 from prvr.cli.folders import device_of
+from prvr.cli.library import with_consent
 from prvr.cli.options import Parser, number, whole_number
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def register(prvr: Parser) -> None:
     parser.add_argument(
         "--prune", action="store_true", help="forget the videos of STORE that are not among those named here"
     )
-    parser.shared("--device")
+    parser.shared("--download", "--device")
 
 
 def run(args: Namespace) -> None:
@@ -61,7 +62,8 @@ def run(args: Namespace) -> None:
     if not 0 < args.max_megapixels < 1e6:
         raise CommandError(f"--max-megapixels {args.max_megapixels}: expected a positive number, such as 33.2 (8K).")
     limits = Limits(pixels=ceil(args.max_megapixels * 1e6), seconds=args.max_hours * 3600)
-    encoder = open_encoder(args.encoder, device_of(args.device))
+    device = device_of(args.device)
+    encoder = with_consent(lambda download: open_encoder(args.encoder, device, download=download), args.download)
     with progress_bar("extracting", args.quiet, "bytes") as bar:
         report = extract(
             args.videos,

@@ -151,6 +151,11 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "ENCODER",
         "help": "the encoder of the sentences: a name on the Hugging Face hub or a folder",
     },
+    "--encoder": {"metavar": "NAME"},
+    "--download": {
+        "action": "store_true",
+        "help": "download the encoder from the Hugging Face hub without asking, if it is not on this computer",
+    },
     "--backend": {
         "default": "auto",
         "metavar": "NAME",

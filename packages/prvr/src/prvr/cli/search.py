@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, stdout
-from prvr.cli.folders import device_of
+from prvr.cli.library import add_place, opened_index
 from prvr.cli.options import Parser, whole_number
 
 if TYPE_CHECKING:
@@ -23,11 +23,12 @@ def register(prvr: Parser) -> None:
         "search",
         run,
         "Find videos and moments by a sentence",
-        "INDEX QUERY [-k 10] [--json FILE] [--csv FILE] [--html FILE] [OPTIONS]",
-        "Find the videos of an index that answer a sentence best, and the moment in each. The time line shows how well "
-        "each part of a video matches.",
+        "FOLDER QUERY [--encoder NAME] [-k 10] [--json FILE] [--csv FILE] [--html FILE] [OPTIONS]",
+        "Find the films of a folder that answer a sentence best, and the moment in each. New films are extracted and "
+        "indexed first, renamed ones are recognised, and those that are gone are forgotten. The time line shows how "
+        "well each part of a film matches. An index of `prvr index add` is searched as it is.",
     )
-    parser.shared("index")
+    add_place(parser)
     parser.add_argument("query", metavar="QUERY", nargs="?", help="a sentence")
     parser.add_argument("--file", metavar="FILE", help="a text file with one sentence on each line, instead of QUERY")
     parser.add_argument(
@@ -43,19 +44,12 @@ def register(prvr: Parser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write everything, for programs")
     parser.add_argument("--csv", metavar="FILE", help="write one line for each video found")
     parser.add_argument("--html", metavar="FILE", help="write a page with pictures, in one file")
-    parser.shared("--text", help="where the encoder of the sentences is, if it was moved: a name or a folder")
-    parser.shared("--backend", "--device")
 
 
 def run(args: Namespace) -> None:
     """Searches, prints the results and writes the files that were asked for."""
     queries = _queries(args)
-    from prvr.search import VideoIndex
-    from prvr.video import open_featurizer
-
-    device = device_of(args.device)
-    text = None if args.text is None else open_featurizer(args.text, device)
-    with VideoIndex.open(args.index, device=device, text=text, backend=args.backend) as index:
+    with opened_index(args) as index:
         results = index.search_many(queries, args.top, moments=args.moments)
     console = stdout()
     _show(console, results)
@@ -65,7 +59,7 @@ def run(args: Namespace) -> None:
 def _queries(args: Namespace) -> list[str]:
     if (args.query is None) == (args.file is None):
         raise CommandError(
-            'search takes a sentence, or --file with one a line: prvr search INDEX "a dog catches a ball".'
+            'search takes a sentence, or --file with one a line: prvr search FOLDER "a dog catches a ball".'
         )
     if args.file is None:
         return [args.query]

@@ -4,7 +4,7 @@ import os
 import sys
 from argparse import Namespace
 
-from prvr.cli.folders import device_of
+from prvr.cli.library import add_place, opened_index
 from prvr.cli.options import Parser, number, whole_number
 from prvr.errors import require
 
@@ -14,13 +14,14 @@ def register(prvr: Parser) -> None:
     parser = prvr.command(
         "serve",
         run,
-        "Serve the search page and an HTTP API for an index",
-        "INDEX [--host HOST] [--port PORT] [--token-file FILE] [OPTIONS]",
-        "Serve the search page of an index, where results can be watched, and an HTTP API, whose schema is at "
-        "/openapi.json, until Ctrl-C. Only this machine can reach it, unless --host says otherwise; other machines "
-        "then need a token, which is read from a file or from the environment variable PRVR_TOKEN.",
+        "Serve the search page and an HTTP API for films",
+        "FOLDER [--encoder NAME] [--host HOST] [--port PORT] [--token-file FILE] [OPTIONS]",
+        "Serve the search page of a folder of films, or of an index, where results can be watched, and an HTTP API, "
+        "whose schema is at /openapi.json, until Ctrl-C. A folder is brought up to date first. Only this machine can "
+        "reach it, unless --host says otherwise; other machines then need a token, which is read from a file or from "
+        "the environment variable PRVR_TOKEN.",
     )
-    parser.shared("index")
+    add_place(parser)
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -47,7 +48,6 @@ def register(prvr: Parser) -> None:
         default=64,
         help="open connections for each client; 0 is no limit (default: 64)",
     )
-    parser.shared("--backend", "--device")
 
 
 def run(args: Namespace) -> None:
@@ -61,16 +61,15 @@ def run(args: Namespace) -> None:
     limits = ServeLimits(rate=args.rate, client_connections=args.client_connections)
     settings = ServeSettings(tuple(args.allow_host), token, limits=limits)
     note = "with a token" if token else "without a token: anyone who reaches it can search and watch"
-    ended = serve(
-        args.index,
-        args.host,
-        args.port,
-        settings=settings,
-        without_token=args.without_token,
-        device=device_of(args.device),
-        backend=args.backend,
-        started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
-    )
+    with opened_index(args) as index:
+        ended = serve(
+            index,
+            args.host,
+            args.port,
+            settings=settings,
+            without_token=args.without_token,
+            started=lambda address: print(f"{address}  ({note}; Ctrl-C to stop)", flush=True),
+        )
     if not ended:  # a thread still computes what no client waits for; the interpreter must not wait for it
         sys.stdout.flush()
         sys.stderr.flush()

@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -32,6 +33,18 @@ LOCK = ".lock"
 ABANDONED_AFTER = 24 * 3600.0  # seconds until what a killed process left behind is cleared away
 
 _FILE = re.compile(r".+\.[0-9a-f]{16}" + re.escape(HALF_WRITTEN), re.DOTALL)
+
+
+def user_cache() -> Path:
+    """The folder of prvr in the user's cache: `$XDG_CACHE_HOME/prvr`, or what stands for it on the system."""
+    home = Path.home()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or home / ".cache"
+    return Path(base) / "prvr"
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:

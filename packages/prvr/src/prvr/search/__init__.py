@@ -9,6 +9,10 @@ Examples:
 """
 
 from prvr.search.index import VideoIndex as VideoIndex
+from prvr.search.library import Library as Library
+from prvr.search.library import LibraryBusy as LibraryBusy
+from prvr.search.library import LibraryReport as LibraryReport
+from prvr.search.library import Unreadable as Unreadable
 from prvr.search.model import ModelIdentity as ModelIdentity
 from prvr.search.model import RowSet as RowSet
 from prvr.search.model import SearchModel as SearchModel
@@ -26,12 +30,16 @@ __all__ = [
     "CURVE_PARTS",
     "IndexInfo",
     "IndexReport",
+    "Library",
+    "LibraryBusy",
+    "LibraryReport",
     "ModelIdentity",
     "Moment",
     "RowSet",
     "SearchHit",
     "SearchModel",
     "SearchResult",
+    "Unreadable",
     "VideoIndex",
     "WindowVectors",
     "open_model",

@@ -1,8 +1,6 @@
 """What a run reads: the splits of its corpus, and their batches on the device that trains."""
 
 import logging
-import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +13,7 @@ import torch
 from prvr.config import Config
 from prvr.data import COLLECTIONS, Corpus, PackedSplit, PackSettings, holdout, open_corpus, pack, write_corpus
 from prvr.data.dataset import BatchInfo, VideoLoader
+from prvr.data.files import user_cache
 from prvr.data.on_device import DeviceLoader, split_bytes
 from prvr.data.synthetic import corpus_key
 from prvr.errors import TrainingError
@@ -68,14 +67,7 @@ def cache_folder(config: Config) -> Path:
     """Where packed features are kept: `data.cache_dir`, or `prvr` in the user's cache folder."""
     if config.data.cache_dir is not None:
         return Path(config.data.cache_dir).expanduser()
-    home = Path.home()
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or home / ".cache"
-    return Path(base) / "prvr"
+    return user_cache()
 
 
 def embedded_corpus(config: Config, progress: Callable[[int, int], None] | None = None) -> Corpus:

@@ -19,10 +19,13 @@ from prvr.video.encoders import (
     open_featurizer,
 )
 from prvr.video.extraction import ExtractReport, Named, Outcome, encode_video, extract, gather
+from prvr.video.pretrained import DEFAULT_ENCODER, DownloadNeeded, download_size
 from prvr.video.store import StoreHeader, VideoEntry, VideoStore, forget_videos
 
 __all__ = [
+    "DEFAULT_ENCODER",
     "ENCODERS",
+    "DownloadNeeded",
     "EncoderFamily",
     "ExtractReport",
     "Frame",
@@ -39,6 +42,7 @@ __all__ = [
     "VideoInfo",
     "VideoStore",
     "check_joint",
+    "download_size",
     "encode_video",
     "extract",
     "forget_videos",

@@ -62,6 +62,7 @@ class VideoInfo:
         codec: for example `h264`.
         duration: in seconds; None where the file does not state it.
         frame_rate: the average, per second; None where the file does not state it.
+        comment: what whoever made the file has written into it.
     """
 
     width: int
@@ -69,6 +70,7 @@ class VideoInfo:
     codec: str
     duration: float | None
     frame_rate: float | None
+    comment: str = ""
 
 
 class Frame(NamedTuple):
@@ -390,7 +392,8 @@ def _info(container: Any, stream: Any) -> VideoInfo:
     seconds = seconds if seconds and seconds > 0 else None
     pace = stream.average_rate
     codec = stream.codec_context
-    return VideoInfo(codec.width, codec.height, codec.name, seconds, float(pace) if pace and pace > 0 else None)
+    rate = float(pace) if pace and pace > 0 else None
+    return VideoInfo(codec.width, codec.height, codec.name, seconds, rate, container.metadata.get("comment", ""))
 
 
 def _check(path: Path, width: int, height: int, seconds: float | None, limits: Limits) -> None:

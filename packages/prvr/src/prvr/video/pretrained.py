@@ -2,8 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +17,95 @@ from prvr import reading
 from prvr.errors import DataError, InputError, PrvrError, require
 
 _NOT_OF_THE_MODEL = ("transformers_version", "_name_or_path", "_commit_hash", "dtype", "torch_dtype", "architectures")
+
+
+DEFAULT_ENCODER = "google/siglip-base-patch16-224"
+"""The joint encoder that is downloaded, with consent, where there is none on this computer."""
+_KNOWN = (
+    DEFAULT_ENCODER,
+    *(f"openai/clip-vit-{size}" for size in ("base-patch32", "base-patch16", "large-patch14", "large-patch14-336")),
+    *(f"google/siglip-{size}" for size in ("base-patch16-384", "large-patch16-256", "so400m-patch14-384")),
+    *(f"google/siglip2-{size}" for size in ("base-patch16-224", "large-patch16-256", "so400m-patch14-384")),
+)  # what is suggested for a misspelt name
+_DOWNLOADABLE: ContextVar[frozenset[str]] = ContextVar("downloadable", default=frozenset())
+_WEIGHTS = (".safetensors", ".safetensors.index.json")
+
+
+class DownloadNeeded(DataError):
+    """A model is not on this computer, and nobody has agreed to its download.
+
+    Args:
+        name: of the model on the Hugging Face hub.
+    """
+
+    def __init__(self, name: str) -> None:
+        close = [] if name in _KNOWN else get_close_matches(name, {*_KNOWN, *local_models()}, n=2, cutoff=0.8)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        super().__init__(
+            f"{name}: no such folder, and no model of this name was downloaded to this computer.{hint} Download it "
+            f"once from the Hugging Face hub: add --download (in Python, download=True); or name a folder of "
+            "save_pretrained."
+        )
+        self.name, self.close = name, tuple(close)
+
+
+@contextmanager
+def downloads(name: str) -> Iterator[None]:
+    """Lets a model be downloaded from the Hugging Face hub inside the `with` statement; otherwise none is."""
+    token = _DOWNLOADABLE.set(_DOWNLOADABLE.get() | {name})
+    try:
+        yield
+    finally:
+        _DOWNLOADABLE.reset(token)
+
+
+def expect_local(name: str) -> None:
+    """Refuses a model that would have to be downloaded.
+
+    Raises:
+        DownloadNeeded: it is neither a folder nor in the cache of the Hugging Face hub.
+        DataError: the hub has no such names.
+    """
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    if Path(name).is_dir() or name in _DOWNLOADABLE.get() or name in local_models():
+        return
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise DataError(f"{name}: no such folder. {_MEND}") from error
+    raise DownloadNeeded(name)
+
+
+def local_models() -> list[str]:
+    """Names of the models in the cache of the Hugging Face hub that have weights in safetensors, last used first."""
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        repositories = [repository for repository in scan_cache_dir().repos if repository.repo_type == "model"]
+    except (CacheNotFound, OSError):
+        return []
+    repositories.sort(key=lambda repository: -repository.last_accessed)
+    files = {
+        repository.repo_id: {file.file_name for revision in repository.revisions for file in revision.files}
+        for repository in repositories
+    }
+    return [
+        name
+        for name, found in files.items()
+        if "config.json" in found and any(file.endswith(_WEIGHTS) for file in found)
+    ]
+
+
+def download_size(name: str) -> int | None:
+    """Bytes that a download of a model would take; None where the hub cannot be asked."""
+    from huggingface_hub import HfApi
+
+    try:
+        files: Collection[Any] = HfApi().model_info(name, files_metadata=True, timeout=10).siblings or ()
+    except Exception:
+        return None
+    return sum(file.size or 0 for file in files if file.rfilename.endswith((".safetensors", ".json", ".txt", ".model")))
 
 
 def import_transformers() -> ModuleType:
@@ -30,8 +121,11 @@ def read_config(name: str) -> dict[str, Any]:
     """The content of the `config.json` of a model, as it is written.
 
     Raises:
+        DownloadNeeded: it is not on this computer.
         DataError: there is no such model.
     """
+    import_transformers()
+    expect_local(name)
     found = read_json(name, "config.json")
     if not isinstance(found.get("model_type"), str):
         raise DataError(f"{name}: no model of transformers, it has no config.json with a model_type. {_MEND}")
@@ -131,7 +225,7 @@ def hash_tokenizer(tokenizer: Any) -> str:
 
 
 def _where(name: str) -> dict[str, bool]:
-    return {"local_files_only": Path(name).is_dir()}
+    return {"local_files_only": Path(name).is_dir() or name not in _DOWNLOADABLE.get()}
 
 
 @contextmanager
@@ -158,6 +252,6 @@ def explained(name: str) -> Iterator[None]:
 
 
 _MEND = (
-    "Expected 'embedded', the name of a model on the Hugging Face hub (which needs the network once), or a folder of "
+    "Expected 'embedded', the name of a model on the Hugging Face hub (downloaded once, with --download), or a folder of "
     "save_pretrained with safetensors."
 )

@@ -4,8 +4,10 @@ A family is a module of this package that registers itself in `ENCODERS`; nothin
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -14,7 +16,7 @@ from jaxtyping import Float32, UInt8
 
 from prvr.config import Registry
 from prvr.errors import DataError
-from prvr.video.pretrained import read_config
+from prvr.video.pretrained import downloads, read_config
 
 __all__ = [
     "EMBEDDED",
@@ -140,34 +142,49 @@ ENCODERS: Registry[EncoderFamily] = Registry("encoder")
 """The families by name: of a bundled model, or the `model_type` in the `config.json` of a model of transformers."""
 
 
-def open_encoder(name: str, device: Any = "cpu") -> FrameEncoder:
+def open_encoder(name: str, device: Any = "cpu", *, download: bool = False) -> FrameEncoder:
     """Opens an encoder of frames.
 
     Args:
         name: `embedded`, a folder of `save_pretrained`, or a name on the Hugging Face hub
             (`openai/clip-vit-base-patch32`, `google/siglip-base-patch16-224`).
-        device: of torch.
+        device: torch device of the model.
+        download: let the model be downloaded from the Hugging Face hub if it is not on this computer.
 
     Raises:
+        prvr.video.DownloadNeeded: it is not on this computer, and `download` is False.
         DataError: there is no such model, or it is of no family with an encoder of frames.
         prvr.MissingExtraError: transformers is not installed.
     """
-    return _opener(name, lambda family: family.frames)(name, device)
+    return _opened(name, lambda family: family.frames, device, download)
 
 
-def open_featurizer(name: str, device: Any = "cpu") -> TextFeaturizer:
+def open_featurizer(name: str, device: Any = "cpu", *, download: bool = False) -> TextFeaturizer:
     """Opens the text side of a model.
 
     Args:
         name: as in [open_encoder][prvr.video.encoders.open_encoder], or a RoBERTa (or BERT) of either place, which
             gives words only.
-        device: of torch.
+        device: torch device of the model.
+        download: as in [open_encoder][prvr.video.encoders.open_encoder].
 
     Raises:
+        prvr.video.DownloadNeeded: it is not on this computer, and `download` is False.
         DataError: there is no such model, or it is of no family with a text side.
         prvr.MissingExtraError: transformers is not installed.
     """
-    return _opener(name, lambda family: family.text)(name, device)
+    return _opened(name, lambda family: family.text, device, download)
+
+
+def _opened(
+    name: str, side: Callable[[EncoderFamily], Callable[[str, Any], _T] | None], device: Any, download: bool
+) -> _T:
+    """One side of a model; that of a folder is named by its absolute path, so that it is found from everywhere."""
+    folder = Path(name).expanduser()
+    bundled = name in ENCODERS and ENCODERS[name].part.bundled
+    place = str(folder.resolve()) if folder.is_dir() and not bundled else name
+    with downloads(name) if download else nullcontext():
+        return _opener(place, side)(place, device)
 
 
 def _opener(name: str, side: Callable[[EncoderFamily], _T | None]) -> _T:
