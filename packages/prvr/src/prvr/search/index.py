@@ -11,11 +11,10 @@ import numpy as np
 
 from prvr.errors import DataError, InputError
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
-from prvr.search.candidates import find_candidates
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest
 from prvr.search.model import Rescorer, Score, SearchModel
 from prvr.search.opening import load_model
-from prvr.search.ranking import Ranked, rank
+from prvr.search.ranking import Ranked, find_candidates, rank
 from prvr.search.results import IndexInfo, IndexReport, SearchHit, SearchResult, merged_moments, relevance_curve
 from prvr.search.segments import check_files
 from prvr.search.snapshot import Snapshot
@@ -204,7 +203,8 @@ class VideoIndex:
         if rescorer is None:
             ranked = rank(snapshot, text, candidates, k)
         else:
-            ranked = [rescorer.rank(*one, k) for one in zip(queries, text, candidates, strict=True)]
+            each = candidates or [None] * len(queries)
+            ranked = [rescorer.rank(*one, k) for one in zip(queries, text, each, strict=True)]
         return tuple(
             SearchResult(
                 query,

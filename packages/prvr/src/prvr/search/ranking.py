@@ -1,4 +1,4 @@
-"""The exact score of videos: that of the retriever, of the best window of each."""
+"""Which videos are worth an exact score, and this score: that of the retriever, of the best window of each."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,10 +9,20 @@ from jaxtyping import Float32, Int64
 
 from prvr.errors import DataError
 from prvr.scoring import clip_scores, packed_max_scores
+from prvr.search.backends import CandidateBackend
 from prvr.search.results import WindowCosines
 from prvr.search.snapshot import RowBlock, Snapshot
 
-__all__ = ["Ranked", "best_windows", "rank", "rank_among", "video_scores", "window_cosines", "window_scores"]
+__all__ = [
+    "Ranked",
+    "best_windows",
+    "enough",
+    "find_candidates",
+    "rank",
+    "video_scores",
+    "window_cosines",
+    "window_scores",
+]
 
 _QUERIES = 32  # scored at a time over everything: their scores of all videos are held
 _ROUNDING = 1e-5  # how far sums in another order may be off
@@ -27,27 +37,69 @@ class Ranked(NamedTuple):
     windows: list[WindowCosines]
 
 
+def enough(k: int) -> int:
+    """How many videos are scored exactly to find the k best of them.
+
+    Examples:
+        >>> enough(10), enough(100)
+        (50, 400)
+    """
+    return max(4 * k, 50)
+
+
+def find_candidates(
+    backend: CandidateBackend, snapshot: Snapshot, text: Float32[np.ndarray, "q d"], k: int
+) -> list[Int64[np.ndarray, " _"]] | None:
+    """For each query, numbers of the videos of its nearest clips, ascending: `enough(k)` of them, if there are.
+
+    A backend is asked for more clips until enough videos are among them. It is not asked where every video is scored:
+    because it is exhaustive, or because there are not more than enough.
+
+    Args:
+        backend: in step with the snapshot.
+        snapshot: of the index.
+        text: `(q, d)` unit rows.
+        k: how many videos are wanted in the end.
+
+    Returns:
+        None where all videos are candidates for every query.
+    """
+    if backend.exhaustive or len(snapshot.video_ids) <= enough(k):
+        return None
+    total = len(snapshot.owners) * snapshot.clips
+    vectors = 4 * enough(k)
+    found: list[np.ndarray] = [np.empty(0, np.int64)] * len(text)
+    missing = list(range(len(text)))
+    while missing:
+        vectors = min(vectors, total)
+        for q, keys in zip(missing, backend.nearest(text[missing], vectors), strict=True):
+            videos = np.unique(snapshot.videos_of(keys))
+            found[q] = videos[videos >= 0]
+        missing = [q for q in missing if len(found[q]) < enough(k)] if vectors < total else []
+        vectors *= 2
+    return found
+
+
 def rank(
-    snapshot: Snapshot, text: Float32[np.ndarray, "q d"], candidates: Sequence[Int64[np.ndarray, " _"]], k: int
+    snapshot: Snapshot, text: Float32[np.ndarray, "q d"], candidates: Sequence[Int64[np.ndarray, " _"]] | None, k: int
 ) -> list[list[Ranked]]:
     """The k best videos of the candidates of each query, by score and then by id.
 
     Args:
         snapshot: of the index.
         text: `(q, d)` unit rows.
-        candidates: for each query, numbers of the videos that are scored, ascending.
+        candidates: for each query, numbers of the videos that are scored, ascending; None = all.
         k: how many; all candidates where these are fewer.
+
+    Raises:
+        DataError: a score is not a number.
     """
-    everything = len(snapshot.video_ids)
-    whole = [q for q, some in enumerate(candidates) if len(some) == everything]
-    best: dict[int, list[int]] = {}
-    for first in range(0, len(whole), _QUERIES):
-        some = whole[first : first + _QUERIES]
-        best |= dict(zip(some, rank_among(snapshot, text[some], None, k), strict=True))
-    for q, videos in enumerate(candidates):
-        if q not in best:
-            best[q] = rank_among(snapshot, text[q : q + 1], videos, k)[0]
-    return [_settled(snapshot, text[q], best[q], k) for q in range(len(text))]
+    if candidates is None:
+        groups = [(text[first : first + _QUERIES], None) for first in range(0, len(text), _QUERIES)]
+    else:
+        groups = [(text[q : q + 1], videos) for q, videos in enumerate(candidates)]
+    best = [_best(line, k) for some, videos in groups for line in video_scores(snapshot, some, videos)]
+    return [_settled(snapshot, row, videos, k) for row, videos in zip(text, best, strict=True)]
 
 
 def _settled(snapshot: Snapshot, text: np.ndarray, videos: list[int], k: int) -> list[Ranked]:
@@ -57,17 +109,6 @@ def _settled(snapshot: Snapshot, text: np.ndarray, videos: list[int], k: int) ->
         windows = window_cosines(snapshot, video, text)
         found.append(Ranked(video, max(window.score for window in windows), windows))
     return sorted(found, key=lambda one: (-one.score, one.video))[:k]  # numbers are in the order of ids
-
-
-def rank_among(
-    snapshot: Snapshot, text: Float32[np.ndarray, "q d"], videos: Int64[np.ndarray, " v"] | None, k: int
-) -> list[list[int]]:
-    """Numbers of the k best of some videos, or of all of them, the same ones for every query; a few more near ties.
-
-    Raises:
-        DataError: a score is not a number.
-    """
-    return [_best(line, k) for line in video_scores(snapshot, text, videos)]
 
 
 def video_scores(
@@ -80,7 +121,7 @@ def video_scores(
         text: `(q, d)` unit rows.
         videos: numbers of the videos that are scored, ascending; None = all.
     """
-    rows = np.flatnonzero(snapshot.owners >= 0) if videos is None else snapshot.rows_of_videos(videos)
+    rows = snapshot.rows_of_videos(videos)
     best = np.full((len(text), len(snapshot.video_ids)), -np.inf, np.float32)
     for block in snapshot.row_blocks(rows):
         scores, owners = window_scores(snapshot, text, block), snapshot.owners[block.rows]
@@ -106,7 +147,7 @@ def best_windows(
     Raises:
         DataError: a score is not a number.
     """
-    rows = np.flatnonzero(snapshot.owners >= 0) if videos is None else snapshot.rows_of_videos(videos)
+    rows = snapshot.rows_of_videos(videos)
     parts = [window_scores(snapshot, text[None], block)[0] for block in snapshot.row_blocks(rows)]
     scores = np.concatenate([np.empty(0, np.float32), *parts])
     _expect_numbers(scores)
@@ -133,12 +174,20 @@ def window_scores(snapshot: Snapshot, text: Float32[np.ndarray, "q d"], block: R
 
 
 def window_cosines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " d"]) -> list[WindowCosines]:
-    """Score and time line of each window of a video, in order of time."""
+    """Score and time line of each window of a video, in order of time.
+
+    The cosines are those of its frames, or of its clips where frames do not share the time evenly.
+    """
     rows = snapshot.rows_of_videos(np.array([video]))
     scores = np.concatenate([window_scores(snapshot, text[None], block)[0] for block in snapshot.row_blocks(rows)])
     query = torch.from_numpy(text)[None]
     found = []
-    for score, (start, end, tokens) in zip(scores.tolist(), snapshot.tokens(snapshot.video_ids[video]), strict=True):
+    for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
+        (start, end), steps = snapshot.spans[row].tolist(), int(snapshot.steps[row])
+        if steps > 1 and snapshot.manifest.frame_weight:
+            tokens = snapshot.stored_rows("frames", [row])[0][:steps]
+        else:
+            tokens = snapshot.stored_rows("clips", [row])[0]
         cosines = clip_scores(query, torch.from_numpy(tokens)[None])[0, 0]
         found.append(WindowCosines(start, end, score, cosines.numpy()))
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Float64, Int64
 
 from prvr.errors import DataError
 from prvr.search.backends import ClipBlock
@@ -16,7 +16,7 @@ from prvr.search.segments import Segment
 from prvr.search.vectors import unpack_rows
 from prvr.video import VideoEntry
 
-__all__ = ["Place", "RowBlock", "Snapshot", "WindowTokens"]
+__all__ = ["Place", "RowBlock", "Snapshot"]
 
 _BLOCK_ROWS = 1 << 12  # vectors that are unpacked at a time: 6 MB at width 384, which stay in the cache and in the heap
 _TRIES = 5
@@ -43,14 +43,6 @@ class RowBlock(NamedTuple):
     clips: Float32[np.ndarray, "w c d"]
     frames: Float32[np.ndarray, "n d"]
     offsets: Int64[np.ndarray, " _"]
-
-
-class WindowTokens(NamedTuple):
-    """The rows of a window that share its time evenly, from which moments are found; start and end in seconds."""
-
-    start: float
-    end: float
-    tokens: Float32[np.ndarray, "l d"]
 
 
 @dataclass(frozen=True)
@@ -169,8 +161,10 @@ class Snapshot:
         at = np.minimum(np.searchsorted(live, keys), len(live) - 1)
         return np.where(live[at] == keys, self.owners[rows[at]], -1)
 
-    def rows_of_videos(self, videos: Int64[np.ndarray, " v"]) -> Int64[np.ndarray, " n"]:
-        """Numbers of the windows of these videos, ascending, which is the order of time within a video."""
+    def rows_of_videos(self, videos: Int64[np.ndarray, " v"] | None) -> Int64[np.ndarray, " n"]:
+        """Numbers of the windows of these videos (None = all), ascending: the order of time within a video."""
+        if videos is None:
+            return np.flatnonzero(self.owners >= 0)
         owners, order = self._by_owner
         firsts, stops = np.searchsorted(owners, videos), np.searchsorted(owners, videos, side="right")
         parts = [order[first:stop] for first, stop in zip(firsts, stops, strict=True)]
@@ -193,10 +187,20 @@ class Snapshot:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     @cached_property
+    def spans(self) -> Float64[np.ndarray, "w 2"]:
+        """Start and end of every window of all segments, in seconds."""
+        return np.concatenate([np.empty((0, 2)), *(one.spans for one in self.opened)])
+
+    @cached_property
+    def steps(self) -> Int64[np.ndarray, " w"]:
+        """How many of the first frames of every window of all segments share its time evenly."""
+        return np.concatenate([np.empty(0, np.int64), *(one.steps for one in self.opened)])
+
+    @cached_property
     def _live(self) -> tuple[np.ndarray, np.ndarray]:
         """Keys of the windows of all videos in ascending order, and the numbers of these windows."""
         keys = np.concatenate([np.empty(0, np.int64), *(one.keys for one in self.opened)])
-        rows = np.flatnonzero(self.owners >= 0)
+        rows = self.rows_of_videos(None)
         order = np.argsort(keys[rows], kind="stable")
         return keys[rows][order], rows[order]
 
@@ -257,18 +261,4 @@ class Snapshot:
             segment = int(np.searchsorted(self._firsts, window, side="right")) - 1
             first = int(window - self._firsts[segment])
             found.append(unpack_rows(self.opened[segment].sets[name].windows(first, first + 1).packed, raw=raw))
-        return found
-
-    def tokens(self, video_id: str) -> list[WindowTokens]:
-        """Frames of each window of a video, in order of time; its clips where frames do not share the time evenly."""
-        place = self.places[video_id]
-        video = self.opened[place.segment].video(place.number)
-        found = []
-        for i, (start, end) in enumerate(video.spans.tolist()):
-            steps = int(video.steps[i])
-            if steps > 1 and self.manifest.frame_weight:
-                rows = video.sets["frames"].windows(i, i + 1).packed[:steps]
-            else:
-                rows = video.sets["clips"].windows(i, i + 1).packed
-            found.append(WindowTokens(start, end, unpack_rows(rows)))
         return found

@@ -83,7 +83,7 @@ class CandidateBackend(Protocol):
 
     Attributes:
         name: of the backend.
-        exhaustive: whether every live window is a candidate for every query; then there is no need to call `nearest`.
+        exhaustive: whether every live window is a candidate for every query; then a search does not call `nearest`.
     """
 
     name: str
