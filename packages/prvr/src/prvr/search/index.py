@@ -12,9 +12,10 @@ import numpy as np
 from prvr.errors import DataError, InputError
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest
-from prvr.search.model import Rescorer, Score, SearchModel
+from prvr.search.model import Score, SearchModel
 from prvr.search.opening import load_model
 from prvr.search.ranking import Ranked, find_candidates, rank
+from prvr.search.rescoring import Rescorer
 from prvr.search.results import IndexInfo, IndexReport, SearchHit, SearchResult, merged_moments, relevance_curve
 from prvr.search.segments import check_files
 from prvr.search.snapshot import Snapshot

@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32
 
 from prvr.video import Identity
+
+if TYPE_CHECKING:
+    from prvr.search.rescoring import Rescorer
 
 __all__ = [
     "ZERO_SHOT",
@@ -83,21 +86,6 @@ class WindowVectors(NamedTuple):
     frames: Float32[np.ndarray, "l d"]
     steps: int
     stored: Mapping[str, Float32[np.ndarray, "n d"]] = MappingProxyType({})
-
-
-@runtime_checkable
-class Rescorer(Protocol):
-    """The stages of a pipeline over one state of an index."""
-
-    def depth(self, k: int) -> int:
-        """How many candidates the first stage has to find so that the k best after all stages are known."""
-        ...
-
-    def rank(
-        self, query: str, text: Float32[np.ndarray, " d"], videos: Int64[np.ndarray, " v"] | None, k: int
-    ) -> list[Any]:
-        """The k best videos after all stages, see `prvr.search.rescoring.Rescorer`."""
-        ...
 
 
 @runtime_checkable
