@@ -28,12 +28,7 @@ FORMATS = range(1, 3)
 MANIFEST, MODEL, SEGMENTS = "index.json", "model", "segments"
 VIDEOS = "videos.json"
 MEND = "Put back a copy of it, or delete the index and make it anew."
-TABLES = {
-    "keys.npy": ("<i8", 1),
-    "owners.npy": ("<i8", 1),
-    "spans.npy": ("<f8", 2),
-    "steps.npy": ("<i8", 1),
-}
+TABLES = {"keys": ("<i8", 1), "owners": ("<i8", 1), "spans": ("<f8", 2), "steps": ("<i8", 1)}
 """The tables of every segment that are not of a set of rows, with their types and numbers of axes."""
 
 
@@ -116,7 +111,7 @@ class Manifest:
     @property
     def segment_files(self) -> set[str]:
         """Names of the files of each segment."""
-        names = {*TABLES, VIDEOS}
+        names = {VIDEOS, *(f"{name}.npy" for name in TABLES)}
         for name, rows in self.row_sets.items():
             kept = ("", "_scales") if self.dtype == "int8" else ("",)
             names |= {f"{name}{suffix}.npy" for suffix in (*kept, *(("_lengths",) if rows.lengths else ()))}
@@ -204,11 +199,10 @@ def _check(manifest: Manifest) -> None:
     """
     check_windows(manifest.window, manifest.stride)
     check_header(manifest.encoder)
-    names, weights = [one.name for one in manifest.segments], (manifest.clip_weight, manifest.frame_weight)
+    names = [one.name for one in manifest.segments]
     for true, what in (
         (0 < manifest.dim < _MOST and 0 < manifest.clips < _MOST, f"dim={manifest.dim}, clips={manifest.clips}"),
         (0 <= manifest.next_key < _MOST, f"next_key={manifest.next_key}"),
-        (all(math.isfinite(weight) for weight in weights), f"weights of the score {weights}"),
         (all(_PLAIN.fullmatch(name) for name in manifest.model_files), "a file of its model that has no plain name"),
         (len(set(names)) == len(names), "the same segment twice"),
         (manifest.model.frames == manifest.encoder.encoder, "a model of another encoder"),

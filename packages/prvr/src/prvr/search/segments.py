@@ -31,7 +31,7 @@ from prvr.search.vectors import PackedRows, WindowRows
 from prvr.video import VideoEntry
 from prvr.video.store import check_entry
 
-__all__ = ["Segment", "VideoVectors", "check_files", "write_segment"]
+__all__ = ["Segment", "VideoVectors", "check_files", "stamp_files", "write_segment"]
 
 
 class VideoVectors(NamedTuple):
@@ -99,7 +99,7 @@ class Segment:
             DataError: a file of the segment is missing or damaged; the message names it.
         """
         folder = index / SEGMENTS / record.name
-        tables = {VIDEOS, *TABLES, *(counts_file(name) for name in manifest.row_sets)}
+        tables = {VIDEOS, *(f"{name}.npy" for name in TABLES), *(counts_file(name) for name in manifest.row_sets)}
         small = {name: stamp for name, stamp in record.files.items() if name in tables}
         if problems := check_files(folder, record.files, sizes_only=True) or check_files(folder, small):
             raise DataError(f"{problems[0]}. {MEND}")
@@ -109,7 +109,7 @@ class Segment:
                 record,
                 parse_record(_Videos, entries, str(folder / VIDEOS), file_names=True).videos,
                 sets={name: _mapped(folder, name, manifest, record) for name in manifest.row_sets},
-                **{name: read_array(folder / f"{name}.npy", *TABLES[f"{name}.npy"]) for name in _NAMES},
+                **{name: read_array(folder / f"{name}.npy", *kind) for name, kind in TABLES.items()},
             )
         except (DataError, OSError) as error:
             raise DataError(f"{error} {MEND}") from error
@@ -122,7 +122,7 @@ class Segment:
         videos, windows, frames = self.record.videos, self.record.windows, self.record.frames
         if len(self.entries) != videos:
             yield VIDEOS, f"{len(self.entries)} videos, expected {videos}"
-        for name in _NAMES:
+        for name in TABLES:
             expected = (windows, 2) if name == "spans" else (windows,)
             if getattr(self, name).shape != expected:
                 yield f"{name}.npy", f"shape {getattr(self, name).shape}, expected {expected}"
@@ -187,10 +187,10 @@ def write_segment(index: Path, videos: Sequence[VideoVectors]) -> SegmentRecord:
         DataError: the disk is full, or the place cannot be written.
     """
     with temporary_folder(index / SEGMENTS / "new") as folder:
-        tables = {name: np.concatenate([getattr(one, name) for one in videos]) for name in _NAMES if name != "owners"}
+        tables = {name: np.concatenate([getattr(one, name) for one in videos]) for name in ("keys", "spans", "steps")}
         tables["owners"] = np.repeat(np.arange(len(videos)), [len(one.keys) for one in videos])
         for name, table in tables.items():
-            _write_rows(folder / f"{name}.npy", [table.astype(TABLES[f"{name}.npy"][0])])
+            _write_rows(folder / f"{name}.npy", [table.astype(TABLES[name][0])])
         for name in videos[0].sets:
             parts = [one.sets[name] for one in videos]
             for suffix in parts[0].packed.arrays:
@@ -199,12 +199,17 @@ def write_segment(index: Path, videos: Sequence[VideoVectors]) -> SegmentRecord:
                 _write_rows(folder / counts_file(name), [np.concatenate([part.counts for part in parts]).astype("<i8")])
         text = json.dumps([asdict(one.entry) for one in videos])
         _write(folder / VIDEOS, [text.encode()])
-        written = [path for path in sorted(folder.iterdir()) if path.name != MARK]
-        files = {path.name: FileStamp(path.stat().st_size, hash_file(path)) for path in written}
+        files = stamp_files(folder)
         name = segment_name(files)
         publish(folder, index / SEGMENTS / name, lambda there: not check_files(there, files), marked=True)
     frames = sum(len(one.sets["frames"].packed) for one in videos)
     return SegmentRecord(name, files, len(videos), len(tables["owners"]), frames)
+
+
+def stamp_files(folder: Path) -> dict[str, FileStamp]:
+    """The files in a folder, and in the folders inside it, with what `check_files` compares them with."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MARK]
+    return {path.relative_to(folder).as_posix(): FileStamp(path.stat().st_size, hash_file(path)) for path in files}
 
 
 def check_files(folder: Path, files: Mapping[str, FileStamp], *, sizes_only: bool = False) -> list[str]:
@@ -251,6 +256,3 @@ def _mapped(folder: Path, name: str, manifest: Manifest, record: SegmentRecord) 
     else:
         counts = read_array(folder / counts_file(name), "<i8", 1)
     return WindowRows(PackedRows(values, scales, lengths), counts)
-
-
-_NAMES = tuple(name.removesuffix(".npy") for name in TABLES)

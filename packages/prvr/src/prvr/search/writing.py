@@ -18,11 +18,10 @@ from prvr.data.files import (
     temporary_folder,
     unmark,
 )
-from prvr.data.hashes import hash_file
 from prvr.errors import DISK_FULL, DataError, InputError
-from prvr.search.manifest import MODEL, SEGMENTS, FileStamp, Manifest, check_windows
+from prvr.search.manifest import MODEL, SEGMENTS, Manifest, check_windows
 from prvr.search.model import SearchModel
-from prvr.search.segments import Segment, VideoVectors, write_segment
+from prvr.search.segments import Segment, VideoVectors, stamp_files, write_segment
 from prvr.search.snapshot import Snapshot
 from prvr.search.vectors import Dtype
 from prvr.video import StoreHeader
@@ -48,11 +47,6 @@ def make_index(
         (made / MODEL).mkdir()
         (made / SEGMENTS).mkdir()
         model.save(made / MODEL)
-        copied = [path for path in sorted((made / MODEL).rglob("*")) if path.is_file()]
-        files = {
-            path.relative_to(made / MODEL).as_posix(): FileStamp(path.stat().st_size, hash_file(path))
-            for path in copied
-        }
         Manifest(
             index_id=secrets.token_hex(8),
             model=model.identity,
@@ -64,7 +58,7 @@ def make_index(
             clips=model.clips,
             clip_weight=float(model.clip_weight),
             frame_weight=float(model.frame_weight),
-            model_files=files,
+            model_files=stamp_files(made / MODEL),
             stored=dict(model.stored),
         ).write(made)
         if target.exists():
