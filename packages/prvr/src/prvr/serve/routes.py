@@ -1,6 +1,7 @@
 """The routes of the API."""
 
 import os
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
@@ -30,26 +31,20 @@ _DEFAULT_PREVIEW = 30.0  # seconds
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
 
 Responses = dict[int | str, dict[str, Any]]
-_ERRORS: Responses = {
-    status: {"model": ErrorResponse, "description": reason}
-    for status, reason in (
-        (400, "the request is not valid"),
-        (401, "a token is needed"),
-        (403, "the request comes from another site, or the file is not served"),
-        (413, "the request is too large"),
-        (429, "too many requests; Retry-After says when to ask again"),
-        (503, "too much work is waiting; Retry-After says when to ask again"),
-    )
+_ERRORS = {
+    400: "the request is not valid",
+    401: "a token is needed",
+    403: "the request comes from another site, or the file is not served",
+    413: "the request is too large",
+    429: "too many requests; Retry-After says when to ask again",
+    503: "too much work is waiting; Retry-After says when to ask again",
 }
-_MEDIA_ERRORS: Responses = {
-    status: {"model": ErrorResponse, "description": reason}
-    for status, reason in (
-        (404, "no such video"),
-        (409, "the file has changed since it was indexed"),
-        (410, "the file is no longer there"),
-        (415, "no picture can be made of the file"),
-        (501, "this server cannot make such a preview"),
-    )
+_MEDIA_ERRORS = {
+    404: "no such video",
+    409: "the file has changed since it was indexed",
+    410: "the file is no longer there",
+    415: "no picture can be made of the file",
+    501: "this server cannot make such a preview",
 }
 Key = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit")]
 Seconds = Annotated[float, Query(ge=0, le=_LATEST, allow_inf_nan=False, description="seconds from the start")]
@@ -67,11 +62,16 @@ def build_router(service: Service, sessions: Sessions, version: str) -> APIRoute
         sessions: makes cookies.
         version: of the program.
     """
-    router = APIRouter(responses=_ERRORS)
+    router = APIRouter(responses=_described(_ERRORS))
     _add_server_routes(router, service, sessions, version)
     _add_search_routes(router, service)
     _add_media_routes(router, service)
     return router
+
+
+def _described(errors: Mapping[int, str]) -> Responses:
+    """How OpenAPI describes answers that say what is wrong."""
+    return {status: {"model": ErrorResponse, "description": reason} for status, reason in errors.items()}
 
 
 def _add_server_routes(router: APIRouter, service: Service, sessions: Sessions, version: str) -> None:
@@ -151,7 +151,7 @@ def _add_media_routes(router: APIRouter, service: Service) -> None:
     def media(summary: str, *types: str) -> dict[str, Any]:
         """How OpenAPI describes a route that answers with one of these media types."""
         content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in types}
-        responses = {**_MEDIA_ERRORS, 200: {"content": content, "description": summary}}
+        responses = {**_described(_MEDIA_ERRORS), 200: {"content": content, "description": summary}}
         return {"summary": summary, "tags": ["media"], "response_class": Response, "responses": responses}
 
     @router.get("/api/videos/{key}/thumbnail", **media("A picture of a video at a time", "image/jpeg"))

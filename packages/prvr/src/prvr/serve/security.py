@@ -8,10 +8,11 @@ import os
 import re
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from cachetools import LRUCache
 
 from prvr.config import ConfigError
 
@@ -155,8 +156,8 @@ class TokenBuckets:
     def __init__(
         self, rate: float, burst: int, clients: int = 4096, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.rate, self.burst, self.clients, self._clock = rate, burst, clients, clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and when that was
+        self.rate, self.burst, self._clock = rate, burst, clock
+        self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(clients)  # what is left, and when that was
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -172,10 +173,8 @@ class TokenBuckets:
         if not self.rate:
             return 0.0
         now = self._clock()
-        left, then = self._buckets.pop(client, (float(self.burst), now))
+        left, then = self._buckets.get(client, (float(self.burst), now))
         left = min(float(self.burst), left + (now - then) * self.rate)
         wait = 0.0 if left >= 1 else (1 - left) / self.rate
         self._buckets[client] = (left if wait else left - 1, now)
-        if len(self._buckets) > self.clients:
-            self._buckets.popitem(last=False)
         return wait

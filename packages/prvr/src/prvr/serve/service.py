@@ -16,7 +16,7 @@ from prvr.search import SearchResult, VideoIndex
 from prvr.serve.catalogue import Catalogue, CatalogueEntry, describe
 from prvr.serve.media import encode_preview, encode_thumbnail, preview_kinds
 from prvr.serve.middleware import Metrics
-from prvr.serve.schema import HitResponse, InfoResponse, MomentResponse, SearchResponse
+from prvr.serve.schema import InfoResponse, SearchResponse
 from prvr.serve.settings import ServeLimits
 from prvr.serve.workers import Busy, SearchQueue, Workers
 
@@ -192,16 +192,5 @@ class Service:
 
 
 def _response(result: SearchResult) -> SearchResponse:
-    hits = [
-        HitResponse(
-            rank=rank,
-            score=hit.score,
-            start=hit.start,
-            end=hit.end,
-            moments=[MomentResponse.model_validate(moment) for moment in hit.moments],
-            relevance=list(hit.relevance),
-            video=describe(hit.video),
-        )
-        for rank, hit in enumerate(result.hits, start=1)
-    ]
-    return SearchResponse(query=result.query, videos=result.videos, backend=result.backend, hits=hits)
+    hits = [vars(hit) | {"rank": rank, "video": describe(hit.video)} for rank, hit in enumerate(result.hits, start=1)]
+    return SearchResponse.model_validate(vars(result) | {"hits": hits})
