@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,6 @@ from prvr.search.vectors import Dtype
 from prvr.search.verifying import verify_index
 from prvr.search.writing import make_index, opened_for_writing
 from prvr.video import StoreHeader, TextFeaturizer, VideoEntry, VideoStore
-
-__all__ = ["VideoIndex"]
 
 
 class VideoIndex:
@@ -273,9 +270,7 @@ class VideoIndex:
     def __enter__(self) -> "VideoIndex":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _loaded(self, manifest: Manifest) -> SearchModel:

@@ -18,11 +18,6 @@ from prvr.search.vectors import Dtype
 from prvr.video import StoreHeader
 from prvr.video.store import check_header
 
-__all__ = [
-    "MANIFEST", "MEND", "MODEL", "SEGMENTS", "TABLES", "VIDEOS",
-    "FileStamp", "Manifest", "SegmentRecord", "check_windows", "counts_file", "segment_name",
-]  # fmt: skip
-
 FORMATS = range(1, 3)
 """Versions of the manifest that are read: 1; 2 says that the index stores more rows than those of the score."""
 MANIFEST, MODEL, SEGMENTS = "index.json", "model", "segments"

@@ -14,15 +14,6 @@ from prvr.video import Identity
 if TYPE_CHECKING:
     from prvr.search.rescoring import Rescorer
 
-__all__ = [
-    "ZERO_SHOT",
-    "ModelIdentity",
-    "RowSet",
-    "Score",
-    "SearchModel",
-    "WindowVectors",
-]
-
 ZERO_SHOT = "zero-shot"
 
 

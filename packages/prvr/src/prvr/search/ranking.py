@@ -13,17 +13,6 @@ from prvr.search.backends import CandidateBackend
 from prvr.search.results import WindowCosines
 from prvr.search.snapshot import RowBlock, Snapshot
 
-__all__ = [
-    "Ranked",
-    "best_windows",
-    "enough",
-    "find_candidates",
-    "rank",
-    "video_scores",
-    "window_cosines",
-    "window_scores",
-]
-
 _QUERIES = 32  # scored at a time over everything: their scores of all videos are held
 _ROUNDING = 1e-5  # how far sums in another order may be off
 _TIES = 64  # so many more than k are scored by themselves, where they are as good

@@ -11,18 +11,6 @@ from jaxtyping import Float32
 from prvr.scoring import best_moment
 from prvr.video import VideoEntry
 
-__all__ = [
-    "CURVE_PARTS",
-    "IndexInfo",
-    "IndexReport",
-    "Moment",
-    "SearchHit",
-    "SearchResult",
-    "WindowCosines",
-    "merged_moments",
-    "relevance_curve",
-]
-
 CURVE_PARTS = 64
 """Equal parts of a video that `SearchHit.relevance` has a value for."""
 

@@ -31,8 +31,6 @@ from prvr.search.vectors import PackedRows, WindowRows
 from prvr.video import VideoEntry
 from prvr.video.store import check_entry
 
-__all__ = ["Segment", "VideoVectors", "check_files", "stamp_files", "write_segment"]
-
 
 class VideoVectors(NamedTuple):
     """A video as it is written to a segment.

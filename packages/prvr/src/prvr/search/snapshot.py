@@ -16,8 +16,6 @@ from prvr.search.segments import Segment
 from prvr.search.vectors import unpack_rows
 from prvr.video import VideoEntry
 
-__all__ = ["Place", "RowBlock", "Snapshot"]
-
 _BLOCK_ROWS = 1 << 12  # vectors that are unpacked at a time: 6 MB at width 384, which stay in the cache and in the heap
 _TRIES = 5
 

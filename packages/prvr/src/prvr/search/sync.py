@@ -15,8 +15,6 @@ from prvr.search.vectors import PackedRows, WindowRows, concatenate_rows, pack_r
 from prvr.search.writing import IndexWriter
 from prvr.video import VideoEntry, VideoStore
 
-__all__ = ["Progress", "Window", "cut", "embed", "sync"]
-
 Progress = Callable[[str, int, int], None]
 """Called with the id of a video, the number of videos that are done, and the number of all."""
 

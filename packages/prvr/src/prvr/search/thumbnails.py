@@ -7,8 +7,6 @@ from pathlib import Path
 from prvr.errors import InputError
 from prvr.video import Frame, Limits, VideoError, open_video
 
-__all__ = ["thumbnail"]
-
 _WIDEST = 1920
 _QUALITY = 80
 

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
-__all__ = ["Dtype", "PackedRows", "WindowRows", "concatenate_rows", "pack_rows", "unit", "unpack_rows"]
-
 Dtype = Literal["float16", "float32", "int8"]
 """Type of the stored vectors; int8 has a scale for each vector."""
 

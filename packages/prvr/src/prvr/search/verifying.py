@@ -11,8 +11,6 @@ from prvr.search.segments import Segment, check_files
 from prvr.search.snapshot import Snapshot
 from prvr.search.vectors import PackedRows, unpack_rows
 
-__all__ = ["verify_index"]
-
 _BLOCK = 1 << 14  # vectors that are read together
 _TOLERANCE = {"float16": 2e-3, "float32": 1e-4, "int8": 1e-4}
 """How far the length of a vector may be from 1: numbers are rounded, scales are not."""

@@ -26,8 +26,6 @@ from prvr.search.snapshot import Snapshot
 from prvr.search.vectors import Dtype
 from prvr.video import StoreHeader
 
-__all__ = ["IndexWriter", "make_index", "opened_for_writing"]
-
 _NAME = re.compile(rf"[0-9a-f]{{32}}|{re.escape(HALF_WRITTEN)}-new-[0-9a-f]{{8}}")  # of a segment, whole or not
 _TIER = 8  # so many segments of about one size become one
 

@@ -18,8 +18,6 @@ from prvr.serve.security import Sessions, TokenBuckets
 from prvr.serve.service import Service
 from prvr.serve.settings import ServeSettings
 
-__all__ = ["CLOSING", "build_app", "create_app"]
-
 CLOSING = 0.1
 """Share of the grace period that is left for the threads, once all connections are closed."""
 _PROBLEMS, _LETTERS, _DEPTH = 5, 60, 8  # of an invalid request: problems shown, letters of a name, names of a location

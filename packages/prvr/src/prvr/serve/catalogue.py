@@ -14,8 +14,6 @@ from prvr.reading import printable
 from prvr.serve.schema import VideoResponse
 from prvr.video import VideoEntry
 
-__all__ = ["Catalogue", "CatalogueEntry", "describe"]
-
 _TYPES = {
     ".mp4": "video/mp4",
     ".m4v": "video/mp4",

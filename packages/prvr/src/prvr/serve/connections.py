@@ -14,8 +14,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from prvr.serve.middleware import OVERLOADED, SECURITY_HEADERS, Metrics
 from prvr.serve.settings import ServeLimits
 
-__all__ = ["Connection", "ConnectionPool"]
-
 _UNSENT_BYTES = 128 * 1024  # that the system buffers, so that the server sees what a client takes
 _PATIENCE = 5.0  # seconds before a client that sends a body or takes an answer may be closed for another one
 _SLOWEST_CHECK, _FASTEST_CHECK = 1.0, 0.05  # seconds between two checks of a connection

@@ -18,16 +18,6 @@ from prvr.search.thumbnails import thumbnail
 from prvr.serve.settings import ServeLimits
 from prvr.video import VideoError, open_video
 
-__all__ = [
-    "PREVIEW_TYPES",
-    "ROUNDING",
-    "encode_preview",
-    "encode_thumbnail",
-    "file_response",
-    "parse_range",
-    "preview_kinds",
-]
-
 _CHUNK = 256 * 1024
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 

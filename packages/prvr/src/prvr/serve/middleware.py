@@ -14,8 +14,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prvr.serve.security import Sessions, TokenBuckets, host_name, read_host
 
-__all__ = ["COOKIE", "OVERLOADED", "SECURITY_HEADERS", "Metrics", "SecurityMiddleware"]
-
 logger = logging.getLogger(__name__)
 
 COOKIE = "prvr_session"

@@ -24,8 +24,6 @@ from prvr.serve.security import Sessions
 from prvr.serve.service import Service
 from prvr.serve.workers import Busy
 
-__all__ = ["build_router"]
-
 _LATEST = 7 * 24 * 3600.0  # seconds: the latest time in a video that may be asked for
 _DEFAULT_PREVIEW = 30.0  # seconds
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content

@@ -4,20 +4,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-__all__ = [
-    "BatchRequest",
-    "BatchResponse",
-    "ErrorResponse",
-    "HitResponse",
-    "InfoResponse",
-    "MomentResponse",
-    "SearchResponse",
-    "SessionResponse",
-    "StatusResponse",
-    "VideoResponse",
-    "VideosResponse",
-]
-
 
 class ErrorResponse(BaseModel):
     """Why a request was not answered."""

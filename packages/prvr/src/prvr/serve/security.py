@@ -16,8 +16,6 @@ from cachetools import LRUCache
 
 from prvr.config import ConfigError
 
-__all__ = ["Sessions", "TokenBuckets", "host_name", "is_loopback", "read_host", "read_token"]
-
 _SHORTEST = 16  # characters of a token
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?)(?::(?P<port>[0-9]{0,5}))?")
 _LAST_PORT = 65535

@@ -22,8 +22,6 @@ from prvr.serve.security import is_loopback
 from prvr.serve.service import Service
 from prvr.serve.settings import ServeSettings
 
-__all__ = ["Server", "check_bind", "serve"]
-
 _HEADER_BYTES = 16 * 1024
 # Shares of the grace period after which waiting clients get 503, connections are cut, and requests are abandoned.
 _ANSWERED, _CUT, _ABANDONED = 0.5, 0.65, 0.8

@@ -20,8 +20,6 @@ from prvr.serve.schema import InfoResponse, SearchResponse
 from prvr.serve.settings import ServeLimits
 from prvr.serve.workers import Busy, SearchQueue, Workers
 
-__all__ = ["Service"]
-
 logger = logging.getLogger(__name__)
 
 _FIRST_QUERY = "a video"  # every model can read it

@@ -7,8 +7,6 @@ from prvr.errors import InputError
 from prvr.serve.security import read_host
 from prvr.video import Limits
 
-__all__ = ["ServeLimits", "ServeSettings"]
-
 _YEAR = 365 * 24 * 3600  # seconds
 
 

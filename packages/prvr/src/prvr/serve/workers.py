@@ -14,8 +14,6 @@ from typing import Any, Generic, TypeVar
 
 from starlette.exceptions import HTTPException
 
-__all__ = ["Busy", "SearchQueue", "Workers"]
-
 T = TypeVar("T")
 
 

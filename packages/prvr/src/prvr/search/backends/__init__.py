@@ -7,9 +7,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from prvr.errors import InputError
-from prvr.search.backends.protocol import CandidateBackend as CandidateBackend
-from prvr.search.backends.protocol import ClipBlock as ClipBlock
-from prvr.search.backends.protocol import ClipSource as ClipSource
+from prvr.search.backends.protocol import CandidateBackend, ClipBlock, ClipSource
 
 __all__ = ["BACKENDS", "CandidateBackend", "ClipBlock", "ClipSource", "ExactBackend", "choose_backend", "open_backend"]
 

@@ -19,8 +19,6 @@ from prvr.errors import DataError, InputError, require
 from prvr.reading import parse_json, parse_record
 from prvr.search.backends.protocol import ClipBlock, ClipSource, each_once, locked
 
-__all__ = ["FaissBackend", "lists_for", "probes_for"]
-
 logger = logging.getLogger(__name__)
 
 _FILE, _FORMAT = "clips.faiss", 1

@@ -15,8 +15,6 @@ from jaxtyping import Float32, Int64
 from prvr.errors import DataError, InputError, MissingExtraError, require
 from prvr.search.backends.protocol import ClipBlock, ClipSource, each_once, locked
 
-__all__ = ["TOKEN", "MilvusBackend"]
-
 logger = logging.getLogger(__name__)
 
 TOKEN = "PRVR_MILVUS_TOKEN"

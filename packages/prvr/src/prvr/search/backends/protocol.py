@@ -11,8 +11,6 @@ from jaxtyping import Float32, Int64
 
 from prvr.data.files import owned
 
-__all__ = ["CandidateBackend", "ClipBlock", "ClipSource", "each_once", "locked"]
-
 logger = logging.getLogger(__name__)
 
 

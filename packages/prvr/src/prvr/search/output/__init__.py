@@ -1,10 +1,7 @@
 """Output of search results: a table for the terminal, JSON, CSV, and one HTML page with pictures."""
 
-from prvr.search.output.files import write_csv as write_csv
-from prvr.search.output.files import write_json as write_json
-from prvr.search.output.html import write_html as write_html
-from prvr.search.output.terminal import clock as clock
-from prvr.search.output.terminal import clock_span as clock_span
-from prvr.search.output.terminal import result_table as result_table
+from prvr.search.output.files import write_csv, write_json
+from prvr.search.output.html import write_html
+from prvr.search.output.terminal import clock, clock_span, result_table
 
 __all__ = ["clock", "clock_span", "result_table", "write_csv", "write_html", "write_json"]

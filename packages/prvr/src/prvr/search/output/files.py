@@ -12,8 +12,6 @@ from prvr.errors import DataError
 from prvr.reading import printable
 from prvr.search.results import SearchResult
 
-__all__ = ["write_csv", "write_json", "write_text"]
-
 FORMAT = 2
 """Version of the JSON: since 2 a hit holds its video as an object of its own."""
 COLUMNS = ("query", "rank", "video", "score", "start", "end", "duration", "path")

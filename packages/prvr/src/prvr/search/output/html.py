@@ -13,8 +13,6 @@ from prvr.search.results import SearchHit, SearchResult
 from prvr.search.thumbnails import thumbnail
 from prvr.video import VideoError
 
-__all__ = ["picture_of", "write_html"]
-
 Picture = Callable[[SearchHit], bytes]
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -11,8 +11,6 @@ from rich.text import Text
 from prvr.reading import printable
 from prvr.search.results import SearchResult
 
-__all__ = ["blocks", "clock", "clock_span", "result_table"]
-
 BLOCKS = "▁▂▃▄▅▆▇█"
 PLAIN = " .:-=+*#"  # for terminals without block characters
 _OTHER_COLUMNS = 40  # width of the table without the relevance curve
