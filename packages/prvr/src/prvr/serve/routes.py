@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from prvr.serve.catalogue import CatalogueEntry
-from prvr.serve.media import PREVIEW_TYPES, ROUNDING, file_response
+from prvr.serve.media import PREVIEW_TYPES, PreviewKind, file_response
 from prvr.serve.middleware import COOKIE
 from prvr.serve.schema import (
     BatchRequest,
@@ -26,6 +26,7 @@ from prvr.serve.workers import Busy
 
 _LATEST = 7 * 24 * 3600.0  # seconds: the latest time in a video that may be asked for
 _DEFAULT_PREVIEW = 30.0  # seconds
+_ROUNDING = 0.001  # seconds by which a preview may be too long: times in addresses are rounded
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
 
 Responses = dict[int | str, dict[str, Any]]
@@ -179,12 +180,10 @@ def _add_media_routes(router: APIRouter, service: Service) -> None:
     @router.get(
         "/api/videos/{key}/preview", **media("A part of a video, encoded without sound", *PREVIEW_TYPES.values())
     )
-    async def preview(
-        key: Key, start: Seconds = 0.0, end: End = None, kind: Literal["mp4", "webm"] = "mp4"
-    ) -> Response:
+    async def preview(key: Key, start: Seconds = 0.0, end: End = None, kind: PreviewKind = "mp4") -> Response:
         longest = service.limits.preview_seconds
         if end is None:
             end = start + min(_DEFAULT_PREVIEW, longest)
-        if not start < end <= start + longest + ROUNDING:
+        if not start < end <= start + longest + _ROUNDING:
             raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
         return Response(await service.preview(entry_of(key), start, end, kind), 200, _IMMUTABLE, PREVIEW_TYPES[kind])

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from cachetools import LRUCache, cached
 from prometheus_client import Gauge
@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from prvr.data import DataError
 from prvr.search import SearchResult, VideoIndex
 from prvr.serve.catalogue import Catalogue, CatalogueEntry, describe
-from prvr.serve.media import encode_preview, encode_thumbnail, preview_kinds
+from prvr.serve.media import PreviewKind, encode_preview, encode_thumbnail, preview_kinds
 from prvr.serve.middleware import Metrics
 from prvr.serve.schema import InfoResponse, SearchResponse
 from prvr.serve.settings import ServeLimits
@@ -107,7 +107,7 @@ class Service:
         """
         return await self._make(self._thumbnail, entry, round(at, 2), width)
 
-    async def preview(self, entry: CatalogueEntry, start: float, end: float, kind: Literal["mp4", "webm"]) -> bytes:
+    async def preview(self, entry: CatalogueEntry, start: float, end: float, kind: PreviewKind) -> bytes:
         """A part of a video as a small file that browsers play.
 
         Raises:
@@ -129,7 +129,7 @@ class Service:
             model=self._model.name,
             zero_shot=self._model.kind == "zero-shot",
             encoder=self._model.frames.name,
-            previews=[kind for kind in ("mp4", "webm") if kind in preview_kinds()],
+            previews=preview_kinds(),
             query_characters=self.limits.query_characters,
             results=self.limits.results,
             preview_seconds=self.limits.preview_seconds,
