@@ -244,13 +244,14 @@ def _write(path: Path, parts: Iterable[bytes]) -> None:
 
 def _mapped(folder: Path, name: str, manifest: Manifest, record: SegmentRecord) -> WindowRows:
     """A set of rows; the vectors are mapped, their counts, scales and lengths are read."""
-    values = read_array(folder / f"{name}.npy", np.dtype(manifest.dtype).newbyteorder("<"), 2, mapped=True)
-    scales, lengths = (
-        read_array(file, "<f4", 1) if (file := folder / f"{name}{suffix}.npy").name in record.files else None
-        for suffix in ("_scales", "_lengths")
-    )
+    kinds = {"": (np.dtype(manifest.dtype).newbyteorder("<"), 2), "_scales": ("<f4", 1), "_lengths": ("<f4", 1)}
+    arrays = {
+        suffix: read_array(folder / file, *kind, mapped=not suffix)
+        for suffix, kind in kinds.items()
+        if (file := f"{name}{suffix}.npy") in record.files
+    }
     if name == "clips":
         counts = np.full(record.windows, manifest.clips)
     else:
         counts = read_array(folder / counts_file(name), "<i8", 1)
-    return WindowRows(PackedRows(values, scales, lengths), counts)
+    return WindowRows(PackedRows(arrays), counts)

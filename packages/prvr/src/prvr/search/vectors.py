@@ -1,6 +1,6 @@
 """Rows of vectors as an index stores them: unit rows in the dtype of the index, with their lengths on demand."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -18,30 +18,23 @@ class PackedRows:
     """Rows as they are stored.
 
     Args:
-        values: `(n, d)`.
-        scales: `(n)` float32 factors that make the rows unit vectors; None: they are unit vectors.
-        lengths: `(n)` float32 lengths that the rows had; None: they were not kept.
+        arrays: by the suffix of their file's name. Without a suffix `(n, d)` values; `_scales`, where the values are
+            not unit vectors: `(n)` float32 factors that make them so; `_lengths`, where they were kept: `(n)` float32
+            lengths that the rows had.
     """
 
-    values: np.ndarray
-    scales: np.ndarray | None = None
-    lengths: np.ndarray | None = None
+    arrays: Mapping[str, np.ndarray]
 
     @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays that there are, by the suffix of their file's name."""
-        named = {"": self.values, "_scales": self.scales, "_lengths": self.lengths}
-        return {suffix: array for suffix, array in named.items() if array is not None}
+    def values(self) -> np.ndarray:
+        """`(n, d)`."""
+        return self.arrays[""]
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, rows: slice | np.ndarray) -> "PackedRows":
-        return PackedRows(
-            self.values[rows],
-            None if self.scales is None else self.scales[rows],
-            None if self.lengths is None else self.lengths[rows],
-        )
+        return PackedRows({suffix: array[rows] for suffix, array in self.arrays.items()})
 
 
 @dataclass(frozen=True)
@@ -105,13 +98,14 @@ def pack_rows(rows: Float32[np.ndarray, "n d"], dtype: Dtype, lengths: bool = Fa
         [[3.0, 4.0]]
     """
     whole = unit(rows)
-    kept = np.linalg.norm(rows, axis=1).astype("<f4") if lengths else None
+    arrays = {"_lengths": np.linalg.norm(rows, axis=1).astype("<f4")} if lengths else {}
     if dtype != "int8":
-        return PackedRows(np.ascontiguousarray(whole, np.dtype(dtype).newbyteorder("<")), None, kept)
+        return PackedRows({"": np.ascontiguousarray(whole, np.dtype(dtype).newbyteorder("<")), **arrays})
     highest = np.maximum(np.abs(whole).max(1, keepdims=True, initial=0), np.float32(1e-12))
     values = np.rint(whole * (127 / highest)).astype(np.int8)
     norms = np.linalg.norm(values.astype(np.float32), axis=1)
-    return PackedRows(values, np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0).astype("<f4"), kept)
+    scales = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0).astype("<f4")
+    return PackedRows({"": values, "_scales": scales, **arrays})
 
 
 def unpack_rows(packed: PackedRows, *, raw: bool = False) -> Float32[np.ndarray, "n d"]:
@@ -122,13 +116,13 @@ def unpack_rows(packed: PackedRows, *, raw: bool = False) -> Float32[np.ndarray,
         raw: with the lengths that they had before they were packed, which must have been kept.
     """
     rows = torch.from_numpy(packed.values).float()  # of half precision, ten times as fast as numpy
-    if packed.scales is not None:
-        rows = rows.mul_(torch.from_numpy(packed.scales)[:, None])
-    if not raw:
-        return rows.numpy()
-    if packed.lengths is None:
-        raise ValueError("the lengths of these rows were not kept: only unit rows can be given")
-    return (rows * torch.from_numpy(packed.lengths)[:, None]).numpy()
+    if "_scales" in packed.arrays:
+        rows = rows.mul_(torch.from_numpy(packed.arrays["_scales"])[:, None])
+    if raw:
+        if "_lengths" not in packed.arrays:
+            raise ValueError("the lengths of these rows were not kept: only unit rows can be given")
+        rows = rows * torch.from_numpy(packed.arrays["_lengths"])[:, None]
+    return rows.numpy()
 
 
 def concatenate_rows(parts: Sequence[PackedRows]) -> PackedRows:
@@ -137,9 +131,4 @@ def concatenate_rows(parts: Sequence[PackedRows]) -> PackedRows:
     Args:
         parts: at least one, all with the same arrays.
     """
-    values, scales, lengths = (
-        np.concatenate([part.arrays[suffix] for part in parts]) if suffix in parts[0].arrays else None
-        for suffix in ("", "_scales", "_lengths")
-    )
-    assert values is not None
-    return PackedRows(values, scales, lengths)
+    return PackedRows({suffix: np.concatenate([part.arrays[suffix] for part in parts]) for suffix in parts[0].arrays})
