@@ -14,7 +14,7 @@ from prvr.reading import printable
 from prvr.search import VideoIndex
 from prvr.serve.middleware import SecurityMiddleware
 from prvr.serve.routes import build_router
-from prvr.serve.security import Sessions, TokenBuckets
+from prvr.serve.security import Sessions
 from prvr.serve.service import Service
 from prvr.serve.settings import ServeSettings
 
@@ -43,14 +43,13 @@ def build_app(service: Service, settings: ServeSettings) -> FastAPI:
     """Builds the application of a service, and closes the service on shutdown."""
     from prvr import __version__
 
-    limits = settings.limits
     sessions = Sessions(settings.token, settings.session_seconds)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.prepare()
         yield
-        service.close(limits.grace_seconds * CLOSING)
+        service.close(settings.limits.grace_seconds * CLOSING)
 
     app = FastAPI(
         title="prvr",
@@ -73,10 +72,8 @@ def build_app(service: Service, settings: ServeSettings) -> FastAPI:
     app.mount("/static", StaticFiles(directory=_WEB), name="static")
     app.add_middleware(
         SecurityMiddleware,  # pyright: ignore[reportArgumentType]
-        hosts=settings.hosts,
+        settings=settings,
         sessions=sessions,
-        buckets=TokenBuckets(limits.rate, limits.burst),
-        body_bytes=limits.body_bytes,
         metrics=service.metrics,
     )
     return app

@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -26,7 +27,6 @@ _PLAYED = {
     "video/mp4": ("h264", "av1", "libdav1d", "vp9"),
     "video/webm": ("vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9"),
 }
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _root(video: VideoEntry) -> Path:
     return path.parents[len(parts) - 1] if path.parts[-len(parts) :] == parts else path.parent
 
 
-def _open_inside(video: VideoEntry) -> BinaryIO:
+def _open_inside(video: VideoEntry) -> BufferedReader:
     """Opens the file of a video if it is a regular file below the folder that it was extracted from.
 
     Links are resolved first, the result is compared with the folder, and the result is opened without following
@@ -150,13 +150,11 @@ def _open_inside(video: VideoEntry) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def _is_unchanged(video: VideoEntry, file: BinaryIO, status: os.stat_result) -> bool:
+def _is_unchanged(video: VideoEntry, file: BufferedReader, status: os.stat_result) -> bool:
     if status.st_size != video.size:
         return False
     if status.st_mtime_ns == video.mtime_ns:
         return True
-    hashed = hashlib.sha256()
-    while chunk := file.read(_CHUNK):
-        hashed.update(chunk)
+    found = hashlib.file_digest(file, "sha256").hexdigest()
     file.seek(0)
-    return hashed.hexdigest() == video.sha256
+    return found == video.sha256

@@ -1,6 +1,7 @@
 """What is sent of a video file: one range of its bytes, a picture of a moment, or a preview that browsers play."""
 
 import io
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from prvr.errors import InputError, require
@@ -57,23 +59,20 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     return start, stop
 
 
-def file_response(
-    file: BinaryIO, size: int, media_type: str, etag: str, range_header: str | None, if_range: str | None, head: bool
-) -> Response:
+def file_response(file: BinaryIO, media_type: str, etag: str, request: Request) -> Response:
     """Sends a file or one range of it, and closes the file afterwards.
 
     Args:
         file: open, at its start.
-        size: of the file in bytes.
         media_type: of the file.
-        etag: identifies the content.
-        range_header: the header Range.
-        if_range: the header If-Range: a range is sent only if the ETag still agrees.
-        head: send the headers only.
+        etag: identifies the content. Where the request has a header If-Range, a range is sent only if it is this ETag.
+        request: GET, or HEAD for the headers only; its header Range may ask for a range.
     """
+    size = os.fstat(file.fileno()).st_size
     headers = {"Accept-Ranges": "bytes", "ETag": etag, "Cache-Control": "private, no-cache"}
+    same = request.headers.get("if-range", etag) == etag
     try:
-        part = parse_range(range_header, size) if if_range in (None, etag) else None
+        part = parse_range(request.headers.get("range"), size) if same else None
     except ValueError:
         file.close()
         return Response(status_code=416, headers=headers | {"Content-Range": f"bytes */{size}"})
@@ -82,7 +81,7 @@ def file_response(
     if part:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
     status = 206 if part else 200
-    if head:
+    if request.method == "HEAD":
         file.close()
         return Response(status_code=status, headers=headers, media_type=media_type)
     return StreamingResponse(_read(file, start, stop), status, headers, media_type)

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers, MutableHeaders
@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prvr.serve.security import Sessions, TokenBuckets, host_name, read_host
+from prvr.serve.settings import ServeSettings
 
 logger = logging.getLogger(__name__)
 
@@ -74,25 +75,16 @@ class SecurityMiddleware:
 
     Args:
         app: the application.
-        hosts: names by which clients may call the server, besides `localhost` and its addresses.
+        settings: by which names clients may call the server, how often, and with how large a body.
         sessions: the token and its cookies.
-        buckets: how often a client may ask.
-        body_bytes: maximum size of a request body.
         metrics: counts the requests.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        hosts: Collection[str],
-        sessions: Sessions,
-        buckets: TokenBuckets,
-        body_bytes: int,
-        metrics: Metrics,
-    ) -> None:
-        self.app, self.sessions, self.buckets = app, sessions, buckets
-        self.body_bytes, self.metrics = body_bytes, metrics
-        self.hosts = frozenset(map(read_host, (*_LOOPBACK, *hosts)))
+    def __init__(self, app: ASGIApp, settings: ServeSettings, sessions: Sessions, metrics: Metrics) -> None:
+        self.app, self.sessions, self.metrics = app, sessions, metrics
+        self.hosts = frozenset(map(read_host, (*_LOOPBACK, *settings.hosts)))
+        self.buckets = TokenBuckets(settings.limits.rate, settings.limits.burst)
+        self.body_bytes = settings.limits.body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuses the request or passes it on."""

@@ -1,6 +1,5 @@
 """The routes of the API."""
 
-import os
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -166,16 +165,7 @@ def _add_media_routes(router: APIRouter, service: Service) -> None:
     @router.get("/api/videos/{key}/file", **file_route)
     async def file(request: Request, key: Key) -> Response:
         entry = entry_of(key)
-        opened = await service.file(entry)
-        return file_response(
-            opened,
-            os.fstat(opened.fileno()).st_size,
-            entry.public.type,
-            f'"{entry.public.key}"',
-            request.headers.get("range"),
-            request.headers.get("if-range"),
-            head=request.method == "HEAD",
-        )
+        return file_response(await service.file(entry), entry.public.type, f'"{entry.public.key}"', request)
 
     @router.get(
         "/api/videos/{key}/preview", **media("A part of a video, encoded without sound", *PREVIEW_TYPES.values())
