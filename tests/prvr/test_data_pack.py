@@ -437,5 +437,5 @@ def test_a_header_that_was_edited_or_is_of_another_format(packed: PackedSplit) -
     header["format"] = FORMAT + 1
     header["sha256"] = digest(header)
     path.write_text(json.dumps(header))
-    with pytest.raises(DataError, match=rf"of format {FORMAT + 1}, this version reads {FORMAT}. Delete this folder"):
+    with pytest.raises(DataError, match=rf"format {FORMAT + 1}, this version reads {FORMAT}. Delete this folder"):
         PackedSplit.open(packed.files.folder)

@@ -4,8 +4,9 @@ import ast
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import h5py
@@ -20,7 +21,7 @@ BIGFILE = ("shape.txt", "id.txt", "feature.bin", "video2frames.txt")
 HDF5 = "feature.hdf5"
 
 
-class FeatureReader(ABC):
+class FeatureReader(AbstractContextManager["FeatureReader"], ABC):
     """Frame features of a folder, one video at a time. Use it as a context manager; not shared between processes."""
 
     files: tuple[Path, ...]
@@ -57,9 +58,6 @@ class FeatureReader(ABC):
     def close(self) -> None:
         """Closes the files."""
 
-    def __enter__(self) -> "FeatureReader":
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -82,7 +80,8 @@ class BigFileReader(FeatureReader):
             raise DataError(f"{ids}: {len(names)} names, but shape.txt says {rows} rows. Copy the folder again.")
         row_of = {name: row for row, name in enumerate(names)}
         if len(row_of) != rows:
-            raise DataError(f"{ids}: frame name {short(_first_repeat(names))} is repeated. Names must be unique.")
+            repeated = Counter(names).most_common(1)[0][0].decode("latin-1")
+            raise DataError(f"{ids}: frame name {short(repeated)} is repeated. Names must be unique.")
         self._row_numbers = {v: _rows_of(v, n, row_of, frames) for v, n in _read_video2frames(frames).items()}
         self.video_ids = tuple(self._row_numbers)
         self._file = binary.open("rb", buffering=0)
@@ -124,7 +123,7 @@ class Hdf5Reader(FeatureReader):
         self._file.close()
 
 
-class QueryFeatures:
+class QueryFeatures(AbstractContextManager["QueryFeatures"]):
     """Word features of queries: a flat HDF5 file with one dataset (w e) per caption id. Use as a context manager."""
 
     def __init__(self, path: Path) -> None:
@@ -150,9 +149,6 @@ class QueryFeatures:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-    def __enter__(self) -> "QueryFeatures":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -241,15 +237,6 @@ def _rows_of(video_id: str, names: list[str], row_of: dict[bytes, int], path: Pa
             "Copy the folder again."
         )
     return np.array(rows, np.int64)
-
-
-def _first_repeat(names: Iterable[object]) -> str:
-    seen: set[object] = set()
-    for name in names:
-        if name in seen:
-            return name.decode("latin-1") if isinstance(name, bytes) else str(name)
-        seen.add(name)
-    return ""
 
 
 class _Matrices:

@@ -10,8 +10,6 @@ from prvr.data.files import MARK
 from prvr.errors import DataError
 from prvr.reading import read_json, read_text
 
-__all__ = ["HASHES", "check_hashes", "digest", "hash_file", "read_signed", "write_hashes"]
-
 HASHES = "sha256.txt"
 """Lines as `sha256sum` writes and checks them."""
 _NOT_LISTED = {HASHES, MARK, "README.md"}  # people may edit the model card
@@ -29,6 +27,11 @@ def digest(header: dict[str, Any]) -> str:
     """The sha256 of a JSON object without its own key `sha256`."""
     body = {key: value for key, value in header.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def signed(body: dict[str, Any]) -> str:
+    """A JSON object with its own hash (see `digest`) under `sha256`, as `read_signed` reads it from a file."""
+    return json.dumps(body | {"sha256": digest(body)}, indent=1)
 
 
 def read_signed(path: Path, formats: range, mend: str) -> dict[str, Any]:

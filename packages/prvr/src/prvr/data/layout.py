@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
@@ -269,9 +270,9 @@ def _write_lines(path: Path, lines: Iterable[str]) -> None:
 def _write_videos(folder: Path, videos: Iterable[tuple[str, np.ndarray]], formats: Formats) -> None:
     frames: dict[str, list[str]] = {}
     rows, dim = 0, None
-    hdf5 = h5py.File(folder / "feature.hdf5", "w") if "hdf5" in formats else None
-    binary = (folder / "feature.bin").open("wb") if "bigfile" in formats else None
-    try:
+    with ExitStack() as files:
+        hdf5 = files.enter_context(h5py.File(folder / "feature.hdf5", "w")) if "hdf5" in formats else None
+        binary = files.enter_context((folder / "feature.bin").open("wb")) if "bigfile" in formats else None
         for video_id, x in videos:
             _check_ids("video", [video_id])
             if video_id in frames:
@@ -284,10 +285,6 @@ def _write_videos(folder: Path, videos: Iterable[tuple[str, np.ndarray]], format
                 hdf5.create_dataset(video_id, data=x)
             if binary is not None:
                 binary.write(np.ascontiguousarray(x, "<f4").tobytes())
-    finally:
-        for file in (hdf5, binary):
-            if file is not None:
-                file.close()
     if binary is not None:
         names = " ".join(name for group in frames.values() for name in group)
         # ISO-8859-1 by convention; a name that it cannot hold is written as UTF-8, which the reader tries first

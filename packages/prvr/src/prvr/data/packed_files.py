@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from prvr.data.hashes import digest
+from prvr.data.hashes import read_signed, signed
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, read_json
 
@@ -15,6 +15,7 @@ FORMAT = 2
 MATRICES = ("clips", "frames", "words")
 HEADER = "meta.json"
 FILES = (*(f"{name}.bin" for name in MATRICES), "index.npz", "text.json", HEADER)
+_MEND = "Delete this folder, it is built again from the data."
 VERIFY_LIMIT = 512 * 2**20  # bytes whose checksums are read when the files are opened; above, call verify()
 
 
@@ -62,9 +63,7 @@ class PackedWriter:
             data = (self.folder / name).read_bytes()
             files[name] = {"size": len(data), "crc32": zlib.crc32(data)}
         header = {"format": FORMAT, "dtype": self.dtype.name, "files": files, "about": about}
-        header["sha256"] = digest(header)
-        text_ = json.dumps(header, indent=1, sort_keys=True)
-        (self.folder / HEADER).write_text(text_, encoding="utf-8", newline="\n")
+        (self.folder / HEADER).write_text(signed(header), encoding="utf-8", newline="\n")
 
 
 class PackedFiles:
@@ -80,7 +79,10 @@ class PackedFiles:
 
     def __init__(self, folder: Path, verify: bool | None = None) -> None:
         self.folder = folder
-        self.header = _read_header(folder)
+        try:
+            self.header = read_signed(folder / HEADER, range(FORMAT, FORMAT + 1), _MEND)
+        except FileNotFoundError:
+            raise _damaged(folder, f"it has no {HEADER}") from None
         self.about: dict[str, Any] = self.header["about"]
         files = self.header["files"]
         for name, known in files.items():
@@ -126,22 +128,4 @@ class PackedFiles:
 
 
 def _damaged(folder: Path, what: str) -> DataError:
-    return DataError(
-        f"{folder}: this packed split is damaged: {what}. Delete this folder, it is built again from the data."
-    )
-
-
-def _read_header(folder: Path) -> dict[str, Any]:
-    try:
-        header = read_json(folder / HEADER)
-    except FileNotFoundError:
-        raise _damaged(folder, f"it has no {HEADER}") from None
-    except DataError as error:
-        raise _damaged(folder, str(error).rstrip(".")) from error
-    if not isinstance(header, dict) or header.get("sha256") != digest(header):
-        raise _damaged(folder, f"{HEADER} does not match its own hash")
-    if header["format"] != FORMAT:
-        raise DataError(
-            f"{folder}: packed split of format {header['format']}, this version reads {FORMAT}. Delete this folder."
-        )
-    return header
+    return DataError(f"{folder}: this packed split is damaged: {what}. {_MEND}")

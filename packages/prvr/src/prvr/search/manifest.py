@@ -1,7 +1,6 @@
 """The manifest of an index: one file, replaced as a whole, that says what the index is and names its segments."""
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.data.files import is_real_folder, replace_file
-from prvr.data.hashes import digest, read_signed
+from prvr.data.hashes import read_signed, signed
 from prvr.errors import DataError, InputError
 from prvr.reading import parse_record
 from prvr.search.model import ModelIdentity, RowSet, Score
@@ -134,9 +133,7 @@ class Manifest:
         body: dict[str, Any] = {"format": 2 if self.stored else 1, "index": values}
         if not self.stored:  # format 1 has no such key
             del values["stored"]
-        body["sha256"] = digest(body)
-        text = json.dumps(body, indent=1) + "\n"
-        replace_file(folder / MANIFEST, lambda file: file.write(text.encode()))
+        replace_file(folder / MANIFEST, lambda file: file.write((signed(body) + "\n").encode()))
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from prvr.data.features import FeatureReader
 from prvr.data.files import LOCK, clear_half_written, owned, replace_file
-from prvr.data.hashes import digest, read_signed
+from prvr.data.hashes import digest, read_signed, signed
 from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record
 from prvr.video.encoders import Identity
@@ -93,9 +93,8 @@ def entry_path(folder: Path, video_id: str) -> Path:
 
 def write_header(folder: Path, header: StoreHeader) -> None:
     """Writes the header of a new store."""
-    body: dict[str, Any] = {"format": FORMAT, "about": asdict(header)}
-    body["sha256"] = digest(body)
-    replace_file(folder / HEADER, lambda file: file.write((json.dumps(body, indent=1) + "\n").encode()))
+    text = signed({"format": FORMAT, "about": asdict(header)}) + "\n"
+    replace_file(folder / HEADER, lambda file: file.write(text.encode()))
 
 
 def read_header(folder: Path) -> StoreHeader:
