@@ -3,12 +3,14 @@
 import hashlib
 import json
 import logging
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from math import nan
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float32
@@ -35,6 +37,7 @@ __all__ = ["BenchmarkReport", "CaptionsReport", "convert_benchmark", "convert_ca
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
+_T = TypeVar("_T")
 MISSING, VIDEOS = "missing.txt", "videos.jsonl"
 _NAMED = 10  # videos named in a message
 _BEYOND = 1.0  # seconds that a moment may end after its video: times are rounded, and players differ
@@ -85,60 +88,6 @@ class CaptionsReport:
     repeated: int
     left_out: tuple[str, ...]
     zero_shot: bool
-
-
-@dataclass(frozen=True)
-class _Corpus:
-    """What a corpus is to hold.
-
-    `queries` gives the id of each caption, its features, and its sentence where there is a joint space.
-    """
-
-    folder: Path
-    texts: TextData
-    entry_of: Mapping[str, str]  # the entry in the features, by video
-    features: FeatureReader
-    queries: Iterable[tuple[str, np.ndarray, np.ndarray | None]]
-    about: dict[str, Any]
-    files: Mapping[str, str]  # further text files, by name
-
-    def write(self, formats: Formats, progress: Progress | None) -> None:
-        sentences: dict[str, np.ndarray] = {}
-        done, total = 0, len(self.entry_of) + sum(map(len, self.texts.captions.values()))
-
-        def tick() -> None:
-            nonlocal done
-            done += 1
-            if progress is not None:
-                progress(done, total)
-
-        def words() -> Iterator[tuple[str, np.ndarray]]:
-            for caption_id, rows, sentence in self.queries:
-                if sentence is not None:
-                    sentences[caption_id] = sentence
-                yield caption_id, rows
-                tick()
-
-        def videos() -> Iterator[tuple[str, np.ndarray]]:
-            for video, entry in self.entry_of.items():
-                yield video, np.asarray(self.features.read(entry), np.float32)
-                tick()
-
-        def extras(new: Path) -> None:
-            for name, text in self.files.items():
-                (new / name).write_text(text, encoding="utf-8", newline="\n")
-            if sentences:
-                write_sentences(new, self.texts.captions, sentences)
-
-        write_layout(
-            self.folder,
-            self.texts,
-            videos=videos(),
-            queries=words(),
-            formats=formats,
-            about=self.about,
-            extras=extras,
-        )
 
 
 def convert_benchmark(
@@ -205,8 +154,7 @@ def convert_benchmark(
 
     lines = [f"{split} {video}\n" for split, ids in missing.items() for video in ids]
     files = {MISSING: "".join(lines)} if missing else {}
-    corpus = _Corpus(folder, TextData(captions), entry_of, features, queries(), about, files)
-    corpus.write(("hdf5",), progress)
+    _write(folder, TextData(captions), _features(features, entry_of), queries(), about, files, ("hdf5",), progress)
     return BenchmarkReport(
         folder, **sizes, missing=missing, uncaptioned=read.uncaptioned, wordless=read.wordless, cut=about["cut"]
     )
@@ -252,10 +200,10 @@ def convert_captions(
     captioned = sorted({line.video for line in lines})
     split_of = split_videos({video: store.entries[video].sha256 for video in captioned}, shares)
     ids = plain_ids(captioned)
-    ordered, count = {split: list[tuple[Caption, _Line]]() for split in SPLITS}, Counter[str]()
+    ordered, written = {split: list[tuple[Caption, _Line]]() for split in SPLITS}, Counter[str]()
     for line in lines:
-        caption = Caption(f"{ids[line.video]}#enc#{count[line.video]}", ids[line.video], line.given.text)
-        count[line.video] += 1
+        caption = Caption(f"{ids[line.video]}#enc#{written[line.video]}", ids[line.video], line.given.text)
+        written[line.video] += 1
         ordered[split_of[line.video]].append((caption, line))
     pairs = [pair for some in ordered.values() for pair in some]
     texts = TextData(
@@ -273,8 +221,8 @@ def convert_captions(
     entry_of = {plain: video for video, plain in ids.items()}
     rows = [_video_row(store, video, plain, split_of[video]) for video, plain in ids.items()]
     files = {VIDEOS: "".join(f"{json.dumps(row)}\n" for row in rows)}
-    corpus = _Corpus(folder, texts, entry_of, store, _read_texts(path, pairs, text, joint), about, files)
-    corpus.write(("bigfile",), progress)
+    queries = _read_texts(path, pairs, text, joint)
+    _write(folder, texts, _features(store, entry_of), queries, about, files, ("bigfile",), progress)
     return CaptionsReport(
         folder=folder,
         videos={split: sum(side == split for side in split_of.values()) for split in SPLITS},
@@ -344,20 +292,63 @@ def fit_words(text: TextFeaturizer, caption: Caption, most: int) -> tuple[str, F
     if rows is not None:
         return caption.text, rows
     words = caption.text.split()
-    low, high, kept = 0, len(words), None
-    while high - low > 1:
-        middle = (low + high) // 2
-        rows = fitting(" ".join(words[:middle]))
-        if rows is not None:
-            low, kept = middle, rows
-        else:
-            high = middle
-    if kept is None:
+    # Some first words fit and then, from some number on, no more do.
+    fitted = bisect_left(range(1, len(words)), True, key=lambda n: fitting(" ".join(words[:n])) is None)
+    if not fitted:
         raise DataError(
             f"caption {caption.id!r}: its first word has no features, or more than {most} rows: {caption.text[:60]!r}. "
             "Raise max_words, or mend the caption in the annotation file."
         )
-    return " ".join(words[:low]), kept
+    kept = " ".join(words[:fitted])
+    return kept, text.words(kept)
+
+
+def _write(
+    folder: Path,
+    texts: TextData,
+    videos: Iterable[tuple[str, np.ndarray]],
+    queries: Iterable[tuple[str, np.ndarray, np.ndarray | None]],
+    about: Mapping[str, object],
+    files: Mapping[str, str],
+    formats: Formats,
+    progress: Progress | None,
+) -> None:
+    """Writes a corpus, and calls `progress` after each caption and each video.
+
+    Args:
+        folder, texts, videos, about, formats: as for `prvr.data.layout.write_layout`.
+        queries: the id of each caption, its features, and its sentence where there is a joint space.
+        files: further text files, by name.
+        progress: called with (captions and videos done, in all).
+    """
+    captions = [caption for some in texts.captions.values() for caption in some]
+    done, total = count(1), len(captions) + len({caption.video_id for caption in captions})
+    sentences: dict[str, np.ndarray] = {}
+
+    def reported(items: Iterable[_T]) -> Iterator[_T]:
+        for item in items:
+            yield item
+            if progress is not None:
+                progress(next(done), total)
+
+    def words() -> Iterator[tuple[str, np.ndarray]]:
+        for caption_id, rows, sentence in reported(queries):
+            if sentence is not None:
+                sentences[caption_id] = sentence
+            yield caption_id, rows
+
+    def extras(new: Path) -> None:
+        for name, text in files.items():
+            (new / name).write_text(text, encoding="utf-8", newline="\n")
+        if sentences:
+            write_sentences(new, texts.captions, sentences)
+
+    write_layout(folder, texts, videos=reported(videos), queries=words(), formats=formats, about=about, extras=extras)
+
+
+def _features(features: FeatureReader, entry_of: Mapping[str, str]) -> Iterator[tuple[str, np.ndarray]]:
+    """The features of each video, from the entry that has them."""
+    return ((video, np.asarray(features.read(entry), np.float32)) for video, entry in entry_of.items())
 
 
 def _new_folder(folder: Path | str) -> Path:
