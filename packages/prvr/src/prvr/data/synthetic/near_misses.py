@@ -109,13 +109,7 @@ def _fact_row(fact: Fact, background: str) -> list[int]:
     return [*looks, ACTIONS.index(action), *partner, BACKGROUNDS.index(background)]
 
 
-def plant_near_misses(
-    videos: Sequence[Video],
-    claims: Sequence[Claim],
-    own: Sequence[int],
-    rng: np.random.Generator,
-    allowed: Allowed = lambda _: True,
-) -> list[Video]:
+class NearMissPlanter:
     """Changes shots without a caption until every claim has the near misses it needs, where there is room.
 
     Args:
@@ -124,14 +118,8 @@ def plant_near_misses(
         own: number of the video that each sentence was written for.
         rng: source of randomness.
         allowed: whether a shot may be planted.
-
-    Returns:
-        the gallery; captioned shots, times, backgrounds and seeds are unchanged.
     """
-    return _NearMissPlanter(videos, claims, own, rng, allowed).plant()
 
-
-class _NearMissPlanter:
     def __init__(
         self,
         videos: Sequence[Video],
@@ -148,6 +136,7 @@ class _NearMissPlanter:
         self.count = self.near.sum(2)
 
     def plant(self) -> list[Video]:
+        """The changed gallery; captioned shots, times, backgrounds and seeds are unchanged."""
         while (missing := self._missing()).any():
             for q in self.rng.permutation(np.flatnonzero(missing.any(1))).tolist():
                 for kind in range(len(KINDS)):

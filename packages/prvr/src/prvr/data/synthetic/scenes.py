@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from prvr.data.synthetic.drawing import draw_videos
 from prvr.data.synthetic.grammar import Claim, describe
-from prvr.data.synthetic.near_misses import near_misses, plant_near_misses
+from prvr.data.synthetic.near_misses import NearMissPlanter, near_misses
 from prvr.data.synthetic.world import Video, in_training
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, read_text, short
@@ -128,7 +128,7 @@ def _draw(split: str, count: int, rng: np.random.Generator) -> Scenes:
         number = {video.id: i for i, video in enumerate(videos)}
         own = [number[sentence.video_id] for sentence in sentences]
         allowed = in_training if training else lambda _: True
-        videos = plant_near_misses(videos, [sentence.claim for sentence in sentences], own, rng, allowed)
+        videos = NearMissPlanter(videos, [sentence.claim for sentence in sentences], own, rng, allowed).plant()
     return Scenes(tuple(videos), tuple(sentences))
 
 
