@@ -78,15 +78,9 @@ class PackedSplit:
         self.files, self._source = files, source
         total = len(files.text["video_ids"])
         self._videos = np.arange(total) if videos is None else videos
-        self._subset = videos is not None
-        owner = files.index["query_to_video"]
-        if self._subset:
-            number = np.full(total, -1)
-            number[self._videos] = np.arange(len(self._videos))
-            self._queries = np.flatnonzero(number[owner] >= 0)
-            self._number = number
-        else:
-            self._queries, self._number = np.arange(len(owner)), np.arange(total)
+        self._number = np.full(total, -1)
+        self._number[self._videos] = np.arange(len(self._videos))
+        self._queries = np.flatnonzero(self._number[files.index["query_to_video"]] >= 0)
 
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool | None = None) -> "PackedSplit":
@@ -127,7 +121,7 @@ class PackedSplit:
         return f"PackedSplit({self.name}: {len(self)} videos, {len(self._queries)} queries)"
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return _reopen, (self.files.folder, self._videos if self._subset else None)
+        return _reopen, (self.files.folder, self._videos)
 
     @property
     def name(self) -> str:
@@ -335,5 +329,5 @@ def longest_told(
     return out
 
 
-def _reopen(folder: Path, videos: np.ndarray | None) -> PackedSplit:
+def _reopen(folder: Path, videos: np.ndarray) -> PackedSplit:
     return PackedSplit(PackedFiles(folder, verify=False), videos)
