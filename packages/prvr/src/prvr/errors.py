@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from types import ModuleType
 
-__all__ = ["DISK_FULL", "DataError", "InputError", "MissingExtraError", "PrvrError", "require", "unknown_name"]
-
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC, errno.EFBIG)
 """Codes of `OSError` that say that the disk, or what one may use of it, is full."""
 

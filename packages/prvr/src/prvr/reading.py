@@ -16,19 +16,6 @@ from prvr.errors import DataError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "LARGE",
-    "SMALL",
-    "parse_json",
-    "parse_record",
-    "printable",
-    "read_array",
-    "read_bytes",
-    "read_json",
-    "read_text",
-    "short",
-]
-
 _T = TypeVar("_T")
 
 SMALL = 64 * 2**20

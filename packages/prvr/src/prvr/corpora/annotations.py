@@ -12,21 +12,6 @@ from prvr.reading import LARGE, parse_json, read_bytes, short
 if TYPE_CHECKING:
     from prvr.data import Corpus
 
-__all__ = [
-    "BENCHMARKS",
-    "Annotations",
-    "Benchmark",
-    "CaptionedVideo",
-    "benchmark",
-    "benchmark_of",
-    "captioned",
-    "find_file",
-    "read_json",
-    "read_lines",
-    "read_list",
-    "read_text",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CaptionedVideo:

@@ -26,8 +26,6 @@ from prvr.corpora.annotations import (
 from prvr.errors import DataError
 from prvr.reading import SMALL, read_bytes, short
 
-__all__ = ["read_activitynet", "read_didemo", "read_lsmdc", "read_msrvtt", "read_msrvtt_7k", "read_msvd"]
-
 _LSMDC_COLUMNS = ("clip id", "start aligned", "end aligned", "start extracted", "end extracted", "sentence")
 
 

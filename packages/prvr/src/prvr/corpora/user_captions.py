@@ -13,18 +13,6 @@ from typing import Any
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, read_bytes
 
-__all__ = [
-    "COLUMNS",
-    "SPLITS",
-    "Problems",
-    "SplitShares",
-    "UserCaption",
-    "plain_ids",
-    "read_user_captions",
-    "split_videos",
-]
-
-
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "video": ("video", "video_id", "vid", "file", "filename", "path"),
     "text": ("text", "caption", "sentence", "query", "description"),

@@ -11,8 +11,6 @@ from prvr.data.dataset import BatchInfo, VideoLoader
 from prvr.data.packed import PackedSplit
 from prvr.types import Batch, Counts
 
-__all__ = ["DeviceLoader", "DeviceSplit", "sent", "split_bytes"]
-
 _BLOCK = 2**26
 """Bytes copied at a time when a split is loaded: what the host holds of it."""
 

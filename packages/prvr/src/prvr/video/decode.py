@@ -17,8 +17,6 @@ from jaxtyping import UInt8
 from prvr.errors import DataError, InputError, require
 from prvr.video.picture import Matrix, display_matrix, to_rgb
 
-__all__ = ["Frame", "Limits", "VideoError", "VideoFile", "VideoInfo", "check_rate", "open_video", "resample"]
-
 T = TypeVar("T")
 _MEND = "Convert it with another program, or take it out."
 _JUMP = 1  # seconds: a time stamp that goes back further begins a new part; less is jitter

@@ -28,8 +28,6 @@ from prvr.video.store import (
     write_entry,
 )
 
-__all__ = ["SUFFIXES", "ExtractReport", "Named", "Outcome", "encode_video", "extract", "gather"]
-
 Progress = Callable[[str, float, float], None]
 """Called with the id of a video, and how many of how many bytes of video files are done."""
 
