@@ -1,7 +1,7 @@
 """Frozen records that the parts exchange, and the protocols of parts that are exchangeable."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -25,28 +25,61 @@ __all__ = [
     "Scores",
     "Stage",
     "VideoEmbedding",
+    "tensors_of",
+    "with_tensors",
 ]
 
 Direction = Literal["t2v", "v2t"]
 """t2v: a text asks and videos are ranked; v2t: a video asks and texts are ranked."""
 
 
-def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
-    """Copy of a record with its tensors on `device`, floating tensors in `dtype`."""
-    changes = {}
+def tensors_of(record: Any, prefix: str = "") -> dict[str, Tensor]:
+    """The tensors of a record and of the records inside it, by dotted name.
+
+    Args:
+        record: a dataclass.
+        prefix: put before each name.
+
+    Examples:
+        >>> list(tensors_of(VideoEmbedding(clips=torch.ones(1, 2, 3))))
+        ['clips']
+    """
+    found: dict[str, Tensor] = {}
     for field in fields(record):
         value = getattr(record, field.name)
         if isinstance(value, Tensor):
-            changes[field.name] = value.to(
-                device=device, dtype=dtype if value.is_floating_point() else None, non_blocking=True
-            )
+            found[prefix + field.name] = value
+        elif is_dataclass(value):
+            found |= tensors_of(value, f"{prefix}{field.name}.")
+    return found
+
+
+def with_tensors(record: Any, tensors: Mapping[str, Tensor], prefix: str = "") -> Any:
+    """Copy of a record with other tensors in the places that `tensors_of` names; those not named stay."""
+    changes = {}
+    for field in fields(record):
+        name, value = prefix + field.name, getattr(record, field.name)
+        if name in tensors:
+            changes[field.name] = tensors[name]
+        elif is_dataclass(value):
+            changes[field.name] = with_tensors(value, tensors, f"{name}.")
     return replace(record, **changes)
+
+
+def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
+    """Copy of a record with its tensors on `device`, floating tensors in `dtype`."""
+    return with_tensors(
+        record,
+        {
+            name: tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None, non_blocking=True)
+            for name, tensor in tensors_of(record).items()
+        },
+    )
 
 
 def _pinned(record: Any) -> Any:
     """Copy of a record with its tensors in page-locked memory."""
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return replace(record, **{name: value.pin_memory() for name, value in values.items() if isinstance(value, Tensor)})
+    return with_tensors(record, {name: tensor.pin_memory() for name, tensor in tensors_of(record).items()})
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """The training of a retriever: a batch of videos with their captions, the losses between all of them."""
 
-import dataclasses
 import inspect
 import itertools
 import logging
@@ -38,7 +37,7 @@ from prvr.training.signals import StopRequest
 from prvr.training.state import derived_seed
 from prvr.training.task import Selection
 from prvr.training.trainer import train_task
-from prvr.types import Batch, Labels
+from prvr.types import Batch, Labels, tensors_of, with_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -329,15 +328,9 @@ def _batches(config: Config, splits: Splits, accelerator: Accelerator) -> Batche
     return training_batches(loader, accelerator.device, config.train.data_on_device)
 
 
-def _in_float32(value: Any) -> Any:
+def _in_float32(record: Any) -> Any:
     """Copy of a record with its floating tensors in float32."""
-    if isinstance(value, Tensor):
-        return value.float() if value.is_floating_point() else value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.replace(
-            value, **{f.name: _in_float32(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        )
-    return value
+    return with_tensors(record, {name: t.float() for name, t in tensors_of(record).items() if t.is_floating_point()})
 
 
 def compile_blocks(model: nn.Module, backend: str | Callable[..., Any] = "inductor") -> int:
