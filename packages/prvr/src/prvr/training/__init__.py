@@ -15,7 +15,7 @@ from prvr.training.reranker_run import (
 from prvr.training.retrieval import RetrievalTask, RunResult, resume, train
 from prvr.training.signals import Terminated
 from prvr.training.task import Task
-from prvr.training.trainer import Trainer, train_task
+from prvr.training.trainer import RunOptions, Trainer, train_task
 
 __all__ = [
     "BertAdam",
@@ -24,6 +24,7 @@ __all__ = [
     "RerankerRunConfig",
     "RerankerTask",
     "RetrievalTask",
+    "RunOptions",
     "RunResult",
     "Splits",
     "Task",

@@ -30,19 +30,19 @@ T = TypeVar("T")
 
 @contextmanager
 def make_accelerator(
-    precision: str, folder: Path, device: str | None, trackers: Sequence[Any]
+    precision: str, folder: Path, device: torch.device | str | None, trackers: Sequence[Any]
 ) -> Iterator[Accelerator]:
     """The accelerator of a run, with its trackers; afterwards the next run may choose another device and precision.
 
     Args:
         precision: "no" or "bf16".
         folder: where trackers write.
-        device: "cpu", or None for accelerate's choice.
+        device: the CPU, or None for accelerate's choice.
         trackers: names of accelerate's trackers, or trackers.
     """
     mine = not is_initialized()
     accelerator = Accelerator(
-        cpu=device == "cpu", mixed_precision=precision, log_with=list(trackers) or None, project_dir=str(folder)
+        cpu=str(device) == "cpu", mixed_precision=precision, log_with=list(trackers) or None, project_dir=str(folder)
     )
     try:
         yield accelerator

@@ -1,10 +1,10 @@
 """The training of re-rankers over a frozen retriever, in one direction or both."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from accelerate import Accelerator
@@ -39,13 +39,12 @@ from prvr.training.checkpoint import check_state, load_weights
 from prvr.training.data import Splits
 from prvr.training.optimizer import build_optimizer
 from prvr.training.processes import sum_over_processes
-from prvr.training.progress import EpochProgress, no_progress
 from prvr.training.reranker_run import RerankerRunConfig, save_rerankers
 from prvr.training.run import RunFolder
 from prvr.training.signals import StopRequest
 from prvr.training.state import derived_seed
 from prvr.training.task import Selection
-from prvr.training.trainer import train_task
+from prvr.training.trainer import RunOptions, train_task
 
 __all__ = ["BestEpoch", "Encode", "RerankerResult", "RerankerTask", "learning_splits", "rsum", "train_reranker"]
 
@@ -95,11 +94,8 @@ def train_reranker(
     splits: Splits,
     *,
     output: Path | str,
-    resume: bool = False,
-    device: torch.device | str | None = None,
-    progress: EpochProgress = no_progress,
-    trackers: Sequence[Any] = (),
     encode: Encode = encode_split,
+    **options: Unpack[RunOptions],
 ) -> RerankerResult:
     """Trains re-rankers on the embeddings of a frozen retriever, keeps the best of each direction, evaluates both.
 
@@ -113,12 +109,9 @@ def train_reranker(
         splits: of the retriever.
         output: the run folder, new or empty: that of any run, with a re-ranker of each direction in `best/` and
             evaluation_retriever.json.
-        resume: continue the run in `output`.
-        device: where to compute; default: where the retriever is.
-        progress: shows the steps of an epoch.
-        trackers: accelerate trackers, for example ["tensorboard"].
         encode: as `prvr.evaluation.encode_split`; one that remembers saves the work where several re-rankers are
             trained over one retriever.
+        options: see [RunOptions][prvr.training.RunOptions]; `device` is by default where the retriever is.
 
     Raises:
         prvr.training.TrainingError: as `prvr.training.train`.
@@ -132,8 +125,7 @@ def train_reranker(
         with stop.at_once():
             return RerankerTask(config, accelerator, retriever, splits, encode)
 
-    on = "cpu" if device_of(retriever, device).type == "cpu" else None
-    options = {"resume": resume, "device": on, "progress": progress, "trackers": trackers}
+    options["device"] = "cpu" if device_of(retriever, options.get("device")).type == "cpu" else None
     trainer, (plain, reranked) = train_task(config, make_task, output=output, **options)
     assert isinstance(trainer.task, RerankerTask)
     return RerankerResult(trainer.run.path, trainer.epoch, trainer.task.best, tuple(trainer.history), plain, reranked)

@@ -4,11 +4,11 @@ import inspect
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from accelerate import Accelerator
@@ -31,12 +31,11 @@ from prvr.training.checkpoint import check_state, load_best, load_weights, save_
 from prvr.training.data import Batches, Splits, open_splits, training_batches
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
-from prvr.training.progress import EpochProgress, no_progress
 from prvr.training.run import RunFolder
 from prvr.training.signals import StopRequest
 from prvr.training.state import derived_seed
 from prvr.training.task import Selection
-from prvr.training.trainer import train_task
+from prvr.training.trainer import RunOptions, train_task
 from prvr.types import Batch, Labels, tensors_of, with_tensors
 
 logger = logging.getLogger(__name__)
@@ -71,13 +70,10 @@ def train(
     config: Config,
     *,
     output: Path | str,
-    resume: bool = False,
     splits: Splits | None = None,
     retriever: AnyRetriever | None = None,
     objective: Objective | None = None,
-    device: str | None = None,
-    progress: EpochProgress = no_progress,
-    trackers: Sequence[Any] = (),
+    **options: Unpack[RunOptions],
 ) -> RunResult:
     """Trains a retriever, keeps the best epoch, and evaluates it on the reported split.
 
@@ -91,12 +87,10 @@ def train(
     Args:
         config: the configuration of the run.
         output: the run folder, new or empty; see `prvr.training.run` for what it holds.
-        resume: continue the run in `output` from its last checkpoint: the end of an epoch, or a step inside one.
         splits: the data; None = what `config.data` names.
         retriever, objective: the model, which is trained in place; None = what `config` describes.
-        device: "cpu", or None for accelerate's choice.
-        progress: shows the steps of an epoch, for example `terminal_bar`.
-        trackers: accelerate trackers, for example ["tensorboard"].
+        options: `resume` (continue the run in `output` from its last checkpoint), `device` ("cpu", or None for
+            accelerate's choice), `progress` and `trackers`, see [RunOptions][prvr.training.RunOptions].
 
     Raises:
         TrainingError: `output` is not empty, cannot be resumed or not be written, another process trains there, or a
@@ -114,7 +108,6 @@ def train(
             losses = Objective(config.loss, config.model, model.registers) if objective is None else objective
             return RetrievalTask(config, accelerator, model, losses, data)
 
-        options = {"resume": resume, "device": device, "progress": progress, "trackers": trackers}
         trainer, report = train_task(config, make_task, output=output, **options)
     task = trainer.task
     assert isinstance(task, RetrievalTask)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 import torch
 from accelerate import Accelerator
@@ -25,7 +25,7 @@ from prvr.training.state import TrainerState, derived_seed, random_states, resto
 from prvr.training.step import TrainingStep
 from prvr.training.task import RunConfig, Selection, Task
 
-__all__ = ["Trainer", "train_task"]
+__all__ = ["RunOptions", "Trainer", "train_task"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,15 +33,21 @@ Report = TypeVar("Report")
 MakeTask = Callable[[Accelerator, StopRequest], Task[Report]]
 
 
+class RunOptions(TypedDict, total=False):
+    """What is chosen for every run, beside its configuration: keywords of `train`, `resume` and `train_reranker`."""
+
+    resume: bool
+    """Continue the run in `output` from its last checkpoint: the end of an epoch, or a step inside one."""
+    device: torch.device | str | None
+    """Where to compute: "cpu", or None for accelerate's choice."""
+    progress: EpochProgress
+    """Shows the steps of an epoch, for example `terminal_bar`."""
+    trackers: Sequence[Any]
+    """Trackers of accelerate, for example ["tensorboard"]."""
+
+
 def train_task(
-    config: RunConfig,
-    make_task: MakeTask[Report],
-    *,
-    output: Path | str,
-    resume: bool = False,
-    device: str | None = None,
-    progress: EpochProgress = no_progress,
-    trackers: Sequence[Any] = (),
+    config: RunConfig, make_task: MakeTask[Report], *, output: Path | str, **options: Unpack[RunOptions]
 ) -> "tuple[Trainer[Report], Report]":
     """Trains a task into a run folder, from its start or from its last checkpoint, and evaluates what was kept.
 
@@ -51,7 +57,8 @@ def train_task(
     Args:
         config: of the run; stored in `config.yaml` and in every state.
         make_task: opens the data and makes the task, once the folder is found to be free.
-        output, resume, device, progress, trackers: see `train`.
+        output: the run folder, new or empty.
+        options: see `RunOptions`.
 
     Returns:
         The trainer at the end of its run, and what `Task.evaluate` returned.
@@ -60,8 +67,11 @@ def train_task(
         TrainingError, Terminated, KeyboardInterrupt: see `train`.
     """
     run = RunFolder(Path(output))
+    resume, trackers = options.get("resume", False), options.get("trackers", ())
     with ExitStack() as stack:
-        accelerator = stack.enter_context(make_accelerator(config.train.precision, run.path, device, trackers))
+        accelerator = stack.enter_context(
+            make_accelerator(config.train.precision, run.path, options.get("device"), trackers)
+        )
         in_main(accelerator, lambda: stack.enter_context(run.owned(resume)))
         state = run.open(config, resume)
         stop = stack.enter_context(listening())
@@ -71,7 +81,8 @@ def train_task(
             run.write_config(config)
         if trackers:
             accelerator.init_trackers(config.name)
-        trainer = Trainer(task, run, accelerator, stop, progress if accelerator.is_main_process else no_progress)
+        progress = options.get("progress", no_progress) if accelerator.is_main_process else no_progress
+        trainer = Trainer(task, run, accelerator, stop, progress)
         if state is not None:
             trainer.restore(state)
         return trainer, trainer.train()
