@@ -14,8 +14,8 @@ from golden import SYSTEMS, Golden
 import prvr
 from prvr.cli import main
 from prvr.released import released_config, tensors
-from prvr.released.checkpoint import system_of
-from prvr.released.convert import DATASETS, convert_checkpoint, published_config, read_checkpoint
+from prvr.released.checkpoint import published_config, system_of
+from prvr.released.convert import DATASETS, convert_checkpoint, read_checkpoint
 
 CONVERT = ["convert", "checkpoint", "--dataset", "tvr", "--out"]
 

@@ -1,13 +1,14 @@
 """Published checkpoints: the authors' configuration and tensors onto our parts."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from prvr.config import BlockConfig, Compat, LossConfig, ModelConfig, RegisterConfig
+from prvr.config import BlockConfig, Compat, Config, LossConfig, ModelConfig, RegisterConfig
 from prvr.errors import PrvrError
 from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
@@ -15,10 +16,43 @@ from prvr.objective import Objective
 from prvr.reading import short
 from prvr.released.names import names
 
-__all__ = ["CheckpointError", "load_released", "released_config", "system_of"]
+__all__ = ["CheckpointError", "load_released", "published_config", "released_config", "system_of"]
 
 _MOST_BLOCKS = 64
-SYSTEMS = ("HLFormer_Net", "DreamPRVR_Net", "GMMFormer_Net")
+
+_MODEL = (
+    ("visual_feat_dim", "video_dim", ...),
+    ("q_feat_size", "query_dim", ...),
+    ("hidden_size", "hidden", ...),
+    ("n_heads", "heads", ...),
+    ("map_size", "num_clips", 32),
+    ("max_ctx_l", "max_frames", 128),
+    ("max_desc_l", "max_words", 30),
+    ("sft_factor", "fusion_temperature", 0.6),
+    ("lorentz_dim", "lorentz_dim", 127),
+    ("input_drop", "input_dropout", 0.0),
+    ("drop", "dropout", 0.0),
+    ("clip_scale_w", "clip_weight", ...),
+    ("frame_scale_w", "frame_weight", ...),
+)
+"""The authors' keys of a model, our fields, and what a missing key means; `...`: it must be there."""
+_REGISTERS = (("num_registers", "num", ...), ("timesteps", "steps", ...), ("num_diffusion_layers", "layers", ...))
+_LOSS = (
+    ("margin", "margin", ...),
+    ("hard_pool_size", "hard_pool", 20),
+    ("deterministic_tau", "query_structure_temperature", 0.08),
+    ("curv_init", "entailment_curvature", 1.0),
+)
+_EVERY_SYSTEM = ("info_nce_clips", "info_nce_frames", "diversity")
+_WEIGHTS = {
+    "HLFormer_Net": (*_EVERY_SYSTEM, "entailment"),
+    "DreamPRVR_Net": (*_EVERY_SYSTEM, "query_structure", "prior_kl", "diffusion"),
+    "GMMFormer_Net": _EVERY_SYSTEM,
+}
+"""Our fields of the numbers in `loss_factor`, by system."""
+_PAIRS = ("diversity_margin", "diversity_scale", "diversity_power")
+"""Our fields of the numbers in `neg_factor`, whose last may be missing."""
+SYSTEMS = tuple(_WEIGHTS)
 
 
 class CheckpointError(PrvrError, ValueError):
@@ -52,6 +86,21 @@ def _need(config: Mapping[str, Any], key: str) -> Any:
     return config[key]
 
 
+def _fields(config: Mapping[str, Any], keys: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
+    """Our fields from the authors' keys."""
+    return {
+        ours: _need(config, theirs) if default is ... else config.get(theirs, default) for theirs, ours, default in keys
+    }
+
+
+def _numbers(config: Mapping[str, Any], key: str, fields: Sequence[str], least: int, system: str) -> dict[str, float]:
+    """Our fields from the numbers of a list."""
+    numbers = [float(number) for number in _need(config, key)]
+    if len(numbers) < least:
+        raise CheckpointError(f"{key} has {len(numbers)} numbers, {system} needs {least}")
+    return dict(zip(fields, numbers, strict=False))
+
+
 def _blocks(system: str, count: int) -> tuple[BlockConfig, ...]:
     if not isinstance(count, int) or not 0 <= count <= _MOST_BLOCKS:
         raise CheckpointError(f"attention_num is {short(count)}, expected a whole number up to {_MOST_BLOCKS}")
@@ -79,34 +128,17 @@ def released_config(system: str, config: Mapping[str, Any]) -> tuple[ModelConfig
     registers = RegisterConfig()
     if dream:
         registers = RegisterConfig(
-            kind="diffusion",
-            num=_need(config, "num_registers"),
-            steps=_need(config, "timesteps"),
-            layers=_need(config, "num_diffusion_layers"),
-            start="prior_mean",
-            loss_timesteps="all",
+            kind="diffusion", start="prior_mean", loss_timesteps="all", **_fields(config, _REGISTERS)
         )
     model = ModelConfig(
-        video_dim=_need(config, "visual_feat_dim"),
-        query_dim=_need(config, "q_feat_size"),
-        hidden=_need(config, "hidden_size"),
-        heads=_need(config, "n_heads"),
-        num_clips=config.get("map_size", 32),
-        max_frames=config.get("max_ctx_l", 128),
-        max_words=config.get("max_desc_l", 30),
+        **_fields(config, _MODEL),
         layer="attention" if gmm else "transformer",
         depth=2 if gmm else 1,
         blocks=_blocks(system, 0 if gmm else _need(config, "attention_num")),
         fusion="mean" if gmm else "mean_guided",
-        fusion_temperature=config.get("sft_factor", 0.6),
         window="multiply",
-        lorentz_dim=config.get("lorentz_dim", 127),
         frame_pooling="attention" if gmm else "none",
-        input_dropout=config.get("input_drop", 0.0),
-        dropout=config.get("drop", 0.0),
         registers=registers,
-        clip_weight=_need(config, "clip_scale_w"),
-        frame_weight=_need(config, "frame_scale_w"),
         compat=Compat(
             window="released",
             padding="to_batch" if gmm else "to_length",
@@ -117,29 +149,61 @@ def released_config(system: str, config: Mapping[str, Any]) -> tuple[ModelConfig
             register_constants="float32" if dream else "float64",
         ),
     )
-    weights = [float(w) for w in _need(config, "loss_factor")]
-    pairs = [float(w) for w in _need(config, "neg_factor")]
-    expected = {"HLFormer_Net": 4, "DreamPRVR_Net": 6, "GMMFormer_Net": 3}[system]
-    if len(weights) < expected:
-        raise CheckpointError(f"loss_factor has {len(weights)} numbers, {system} needs {expected}")
+    weights = _WEIGHTS[system]
     loss = LossConfig(
-        margin=_need(config, "margin"),
-        hard_pool=config.get("hard_pool_size", 20),
-        info_nce_clips=weights[0],
-        info_nce_frames=weights[1],
-        diversity=weights[2],
-        diversity_margin=pairs[0],
-        diversity_scale=pairs[1],
-        diversity_power=pairs[2] if len(pairs) > 2 else 1.0,
+        **_fields(config, _LOSS),
+        **_numbers(config, "loss_factor", weights, len(weights), system),
+        **_numbers(config, "neg_factor", _PAIRS, 2, system),
         diversity_form="log_sum" if gmm else "focal",
-        query_structure=weights[3] if dream else 0.0,
-        query_structure_temperature=config.get("deterministic_tau", 0.08),
-        entailment=weights[3] if system == "HLFormer_Net" else 0.0,
-        entailment_curvature=config.get("curv_init", 1.0),
-        prior_kl=weights[4] if dream else 0.0,
-        diffusion=weights[5] if dream else 0.0,
     )
     return model, loss
+
+
+def published_config(system: str, preset: Config, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The authors' configuration of a model: hyper-parameters as our preset has them, sizes as the tensors have them.
+
+    Args:
+        system: as `system_of` gives it.
+        preset: of that system and of the data set.
+        state: tensors by the authors' names.
+
+    Raises:
+        CheckpointError: a tensor that tells a size is missing, or the preset is of another family.
+    """
+    model, loss = preset.model, preset.loss
+    if not isinstance(model, ModelConfig):
+        raise CheckpointError(f"preset {preset.name}: is of another family than {system}. Name one of that system.")
+    config = {theirs: getattr(model, ours) for theirs, ours, _ in _MODEL}
+    config |= {theirs: getattr(loss, ours) for theirs, ours, _ in _LOSS}
+    hidden, video_dim = _shape(state, "clip_input_proj.net.1.weight")
+    config |= {
+        "model": system,
+        "visual_feat_dim": video_dim,
+        "q_feat_size": _shape(state, "query_input_proj.net.1.weight")[1],
+        "hidden_size": hidden,
+        "loss_factor": [getattr(loss, field) for field in _WEIGHTS[system]],
+        "neg_factor": [getattr(loss, field) for field in _PAIRS],
+        "attention_num": _count(state, r"clip_encoder\.([eh]_attns\.\d+)\."),
+    }
+    if system == "HLFormer_Net":
+        config["lorentz_dim"] = _shape(state, "clip_encoder.h_attns.0.self.input_proj.net.1.weight")[0]
+    if system == "DreamPRVR_Net":
+        config |= {
+            "num_registers": _shape(state, "video_qformer.query_tokens")[-2],
+            "timesteps": model.registers.steps,
+            "num_diffusion_layers": _count(state, r"diffusion_mlp\.layers\.(\d+)\."),
+        }
+    return config
+
+
+def _shape(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
+    if name not in state:
+        raise CheckpointError(f"the checkpoint lacks {name!r}, whose shape tells the sizes of the model")
+    return tuple(state[name].shape)
+
+
+def _count(state: Mapping[str, Tensor], pattern: str) -> int:
+    return len({found.group(1) for name in state if (found := re.match(pattern, name))})
 
 
 @torch.no_grad()

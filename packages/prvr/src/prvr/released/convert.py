@@ -18,13 +18,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from prvr.config import Config, ModelConfig, dump_config, load_config
+from prvr.config import Config, dump_config, load_config
 from prvr.data.files import publish, temporary_folder
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.released.checkpoint import CheckpointError, load_released, system_of
+from prvr.released.checkpoint import CheckpointError, load_released, published_config, system_of
 
-__all__ = ["DATASETS", "Converted", "convert_checkpoint", "published_config", "read_checkpoint"]
+__all__ = ["DATASETS", "Converted", "convert_checkpoint", "read_checkpoint"]
 
 DATASETS = ("tvr", "activitynet", "charades")
 """The data sets for which the three systems have a preset each."""
@@ -126,69 +126,6 @@ def _tensors(file: Path, found: Any) -> dict[str, Tensor]:
 def _config(found: Mapping[str, Any]) -> dict[str, Any]:
     config = next((found[key] for key in _CONFIG if isinstance(found.get(key), Mapping)), {})
     return {str(key): value for key, value in config.items()}
-
-
-def published_config(system: str, preset: Config, state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The authors' configuration of a model: hyper-parameters as our preset has them, sizes as the tensors have them.
-
-    Args:
-        system: as `system_of` gives it.
-        preset: of that system and of the data set.
-        state: tensors by the authors' names.
-
-    Raises:
-        CheckpointError: a tensor that tells a size is missing, or the preset is of another family.
-    """
-    model, loss = preset.model, preset.loss
-    if not isinstance(model, ModelConfig):
-        raise CheckpointError(f"preset {preset.name}: is of another family than {system}. Name one of that system.")
-    weights = {
-        "GMMFormer_Net": [],
-        "HLFormer_Net": [loss.entailment],
-        "DreamPRVR_Net": [loss.query_structure, loss.prior_kl, loss.diffusion],
-    }[system]
-    hidden, video_dim = _shape(state, "clip_input_proj.net.1.weight")
-    config = {
-        "model": system,
-        "visual_feat_dim": video_dim,
-        "q_feat_size": _shape(state, "query_input_proj.net.1.weight")[1],
-        "hidden_size": hidden,
-        "n_heads": model.heads,
-        "map_size": model.num_clips,
-        "max_ctx_l": model.max_frames,
-        "max_desc_l": model.max_words,
-        "input_drop": model.input_dropout,
-        "drop": model.dropout,
-        "sft_factor": model.fusion_temperature,
-        "clip_scale_w": model.clip_weight,
-        "frame_scale_w": model.frame_weight,
-        "margin": loss.margin,
-        "hard_pool_size": loss.hard_pool,
-        "loss_factor": [loss.info_nce_clips, loss.info_nce_frames, loss.diversity, *weights],
-        "neg_factor": [loss.diversity_margin, loss.diversity_scale, loss.diversity_power],
-        "deterministic_tau": loss.query_structure_temperature,
-        "curv_init": loss.entailment_curvature,
-        "attention_num": _count(state, r"clip_encoder\.([eh]_attns\.\d+)\."),
-    }
-    if system == "HLFormer_Net":
-        config["lorentz_dim"] = _shape(state, "clip_encoder.h_attns.0.self.input_proj.net.1.weight")[0]
-    if system == "DreamPRVR_Net":
-        config |= {
-            "num_registers": _shape(state, "video_qformer.query_tokens")[-2],
-            "timesteps": model.registers.steps,
-            "num_diffusion_layers": _count(state, r"diffusion_mlp\.layers\.(\d+)\."),
-        }
-    return config
-
-
-def _shape(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
-    if name not in state:
-        raise CheckpointError(f"the checkpoint lacks {name!r}, whose shape tells the sizes of the model")
-    return tuple(state[name].shape)
-
-
-def _count(state: Mapping[str, Tensor], pattern: str) -> int:
-    return len({found.group(1) for name in state if (found := re.match(pattern, name))})
 
 
 @dataclass(frozen=True)
