@@ -30,6 +30,17 @@ class Entry:
 
 
 _AFFINE = ("weight", "bias")
+_ATTENTION_BLOCK = {"project": "output.dense", "norm": "output.LayerNorm"}
+_TRANSFORMER_BLOCK = {"expand": "output.layer1", "contract": "output.layer2", "norm1": "norm1", "norm2": "norm2"}
+_FUSION = {f"attention.{n}": f"ca.self.{n}" for n in ("query", "key", "value")} | {
+    "attention.expand": "ca.output.layer1",
+    "attention.contract": "ca.output.layer2",
+    "attention.norm1": "ca.norm1",
+    "attention.norm2": "ca.norm2",
+    "hidden": "layer1",
+    "weights": "layer2",
+}
+_PROJECTION = {"norm": "LayerNorm", "linear": "net.1"}
 _CONDITION = {f"attention.{n}": f"self.{n}" for n in ("query", "key", "value")} | {
     "attention_norm": "norm1",
     "ffn_in": "output.layer1",
@@ -73,9 +84,14 @@ def _affine(authors: str, ours: str, index: tuple[int, ...] = ()) -> Iterator[En
         yield Entry(f"{authors}.{name}", f"{ours}.{name}", index)
 
 
+def _all(table: dict[str, str], authors: str, ours: str, index: tuple[int, ...] = ()) -> Iterator[Entry]:
+    """Weight and bias of every part in a table of our names and theirs."""
+    for part, name in table.items():
+        yield from _affine(f"{authors}.{name}", f"{ours}.{part}", index)
+
+
 def _projection(authors: str, ours: str, index: tuple[int, ...] = ()) -> Iterator[Entry]:
-    yield from _affine(f"{authors}.LayerNorm", f"{ours}.norm", index)
-    yield from _affine(f"{authors}.net.1", f"{ours}.linear", index)
+    yield from _all(_PROJECTION, authors, ours, index)
 
 
 def _positions(authors: str, ours: str) -> Iterator[Entry]:
@@ -107,14 +123,9 @@ def _block(module: nn.Module, authors: str, ours: str, k: int) -> Iterator[Entry
     """Block k of a stack, whatever its kind."""
     mixer = _lorentz if isinstance(module.mixer, ReleasedLorentzMixer) else _euclidean
     yield from mixer(authors, ours, k)
-    if isinstance(module, AttentionBlocks):
-        yield from _affine(f"{authors}.output.dense", f"{ours}.project", (k,))
-        yield from _affine(f"{authors}.output.LayerNorm", f"{ours}.norm", (k,))
-        return
-    yield from _affine(f"{authors}.output.layer1", f"{ours}.expand", (k,))
-    yield from _affine(f"{authors}.output.layer2", f"{ours}.contract", (k,))
-    yield from _affine(f"{authors}.norm1", f"{ours}.norm1", (k,))
-    yield from _affine(f"{authors}.norm2", f"{ours}.norm2", (k,))
+    yield from _all(
+        _ATTENTION_BLOCK if isinstance(module, AttentionBlocks) else _TRANSFORMER_BLOCK, authors, ours, (k,)
+    )
 
 
 def _stack(stack: BlockStack, authors: str, ours: str) -> Iterator[Entry]:
@@ -127,15 +138,7 @@ def _stack(stack: BlockStack, authors: str, ours: str) -> Iterator[Entry]:
         for k in range(group.num):
             yield from _block(group, f"{authors}.{kind}{k}", f"{ours}.groups.{g}", k)
     if isinstance(stack.fusion, GuidedFusion):
-        attention = f"{ours}.fusion.attention"
-        for name in ("query", "key", "value"):
-            yield from _affine(f"{authors}.ca.self.{name}", f"{attention}.{name}")
-        yield from _affine(f"{authors}.ca.output.layer1", f"{attention}.expand")
-        yield from _affine(f"{authors}.ca.output.layer2", f"{attention}.contract")
-        yield from _affine(f"{authors}.ca.norm1", f"{attention}.norm1")
-        yield from _affine(f"{authors}.ca.norm2", f"{attention}.norm2")
-        yield from _affine(f"{authors}.layer1", f"{ours}.fusion.hidden")
-        yield from _affine(f"{authors}.layer2", f"{ours}.fusion.weights")
+        yield from _all(_FUSION, authors, f"{ours}.fusion")
 
 
 def _branch(branch: BranchEncoder, authors: str, ours: str, encoders: tuple[str, ...]) -> Iterator[Entry]:
@@ -152,18 +155,15 @@ def _generator(generator: RegisterGenerator) -> Iterator[Entry]:
     if not isinstance(generator.condition, ConditionGenerator):
         return
     yield Entry("video_qformer.query_tokens", "registers.condition.query_tokens")
-    for ours, authors in _CONDITION.items():
-        yield from _affine(f"video_qformer.cross_attention.{authors}", f"registers.condition.{ours}")
+    yield from _all(_CONDITION, "video_qformer.cross_attention", "registers.condition")
     if not isinstance(generator.denoiser, RegisterDenoiser):
         return
     if generator.prior is not None:
         yield from _prior()
     yield Entry("diffusion_mlp.time_embedding.timembedding.0.weight", "registers.denoiser.time_table")
-    for ours, authors in _DENOISER.items():
-        yield from _affine(f"diffusion_mlp.{authors}", f"registers.denoiser.{ours}")
+    yield from _all(_DENOISER, "diffusion_mlp", "registers.denoiser")
     for i in range(len(generator.denoiser.layers)):
-        for ours, authors in _DENOISER_LAYER.items():
-            yield from _affine(f"diffusion_mlp.layers.{i}.{authors}", f"registers.denoiser.layers.{i}.{ours}")
+        yield from _all(_DENOISER_LAYER, f"diffusion_mlp.layers.{i}", f"registers.denoiser.layers.{i}")
 
 
 def _prior() -> Iterator[Entry]:
@@ -172,8 +172,7 @@ def _prior() -> Iterator[Entry]:
         yield Entry(f"{sampler}.gpo.gru.{name}", f"registers.prior.pooling.gru.{name}")
     for ours, authors in _PRIOR_WEIGHTS.items():
         yield Entry(f"{sampler}.{authors}", f"registers.prior.{ours}")
-    for ours, authors in _PRIOR.items():
-        yield from _affine(f"{sampler}.{authors}", f"registers.prior.{ours}")
+    yield from _all(_PRIOR, sampler, "registers.prior")
 
 
 def _retriever(retriever: Retriever) -> Iterator[Entry]:
