@@ -1,46 +1,23 @@
 """From a configuration to the parts of a retriever: the only place that asks which part is meant.
 
+All parts are freshly initialised: matrices N(0, 0.02), biases 0, norms 1 and 0.
+
 Released parts are imported where a `Compat` field asks for one (`released_part`): all else works without them.
 """
 
 from functools import partial
-from itertools import groupby
 
 from torch import nn
 
 from prvr.config import BLOCKS, FUSIONS, BlockConfig, ModelConfig, released_part
 from prvr.models.blocks import AttentionBlocks, EuclideanMixer, GaussianWindows, TransformerBlocks
-from prvr.models.encoders import BlockStack, BranchEncoder, QueryEncoder
-from prvr.models.layers import AttentionPooling, InputProjection, Positions
 from prvr.models.rows import FramePadding, mask_frames
 from regdiff import RegisterGenerator, make_register_generator
 
-__all__ = ["build_branches", "build_guide", "build_padding", "build_query", "build_registers"]
+__all__ = ["build_blocks", "build_fusion", "build_guide", "build_padding", "build_registers", "build_windows"]
 
 
-def build_query(config: ModelConfig) -> QueryEncoder:
-    """The query encoder; as all parts freshly initialised: matrices N(0, 0.02), biases 0, norms 1 and 0."""
-    return QueryEncoder(
-        InputProjection(config.query_dim, config.hidden, config.input_dropout),
-        Positions(config.max_words, config.hidden, config.input_dropout),
-        _blocks(config, (BlockConfig(),)),
-        AttentionPooling(config.hidden),
-    )
-
-
-def build_branches(config: ModelConfig) -> tuple[BranchEncoder | None, BranchEncoder | None]:
-    """The encoders of clips and of frames; None for a branch that is turned off."""
-    clips = frames = None
-    if config.branches != "frames":
-        # The released clip branch owns a position table as long as the frames'; rows past the clips are never used.
-        positions = config.num_clips if config.compat.padding == "masked" else config.max_frames
-        clips = _branch(config, config.num_clips, positions)
-    if config.branches != "clips":
-        frames = _branch(config, config.max_frames, config.max_frames)
-    return clips, frames
-
-
-def _blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:
+def build_blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:
     """One stack of blocks that share a geometry."""
     space, num = blocks[0].space, len(blocks)
     if space == "lorentz" and config.compat.lorentz == "released":
@@ -51,7 +28,8 @@ def _blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:
     return kind(mixer, num, config.hidden, config.dropout)
 
 
-def _windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: int) -> nn.Module:
+def build_windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: int) -> nn.Module:
+    """The Gaussian windows of a stack of blocks, for sequences of at most `length` positions."""
     widths = [block.width for block in blocks]
     if config.compat.window != "released":
         return GaussianWindows(widths, length, logarithm=config.window == "add")
@@ -60,7 +38,8 @@ def _windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: int) 
     return released_part("windows:ReleasedWindows", "compat.window='released'")(widths, length)
 
 
-def _fusion(config: ModelConfig, length: int) -> nn.Module:
+def build_fusion(config: ModelConfig, length: int) -> nn.Module:
+    """What makes one sequence of at most `length` positions of the outputs of all blocks."""
     if config.fusion == "mean_guided" and config.compat.padding == "to_length" and not config.drops_padding:
         return released_part("padding:UnmaskedGuidedFusion", "compat.padding='to_length'")(config, length)
     return FUSIONS[config.fusion].part(config, length)
@@ -72,27 +51,6 @@ def build_padding(config: ModelConfig) -> FramePadding:
         pad = released_part("padding:pad_to_length", "compat.padding='to_length'")
         return partial(pad, length=config.max_frames)
     return mask_frames
-
-
-def _branch(config: ModelConfig, length: int, positions: int) -> BranchEncoder:
-    order = sorted(range(len(config.blocks)), key=lambda i: config.blocks[i].space)
-    kinds = [tuple(same) for _, same in groupby((config.blocks[i] for i in order), key=lambda block: block.space)]
-    layers = [
-        BlockStack(
-            [_blocks(config, kind) for kind in kinds],
-            [_windows(config, kind, length) for kind in kinds],
-            order,
-            _fusion(config, length),
-        )
-        for _ in range(config.depth)
-    ]
-    has_registers = config.registers.kind != "none"
-    return BranchEncoder(
-        InputProjection(config.video_dim, config.hidden, config.input_dropout),
-        Positions(positions, config.hidden, config.input_dropout),
-        layers,
-        InputProjection(config.hidden, config.hidden, config.input_dropout) if has_registers else None,
-    )
 
 
 def build_guide(config: ModelConfig) -> TransformerBlocks | None:

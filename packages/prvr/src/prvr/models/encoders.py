@@ -1,11 +1,13 @@
 """The query encoder and a video branch: input projection, positions, blocks, fusion."""
 
-from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from prvr.config import BlockConfig, ModelConfig
+from prvr.models.build import build_blocks, build_fusion, build_windows
 from prvr.models.layers import AttentionPooling, InputProjection, Positions
 from prvr.models.rows import Sequences
 
@@ -15,14 +17,12 @@ __all__ = ["BlockStack", "BranchEncoder", "QueryEncoder"]
 class QueryEncoder(nn.Module):
     """Words -> one vector: projection, positions, one block, attention pooling (HLFormer eq. 7)."""
 
-    def __init__(
-        self, project: InputProjection, positions: Positions, block: nn.Module, pool: AttentionPooling
-    ) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.project = project
-        self.positions = positions
-        self.block = block
-        self.pool = pool
+        self.project = InputProjection(config.query_dim, config.hidden, config.input_dropout)
+        self.positions = Positions(config.max_words, config.hidden, config.input_dropout)
+        self.block = build_blocks(config, (BlockConfig(),))
+        self.pool = AttentionPooling(config.hidden)
 
     def forward(self, words: Float[Tensor, "q w e"], sequences: Sequences) -> Float[Tensor, "q d"]:
         """One vector `(q, d)` per query, from its words `(q, w, e)`."""
@@ -34,22 +34,20 @@ class BlockStack(nn.Module):
     """Blocks side by side, grouped by geometry, each group one batched computation, then fused.
 
     Args:
-        groups: one stack per geometry.
-        windows: one window module per group: `length -> (k, l, l) | None`.
-        order: position of each stacked block in the configured list.
-        fusion: `((k, v, l, d), mask) -> (v, l, d)`.
+        config: which blocks, windows and fusion.
+        length: longest input.
     """
 
     order: Tensor | None
 
-    def __init__(
-        self, groups: Sequence[nn.Module], windows: Sequence[nn.Module], order: Sequence[int], fusion: nn.Module
-    ) -> None:
+    def __init__(self, config: ModelConfig, length: int) -> None:
         super().__init__()
-        self.groups = nn.ModuleList(groups)
-        self.windows = nn.ModuleList(windows)
-        self.fusion = fusion
-        mixed = list(order) != sorted(order)
+        order = sorted(range(len(config.blocks)), key=lambda i: config.blocks[i].space)
+        kinds = [tuple(same) for _, same in groupby((config.blocks[i] for i in order), key=lambda block: block.space)]
+        self.groups = nn.ModuleList(build_blocks(config, kind) for kind in kinds)
+        self.windows = nn.ModuleList(build_windows(config, kind, length) for kind in kinds)
+        self.fusion = build_fusion(config, length)
+        mixed = order != sorted(order)
         self.register_buffer("order", torch.tensor(order).argsort() if mixed else None, persistent=False)
 
     def blocks(
@@ -80,24 +78,20 @@ class BranchEncoder(nn.Module):
     """One branch of the video side, for clips or for frames.
 
     Args:
-        project: features to width d.
-        positions: position embedding.
-        layers: stacks of blocks, one after the other.
-        registers: projection of the registers into this branch, or None.
+        config: of the retriever.
+        length: longest input.
     """
 
-    def __init__(
-        self,
-        project: InputProjection,
-        positions: Positions,
-        layers: Sequence[BlockStack],
-        registers: InputProjection | None = None,
-    ) -> None:
+    def __init__(self, config: ModelConfig, length: int) -> None:
         super().__init__()
-        self.project = project
-        self.positions = positions
+        layers = [BlockStack(config, length) for _ in range(config.depth)]  # drawn first, as in version 0.1
+        # The released clip branch owns a position table as long as the frames'; rows past the clips are never used.
+        positions = length if config.compat.padding == "masked" else config.max_frames
+        has_registers = config.registers.kind != "none"
+        self.project = InputProjection(config.video_dim, config.hidden, config.input_dropout)
+        self.positions = Positions(positions, config.hidden, config.input_dropout)
         self.layers = nn.ModuleList(layers)
-        self.registers = registers
+        self.registers = InputProjection(config.hidden, config.hidden, config.input_dropout) if has_registers else None
 
     def embed(self, features: Float[Tensor, "v l f"], sequences: Sequences) -> Float[Tensor, "b m d"]:
         """Projected features with positions: what the blocks, and the register generator, start from."""

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from prvr.config import ModelConfig, config_to_dict, validated
 from prvr.errors import InputError
-from prvr.models.build import build_branches, build_guide, build_padding, build_query, build_registers
+from prvr.models.build import build_guide, build_padding, build_registers
+from prvr.models.encoders import BranchEncoder, QueryEncoder
 from prvr.models.layers import AttentionPooling, expect_at_most, expect_width
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import Sequences
@@ -57,8 +58,10 @@ class Retriever(
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        clips, frames = build_branches(config)  # drawn first: a seed gives the weights that it gave version 0.1
-        self.query = build_query(config)
+        # The branches are drawn first: a seed gives the weights that it gave version 0.1.
+        clips = None if config.branches == "frames" else BranchEncoder(config, config.num_clips)
+        frames = None if config.branches == "clips" else BranchEncoder(config, config.max_frames)
+        self.query = QueryEncoder(config)
         self.clips, self.frames = clips, frames
         self.padding = build_padding(config)
         self.frame_pool = AttentionPooling(config.hidden) if config.frame_pooling == "attention" else None
