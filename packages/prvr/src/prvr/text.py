@@ -1,14 +1,14 @@
 """Embeddings of queries, with or without an embedding for each word."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prvr.errors import InputError
+from prvr.types import cat_padded, tensors_of, with_tensors
 
 __all__ = ["TextEmbedding", "Texts", "cat_texts", "sentences"]
 
@@ -41,7 +41,7 @@ class TextEmbedding:
         return len(self.sentence)
 
     def __getitem__(self, rows: slice | Int[Tensor, " n"]) -> "TextEmbedding":
-        return TextEmbedding(self.sentence[rows], self.words[rows], self.mask[rows], self.weights[rows])
+        return with_tensors(self, {name: tensor[rows] for name, tensor in tensors_of(self).items()})
 
     @property
     def device(self) -> torch.device:
@@ -54,17 +54,9 @@ class TextEmbedding:
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "TextEmbedding":
         """Copy on `device`, floating tensors in `dtype`."""
-        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{k: t.to(device, dtype if t.is_floating_point() else None) for k, t in tensors.items()})
-
-    def padded(self, words: int) -> "TextEmbedding":
-        """Copy whose words are padded to at least this number."""
-        extra = max(0, words - self.words.shape[1])
-        return replace(
-            self,
-            words=F.pad(self.words, (0, 0, 0, extra)),
-            mask=F.pad(self.mask, (0, extra)),
-            weights=F.pad(self.weights, (0, extra)),
+        tensors = tensors_of(self)
+        return with_tensors(
+            self, {k: t.to(device, dtype if t.is_floating_point() else None) for k, t in tensors.items()}
         )
 
 
@@ -88,9 +80,7 @@ def cat_texts(parts: Sequence[Texts]) -> Texts:
         raise InputError(f"{len(plain)} of {len(parts)} texts are `(q, d)`, the others keep their words: use one kind")
     if not kept:
         return torch.cat(plain)
-    longest = max(part.words.shape[1] for part in kept)
-    kept = [part.padded(longest) for part in kept]
-    return TextEmbedding(*(torch.cat([getattr(part, f.name) for part in kept]) for f in fields(TextEmbedding)))
+    return TextEmbedding(*(cat_padded([getattr(part, f.name) for part in kept]) for f in fields(TextEmbedding)))
 
 
 def sentences(text: Texts) -> Float[Tensor, "q d"]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from prvr.errors import InputError
@@ -25,6 +25,8 @@ __all__ = [
     "Scores",
     "Stage",
     "VideoEmbedding",
+    "cat_padded",
+    "lengthened",
     "tensors_of",
     "with_tensors",
 ]
@@ -64,6 +66,18 @@ def with_tensors(record: Any, tensors: Mapping[str, Tensor], prefix: str = "") -
         elif is_dataclass(value):
             changes[field.name] = with_tensors(value, tensors, f"{name}.")
     return replace(record, **changes)
+
+
+def lengthened(tensor: Shaped[Tensor, "b l ..."], length: int) -> Shaped[Tensor, "b m ..."]:
+    """A tensor whose second axis is padded with zeros to at least `length`."""
+    extra = length - tensor.shape[1]
+    return F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, extra]) if extra > 0 else tensor
+
+
+def cat_padded(tensors: Sequence[Shaped[Tensor, "_ _ ..."]]) -> Shaped[Tensor, "b l ..."]:
+    """Tensors joined along the first axis, after their second one is padded with zeros to the longest."""
+    longest = max(tensor.shape[1] for tensor in tensors)
+    return torch.cat([lengthened(tensor, longest) for tensor in tensors])
 
 
 def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
@@ -279,13 +293,12 @@ class Batch:
 
     def padded(self, frames: int, words: int) -> "Batch":
         """Copy whose frames and words are padded to at least these lengths."""
-        long, wide = (max(0, n - x.shape[1]) for n, x in ((frames, self.frames), (words, self.words)))
         return replace(
             self,
-            frames=F.pad(self.frames, (0, 0, 0, long)),
-            frame_mask=F.pad(self.frame_mask, (0, long)),
-            words=F.pad(self.words, (0, 0, 0, wide)),
-            word_mask=F.pad(self.word_mask, (0, wide)),
+            frames=lengthened(self.frames, frames),
+            frame_mask=lengthened(self.frame_mask, frames),
+            words=lengthened(self.words, words),
+            word_mask=lengthened(self.word_mask, words),
         )
 
     def split(self, size: int) -> "list[Batch]":
@@ -354,10 +367,7 @@ class VideoEmbedding:
         return 0 if tensor is None else tensor.shape[0]
 
     def __getitem__(self, rows: slice | Int[Tensor, " n"]) -> "VideoEmbedding":
-        return VideoEmbedding(*(None if t is None else t[rows] for t in self._tensors()), unit=self.unit)
-
-    def _tensors(self) -> tuple[Tensor | None, ...]:
-        return (self.clips, self.frames, self.frame_mask, self.registers)
+        return with_tensors(self, {name: tensor[rows] for name, tensor in tensors_of(self).items()})
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "VideoEmbedding":
         """Copy on `device`, floating tensors in `dtype`."""
@@ -385,13 +395,9 @@ class VideoEmbedding:
             torch.ones(t.shape[:2], dtype=torch.bool, device=t.device) if mask is None else mask
             for t, mask in zip(frames, masks, strict=bool(masks))
         ]
-        return VideoEmbedding(
-            _joined(clips),
-            _joined([F.pad(t, (0, 0, 0, length - t.shape[1])) for t in frames]),
-            _joined([F.pad(mask, (0, length - mask.shape[1])) for mask in valid]),
-            _joined(registers),
-            unit=all(part.unit for part in parts),
-        )
+        named = {"clips": clips, "frames": frames, "frame_mask": valid, "registers": registers}
+        joined = {name: cat_padded(tensors) for name, tensors in named.items() if tensors}
+        return VideoEmbedding(**joined, unit=all(part.unit for part in parts))
 
 
 def _all_or_none(name: str, tensors: Sequence[Tensor | None]) -> list[Tensor]:
@@ -399,10 +405,6 @@ def _all_or_none(name: str, tensors: Sequence[Tensor | None]) -> list[Tensor]:
     if present and len(present) != len(tensors):
         raise InputError(f"VideoEmbedding.cat: {name} of some videos and none of others. Encode all with one model.")
     return present
-
-
-def _joined(tensors: Sequence[Tensor]) -> Tensor | None:
-    return torch.cat(list(tensors)) if tensors else None
 
 
 @dataclass(frozen=True)

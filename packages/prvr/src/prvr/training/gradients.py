@@ -23,7 +23,7 @@ from prvr.models import PixelBatch
 from prvr.objective import Objective
 from prvr.text import Texts
 from prvr.training.processes import process_count, sum_over_processes
-from prvr.types import Batch, Labels, RetrieverOutput, VideoEmbedding, tensors_of, with_tensors
+from prvr.types import Batch, Labels, RetrieverOutput, VideoEmbedding, cat_padded, lengthened, tensors_of, with_tensors
 from regdiff import Registers
 
 __all__ = ["backward_in_parts"]
@@ -137,14 +137,7 @@ def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Concatenates the tensors of parts; frames and words are padded to the longest part."""
     if len(parts) == 1:
         return parts[0]
-    longest = {name: max(part[name].shape[1] for part in parts) for name in parts[0]}
-    return {name: torch.cat([_lengthened(part[name], longest[name]) for part in parts]) for name in parts[0]}
-
-
-def _lengthened(tensor: Tensor, length: int) -> Tensor:
-    """Pads the second axis with zeros."""
-    extra = length - tensor.shape[1]
-    return F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, extra]) if extra else tensor
+    return {name: cat_padded([part[name] for part in parts]) for name in parts[0]}
 
 
 def _across_processes(own: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -162,7 +155,7 @@ def _across_processes(own: dict[str, Tensor]) -> dict[str, Tensor]:
     def gathered(tensor: Tensor, sizes: list[list[int]]) -> Tensor:
         """Rows of every process, the own ones with their graph."""
         rows = [size[0] for size in sizes]
-        long = _lengthened(tensor, max(size[1] for size in sizes))
+        long = lengthened(tensor, max(size[1] for size in sizes))
         sent = long.to(torch.uint8) if long.dtype == torch.bool else long.detach()
         padded = F.pad(sent, [0, 0] * (sent.ndim - 1) + [0, max(rows) - len(sent)]).contiguous()
         parts = [torch.empty_like(padded) for _ in rows]
