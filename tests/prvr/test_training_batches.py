@@ -13,9 +13,9 @@ from torch import Tensor
 from training_runs import losses, make_config, same_end
 
 from prvr.data import Corpus, PackedSplit, PackSettings, make_loader, open_corpus, pack
-from prvr.data.on_device import DeviceLoader, DeviceSplit, split_bytes
+from prvr.data.on_device import Batches, DeviceLoader, DeviceSplit, split_bytes
 from prvr.training import train
-from prvr.training.data import Batches, StreamedLoader, training_batches
+from prvr.training.data import StreamedLoader, training_batches
 from prvr.types import Batch
 
 CPU = torch.device("cpu")

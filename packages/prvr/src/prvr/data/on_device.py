@@ -1,5 +1,6 @@
 """A packed split in the memory of a device, where batches are assembled; the host sends only row numbers."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -110,7 +111,34 @@ class DeviceSplit:
         )
 
 
-class DeviceLoader:
+class Batches(ABC):
+    """The batches of a loader on a device, epoch after epoch.
+
+    Args:
+        loader: decides which videos and queries a batch has.
+    """
+
+    def __init__(self, loader: VideoLoader) -> None:
+        self.loader = loader
+
+    def __len__(self) -> int:
+        """The number of batches of a whole pass."""
+        return len(self.loader)
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches of one pass, or of the rest of it."""
+
+    def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
+        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
+        self.loader.set_epoch(epoch, first_batch)
+
+    def batch_infos(self) -> Iterator[BatchInfo]:
+        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
+        return self.loader.batch_infos()
+
+
+class DeviceLoader(Batches):
     """The batches of a loader, in its order, made of features that lie on a device.
 
     Args:
@@ -125,20 +153,8 @@ class DeviceLoader:
     """
 
     def __init__(self, loader: VideoLoader, device: torch.device | str) -> None:
-        self.loader = loader
+        super().__init__(loader)
         self.split = DeviceSplit(loader.dataset.packed, device)
-
-    def __len__(self) -> int:
-        """Batches of a whole pass."""
-        return len(self.loader.batch_sampler)
-
-    def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
-        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
-        self.loader.set_epoch(epoch, first_batch)
-
-    def batch_infos(self) -> Iterator[BatchInfo]:
-        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
-        return self.loader.batch_infos()
 
     def __iter__(self) -> Iterator[Batch]:
         dataset = self.loader.dataset

@@ -27,6 +27,7 @@ def encode_split(
     video_batch: int = 64,
     query_batch: int = 256,
     seed: int = 0,
+    dropout: bool = False,
     progress: Progress | None = None,
 ) -> EncodedSplit:
     """Encodes every video and every query of a split once.
@@ -40,6 +41,7 @@ def encode_split(
         video_batch: how many videos are encoded at a time.
         query_batch: how many queries are encoded at a time.
         seed: of whatever the model samples (registers that start from a prior): the same seed, the same embeddings.
+        dropout: in training mode instead, with the dropout of the model drawn by `seed`; without gradients as well.
         progress: called with ("videos" or "queries", done, total).
 
     Raises:
@@ -51,6 +53,8 @@ def encode_split(
     def encoded(model: FirstStage, some: Any) -> EncodedSplit:
         with evaluation_mode(model, where, seed):
             videos, texts, done = [], [], 0
+            for module in model.modules():
+                module.training = dropout
             for batch in some.video_batches(video_batch):
                 clips, frames, mask = (tensor.to(where) for tensor in batch[:3])
                 videos.append(model.encode_video(clips, frames, mask))

@@ -6,21 +6,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 
 from prvr.config import Config
 from prvr.data import COLLECTIONS, Corpus, PackedSplit, PackSettings, holdout, open_corpus, pack, write_corpus
-from prvr.data.dataset import BatchInfo, VideoLoader
+from prvr.data.dataset import VideoLoader
 from prvr.data.files import user_cache
-from prvr.data.on_device import DeviceLoader, split_bytes
+from prvr.data.on_device import Batches, DeviceLoader, split_bytes
 from prvr.data.synthetic import corpus_key
 from prvr.errors import TrainingError
 from prvr.types import Batch
 
 __all__ = [
-    "Batches",
     "Splits",
     "StreamedLoader",
     "cache_folder",
@@ -145,28 +144,7 @@ def open_splits(config: Config) -> Splits:
     return Splits(*holdout(training, config.train.holdout_fraction), report)
 
 
-@runtime_checkable
-class Batches(Protocol):
-    """Batches on a device, epoch after epoch."""
-
-    def __len__(self) -> int:
-        """The number of batches of a whole pass."""
-        ...
-
-    def __iter__(self) -> Iterator[Batch]:
-        """The batches of one pass, or of the rest of it."""
-        ...
-
-    def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
-        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
-        ...
-
-    def batch_infos(self) -> Iterator[BatchInfo]:
-        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
-        ...
-
-
-class StreamedLoader:
+class StreamedLoader(Batches):
     """The batches of a loader, sent to a device.
 
     For a GPU a thread reads two batches ahead into page-locked memory, and copies do not wait. Elsewhere a batch is
@@ -179,20 +157,9 @@ class StreamedLoader:
     """
 
     def __init__(self, loader: VideoLoader, device: torch.device, ahead: int | None = None) -> None:
-        self.loader, self.device = loader, device
+        super().__init__(loader)
+        self.device = device
         self.ahead = (_AHEAD if device.type == "cuda" else 0) if ahead is None else ahead
-
-    def __len__(self) -> int:
-        """The number of batches of a whole pass."""
-        return len(self.loader)
-
-    def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
-        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
-        self.loader.set_epoch(epoch, first_batch)
-
-    def batch_infos(self) -> Iterator[BatchInfo]:
-        """See [VideoLoader][prvr.data.dataset.VideoLoader]."""
-        return self.loader.batch_infos()
 
     def __iter__(self) -> Iterator[Batch]:
         source = iter(self.loader)

@@ -32,7 +32,6 @@ from prvr.stages import (
     fingerprint,
     reranker_inputs,
 )
-from prvr.text import cat_texts
 from prvr.training.candidates import CandidatePool, PairSource, candidate_pool, counts_by_weight
 from prvr.training.card import reranker_card
 from prvr.training.checkpoint import check_state, load_weights
@@ -181,7 +180,9 @@ class RerankerTask:
         config, seed = self.config, self.config.train.seed
         if config.candidates.dropout_views:
             seeds = [derived_seed(seed, "view", view) for view in range(config.candidates.dropout_views)]
-            encodings = [_encode_with_dropout(self.retriever, train, one, self.device) for one in seeds]
+            encodings = [
+                encode_split(self.retriever, train, device=self.device, seed=one, dropout=True) for one in seeds
+            ]
         else:
             encodings = [self.encode(self.retriever, train, device=self.device, seed=seed)]
         with evaluation_mode(self.retriever, self.device, seed):
@@ -374,15 +375,3 @@ def _start_from_identity(reranker: CandidateReranker) -> None:
 def _outside_inference_mode(pool: CandidatePool) -> CandidatePool:
     """A copy whose tensors can take part in training."""
     return replace(pool, asking=pool.asking.clone(), columns=pool.columns.clone())
-
-
-def _encode_with_dropout(retriever: FirstStage, split: PackedSplit, seed: int, device: torch.device) -> EncodedSplit:
-    with evaluation_mode(retriever, device, seed):
-        if isinstance(retriever, nn.Module):
-            retriever.train()  # evaluation_mode restores the modes
-        videos = [retriever.encode_video(*(x.to(device) for x in batch[:3])) for batch in split.video_batches(64)]
-        texts = [
-            retriever.encode_text(batch.words.to(device), batch.word_mask.to(device))
-            for batch in split.query_batches(256)
-        ]
-        return EncodedSplit(cat_texts(texts), tuple(videos))

@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from prvr.config import Config, load_config
 from prvr.data import PackedSplit, make_loader
 from prvr.data.dataset import BatchInfo, Shard
+from prvr.data.on_device import Batches
 from prvr.errors import TrainingError
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.metrics import RetrievalMetrics
@@ -28,7 +29,7 @@ from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.objective import Objective, state_of_version_0_1
 from prvr.training.card import retriever_card
 from prvr.training.checkpoint import check_state, load_best, load_weights, save_best
-from prvr.training.data import Batches, Splits, open_splits, training_batches
+from prvr.training.data import Splits, open_splits, training_batches
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
 from prvr.training.run import RunFolder

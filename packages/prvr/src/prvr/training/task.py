@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import OptimConfig, TrainerConfig
+from prvr.config import Config
+from prvr.training.reranker_run import RerankerRunConfig
 from prvr.training.run import RunFolder
 from prvr.training.signals import StopRequest
 
@@ -18,24 +19,8 @@ __all__ = ["RunConfig", "Selection", "Task"]
 Report = TypeVar("Report", covariant=True)
 
 
-@runtime_checkable
-class RunConfig(Protocol):
-    """The configuration of a run: `prvr.config.Config`, or `prvr.training.RerankerRunConfig`."""
-
-    @property
-    def name(self) -> str:
-        """The name of the run."""
-        ...
-
-    @property
-    def optim(self) -> OptimConfig:
-        """The optimiser."""
-        ...
-
-    @property
-    def train(self) -> TrainerConfig:
-        """Epochs, patience, seed, precision, checkpoints and what happens to steps that are not finite."""
-        ...
+RunConfig = Config | RerankerRunConfig
+"""The configuration of a run."""
 
 
 @dataclass(frozen=True)
