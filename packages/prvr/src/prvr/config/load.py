@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from prvr.config.run import Config
 from prvr.errors import DataError, PrvrError, unknown_name
@@ -252,13 +253,7 @@ def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
 
 def config_to_dict(config: Any) -> dict[str, Any]:
     """Nested plain dictionaries and lists: what YAML and JSON can hold."""
-
-    def plain(value: Any) -> Any:
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return [plain(v) for v in value] if isinstance(value, list | tuple) else value
-
-    return plain(config)
+    return to_jsonable_python(config)
 
 
 def dump_config(config: Any) -> str:
