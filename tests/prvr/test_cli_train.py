@@ -92,7 +92,7 @@ class TestTrain:
     def test_a_taken_output_is_refused_before_a_corpus_is_made(
         self, work: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setattr("prvr.training.data.embedded_corpus", lambda *_: pytest.fail("it was made"))
+        monkeypatch.setattr("prvr.training.data.write_corpus", lambda *_, **__: pytest.fail("it was made"))
         error = explained(["train", "--preset", "hybrid-embedded", "--output", str(work.a)], capsys)
         assert str(work.a) in error
         assert "--resume" in error

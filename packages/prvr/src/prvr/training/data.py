@@ -23,7 +23,6 @@ __all__ = [
     "Splits",
     "StreamedLoader",
     "cache_folder",
-    "embedded_corpus",
     "open_split",
     "open_splits",
     "run_corpus",
@@ -69,27 +68,6 @@ def cache_folder(config: Config) -> Path:
     return user_cache()
 
 
-def embedded_corpus(config: Config, progress: Callable[[int, int], None] | None = None) -> Corpus:
-    """The corpus that `config.data.collection` names of those that prvr makes itself, in the cache; made if need be.
-
-    Args:
-        config: with a collection `embedded-tiny`, `embedded-demo` or `embedded-bench`.
-        progress: called with (videos made, videos in all).
-
-    Raises:
-        TrainingError: another collection: that one needs `data.root`.
-        prvr.data.DataError: the disk is full, or the encoder is damaged.
-    """
-    name = config.data.collection
-    if name not in COLLECTIONS:
-        raise TrainingError(
-            f"data.root is not set: give the folder that holds {name}/FeatureData and {name}/TextData, or set "
-            f"data.collection to one of {', '.join(COLLECTIONS)}"
-        )
-    # one folder per version and encoder: what an older prvr made there is no obstacle
-    return write_corpus(cache_folder(config) / corpus_key(), COLLECTIONS[name], progress=progress)
-
-
 def run_corpus(config: Config, progress: Callable[[int, int], None] | None = None) -> Corpus:
     """The corpus of a run: the one in `data.root`, or without a root an embedded one, which is made if need be.
 
@@ -99,12 +77,18 @@ def run_corpus(config: Config, progress: Callable[[int, int], None] | None = Non
 
     Raises:
         TrainingError: `data.root` is missing, and the collection is none that prvr makes.
-        prvr.data.DataError: the files are missing or damaged.
+        prvr.data.DataError: the files are missing or damaged, the disk is full, or the encoder is damaged.
     """
-    data = config.data
-    if data.root is None:
-        return embedded_corpus(config, progress)
-    return open_corpus(data.root, data.collection, feature=data.feature)
+    data, name = config.data, config.data.collection
+    if data.root is not None:
+        return open_corpus(data.root, name, feature=data.feature)
+    if name not in COLLECTIONS:
+        raise TrainingError(
+            f"data.root is not set: give the folder that holds {name}/FeatureData and {name}/TextData, or set "
+            f"data.collection to one of {', '.join(COLLECTIONS)}"
+        )
+    # one folder per version and encoder: what an older prvr made there is no obstacle
+    return write_corpus(cache_folder(config) / corpus_key(), COLLECTIONS[name], progress=progress)
 
 
 def open_split(config: Config, split: str) -> PackedSplit:

@@ -3,9 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -21,31 +19,22 @@ logger = logging.getLogger(__name__)
 _SHOWN = 8
 
 
-@dataclass(frozen=True)
 class StepMetrics:
-    """The numbers of one step, in transfer from the device to the host; `send` starts the transfer.
+    """The numbers of one step, in transfer from the device to the host from the start.
 
     Args:
         step: in its epoch, from 0.
         examples: the examples of its batch, for messages.
-        terms: names of the loss terms.
+        terms: the loss terms by name, on the device.
         parameters: names of the tensors that have a gradient.
-        sent: loss terms (in order) and the norm of the whole gradient, on the host once `arrived`.
         norms: of the gradient of each parameter, on the device: fetched only if something is wrong.
-        arrived: the event of the transfer; None where it was waited for.
+        total_norm: the norm of the whole gradient.
+        wait: until the numbers are on the host; False: continue at once, and reading `values` waits for this transfer
+            alone, not for what was queued behind it.
     """
 
-    step: int
-    examples: str
-    terms: tuple[str, ...]
-    parameters: Sequence[str]
-    sent: Float[Tensor, " n"]
-    norms: Float[Tensor, " p"]
-    arrived: Any = None
-
-    @classmethod
-    def send(
-        cls,
+    def __init__(
+        self,
         step: int,
         examples: str,
         terms: Mapping[str, Float[Tensor, ""]],
@@ -53,29 +42,20 @@ class StepMetrics:
         norms: Float[Tensor, " p"],
         total_norm: Float[Tensor, ""],
         wait: bool,
-    ) -> "StepMetrics":
-        """Starts the transfer.
-
-        Args:
-            step, examples, parameters, norms: see the class.
-            terms: the loss terms by name, on the device.
-            total_norm: the norm of the whole gradient.
-            wait: until the numbers are on the host; False: continue at once, and reading `values` waits for this
-                transfer alone, not for what was queued behind it.
-        """
-        numbers = torch.stack([*(term.detach().float() for term in terms.values()), total_norm.float()])
-        arrived = None
-        if not wait and numbers.is_cuda:
-            numbers = numbers.to("cpu", non_blocking=True)  # into pinned memory
-            arrived = torch.cuda.Event()
-            arrived.record()
-        return cls(step, examples, tuple(terms), parameters, numbers, norms, arrived)
+    ) -> None:
+        self.step, self.examples, self.terms = step, examples, tuple(terms)
+        self.parameters, self.norms, self._arrived = parameters, norms, None
+        self._sent = torch.stack([*(term.detach().float() for term in terms.values()), total_norm.float()])
+        if not wait and self._sent.is_cuda:
+            self._sent = self._sent.to("cpu", non_blocking=True)  # into pinned memory
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
 
     @cached_property
     def _numbers(self) -> list[float]:
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        return self.sent.tolist()
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._sent.tolist()
 
     @property
     def values(self) -> dict[str, float]:

@@ -24,7 +24,7 @@ from prvr.errors import TrainingError
 from prvr.evaluation.report import EvaluationReport
 from prvr.training.checkpoint import check_state, load_state, recover, save_state, write_file
 
-__all__ = ["RunFolder", "config_differences", "plot_curves"]
+__all__ = ["RunFolder", "config_differences", "flat", "plot_curves"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +37,18 @@ _MAY_CHANGE = frozenset(
 """Keys that say where things are, how fast they go, or what is done about accidents."""
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> dict[str, Any]:
+    """The values of nested mappings under joined keys.
+
+    Examples:
+        >>> flat({"optim": {"lr": 0.1}, "name": "tiny"})
+        {'optim.lr': 0.1, 'name': 'tiny'}
+    """
+    found: dict[str, Any] = {}
     for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
+        name = prefix + key
+        found |= flat(value, separator, name + separator) if isinstance(value, Mapping) else {name: value}
+    return found
 
 
 def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -51,7 +58,7 @@ def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
         >>> config_differences({"optim": {"lr": 0.1}}, {"optim": {"lr": 0.2}})
         ['optim.lr: 0.1 -> 0.2']
     """
-    before, after = _flat(old), _flat(new)
+    before, after = flat(old), flat(new)
     return [
         f"{key}: {before.get(key, 'absent')!r} -> {after.get(key, 'absent')!r}"
         for key in dict.fromkeys([*before, *after])

@@ -64,7 +64,7 @@ class TrainingStep:
         groups = [[p for p in group if p.grad is not None] for group in self.task.clip_groups(self.optimizer)]
         norms = [torch.stack(torch._foreach_norm([p.grad for p in group if p.grad is not None])) for group in groups]
         totals = [torch.linalg.vector_norm(some) for some in norms]
-        metrics = StepMetrics.send(
+        metrics = StepMetrics(
             step,
             self.task.describe(batch),
             terms,

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +19,7 @@ from prvr.training.checkpoint import check_state, restore_optimizer
 from prvr.training.nonfinite import NonFinitePolicy, StepMetrics
 from prvr.training.processes import agree_to_stop, from_main, in_main, make_accelerator
 from prvr.training.progress import EpochProgress, ShowStep, no_progress
-from prvr.training.run import RunFolder
+from prvr.training.run import RunFolder, flat
 from prvr.training.signals import StopRequest, Terminated, listening
 from prvr.training.state import TrainerState, derived_seed, random_states, restore_random_states
 from prvr.training.step import TrainingStep
@@ -240,8 +240,8 @@ class Trainer(Generic[Report]):
             self.run.save_epoch(self._state_dict(), self.history, self.config.name)
         self._saved = self._where
         if self.accelerator.trackers:
-            named = {f"loss/{name}": value for name, value in losses.items()} | {"lr": state.rate}
-            self.accelerator.log(named | dict(_flat("selection", selection.metrics)), step=epoch)
+            shown = {"loss": losses, "lr": state.rate, "selection": selection.metrics}
+            self.accelerator.log(flat(shown, "/"), step=epoch)
         self._log(
             "epoch %d: loss %.4f, %s %.1f (best epoch %d), lr %.2e, %.1f + %.1f s",
             *(epoch, losses["total"], selection.measure, selection.score, self.task.best_epoch, state.rate),
@@ -286,12 +286,3 @@ class Trainer(Generic[Report]):
     def _log(self, message: str, *values: object) -> None:
         """Logs for the user in the main process, and for debugging in the others."""
         logger.log(logging.INFO if self.accelerator.is_main_process else logging.DEBUG, message, *values)
-
-
-def _flat(name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The numbers of nested mappings under names with slashes, as trackers take them."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(f"{name}/{key}", value)
-        else:
-            yield f"{name}/{key}", value
