@@ -11,6 +11,7 @@ from torch import nn
 
 from prvr.config import BLOCKS, FUSIONS, BlockConfig, ModelConfig, released_part
 from prvr.models.blocks import AttentionBlocks, EuclideanMixer, GaussianWindows, TransformerBlocks
+from prvr.models.layers import initialise
 from prvr.models.rows import FramePadding, mask_frames
 from regdiff import RegisterGenerator, make_register_generator
 
@@ -83,11 +84,7 @@ def build_registers(config: ModelConfig) -> RegisterGenerator | None:
             dropout=config.dropout,
             num_sampling_steps=chosen.sampling_steps,
         )
-    for module in generator.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.normal_(module.weight, std=0.02)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
+    initialise(*(module for module in generator.modules() if isinstance(module, nn.Linear)))
     for module in generator.modules():  # after all matrices, whose draws stay what they were
         if isinstance(module, nn.GRU):
             _start_gru(module)

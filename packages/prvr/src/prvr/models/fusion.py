@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
-from prvr.models.layers import Dropout, masked_mean, relu_dropout
+from prvr.models.layers import Dropout, initialise, masked_mean, relu_dropout
 
 __all__ = ["ConcatFusion", "GuidedFusion", "MeanFusion", "MeanGuidedFusion", "PooledAttention"]
 
@@ -31,8 +31,7 @@ class ConcatFusion(nn.Module):
     def __init__(self, model: ModelConfig, length: int) -> None:
         super().__init__()
         self.linear = nn.Linear(len(model.blocks) * model.hidden, model.hidden)
-        nn.init.normal_(self.linear.weight, std=0.02)
-        nn.init.zeros_(self.linear.bias)
+        initialise(self.linear)
 
     def forward(
         self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None = None
@@ -55,9 +54,7 @@ class PooledAttention(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.expand, self.contract = nn.Linear(dim, dim), nn.Linear(dim, dim)
         self.dropout = Dropout(dropout)
-        for linear in (self.query, self.key, self.value, self.expand, self.contract):
-            nn.init.normal_(linear.weight, std=0.02)
-            nn.init.zeros_(linear.bias)
+        initialise(self.query, self.key, self.value, self.expand, self.contract)
 
     def forward(
         self, query: Float[Tensor, "v d"], x: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None
@@ -107,9 +104,7 @@ class GuidedFusion(nn.Module, ABC):
         self.weights = nn.Linear(dim, length)
         self.dropout = dropout
         self.temperature = model.fusion_temperature
-        for linear in (self.hidden, self.weights):
-            nn.init.normal_(linear.weight, std=0.02)
-            nn.init.zeros_(linear.bias)
+        initialise(self.hidden, self.weights)
 
     @abstractmethod
     def guide(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v d"]:

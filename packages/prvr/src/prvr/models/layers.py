@@ -27,6 +27,7 @@ __all__ = [
     "dropout",
     "expect_at_most",
     "expect_width",
+    "initialise",
     "masked_mean",
     "project_bounds",
     "relu_dropout",
@@ -94,6 +95,14 @@ def project_bounds(*models: nn.Module) -> None:
                 module.project_bounds()
 
 
+def initialise(*linears: nn.Linear) -> None:
+    """Starts linear maps as all parts of a retriever start: weights N(0, 0.02), biases 0."""
+    for linear in linears:
+        nn.init.normal_(linear.weight, std=0.02)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)
+
+
 class StackedLinear(nn.Module):
     """`prod(stack)` linear maps in one: y = x W^T + b, weight `(*stack, out, in)`, bias `(*stack, out)`.
 
@@ -154,8 +163,7 @@ class InputProjection(nn.Module):
         self.norm = nn.LayerNorm(in_features)
         self.dropout = Dropout(dropout)
         self.linear = nn.Linear(in_features, out_features)
-        nn.init.normal_(self.linear.weight, std=0.02)
-        nn.init.zeros_(self.linear.bias)
+        initialise(self.linear)
 
     def forward(self, x: Float[Tensor, "*b i"]) -> Float[Tensor, "*b o"]:
         """Rows of width `in_features` to rows of width `out_features`."""
