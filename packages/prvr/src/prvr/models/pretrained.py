@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from huggingface_hub import PyTorchModelHubMixin, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_model
+from safetensors.torch import load_model, save_file
 from torch import nn
 
 from prvr.errors import DataError, PrvrError
 from prvr.reading import read_json, short
 
-__all__ = ["PretrainedModel", "model_files", "pretrained_folder", "read_model_config"]
+__all__ = ["PretrainedModel", "model_files", "pretrained_folder", "read_model_config", "write_model"]
 
 _Model = TypeVar("_Model", bound="PretrainedModel")
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -141,3 +141,11 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise DataError(f"{file}: expected an object, got {short(values)}. Expected a folder of save_pretrained.")
     return values
+
+
+def write_model(folder: Path, model: PretrainedModel, objective: nn.Module, card: str) -> None:
+    """Puts a model into a folder, as `save_pretrained` writes it, with `objective.safetensors` and its card."""
+    (folder / "README.md").write_text(card, encoding="utf-8", newline="\n")
+    model.save_pretrained(folder)  # keeps a README.md that is there
+    tensors = {name: t.detach().cpu().contiguous() for name, t in objective.state_dict().items()}
+    save_file(tensors, folder / "objective.safetensors")

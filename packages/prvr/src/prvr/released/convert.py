@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from prvr.config import Config, dump_config, load_config
 from prvr.data.files import publish, temporary_folder
 from prvr.models import Retriever
+from prvr.models.pretrained import write_model
 from prvr.objective import Objective
 from prvr.released.checkpoint import CheckpointError, load_released, published_config, system_of
 
@@ -192,11 +192,8 @@ def _write(converted: Converted, out: Path, source: str, dataset: str) -> None:
         query_dim=config.model.query_dim,
     )
     with temporary_folder(out) as folder:
-        (folder / "README.md").write_text(card, encoding="utf-8", newline="\n")
+        write_model(folder, converted.retriever, converted.objective, card)
         (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8", newline="\n")
-        converted.retriever.save_pretrained(folder)  # keeps a README.md that is there
-        tensors = {name: t.detach().contiguous() for name, t in converted.objective.state_dict().items()}
-        save_file(tensors, folder / "objective.safetensors")
         for file in folder.glob("*.safetensors"):
             shutil.copymode(folder / "README.md", file)  # safetensors makes them private to the user
         if out.is_dir():

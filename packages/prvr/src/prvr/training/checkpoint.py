@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from prvr.data.files import (
@@ -29,6 +29,7 @@ from prvr.data.files import (
 )
 from prvr.data.hashes import check_hashes, write_hashes
 from prvr.errors import TrainingError
+from prvr.models.pretrained import PretrainedModel, write_model
 
 __all__ = [
     "check_state",
@@ -162,20 +163,13 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path 
     module.load_state_dict(dict(weights))
 
 
-def save_best(folder: Path, retriever: Any, objective: nn.Module, card: str) -> None:
+def save_best(folder: Path, retriever: PretrainedModel, objective: nn.Module, card: str) -> None:
     """Replaces `folder` by a new one: the retriever as `save_pretrained` writes it, `objective.safetensors`, the card.
 
     Raises:
         TrainingError: it cannot be written; the old folder is intact.
     """
-
-    def write(temporary: Path) -> None:
-        (temporary / "README.md").write_text(card, encoding="utf-8", newline="\n")
-        retriever.save_pretrained(temporary)  # keeps a README.md that is there
-        tensors = {name: t.detach().cpu().contiguous() for name, t in objective.state_dict().items()}
-        save_file(tensors, temporary / "objective.safetensors")
-
-    replace_folder(folder, write)
+    replace_folder(folder, lambda made: write_model(made, retriever, objective, card))
 
 
 def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
