@@ -16,22 +16,6 @@ from prvr.config.run import Config
 from prvr.errors import DataError, PrvrError, unknown_name
 from prvr.reading import read_text, short
 
-__all__ = [
-    "ConfigError",
-    "config_from_dict",
-    "config_leaves",
-    "config_to_dict",
-    "dump_config",
-    "load_config",
-    "preset_names",
-    "preset_text",
-    "read_yaml",
-    "read_yaml_file",
-    "records_of",
-    "validated",
-    "yaml_value",
-]
-
 _T = TypeVar("_T")
 _LARGEST = 1 << 20  # bytes of a configuration file
 _SHOWN = 200  # characters of a value in a message

@@ -16,8 +16,6 @@ from prvr.config.strict import MANY, STRICT
 from prvr.config.token_model import AnyModelConfig
 from prvr.errors import InputError
 
-__all__ = ["LOSSES", "LossConfig", "active_losses", "expect_losses_fit"]
-
 LOSSES: Registry[Callable[..., Any]] = Registry("loss")
 """Every loss term by name, in the order in which terms are computed and added up."""
 

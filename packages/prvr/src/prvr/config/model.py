@@ -14,8 +14,6 @@ from prvr.config.registry import Registry
 from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
 
-__all__ = ["BLOCKS", "FUSIONS", "BlockConfig", "Compat", "ModelConfig", "RegisterConfig"]
-
 BLOCKS: Registry[Callable[..., Any]] = Registry("space")
 """Mixers of the positions in a block, by `space`: `(model, num)` makes a `prvr.models.blocks.Mixer` of `num` blocks."""
 

@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar, cast
 
 from prvr.errors import InputError, unknown_name
 
-__all__ = ["Entry", "Registry", "released_part"]
-
 P = TypeVar("P")
 
 

@@ -12,8 +12,6 @@ from prvr.config.token_model import TokenModelConfig
 from prvr.config.training import DataConfig, OptimConfig, TrainConfig
 from prvr.errors import InputError
 
-__all__ = ["Config"]
-
 
 def _kind(model: Any) -> str:
     """Tag of the record of a model; without `kind` it is a `ModelConfig`."""

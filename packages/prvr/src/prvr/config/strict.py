@@ -4,8 +4,6 @@ from pydantic import ConfigDict
 
 from prvr.errors import InputError
 
-__all__ = ["LARGE", "MANY", "SEED", "STRICT", "expect_size"]
-
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 """A key that is not known is an error, and so is a number that is not finite.
 

@@ -7,8 +7,6 @@ from pydantic.dataclasses import dataclass
 
 from prvr.config.strict import LARGE, MANY, SEED, STRICT
 
-__all__ = ["DataConfig", "OptimConfig", "TrainConfig", "TrainerConfig"]
-
 
 @dataclass(frozen=True, config=STRICT)
 class OptimConfig:

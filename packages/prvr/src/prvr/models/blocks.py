@@ -23,19 +23,6 @@ from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear, relu_dr
 from prvr.models.layers import dropout as dropped
 from prvr.models.rows import Sequences
 
-__all__ = [
-    "AttentionBlocks",
-    "EuclideanMixer",
-    "ExactTable",
-    "GaussianWindows",
-    "Mixer",
-    "TransformerBlocks",
-    "gaussian_window",
-    "key_mask",
-    "pad_window",
-    "windowed",
-]
-
 
 class Mixer(Protocol):
     """Mixes positions: one input `(b, m, d)` for all blocks to `(k, b, m, d)`, padded or packed alike."""

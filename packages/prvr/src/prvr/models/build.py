@@ -15,8 +15,6 @@ from prvr.models.layers import initialise
 from prvr.models.rows import FramePadding, mask_frames
 from regdiff import RegisterGenerator, make_register_generator
 
-__all__ = ["build_blocks", "build_fusion", "build_guide", "build_padding", "build_registers", "build_windows"]
-
 
 def build_blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:
     """One stack of blocks that share a geometry."""

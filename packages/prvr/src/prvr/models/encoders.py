@@ -11,8 +11,6 @@ from prvr.models.build import build_blocks, build_fusion, build_windows
 from prvr.models.layers import AttentionPooling, InputProjection, Positions
 from prvr.models.rows import Sequences
 
-__all__ = ["BlockStack", "BranchEncoder", "QueryEncoder"]
-
 
 class QueryEncoder(nn.Module):
     """Words -> one vector: projection, positions, one block, attention pooling (HLFormer eq. 7)."""

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from prvr.config import ModelConfig
 from prvr.models.layers import Dropout, initialise, masked_mean, relu_dropout
 
-__all__ = ["ConcatFusion", "GuidedFusion", "MeanFusion", "MeanGuidedFusion", "PooledAttention"]
-
 
 class MeanFusion(nn.Module):
     """Plain mean over the blocks (GMMFormer eq. 6); it has no parameters."""

@@ -17,22 +17,6 @@ from torch.autograd.function import once_differentiable
 from prvr.errors import InputError
 from prvr.models.rows import Sequences
 
-__all__ = [
-    "AttentionPooling",
-    "Dropout",
-    "InputProjection",
-    "Positions",
-    "StackedLayerNorm",
-    "StackedLinear",
-    "dropout",
-    "expect_at_most",
-    "expect_width",
-    "initialise",
-    "masked_mean",
-    "project_bounds",
-    "relu_dropout",
-]
-
 _LEVELS = 2**16
 
 

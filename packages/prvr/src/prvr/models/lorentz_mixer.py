@@ -14,8 +14,6 @@ from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear
 from prvr.models.layers import dropout as dropped
 from prvr.models.rows import Sequences
 
-__all__ = ["LorentzMixer", "StackedProjection", "join_registers"]
-
 
 def join_registers(x: Float[Tensor, "b m d"], registers: Float[Tensor, "v n d"] | None) -> Float[Tensor, "b s d"]:
     """Tokens with the registers after them: each sequence's own, or, of packed rows, those of all at the end."""

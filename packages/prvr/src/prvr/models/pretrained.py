@@ -16,8 +16,6 @@ from torch import nn
 from prvr.errors import DataError, PrvrError
 from prvr.reading import read_json, short
 
-__all__ = ["PretrainedModel", "model_files", "pretrained_folder", "read_model_config", "write_model"]
-
 _Model = TypeVar("_Model", bound="PretrainedModel")
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 

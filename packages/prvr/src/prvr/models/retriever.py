@@ -18,8 +18,6 @@ from prvr.scoring import max_scores, normalised
 from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 from regdiff import Registers
 
-__all__ = ["Retriever"]
-
 _CARD = """---
 library_name: prvr
 tags:

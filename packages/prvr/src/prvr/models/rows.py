@@ -12,8 +12,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-__all__ = ["FramePadding", "Rows", "Sequences", "mask_frames"]
-
 
 class _Pack(torch.autograd.Function):
     """Selects rows of the second last axis; the gradient puts them back, without the atomic adds of indexing."""

@@ -5,8 +5,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-__all__ = ["TemporalTransformer", "TokenWeights", "build_projection", "last_word", "quick_gelu", "weighted_words"]
-
 
 def quick_gelu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """x sigmoid(1.702 x), the activation of CLIP."""

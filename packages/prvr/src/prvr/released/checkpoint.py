@@ -16,8 +16,6 @@ from prvr.objective import Objective
 from prvr.reading import short
 from prvr.released.names import names
 
-__all__ = ["CheckpointError", "load_released", "published_config", "released_config", "system_of"]
-
 _MOST_BLOCKS = 64
 
 _MODEL = (

@@ -24,8 +24,6 @@ from prvr.models.pretrained import write_model
 from prvr.objective import Objective
 from prvr.released.checkpoint import CheckpointError, load_released, published_config, system_of
 
-__all__ = ["DATASETS", "Converted", "convert_checkpoint", "read_checkpoint"]
-
 DATASETS = ("tvr", "activitynet", "charades")
 """The data sets for which the three systems have a preset each."""
 

@@ -14,8 +14,6 @@ from prvr.released.padding import UnmaskedPooling
 from prvr.types import VideoEmbedding
 from regdiff import RegisterGenerator
 
-__all__ = ["ReleasedEntailment"]
-
 
 class ReleasedEntailment(Term):
     """Mean over queries of max(0, exterior angle - half-aperture asin(2K / (sqrt(c) |v|))) (eq. 18-20).

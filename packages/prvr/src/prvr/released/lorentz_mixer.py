@@ -14,8 +14,6 @@ from prvr.models.rows import Sequences
 from prvr.released.numerics import guarded_acosh, guarded_sqrt
 from prvr.scoring import at_least_float32
 
-__all__ = ["ReleasedLorentzMixer"]
-
 
 def _lorentz(u: Tensor, v: Tensor) -> Tensor:
     """<u, v>_L over the last axis, kept."""

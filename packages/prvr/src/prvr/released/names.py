@@ -17,8 +17,6 @@ from prvr.released.entailment import ReleasedEntailment
 from prvr.released.lorentz_mixer import ReleasedLorentzMixer
 from regdiff import ConditionGenerator, RegisterDenoiser, RegisterGenerator
 
-__all__ = ["Entry", "names", "tensors"]
-
 
 @dataclass(frozen=True)
 class Entry:

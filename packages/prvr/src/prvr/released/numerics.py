@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["guarded_acos", "guarded_acosh", "guarded_asin", "guarded_sqrt"]
-
 _LIMIT = 1 - 1e-8  # 1 in float32
 
 

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 from prvr.models.fusion import GuidedFusion
 from prvr.models.layers import AttentionPooling
 
-__all__ = ["UnmaskedGuidedFusion", "UnmaskedPooling", "pad_to_length"]
-
 
 class UnmaskedGuidedFusion(GuidedFusion):
     """`GuidedFusion` by the mean over blocks and all positions, padded ones included."""

@@ -20,8 +20,6 @@ from regdiff.forward import ForwardProcess
 from regdiff.noise import FreshNoise
 from regdiff.schedule import Schedule
 
-__all__ = ["StartNoise", "released_registers", "round_to_float32"]
-
 
 class StartNoise:
     """The start r_T in place of every other draw: as the noise of the loss and of each step, without detaching it."""

@@ -12,16 +12,6 @@ from prvr.scoring import token_alignment
 from prvr.stages.diffusion.config import RerankerCompat, RerankerConfig
 from prvr.types import Direction
 
-__all__ = [
-    "ReleasedScores",
-    "ReleasedTextFrameAttention",
-    "fill_released_denoiser",
-    "released_reranker_config",
-    "released_reranker_state",
-    "released_token_alignment",
-    "with_weights",
-]
-
 _NAMES = {
     "query.weight": "q_proj.weight",
     "key.weight": "k_proj.weight",

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from prvr.errors import InputError
 from prvr.models.blocks import ExactTable
 
-__all__ = ["BatchWindows", "ReleasedWindows", "released_window"]
-
 
 def released_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
     """g_ij = exp(-(j/(L-1) - i/L)^2 / 2s^2), s = max(w, 0.01)/9; G = g / max over j. In float64.

@@ -14,8 +14,6 @@ from prvr.evaluation.rank import count_rows
 from prvr.stages import CandidateReranker, Direction, RerankerInputs, ScoreMatrix, best_columns, merge_top_k
 from prvr.stages.diffusion.pooling import Pairs
 
-__all__ = ["CandidatePool", "PairSource", "candidate_pool", "counts_by_weight"]
-
 
 @dataclass(frozen=True)
 class CandidatePool:

@@ -7,8 +7,6 @@ from prvr.config import Config, TokenModelConfig
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.training.reranker_run import RerankerRunConfig
 
-__all__ = ["reranker_card", "retriever_card"]
-
 
 def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: int) -> str:
     """The card of a retriever: what the model is, how it was selected, what it scored, how to load it.

@@ -31,19 +31,6 @@ from prvr.data.hashes import check_hashes, write_hashes
 from prvr.errors import TrainingError
 from prvr.models.pretrained import PretrainedModel, write_model
 
-__all__ = [
-    "check_state",
-    "load_best",
-    "load_state",
-    "load_weights",
-    "recover",
-    "replace_folder",
-    "restore_optimizer",
-    "save_best",
-    "save_state",
-    "write_file",
-]
-
 logger = logging.getLogger(__name__)
 
 FORMAT = 2

@@ -19,16 +19,6 @@ from prvr.data.synthetic import corpus_key
 from prvr.errors import TrainingError
 from prvr.types import Batch
 
-__all__ = [
-    "Splits",
-    "StreamedLoader",
-    "cache_folder",
-    "open_split",
-    "open_splits",
-    "run_corpus",
-    "training_batches",
-]
-
 logger = logging.getLogger(__name__)
 
 _SHARE = 0.5

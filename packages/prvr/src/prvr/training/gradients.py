@@ -26,8 +26,6 @@ from prvr.training.processes import process_count, sum_over_processes
 from prvr.types import Batch, Labels, RetrieverOutput, VideoEmbedding, cat_padded, lengthened, tensors_of, with_tensors
 from regdiff import Registers
 
-__all__ = ["backward_in_parts"]
-
 Context = Callable[[], contextlib.AbstractContextManager]
 
 

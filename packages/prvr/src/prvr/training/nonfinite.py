@@ -12,8 +12,6 @@ from torch import Tensor
 from prvr.errors import TrainingError
 from prvr.training.task import RunConfig
 
-__all__ = ["NonFinitePolicy", "StepMetrics"]
-
 logger = logging.getLogger(__name__)
 
 _SHOWN = 8

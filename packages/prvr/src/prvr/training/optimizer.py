@@ -12,8 +12,6 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from prvr.config import Config, OptimConfig, released_part
 from prvr.errors import InputError
 
-__all__ = ["BertAdam", "build_optimizer", "parameter_groups", "warmup_linear"]
-
 _NOT_DECAYED = ("bias", "LayerNorm.bias", "LayerNorm.weight")
 """Substrings of the authors' parameter names that their optimiser does not decay."""
 

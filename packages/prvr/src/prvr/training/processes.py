@@ -16,15 +16,6 @@ from torch import Tensor
 from prvr.errors import TrainingError
 from prvr.training.signals import StopRequest
 
-__all__ = [
-    "agree_to_stop",
-    "from_main",
-    "in_main",
-    "make_accelerator",
-    "process_count",
-    "sum_over_processes",
-]
-
 T = TypeVar("T")
 
 

@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager, contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["EpochProgress", "ShowStep", "no_progress", "terminal_bar"]
-
 ShowStep = Callable[[Mapping[str, float]], None]
 """Called after each step with the loss terms of that step."""
 

@@ -45,8 +45,6 @@ from prvr.training.state import derived_seed
 from prvr.training.task import Selection
 from prvr.training.trainer import RunOptions, train_task
 
-__all__ = ["BestEpoch", "Encode", "RerankerResult", "RerankerTask", "learning_splits", "rsum", "train_reranker"]
-
 Encode = Callable[..., EncodedSplit]
 """`encode_split`, or a function that remembers its results."""
 

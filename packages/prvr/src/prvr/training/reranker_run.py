@@ -14,16 +14,6 @@ from prvr.errors import InputError
 from prvr.stages import CandidateReranker, Direction, RerankerConfig
 from prvr.training.checkpoint import replace_folder
 
-__all__ = [
-    "CandidatesConfig",
-    "RerankerRunConfig",
-    "RerankerTrainConfig",
-    "is_reranker_run",
-    "read_reranker_config",
-    "reranker_run_config",
-    "save_rerankers",
-]
-
 
 @dataclass(frozen=True, config=STRICT)
 class CandidatesConfig:

@@ -41,8 +41,6 @@ from prvr.types import Batch, Labels, tensors_of, with_tensors
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["RetrievalTask", "RunResult", "compile_blocks", "resume", "train"]
-
 
 @dataclass(frozen=True)
 class RunResult:

@@ -24,8 +24,6 @@ from prvr.errors import TrainingError
 from prvr.evaluation.report import EvaluationReport
 from prvr.training.checkpoint import check_state, load_state, recover, save_state, write_file
 
-__all__ = ["RunFolder", "config_differences", "flat", "plot_curves"]
-
 logger = logging.getLogger(__name__)
 
 _MAY_CHANGE = frozenset(

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["StopRequest", "Terminated", "listening"]
-
 
 class Terminated(SystemExit):
     """Raised by `train` after SIGTERM, once the run is saved; uncaught, the process exits with code 143 (128 + 15)."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["TrainerState", "derived_seed", "random_states", "restore_random_states"]
-
 
 @dataclass
 class TrainerState:

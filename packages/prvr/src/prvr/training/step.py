@@ -11,8 +11,6 @@ from prvr.training.nonfinite import StepMetrics
 from prvr.training.optimizer import BertAdam
 from prvr.training.task import Task
 
-__all__ = ["TrainingStep"]
-
 
 class TrainingStep:
     """Takes steps, and leaves out the update of those whose numbers are not finite, where it knows in time.

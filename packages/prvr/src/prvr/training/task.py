@@ -14,8 +14,6 @@ from prvr.training.reranker_run import RerankerRunConfig
 from prvr.training.run import RunFolder
 from prvr.training.signals import StopRequest
 
-__all__ = ["RunConfig", "Selection", "Task"]
-
 Report = TypeVar("Report", covariant=True)
 
 

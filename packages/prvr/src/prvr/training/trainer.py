@@ -25,8 +25,6 @@ from prvr.training.state import TrainerState, derived_seed, random_states, resto
 from prvr.training.step import TrainingStep
 from prvr.training.task import RunConfig, Selection, Task
 
-__all__ = ["RunOptions", "Trainer", "train_task"]
-
 logger = logging.getLogger(__name__)
 
 Report = TypeVar("Report")
