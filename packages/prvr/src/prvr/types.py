@@ -387,17 +387,17 @@ class VideoEmbedding:
             numbers = sorted({t.shape[1] for t in tensors})
             if len(numbers) > 1:
                 raise InputError(f"VideoEmbedding.cat: different numbers of {name}: {numbers}. Encode with one model.")
-        length = max((t.shape[1] for t in frames), default=0)
-        masks = [part.frame_mask for part in parts] if frames else []
-        if all(mask is None for mask in masks) and all(t.shape[1] == length for t in frames):
-            masks = []  # every row counts
-        valid = [
-            torch.ones(t.shape[:2], dtype=torch.bool, device=t.device) if mask is None else mask
-            for t, mask in zip(frames, masks, strict=bool(masks))
-        ]
+        every_row = all(part.frame_mask is None for part in parts) and len({t.shape[1] for t in frames}) < 2
+        valid = [] if every_row else [_mask_of(part, t) for part, t in zip(parts, frames, strict=bool(frames))]
         named = {"clips": clips, "frames": frames, "frame_mask": valid, "registers": registers}
         joined = {name: cat_padded(tensors) for name, tensors in named.items() if tensors}
         return VideoEmbedding(**joined, unit=all(part.unit for part in parts))
+
+
+def _mask_of(video: VideoEmbedding, frames: Tensor) -> Tensor:
+    if video.frame_mask is not None:
+        return video.frame_mask
+    return torch.ones(frames.shape[:2], dtype=torch.bool, device=frames.device)
 
 
 def _all_or_none(name: str, tensors: Sequence[Tensor | None]) -> list[Tensor]:

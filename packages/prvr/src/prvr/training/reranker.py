@@ -345,21 +345,18 @@ def rsum(metrics: RetrievalMetrics) -> float:
     return metrics.r1 + metrics.r5 + metrics.r10
 
 
-def learning_splits(
-    config: RerankerRunConfig, splits: Splits, fraction: float = 0.1
-) -> tuple[PackedSplit, PackedSplit]:
+def learning_splits(config: RerankerRunConfig, splits: Splits) -> tuple[PackedSplit, PackedSplit]:
     """The split that re-rankers are trained on and the one that selects; the reported split is neither.
 
-    Where the retriever was selected on the reported split (protocol "paper"), training videos set aside select.
+    Where the retriever was selected on the reported split (protocol "paper"), a tenth of the training videos selects.
 
     Args:
         config: the configuration of the run.
         splits: of the retriever.
-        fraction: of the training videos that are set aside where it is needed.
     """
     train, selection = splits.train, splits.selection
     if selection is splits.report:
-        train, selection = holdout(train, fraction)
+        train, selection = holdout(train, 0.1)
     return (train, selection) if config.candidates.learn_from == "train" else holdout(selection, 0.5)
 
 
