@@ -13,8 +13,7 @@ from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import Splits, TrainingError, resume, train
-from prvr.training.nonfinite import StepMetrics
-from prvr.training.step import TrainingStep
+from prvr.training.step import StepMetrics, TrainingStep
 
 PARAMETER = "query.project.linear.weight"
 

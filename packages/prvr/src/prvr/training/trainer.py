@@ -16,13 +16,12 @@ from prvr.config import config_to_dict
 from prvr.errors import TrainingError
 from prvr.reading import parse_record
 from prvr.training.checkpoint import check_state, restore_optimizer
-from prvr.training.nonfinite import NonFinitePolicy, StepMetrics
 from prvr.training.processes import agree_to_stop, from_main, in_main, make_accelerator
 from prvr.training.progress import EpochProgress, ShowStep, no_progress
 from prvr.training.run import RunFolder, flat
 from prvr.training.signals import StopRequest, Terminated, listening
 from prvr.training.state import TrainerState, derived_seed, random_states, restore_random_states
-from prvr.training.step import TrainingStep
+from prvr.training.step import NonFinitePolicy, StepMetrics, TrainingStep
 from prvr.training.task import RunConfig, Selection, Task
 
 logger = logging.getLogger(__name__)
