@@ -29,7 +29,7 @@ from prvr.models.rows import Sequences
 from prvr.objective import Objective
 
 E, L = "euclidean", "lorentz"
-SMALL: dict[str, Any] = {
+SIZES: dict[str, Any] = {
     "video_dim": 10,
     "query_dim": 6,
     "hidden": 16,
@@ -38,8 +38,8 @@ SMALL: dict[str, Any] = {
     "max_frames": 12,
     "max_words": 7,
     "lorentz_dim": 15,
-    "blocks": tuple(BlockConfig(space, width) for space in (E, L) for width in (None, 4.0)),
 }
+SMALL = SIZES | {"blocks": tuple(BlockConfig(space, width) for space in (E, L) for width in (None, 4.0))}
 
 
 def make_batch(lengths: list[int], seed: int = 0, dtype: torch.dtype = torch.float64, pad_to: int = 0) -> prvr.Batch:

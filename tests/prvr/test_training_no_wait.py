@@ -8,7 +8,7 @@ from unittest.mock import create_autospec
 import pytest
 import torch
 from accelerate import Accelerator
-from test_models import make_batch
+from test_models import SIZES, make_batch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
@@ -23,17 +23,6 @@ from prvr.training.gradients import backward_in_parts
 from prvr.training.step import TrainingStep
 from prvr.types import Counts
 
-SMALL: dict[str, Any] = {
-    "video_dim": 10,
-    "query_dim": 6,
-    "hidden": 16,
-    "heads": 2,
-    "num_clips": 4,
-    "max_frames": 12,
-    "max_words": 7,
-    "lorentz_dim": 15,
-    "registers.steps": 2,
-}
 KINDS = [("hybrid-tvr", "drop"), ("hlformer-tvr", "drop"), ("dreamprvr-tvr", "compute"), ("gmmformer-tvr", "compute")]
 
 
@@ -77,8 +66,8 @@ def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def configured(preset: str, rows: str, **changes: Any) -> Config:
-    values = {f"model.{key}": value for key, value in SMALL.items()} | {"model.padded_rows": rows}
-    return load_config(preset, values | changes)
+    sizes = SIZES | {"registers.steps": 2, "padded_rows": rows}
+    return load_config(preset, {f"model.{key}": value for key, value in sizes.items()} | changes)
 
 
 def parts(config: Config) -> tuple[Retriever, Objective]:

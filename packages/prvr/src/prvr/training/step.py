@@ -50,9 +50,10 @@ class StepMetrics:
     ) -> None:
         self.step, self.examples, self.terms = step, examples, tuple(terms)
         self.parameters, self.norms, self._arrived = parameters, norms, None
-        self._sent = torch.stack([*(term.detach().float() for term in terms.values()), total_norm.float()])
-        if not wait and self._sent.is_cuda:
-            self._sent = self._sent.to("cpu", non_blocking=True)  # into pinned memory
+        self.sent = torch.stack([*(term.detach().float() for term in terms.values()), total_norm.float()])
+        """Loss terms, in order, and the norm of the whole gradient."""
+        if not wait and self.sent.is_cuda:
+            self.sent = self.sent.to("cpu", non_blocking=True)  # into pinned memory
             self._arrived = torch.cuda.Event()
             self._arrived.record()
 
@@ -60,7 +61,7 @@ class StepMetrics:
     def _numbers(self) -> list[float]:
         if self._arrived is not None:
             self._arrived.synchronize()
-        return self._sent.tolist()
+        return self.sent.tolist()
 
     @property
     def values(self) -> dict[str, float]:
