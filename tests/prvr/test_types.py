@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import prvr
 from prvr import VideoEmbedding
@@ -66,6 +67,21 @@ def test_to_moves_only_what_floats() -> None:
     assert batch.video_ids == ("a", "b")
     with pytest.raises(dataclasses.FrozenInstanceError):
         batch.clips = batch.frames  # type: ignore[misc]
+
+
+def test_a_copy_to_the_host_is_waited_for_one_to_a_device_is_not() -> None:
+    class Copies(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            if function is torch.Tensor.to:
+                waited_for.append(not kwargs["non_blocking"])
+            return function(*args, **(kwargs or {}))
+
+    waited_for: list[bool] = []
+    with Copies():
+        video = VideoEmbedding(clips=torch.zeros(2, 4, 3))
+        video.to("meta")
+        video.to(torch.device("cpu"))
+    assert waited_for == [False, True]
 
 
 def test_embeddings_of_different_lengths_are_joined() -> None:

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prvr.errors import InputError
-from prvr.types import cat_padded, tensors_of, with_tensors
+from prvr.types import cat_padded, moved, tensors_of, with_tensors
 
 __all__ = ["TextEmbedding", "Texts", "cat_texts", "sentences"]
 
@@ -54,10 +54,7 @@ class TextEmbedding:
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "TextEmbedding":
         """Copy on `device`, floating tensors in `dtype`."""
-        tensors = tensors_of(self)
-        return with_tensors(
-            self, {k: t.to(device, dtype if t.is_floating_point() else None) for k, t in tensors.items()}
-        )
+        return moved(self, device, dtype)
 
 
 Texts = Tensor | TextEmbedding

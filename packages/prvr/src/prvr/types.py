@@ -27,6 +27,7 @@ __all__ = [
     "VideoEmbedding",
     "cat_padded",
     "lengthened",
+    "moved",
     "tensors_of",
     "with_tensors",
 ]
@@ -80,12 +81,16 @@ def cat_padded(tensors: Sequence[Shaped[Tensor, "_ _ ..."]]) -> Shaped[Tensor, "
     return torch.cat([lengthened(tensor, longest) for tensor in tensors])
 
 
-def _moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
+def moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
     """Copy of a record with its tensors on `device`, floating tensors in `dtype`."""
+    # A copy to the host is waited for: else its numbers could be read before they have arrived.
+    asynchronous = device is not None and torch.device(device).type != "cpu"
     return with_tensors(
         record,
         {
-            name: tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None, non_blocking=True)
+            name: tensor.to(
+                device=device, dtype=dtype if tensor.is_floating_point() else None, non_blocking=asynchronous
+            )
             for name, tensor in tensors_of(record).items()
         },
     )
@@ -127,7 +132,7 @@ class Labels:
 
     def to(self, device: torch.device | str | None = None) -> "Labels":
         """Copy on `device`."""
-        return _moved(self, device, None)
+        return moved(self, device, None)
 
     def pin_memory(self) -> "Labels":
         """Copy in page-locked memory, which a GPU reads asynchronously."""
@@ -284,8 +289,8 @@ class Batch:
         here = self.frame_mask.device.type == "cpu"
         if self.counts is None and here and device is not None and torch.device(device).type != "cpu":
             counts = Counts.of(self.frame_mask, self.word_mask, self.query_to_video)
-            return _moved(replace(self, counts=counts), device, dtype)
-        return _moved(self, device, dtype)
+            return moved(replace(self, counts=counts), device, dtype)
+        return moved(self, device, dtype)
 
     def pin_memory(self) -> "Batch":
         """Copy in page-locked memory, which a GPU reads asynchronously."""
@@ -371,7 +376,7 @@ class VideoEmbedding:
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "VideoEmbedding":
         """Copy on `device`, floating tensors in `dtype`."""
-        return _moved(self, device, dtype)
+        return moved(self, device, dtype)
 
     @staticmethod
     def cat(parts: "Sequence[VideoEmbedding]") -> "VideoEmbedding":
