@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate.tracking import GeneralTracker
-from training_runs import losses, make_config, steps_counter
+from training_runs import losses, make_config, state_of, steps_counter
 
 from prvr.config import ConfigError, config_from_dict, config_to_dict, load_config
 from prvr.data import DataError, make_loader, open_corpus
@@ -140,6 +140,23 @@ def test_bf16_trains_and_leaves_no_trace_in_the_process(tmp_path: Path, cache: s
     assert {w.dtype for w in weights.values() if w.is_floating_point()} == {torch.float32}
     repeat = train(make_config(cache, **changes), output=tmp_path / "again", splits=splits, device="cpu")
     assert losses(repeat.history) == losses(exact.history)
+
+
+def test_bounded_parameters_are_put_back_after_every_step(tmp_path: Path, cache: str, splits: Splits) -> None:
+    blocks = {"model__blocks": [{"space": "lorentz"}], "model__lorentz_dim": 15, "model__window": "multiply"}
+    config = make_config(cache, train__epochs=1, model__compat={"lorentz": "released"}, **blocks)
+    retriever = Retriever(config.model)
+    scales = {name: p for name, p in retriever.named_parameters() if name.endswith("log_scale")}
+    for scale in scales.values():  # at most 0, and every gradient draws it past that
+        scale.register_hook(lambda gradient: -torch.ones_like(gradient))
+    with torch.no_grad():
+        for scale in scales.values():
+            scale.fill_(-1e-6)
+    train(config, output=tmp_path, splits=splits, device="cpu", retriever=retriever)
+    assert {name: state_of(tmp_path)["retriever"][name].tolist() for name in scales} == {
+        "clips.layers.0.groups.0.mixer.log_scale": [0.0],
+        "frames.layers.0.groups.0.mixer.log_scale": [0.0],
+    }
 
 
 def test_records_turn_to_float32_as_a_whole(splits: Splits, cache: str) -> None:

@@ -67,16 +67,22 @@ def expect_at_most(name: str, x: Shaped[Tensor, "b l ..."], most: int, key: str)
         )
 
 
+def bounded_modules(*models: nn.Module) -> list[Bounded]:
+    """The modules inside models that keep their parameters within bounds.
+
+    Looking for them takes milliseconds: whoever projects after each step looks once.
+    """
+    return [module for model in models for module in model.modules() if isinstance(module, Bounded)]
+
+
 def project_bounds(*models: nn.Module) -> None:
     """Puts bounded parameters back into their bounds: to be called after loading and after each optimiser step.
 
     Args:
         models: retrievers and objectives; only those of presets of released code have bounded parameters.
     """
-    for model in models:
-        for module in model.modules():
-            if isinstance(module, Bounded):
-                module.project_bounds()
+    for module in bounded_modules(*models):
+        module.project_bounds()
 
 
 def initialise(*linears: nn.Linear) -> None:

@@ -26,6 +26,7 @@ from prvr.evaluation.report import EvaluationReport
 from prvr.losses import Negatives
 from prvr.models import AnyRetriever, build_retriever, project_bounds
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
+from prvr.models.layers import bounded_modules
 from prvr.objective import Objective, state_of_version_0_1
 from prvr.training.card import retriever_card
 from prvr.training.checkpoint import check_state, load_best, load_weights, save_best
@@ -156,6 +157,7 @@ class RetrievalTask:
         self.retriever, self.objective = retriever, objective
         for module in (retriever, objective):
             module.to(accelerator.device)
+        self._bounded = bounded_modules(retriever, objective)
         self._project_bounds()
         if config.train.compile:
             compile_blocks(retriever)
@@ -170,7 +172,8 @@ class RetrievalTask:
         return len(self.loader)
 
     def _project_bounds(self, *_: Any) -> None:
-        project_bounds(self.retriever, self.objective)
+        for module in self._bounded:
+            module.project_bounds()
 
     def optimizer(self, total_steps: int) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
         """The configured optimiser; after each of its steps bounded parameters are put back into their bounds."""
