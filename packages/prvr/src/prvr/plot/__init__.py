@@ -8,21 +8,11 @@ Examples:
     'demo\\nAUC 1.000, overlap 0 %'
 """
 
-from prvr.plot.attention import AttentionMap as AttentionMap
-from prvr.plot.attention import attention_figure as attention_figure
-from prvr.plot.attention import attention_of as attention_of
-from prvr.plot.figures import save_figure as save_figure
-from prvr.plot.histograms import PairScores as PairScores
-from prvr.plot.histograms import pair_scores as pair_scores
-from prvr.plot.histograms import scores_figure as scores_figure
-from prvr.plot.trajectory import Trajectory as Trajectory
-from prvr.plot.trajectory import trajectory_figure as trajectory_figure
-from prvr.plot.trajectory import trajectory_of as trajectory_of
-from prvr.plot.videos import Excerpt as Excerpt
-from prvr.plot.videos import MomentComparison as MomentComparison
-from prvr.plot.videos import moment_frames as moment_frames
-from prvr.plot.videos import moments_figure as moments_figure
-from prvr.plot.videos import video_figure as video_figure
+from prvr.plot.attention import AttentionMap, attention_figure, attention_of
+from prvr.plot.figures import save_figure
+from prvr.plot.histograms import PairScores, pair_scores, scores_figure
+from prvr.plot.trajectory import Trajectory, trajectory_figure, trajectory_of
+from prvr.plot.videos import Excerpt, MomentComparison, moment_frames, moments_figure, video_figure
 
 __all__ = [
     "AttentionMap",
