@@ -4,7 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from prvr.cli.console import stdout
-from prvr.cli.options import Parser, whole_number
+from prvr.cli.options import Parser
 
 
 def register(prvr: Parser) -> None:
@@ -14,16 +14,11 @@ def register(prvr: Parser) -> None:
         run,
         "Test whether one run ranks better than another",
         "RUN_A RUN_B [OPTIONS]",
-        ("Compare two evaluations of the same queries with a paired test, whose resamples are drawn by video."),
+        "Compare two evaluations of the same queries with a paired test, whose resamples are drawn by video.",
     )
     parser.add_argument("run_a", metavar="RUN_A", help="the folder of a run, or its evaluation.json")
     parser.add_argument("run_b", metavar="RUN_B", help="the same of the other run")
-    parser.add_argument(
-        "--samples",
-        type=whole_number,
-        default=10_000,
-        help="the number of resamples and permutations (default: 10,000)",
-    )
+    parser.option("--samples", default=10_000, help="the number of resamples and permutations")
     parser.shared("--seed")
 
 

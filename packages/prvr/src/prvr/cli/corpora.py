@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from prvr.cli.console import CommandError, progress_bar, stdout
 from prvr.cli.folders import device_of
-from prvr.cli.options import Parser, number, whole_number
+from prvr.cli.options import Parser, whole_number
 from prvr.corpora import BENCHMARKS, Benchmark, SplitShares
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def register(convert: Parser) -> None:
     parser.add_argument("--out", required=True, metavar="ROOT", help="the folder that holds corpora")
     parser.add_argument("--name", metavar="NAME", help="the name of the new corpus; by default, that of FILE")
     parser.shared("--text", help="the encoder of the captions: by default that of the frames, or a RoBERTa")
-    parser.add_argument("--test", type=number, default=0.2, help="the share of test videos (default: 0.2)")
-    parser.add_argument("--val", type=number, default=0.1, help="the share of validation videos (default: 0.1)")
+    parser.option("--test", default=0.2, help="the share of test videos")
+    parser.option("--val", default=0.1, help="the share of validation videos")
     parser.shared("--seed", help="the seed of the division into splits (default: 0)")
     parser.shared("--device")
     parser = convert.command(

@@ -34,9 +34,7 @@ def register(prvr: Parser) -> None:
     )
     parser.add_argument("out", metavar="OUT", help="the folder that holds corpora")
     parser.shared("--size", "--seed")
-    parser.add_argument(
-        "--look", default="day", help="day (default), dusk or haze: another light, to test out of domain"
-    )
+    parser.option("--look", default="day", help="the light: day, or dusk or haze to test out of domain")
     parser.add_argument(
         "--mp4", action="store_true", help='write the videos as MP4 files too; needs pip install "prvr[video]"'
     )
@@ -52,7 +50,7 @@ def register(prvr: Parser) -> None:
         "--data-root", metavar="OUT", help="the folder of `prvr data make`; by default, the corpus in the cache"
     )
     parser.shared("--size")
-    parser.add_argument("--look", default="day", help="day (default), dusk or haze; needs --data-root")
+    parser.option("--look", default="day", help="day, dusk or haze; needs --data-root")
     parser.add_argument(
         "--output", type=png_file, metavar="FILE.png", help="the picture; by default, VIDEO.png in the working folder"
     )

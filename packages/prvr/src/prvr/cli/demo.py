@@ -41,17 +41,9 @@ def register(prvr: Parser) -> None:
         action="store_true",
         help="use 100 videos and a few epochs, which shows that everything works but not how well",
     )
-    parser.add_argument(
-        "--preset",
-        default="hybrid-embedded",
-        metavar="NAME",
-        help="a preset whose name ends in -embedded (default: hybrid-embedded)",
-    )
-    parser.add_argument(
-        "--output",
-        default="runs/demo",
-        metavar="RUN",
-        help="the run folder (default: runs/demo); if it is taken, RUN-1, RUN-2, ...",
+    parser.option("--preset", default="hybrid-embedded", metavar="NAME", help="a preset whose name ends in -embedded")
+    parser.option(
+        "--output", default="runs/demo", metavar="RUN", help="the run folder; if it is taken, RUN-1, RUN-2, ..."
     )
 
 

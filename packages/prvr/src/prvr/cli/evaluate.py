@@ -41,12 +41,7 @@ def register(prvr: Parser) -> None:
         help="the metrics to print: those of papers on partially relevant retrieval (prvr) or on text-to-video "
         "retrieval (t2v); `auto`, the default, goes by the corpus",
     )
-    parser.add_argument(
-        "--ties",
-        **one_of("worst", "mean", "best"),
-        default="worst",
-        help="the rank among equal scores (default: worst)",
-    )
+    parser.option("--ties", **one_of("worst", "mean", "best"), default="worst", help="the rank among equal scores")
     parser.add_argument(
         "--json",
         metavar="FILE",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prvr.cli.console import CommandError, progress_bar, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.library import with_consent
-from prvr.cli.options import Parser, number, whole_number
+from prvr.cli.options import Parser
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,16 +36,10 @@ def register(prvr: Parser) -> None:
         "prvr's synthetic videos",
     )
     parser.add_argument("--out", required=True, metavar="STORE", help="the folder of the features, new or not")
-    parser.add_argument("--rate", type=number, default=2.0, help="frames per second (default: 2)")
-    parser.add_argument(
-        "--batch-size", type=whole_number, metavar="N", default=64, help="frames that are encoded at once (default: 64)"
-    )
-    parser.add_argument(
-        "--max-hours", type=number, metavar="H", default=24.0, help="refuse longer videos (default: 24 hours)"
-    )
-    parser.add_argument(
-        "--max-megapixels", type=number, metavar="M", default=33.2, help="refuse larger frames (default: 33.2, 8K)"
-    )
+    parser.option("--rate", default=2.0, help="frames per second")
+    parser.option("--batch-size", metavar="N", default=64, help="frames that are encoded at once")
+    parser.option("--max-hours", metavar="H", default=24.0, help="refuse videos longer than this, in hours")
+    parser.option("--max-megapixels", metavar="M", default=33.2, help="refuse larger frames; 33.2 megapixels are 8K")
     parser.add_argument(
         "--thorough", action="store_true", help="compare the contents of files even if size and time are the same"
     )

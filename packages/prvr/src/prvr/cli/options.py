@@ -27,16 +27,20 @@ __all__ = [
 Run = Callable[[Namespace], int | None]
 
 
-def whole_number(text: str) -> int:
-    """The type of an option that takes a whole number.
+def _numeric(kind: type[int] | type[float], expected: str) -> Callable[[str], Any]:
+    """The type of an option that takes a number; other texts raise `ArgumentTypeError`."""
 
-    Raises:
-        ArgumentTypeError: the text is something else.
-    """
-    try:
-        return int(text)
-    except ValueError as error:
-        raise ArgumentTypeError(f"expected a whole number, got {text!r}") from error
+    def parse(text: str) -> int | float:
+        try:
+            return kind(text)
+        except ValueError as error:
+            raise ArgumentTypeError(f"expected {expected}, got {text!r}") from error
+
+    return parse
+
+
+whole_number = _numeric(int, "a whole number")
+number = _numeric(float, "a number")
 
 
 def positive(text: str) -> int:
@@ -49,18 +53,6 @@ def positive(text: str) -> int:
     if value < 1:
         raise ArgumentTypeError(f"expected at least 1, got {value}")
     return value
-
-
-def number(text: str) -> float:
-    """The type of an option that takes a number.
-
-    Raises:
-        ArgumentTypeError: the text is something else.
-    """
-    try:
-        return float(text)
-    except ValueError as error:
-        raise ArgumentTypeError(f"expected a number, got {text!r}") from error
 
 
 def png_file(text: str) -> Path:
@@ -227,6 +219,19 @@ class Parser(ArgumentParser):
         """
         for name in names:
             self.add_argument(name, **_SHARED[name] | changes)
+
+    def option(self, *names: str, default: Any, help: str, **declaration: Any) -> None:
+        """Adds an option with a default, which gives its type and is shown at the end of its help.
+
+        Args:
+            names: as they are typed.
+            default: a number or a text.
+            help: what the option is for.
+            declaration: further arguments of `add_argument`.
+        """
+        declaration.setdefault("type", {int: whole_number, float: number}.get(type(default), str))
+        shown = f"{default:g}" if isinstance(default, float) else default
+        self.add_argument(*names, default=default, help=f"{help} (default: {shown})", **declaration)
 
     def parse(self, words: Sequence[str]) -> Namespace:
         """The arguments of the command that was asked for; its function is `execute`.

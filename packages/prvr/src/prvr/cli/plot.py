@@ -34,7 +34,7 @@ def register(prvr: Parser) -> None:
         "RUN RERANKER [--query 0] [--out trajectory.png] [OPTIONS]",
     )
     _add_common(drawn, "trajectory.png", reranker=True)
-    drawn.add_argument("--query", default="0", help="the id or number of a query of the split (default: 0)")
+    drawn.option("--query", default="0", help="the id or number of a query of the split")
     drawn.add_argument(
         "--candidates",
         type=whole_number,
@@ -44,9 +44,7 @@ def register(prvr: Parser) -> None:
     drawn.add_argument(
         "--steps", type=whole_number, metavar="N", help="the steps of the sampler; by default, those of the re-ranker"
     )
-    drawn.add_argument(
-        "--panels", type=whole_number, metavar="N", default=6, help="the noise levels to draw as bars (default: 6)"
-    )
+    drawn.option("--panels", metavar="N", default=6, help="the noise levels to draw as bars")
     drawn.shared("--seed", help="the seed of the noise (default: 0)")
     drawn = group.command(
         "scores",
@@ -57,7 +55,7 @@ def register(prvr: Parser) -> None:
     _add_common(drawn, "scores.png", reranker=False)
     drawn.shared("--transfer")
     drawn.add_argument("--rerank", metavar="RERANKER", help=f"{_RERANKER}, to plot its scores too")
-    drawn.add_argument("--bins", type=whole_number, default=50, help="the bins of each histogram (default: 50)")
+    drawn.option("--bins", default=50, help="the bins of each histogram")
     drawn = group.command(
         "attention",
         attention,
@@ -65,7 +63,7 @@ def register(prvr: Parser) -> None:
         "RUN RERANKER [--video 0] [--out attention.png] [OPTIONS]",
     )
     _add_common(drawn, "attention.png", reranker=True)
-    drawn.add_argument("--video", default="0", help="the id or number of a video of the split (default: 0)")
+    drawn.option("--video", default="0", help="the id or number of a video of the split")
 
 
 def _add_common(parser: Parser, out: str, reranker: bool) -> None:
@@ -73,7 +71,7 @@ def _add_common(parser: Parser, out: str, reranker: bool) -> None:
     if reranker:
         parser.add_argument("reranker", metavar="RERANKER", help=_RERANKER)
     parser.shared("--data-root", "--preset", "--split", "--device")
-    parser.add_argument("--out", type=png_file, metavar="FILE.png", default=out, help=f"the picture (default: {out})")
+    parser.option("--out", type=png_file, metavar="FILE.png", default=out, help="the picture")
 
 
 def trajectory(args: Namespace) -> None:

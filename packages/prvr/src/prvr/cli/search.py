@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, stdout
 from prvr.cli.library import add_place, opened_index
-from prvr.cli.options import Parser, whole_number
+from prvr.cli.options import Parser
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,16 +31,8 @@ def register(prvr: Parser) -> None:
     add_place(parser)
     parser.add_argument("query", metavar="QUERY", nargs="?", help="a sentence")
     parser.add_argument("--file", metavar="FILE", help="a text file with one sentence on each line, instead of QUERY")
-    parser.add_argument(
-        "-k", "--top", type=whole_number, default=10, metavar="K", help="videos for each sentence (default: 10)"
-    )
-    parser.add_argument(
-        "--moments",
-        type=whole_number,
-        metavar="N",
-        default=3,
-        help="the most moments of each video, in files (default: 3)",
-    )
+    parser.option("-k", "--top", default=10, metavar="K", help="videos for each sentence")
+    parser.option("--moments", metavar="N", default=3, help="the most moments of each video, in files")
     parser.add_argument("--json", metavar="FILE", help="write everything, for programs")
     parser.add_argument("--csv", metavar="FILE", help="write one line for each video found")
     parser.add_argument("--html", metavar="FILE", help="write a page with pictures, in one file")

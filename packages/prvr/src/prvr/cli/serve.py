@@ -5,7 +5,7 @@ import sys
 from argparse import Namespace
 
 from prvr.cli.library import add_place, opened_index
-from prvr.cli.options import Parser, number, whole_number
+from prvr.cli.options import Parser
 from prvr.errors import require
 
 
@@ -22,31 +22,16 @@ def register(prvr: Parser) -> None:
         "the environment variable PRVR_TOKEN.",
     )
     add_place(parser)
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="the address to listen on; 0.0.0.0 is all of this machine (default: 127.0.0.1)",
-    )
-    parser.add_argument(
-        "--port",
-        type=whole_number,
-        default=8000,
-        help="the port to listen on; 0 takes any that is free (default: 8000)",
-    )
+    parser.option("--host", default="127.0.0.1", help="the address to listen on; 0.0.0.0 is all of this machine")
+    parser.option("--port", default=8000, help="the port to listen on; 0 takes any that is free")
     parser.add_argument(
         "--allow-host", metavar="NAME", action="append", default=[], help="a name by which clients call this server"
     )
     parser.add_argument("--token-file", metavar="FILE", help="a file with the token that clients must send")
     parser.add_argument("--without-token", action="store_true", help="serve other machines without a token")
-    parser.add_argument(
-        "--rate", type=number, default=40.0, help="requests per second for each client; 0 is no limit (default: 40)"
-    )
-    parser.add_argument(
-        "--client-connections",
-        metavar="N",
-        type=whole_number,
-        default=64,
-        help="open connections for each client; 0 is no limit (default: 64)",
+    parser.option("--rate", default=40.0, help="requests per second for each client; 0 is no limit")
+    parser.option(
+        "--client-connections", metavar="N", default=64, help="open connections for each client; 0 is no limit"
     )
 
 

@@ -252,6 +252,6 @@ def explained(name: str) -> Iterator[None]:
 
 
 _MEND = (
-    "Expected 'embedded', the name of a model on the Hugging Face hub (downloaded once, with --download), or a folder of "
-    "save_pretrained with safetensors."
+    "Expected 'embedded', the name of a model on the Hugging Face hub (downloaded once, with --download), or a folder "
+    "of save_pretrained with safetensors."
 )
