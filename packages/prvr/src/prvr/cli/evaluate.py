@@ -69,8 +69,7 @@ def run(args: Namespace) -> None:
     console = stdout()
     if len(reports) > 1:
         console.print()
-        title = f"{last.split}: {len(last.query_ids):,} queries, {len(last.video_ids):,} videos"
-        console.print(systems_table(reports, title))
+        console.print(systems_table(reports))
     else:
         show_report(console, last, text_to_video=_ranks_sets(args, config))
         show_baselines(console, replace(config, model=system.pipeline.first.config), last, split)  # pyright: ignore[reportAttributeAccessIssue]

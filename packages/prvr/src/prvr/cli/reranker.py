@@ -111,7 +111,7 @@ def show_reranker(result: "RerankerResult") -> None:
     console = stdout()
     reports = {"retriever": result.retriever, "re-ranked": result.reranked}
     console.print()
-    console.print(systems_table(reports, f"{result.reranked.split}: {len(result.reranked.query_ids):,} queries"))
+    console.print(systems_table(reports))
     for direction, best in result.best.items():
         print(
             f"{direction}: epoch {best.epoch} (from 0) and weight {best.weight:g} were selected, Rsum {best.rsum:.1f}",

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -12,6 +11,7 @@ from prvr.errors import DataError
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import METRICS, Difference, paired_test
+from prvr.evaluation.tables import new_table
 
 __all__ = ["Comparison", "compare", "compare_reports", "comparison_table"]
 
@@ -107,16 +107,9 @@ def comparison_table(comparison: Comparison) -> Table:
         verb = "are" if len(lost) > 1 else "is"
         notes.append(f"{' and '.join(lost)} {verb} not shown to be better than chance (SumR {comparison.chance:.1f})")
     level = comparison.differences[METRICS[-1]].interval.level
-    table = Table(
-        title=f"{comparison.split}: {comparison.metrics_a.queries:,} queries, {comparison.videos:,} videos",
-        caption=Text("\n".join(notes)),
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
-    table.add_column("text to video")
-    for name in ("A", "B", "B - A", f"{level:.0%} interval", "p"):
-        table.add_column(name, justify="right")
+    title = f"{comparison.split}: {comparison.metrics_a.queries:,} queries, {comparison.videos:,} videos"
+    columns = ("A", "B", "B - A", f"{level:.0%} interval", "p")
+    table = new_table(title, Text("\n".join(notes)), ["text to video"], columns)
     for name in METRICS:
         difference = comparison.differences[name]
         table.add_row(

@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 import zipfile
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class EvaluationReport:
     Args:
         split: collection and split.
         ties: how ties count in the ranks.
-        seed: of whatever the model samples, and of the bootstrap.
+        seed: the seed of whatever the model samples, and of the bootstrap.
         chance: expected text-to-video SumR when every order of the gallery is equally likely.
         text_to_video: ranks of videos for a query; the numbers papers print.
         video_to_text: best rank of a video's own queries among all queries.
@@ -94,22 +94,14 @@ class EvaluationReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the ranks and names, as JSON can hold it."""
+        values = asdict(_Stored(**{one.name: getattr(self, one.name) for one in fields(_Stored)}))
         return {
             "format": FORMAT,
             "split": self.split,
             "videos": len(self.video_ids),
             "queries": len(self.query_ids),
-            "ties": self.ties,
-            "seed": self.seed,
-            "chance_sumr": self.chance,
-            "text_to_video": asdict(self.text_to_video),
-            "video_to_text": asdict(self.video_to_text),
-            "text_to_text": None if self.text_to_text is None else asdict(self.text_to_text),
-            "video_to_sets": None if self.video_to_sets is None else asdict(self.video_to_sets),
-            "stages": list(self.stages),
-            "intervals": {name: asdict(interval) for name, interval in self.intervals.items()},
-            "groups": [asdict(group) for group in self.groups],
-            "tags": [asdict(tag) for tag in self.tags],
+            "chance_sumr": values.pop("chance"),
+            **values,
         }
 
     def to_json(self, path: Path | str) -> None:
@@ -121,9 +113,7 @@ class EvaluationReport:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()
-        names = {"query_ids": np.array(self.query_ids, np.str_), "video_ids": np.array(self.video_ids, np.str_)}
-        arrays = {name: names[name] if name in names else getattr(self, name) for name in _ARRAYS}
-        np.savez_compressed(buffer, allow_pickle=False, **arrays)
+        np.savez_compressed(buffer, allow_pickle=False, **{name: np.array(getattr(self, name)) for name in _ARRAYS})
         ranks_file = _ranks_file(path)
         _write_bytes(ranks_file, buffer.getvalue())
         values = self.to_dict()
@@ -149,20 +139,9 @@ class EvaluationReport:
             raise DataError(f"{path}: evaluation of format {found!r}, this version reads {FORMAT}. {_AGAIN}")
         if (found == FORMAT or "sha256" in values) and values.get("sha256") != digest(values):
             raise DataError(f"{path}: does not match its own hash: it was damaged or edited. {_AGAIN}")
-        stored = parse_record(_Stored, values, str(path))
-        arrays = _read_ranks(path, stored.ranks.sha256)
-        shared = {
-            one.name: getattr(stored, one.name) for one in fields(_Stored) if one.name not in ("ranks", "chance_sumr")
-        }
-        return cls(
-            **shared,
-            chance=stored.chance_sumr,
-            query_ids=tuple(arrays["query_ids"].tolist()),
-            video_ids=tuple(arrays["video_ids"].tolist()),
-            query_to_video=arrays["query_to_video"],
-            ranks=arrays["ranks"],
-            video_ranks=arrays["video_ranks"],
-        )
+        ranks = parse_record(_Ranks, values.get("ranks"), f"{path}: ranks")
+        stored = parse_record(_Stored, values | {"chance": values.get("chance_sumr")}, str(path))
+        return cls(**vars(stored), **_read_ranks(path, ranks.sha256))
 
 
 @dataclass(frozen=True)
@@ -170,24 +149,12 @@ class _Ranks:
     sha256: str
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """What the JSON of an evaluation holds."""
-
-    split: str
-    ties: Ties
-    seed: int
-    chance_sumr: float
-    text_to_video: RetrievalMetrics
-    video_to_text: RetrievalMetrics
-    text_to_text: RetrievalMetrics | None
-    intervals: dict[str, Interval]
-    groups: tuple[GroupMetrics, ...]
-    tags: tuple[TagMetrics, ...]
-    ranks: _Ranks
-    video_to_sets: RetrievalMetrics | None = None  # older files have none
-    stages: tuple[str, ...] = ()  # older files have none
-
+_Stored = make_dataclass(
+    "_Stored",
+    [(one.name, one.type, field(default=one.default)) for one in fields(EvaluationReport) if one.name not in _ARRAYS],
+    frozen=True,
+)
+"""What the JSON of an evaluation holds: every field but the arrays. Older files lack those that have a default."""
 
 _AGAIN = "Evaluate again to write it anew."
 
@@ -196,7 +163,8 @@ def _ranks_file(path: Path) -> Path:
     return path.with_name(f"{path.stem}_ranks.npz")
 
 
-def _read_ranks(path: Path, sha256: str) -> dict[str, np.ndarray]:
+def _read_ranks(path: Path, sha256: str) -> dict[str, Any]:
+    """The arrays of a report, ids as tuples."""
     file = _ranks_file(path)
     if not file.is_file():
         raise DataError(f"{file}: no such file, but {path.name} stands there. Copy both, or evaluate again.")
@@ -207,7 +175,7 @@ def _read_ranks(path: Path, sha256: str) -> dict[str, np.ndarray]:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in _ARRAYS}
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(f"{file}: cannot be read ({error!r}). Evaluate again to write it anew.") from error
+        raise DataError(f"{file}: cannot be read ({error!r}). {_AGAIN}") from error
     queries, videos = len(found["query_ids"]), len(found["video_ids"])
     wrong = [name for name in ("ranks", "query_ids", "query_to_video") if found[name].shape != (queries,)]
     wrong += [name for name in ("video_ids", "video_ranks") if found[name].ndim != 1]
@@ -218,8 +186,8 @@ def _read_ranks(path: Path, sha256: str) -> dict[str, np.ndarray]:
         or owners.dtype.kind != "i"
         or (queries and not 0 <= owners.min() <= owners.max() < videos)
     ):
-        raise DataError(f"{file}: its arrays do not belong together. Evaluate again to write it anew.")
-    return found
+        raise DataError(f"{file}: its arrays do not belong together. {_AGAIN}")
+    return found | {name: tuple(found[name].tolist()) for name in ("query_ids", "video_ids")}
 
 
 def _write_bytes(path: Path, content: bytes) -> None:

@@ -6,7 +6,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from prvr.evaluation.metrics import RECALLS, RetrievalMetrics
+from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.moments import ExampleQuery
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.zero_shot import Beside
@@ -15,7 +15,9 @@ __all__ = [
     "beside_table",
     "examples_table",
     "groups_table",
+    "metric_cells",
     "metrics_table",
+    "new_table",
     "systems_table",
     "tags_table",
     "text_video_table",
@@ -33,22 +35,20 @@ def metrics_table(report: EvaluationReport, title: str | None = None) -> Table:
         report: what `prvr.evaluation.evaluate` gave.
         title: default: the split and its size.
     """
-    size = f"{report.split}: {len(report.query_ids):,} queries, {len(report.video_ids):,} videos"
     below = "" if report.above_chance else "; this is not shown to be better"
     caption = (
         f"chance: SumR {report.chance:.1f}{below}\nties count {_TIES[report.ties]}; tied: "
         f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"
     )
-    table = _table(title or size, caption)
-    table.add_column("", no_wrap=True)
     sumr = report.intervals.get("sumr")
-    for name in (*_RECALLS, "interval" if sumr is None else f"{sumr.level:.0%} interval", "MdR", "MnR"):
-        table.add_column(name, justify="right", no_wrap=True)
-    interval = "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"
-    table.add_row("text to video", *_recalls(report.text_to_video), interval, *_middle(report.text_to_video))
-    table.add_row("video to text", *_recalls(report.video_to_text), "", *_middle(report.video_to_text))
+    interval = "interval" if sumr is None else f"{sumr.level:.0%} interval"
+    columns = (*_RECALLS, interval, "MdR", "MnR")
+    table = new_table(title or _size(report), caption, [""], columns)
+    own = {interval: "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"}
+    table.add_row("text to video", *metric_cells(report.text_to_video, columns, own))
+    table.add_row("video to text", *metric_cells(report.video_to_text, columns))
     if report.text_to_text is not None:
-        table.add_row("text to text", *_recalls(report.text_to_text), "", *_middle(report.text_to_text))
+        table.add_row("text to text", *metric_cells(report.text_to_text, columns))
     return table
 
 
@@ -66,37 +66,26 @@ def text_video_table(report: EvaluationReport, title: str | None = None) -> Tabl
     to_text = report.video_to_sets if several and report.video_to_sets is not None else report.video_to_text
     among = "sets of captions" if to_text is report.video_to_sets else "all captions, its best one counts"
     caption = f"ties count {_TIES[report.ties]}" + f"\nvideo to text: among {among}" * several
-    table = _table(
-        title or f"{report.split}: {len(report.query_ids):,} queries, {len(report.video_ids):,} videos", caption
-    )
-    table.add_column("", no_wrap=True)
-    for name in ("R@1", "R@5", "R@10", "Rsum", "MdR", "MnR"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("R@1", "R@5", "R@10", "Rsum", "MdR", "MnR")
+    table = new_table(title or _size(report), caption, [""], columns)
     for name, metrics in (("text to video", report.text_to_video), ("video to text", to_text)):
-        values = (metrics.r1, metrics.r5, metrics.r10, metrics.rsum)
-        table.add_row(name, *(f"{value:.1f}" for value in values), *_middle(metrics))
+        table.add_row(name, *metric_cells(metrics, columns))
     return table
 
 
-def systems_table(reports: Mapping[str, EvaluationReport], title: str) -> Table:
+def systems_table(reports: Mapping[str, EvaluationReport]) -> Table:
     """One row for each system and direction: recalls, their sum, median and mean rank.
 
     Args:
-        reports: by the name of the system.
-        title: above the table.
+        reports: of the same split, by the name of the system.
     """
-    table = Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    table.add_column("")
-    for name in ("R@1", "R@5", "R@10", "Rsum", "R@100", "MdR", "MnR"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("R@1", "R@5", "R@10", "Rsum", "R@100", "MdR", "MnR")
+    table = new_table(_size(next(iter(reports.values()))), None, [""], columns)
     for direction in ("text_to_video", "video_to_text", "video_to_sets"):
         for name, report in reports.items():
-            m = getattr(report, direction)
-            if m is None:  # sets of captions were not ranked
-                continue
-            values = (m.r1, m.r5, m.r10, m.r1 + m.r5 + m.r10, m.r100)
-            label = f"{direction.replace('_', ' ')}: {name}"
-            table.add_row(label, *(f"{value:.1f}" for value in values), f"{m.mdr:g}", f"{m.mnr:.1f}")
+            metrics = getattr(report, direction)
+            if metrics is not None:  # None: sets of captions were not ranked
+                table.add_row(f"{direction.replace('_', ' ')}: {name}", *metric_cells(metrics, columns))
         table.add_section()
     return table
 
@@ -109,13 +98,10 @@ def beside_table(beside: Beside, note: str | None = None) -> Table:
         note: a further line below.
     """
     caption = beside.verdict if note is None else f"{beside.verdict}\n{note}"
-    table = _table("% of sentences with a right video among the first k", caption)
-    table.add_column("")
-    for name in (*(f"R@{k}" for k in RECALLS), "SumR"):
-        table.add_column(name, justify="right")
+    table = new_table("% of sentences with a right video among the first k", caption, [""], _RECALLS)
     table.add_row("chance", *(f"{value:.1f}" for value in beside.chance))
-    table.add_row("zero-shot (joint encoder, no training)", *_recalls(beside.zero_shot))
-    table.add_row("this model", *_recalls(beside.model))
+    table.add_row("zero-shot (joint encoder, no training)", *metric_cells(beside.zero_shot, _RECALLS))
+    table.add_row("this model", *metric_cells(beside.model, _RECALLS))
     return table
 
 
@@ -142,7 +128,7 @@ def examples_table(examples: Sequence[ExampleQuery]) -> Table:
 
     A video is right if it answers the query: its own, or another of its relevance set. A moment is judged apart.
     """
-    table = _table("examples", "right: the video answers the query; shared: of the moments found and true together")
+    table = new_table("examples", "right: the video answers the query; shared: of the moments found and true together")
     table.add_column("query", overflow="fold", min_width=20)
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("video", overflow="fold", min_width=8)
@@ -168,31 +154,61 @@ def examples_table(examples: Sequence[ExampleQuery]) -> Table:
 _TIES = {"worst": "against us", "mean": "half", "best": "for us"}
 
 
-def _table(title: str, caption: str | None) -> Table:
-    """All tables fit 80 columns."""
-    return Table(
+def new_table(title: str, caption: str | Text | None, texts: Sequence[str] = (), numbers: Sequence[str] = ()) -> Table:
+    """An empty table that fits 80 columns.
+
+    Args:
+        title: above the table.
+        caption: below it.
+        texts: the headings of the columns that hold text.
+        numbers: the headings of the columns after them, which hold numbers.
+    """
+    table = Table(
         title=title, caption=caption, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True
     )
+    for name in texts:
+        table.add_column(name, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def metric_cells(
+    metrics: RetrievalMetrics, columns: Sequence[str], others: Mapping[str, str] | None = None
+) -> list[str]:
+    """The cells of a row of metrics.
+
+    Args:
+        metrics: what the row shows.
+        columns: the headings.
+        others: cells of other columns by their heading; a column that is in neither stays empty.
+    """
+    cells = {
+        "queries": f"{metrics.queries:,}",
+        "R@1": f"{metrics.r1:.1f}",
+        "R@5": f"{metrics.r5:.1f}",
+        "R@10": f"{metrics.r10:.1f}",
+        "R@100": f"{metrics.r100:.1f}",
+        "Rsum": f"{metrics.rsum:.1f}",
+        "SumR": f"{metrics.sumr:.1f}",
+        "MdR": f"{metrics.mdr:g}",
+        "MnR": f"{metrics.mnr:.1f}",
+    } | dict(others or {})
+    return [cells.get(name, "") for name in columns]
+
+
+def _size(report: EvaluationReport) -> str:
+    return f"{report.split}: {len(report.query_ids):,} queries, {len(report.video_ids):,} videos"
 
 
 def _parts_table(title: str, caption: str, column: str, parts: Iterable[tuple[str, RetrievalMetrics]]) -> Table:
     """A row per part of the queries, text to video."""
-    table = _table(title, caption)
-    table.add_column(column, overflow="fold")
-    for name in ("queries", *_RECALLS, "MdR", "MnR"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("queries", *_RECALLS, "MdR", "MnR")
+    table = new_table(title, caption, [column], columns)
     for name, metrics in parts:
         # Text, not str: a tag may hold square brackets, which rich would read as markup.
-        table.add_row(Text(name), f"{metrics.queries:,}", *_recalls(metrics), *_middle(metrics))
+        table.add_row(Text(name), *metric_cells(metrics, columns))
     return table
-
-
-def _recalls(metrics: RetrievalMetrics) -> list[str]:
-    return [f"{value:.1f}" for value in (metrics.r1, metrics.r5, metrics.r10, metrics.r100, metrics.sumr)]
-
-
-def _middle(metrics: RetrievalMetrics) -> list[str]:
-    return [f"{metrics.mdr:g}", f"{metrics.mnr:.1f}"]
 
 
 def _seconds(start: float | None, end: float | None) -> str:

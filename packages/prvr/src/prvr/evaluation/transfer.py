@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from prvr.data import COLLECTIONS, Corpus, DataError, open_corpus
 from prvr.data.synthetic.encoder import DIM, WORD_DIM
 from prvr.data.synthetic.world import FPS
 from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.tables import metric_cells, new_table
 from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
 
 __all__ = [
@@ -149,27 +149,14 @@ def transfer_table(sources: Sequence[Domain], targets: Sequence[Domain], title: 
         title: above the table.
     """
     ties = {domain.report.ties for domain in (*sources, *targets) if domain.report is not None}
-    table = Table(
-        title=title or "out of domain, text to video",
-        caption=f"source: trained on it; target: never seen\nties count {' or '.join(sorted(ties))}",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    table.add_column("", no_wrap=True)
-    table.add_column("corpus", overflow="fold")
-    for name in ("videos", "R@1", "R@5", "R@10", "Rsum", "SumR", "chance", "MdR"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("videos", "R@1", "R@5", "R@10", "Rsum", "SumR", "chance", "MdR")
+    caption = f"source: trained on it; target: never seen\nties count {' or '.join(sorted(ties))}"
+    table = new_table(title or "out of domain, text to video", caption, ["", "corpus"], columns)
     for kind, domain in (*(("source", source) for source in sources), *(("target", target) for target in targets)):
+        cells, report = ["-"] * len(columns), domain.report
+        if report is not None:
+            others = {"videos": f"{len(report.video_ids):,}", "chance": f"{report.chance:.1f}"}
+            cells = metric_cells(report.text_to_video, columns, others)
         # Text, not str: a path may hold square brackets, which rich would read as markup.
-        table.add_row(kind, Text(domain.name), *_cells(domain.report))
+        table.add_row(kind, Text(domain.name), *cells)
     return table
-
-
-def _cells(report: EvaluationReport | None) -> list[str]:
-    if report is None:
-        return ["-"] * 8
-    found = report.text_to_video
-    values = (found.r1, found.r5, found.r10, found.rsum, found.sumr, report.chance)
-    return [f"{len(report.video_ids):,}", *(f"{value:.1f}" for value in values), f"{found.mdr:g}"]

@@ -85,13 +85,8 @@ class ScoreMatrix:
 
     def rows(self, direction: Direction, rows: slice) -> Float[Tensor, "r n"]:
         """Scores of some rows with the whole gallery of the direction."""
-        text = self.encoded.text
-        if direction == "t2v":
-            return torch.cat([self.retriever.score(text[rows], part).total for part in self.encoded.videos], 1)
-        asking = self.gallery[rows]
-        starts = range(0, self.texts, self.block)
-        parts = [self.retriever.score(text[start : start + self.block], asking).total for start in starts]
-        return torch.cat(parts).mT.contiguous()
+        asking = self.encoded.text[rows] if direction == "t2v" else self.gallery[rows]
+        return self._scores(direction, asking).contiguous()
 
     def with_bank(self, direction: Direction, bank: Any) -> Float[Tensor, "b n"]:
         """Scores of other texts with all videos ("t2v"), or of other videos with all texts ("v2t").
@@ -100,12 +95,15 @@ class ScoreMatrix:
             direction: says which.
             bank: embeddings of the texts or videos.
         """
-        bank = bank.to(self.encoded.text.device)
-        if direction == "t2v":
-            return torch.cat([self.retriever.score(bank, part).total for part in self.encoded.videos], 1)
-        starts = range(0, self.texts, self.block)
+        return self._scores(direction, bank.to(self.encoded.text.device))
+
+    def _scores(self, direction: Direction, asking: Any) -> Float[Tensor, "r n"]:
+        """Scores of any texts or videos with the whole gallery of the direction."""
         text = self.encoded.text
-        return torch.cat([self.retriever.score(text[i : i + self.block], bank).total for i in starts]).mT
+        if direction == "t2v":
+            return torch.cat([self.retriever.score(asking, part).total for part in self.encoded.videos], 1)
+        starts = range(0, self.texts, self.block)
+        return torch.cat([self.retriever.score(text[i : i + self.block], asking).total for i in starts]).mT
 
     def pairs(self, direction: Direction, rows: slice, columns: Int[Tensor, "r k"]) -> Float[Tensor, "r k"]:
         """Scores of each row with some columns of its own."""
