@@ -255,7 +255,11 @@ class TestCommand:
 
     def test_all_three(self, runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         run, reranker = map(str, runs)
-        for name, more in (("trajectory", [reranker]), ("attention", [reranker]), ("scores", ["--rerank", reranker])):
+        for name, more in (
+            ("trajectory", [reranker]),
+            ("attention", [reranker]),
+            ("scores", ["--stage", f"diffusion:{reranker}"]),
+        ):
             out = tmp_path / f"{name}.png"
             assert main(["plot", name, run, *more, "--out", str(out), "--device", "cpu"]) == 0
             assert out.read_bytes().startswith(b"\x89PNG")

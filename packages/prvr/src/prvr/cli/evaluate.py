@@ -1,21 +1,25 @@
-"""`prvr evaluate`: all metrics of a run, a model or a pipeline on a split."""
+"""`prvr evaluate`: all metrics of a run, a model or a pipeline, on its own corpus and on others."""
 
+import logging
+import re
 from argparse import Namespace
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prvr.cli.console import stdout
-from prvr.cli.folders import chosen_data, device_of, open_corpus_of
+from prvr.cli.console import CommandError, stdout
+from prvr.cli.folders import chosen_data, device_of, open_split_of
 from prvr.cli.options import Parser, one_of
-from prvr.cli.reports import name_parts, show_baselines, show_report
-from prvr.cli.transfer import show_transfer
+from prvr.cli.reports import show_baselines, show_report
 from prvr.config import Config
 
 if TYPE_CHECKING:
     from prvr.evaluation.report import EvaluationReport
+    from prvr.evaluation.transfer import Domain
     from prvr.pipeline import System
+
+logger = logging.getLogger(__name__)
 
 
 def register(prvr: Parser) -> None:
@@ -52,19 +56,24 @@ def register(prvr: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Evaluates, prints the tables and writes the numbers."""
-    from prvr.evaluation.tables import systems_table
-    from prvr.evaluation.transfer import check_features
     from prvr.pipeline import open_system, parse_stage
 
     system = open_system(args.run, [parse_stage(text) for text in args.stage], device=device_of(args.device))
     config = chosen_data(args, system.config_file, args.run)
-    trained = system.config or config
     if args.transfer:
-        show_transfer(args, config, system, _evaluate)
-        return
+        show_transfer(args, config, system)
+    else:
+        show_split(args, config, system)
+
+
+def show_split(args: Namespace, config: Config, system: "System") -> None:
+    """Evaluates on one split, prints the tables and writes a file for each report."""
+    from prvr.evaluation.tables import systems_table
+    from prvr.evaluation.transfer import check_features
+
+    trained, split = system.config or config, args.split or config.data.eval_split
     check_features(trained, config)
-    split = args.split or config.data.eval_split
-    reports = _evaluate(args, system, config, split)
+    reports = evaluated(args, system, config, split)
     *_, last = reports.values()
     console = stdout()
     if len(reports) > 1:
@@ -77,7 +86,7 @@ def run(args: Namespace) -> None:
     differs = [config.data.collection] * (config.data.collection != trained.data.collection)
     differs += [split] * (split != config.data.eval_split) + [args.ties] * (args.ties != "worst")
     targets = [
-        system.folder / ("_".join(["evaluation", *([] if len(reports) == 1 else parts), *differs]) + ".json")
+        system.folder / f"{'_'.join(['evaluation', *parts, *differs])}.json"
         for parts in name_parts(args.stage, len(reports))
     ]
     if args.json is not None:
@@ -85,6 +94,57 @@ def run(args: Namespace) -> None:
     for (name, report), target in zip(reports.items(), targets, strict=True):
         report.to_json(target)
         print(f"{target}: {name}")
+
+
+def show_transfer(args: Namespace, config: Config, system: "System") -> None:
+    """Evaluates on the corpus of the run and on the targets, prints one table, and writes a file for each target."""
+    from prvr.evaluation.transfer import Domain, corpus_on_disk, target_config, transfer_table
+
+    if args.json is not None:
+        raise CommandError("--json: --transfer writes a file for each target into RUN. Leave --json out.")
+    folders = [Path(target).expanduser() for target in args.transfer]
+    if len(set(folders)) < len(folders):
+        raise CommandError(f"--transfer {' '.join(args.transfer)}: a corpus is named twice.")
+    chosen = [target_config(config, folder, args.split) for folder in folders]  # all, before any is evaluated
+    split = args.split or config.data.eval_split
+    name = f"{config.data.collection} {split}"
+    if config.data.root is None or corpus_on_disk(config) is not None:
+        sources = _domains(name, evaluated(args, system, config, split))
+    else:
+        sources = [Domain(name, None)]
+        logger.warning("%s: %s does not exist, so the source is not scored.", config.data.root, config.data.collection)
+    targets, files = [], []
+    for folder, (target, split) in zip(folders, chosen, strict=True):
+        label = _label(folder, folders)
+        reports = evaluated(args, system, target, split)
+        targets += _domains(f"{label} {split}", reports)
+        for report, added in zip(reports.values(), name_parts(args.stage, len(reports)), strict=True):
+            parts = ["evaluation_on", label.replace("/", "-"), split, *added] + [args.ties] * (args.ties != "worst")
+            files.append(system.folder / f"{'_'.join(parts)}.json")
+            report.to_json(files[-1])
+    console = stdout()
+    console.print()
+    console.print(transfer_table(sources, targets))
+    console.print()
+    for file in files:
+        print(f"{file}: these numbers and both directions")
+
+
+def evaluated(args: Namespace, system: "System", config: Config, split: str) -> "dict[str, EvaluationReport]":
+    """The reports of the first stage alone and after each stage, by name."""
+    from prvr.evaluation import EvaluationConfig, encode_split, evaluate
+
+    device, train = device_of(args.device), config.train
+    sizes: dict[str, Any] = {"video_batch": train.eval_videos, "query_batch": train.eval_queries, "seed": train.seed}
+    how = EvaluationConfig(ties=args.ties, caption_sets=_ranks_sets(args, config), **sizes)
+    with open_split_of(system, config, split, args.quiet) as packed:
+        encoded = encode_split(system.pipeline, packed, device=device, **sizes)
+        return {
+            name: evaluate(
+                part, packed, how, encoded=replace(encoded, stages=encoded.stages[: len(part.stages)]), device=device
+            )
+            for name, part in system.parts().items()
+        }
 
 
 def _ranks_sets(args: Namespace, config: Config) -> bool:
@@ -98,23 +158,43 @@ def _ranks_sets(args: Namespace, config: Config) -> bool:
     return args.table == "t2v" or (corpus is not None and benchmark_of(corpus) is not None)
 
 
-def _evaluate(args: Namespace, system: "System", config: Config, split: str) -> "dict[str, EvaluationReport]":
-    """The reports of the first stage alone and after each stage, by name."""
-    from prvr.evaluation import EvaluationConfig, encode_split, evaluate
-    from prvr.training import open_split
+def _domains(name: str, reports: "Mapping[str, EvaluationReport]") -> "list[Domain]":
+    """A row for each report, which names its stages if there are several."""
+    from prvr.evaluation.transfer import Domain
 
-    first: Any = system.pipeline.first
-    device, train = device_of(args.device), config.train
-    # The weights say what the model is; the configuration only where and how the data are read.
-    config = replace(config, model=first.config)
-    open_corpus_of(config, args.quiet)
-    sizes: dict[str, Any] = {"video_batch": train.eval_videos, "query_batch": train.eval_queries, "seed": train.seed}
-    how = EvaluationConfig(ties=args.ties, caption_sets=_ranks_sets(args, config), **sizes)
-    with closing(open_split(config, split)) as packed:
-        encoded = encode_split(system.pipeline, packed, device=device, **sizes)
-        return {
-            name: evaluate(
-                part, packed, how, encoded=replace(encoded, stages=encoded.stages[: len(part.stages)]), device=device
-            )
-            for name, part in system.parts().items()
-        }
+    return [Domain(f"{name}, {part}" if len(reports) > 1 else name, report) for part, report in reports.items()]
+
+
+def _label(folder: Path, all_folders: Sequence[Path]) -> str:
+    """The name of a corpus, with that of its parent folder if another corpus has the same name."""
+    alone = sum(other.name == folder.name for other in all_folders) == 1
+    return folder.name if alone else f"{folder.parent.name}/{folder.name}"
+
+
+def name_parts(stages: Sequence[str], reports: int) -> list[list[str]]:
+    """What names the file of each report: nothing if there is one, else the first stage alone or the stages so far.
+
+    Args:
+        stages: `--stage` as it was given; the stages before these belong to the system.
+        reports: the number of reports.
+
+    Examples:
+        >>> name_parts([], 1)
+        [[]]
+        >>> name_parts(["qb_norm", "diffusion:runs/r-1/best,top_k=5"], 3)
+        [['retriever'], ['qb_norm'], ['qb_norm', 'diffusion-r-1-top_k-5']]
+        >>> name_parts([], 3)
+        [['retriever'], ['stage1'], []]
+    """
+    if reports == 1:
+        return [[]]
+    given = []
+    for text in stages:
+        kind, *rest = re.split("[:,]", text, maxsplit=1)
+        words = "".join(rest).replace("/best", "").rsplit("/", 1)[-1]
+        given.append("-".join([kind, *re.findall(r"[\w.]+", words)]))
+    own = reports - 1 - len(given)
+    after = [given[: number - own] if number > own else [f"stage{number}"] for number in range(1, reports)]
+    if not given:
+        after[-1] = []
+    return [["retriever"], *after]

@@ -2,7 +2,8 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,19 @@ from prvr.cli.options import overrides
 from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
-    from prvr.data import Corpus
+    from prvr.data import Corpus, PackedSplit
+    from prvr.pipeline import System
 
-__all__ = ["chosen_data", "config_of_run", "device_of", "fresh_folder", "latest_run", "open_corpus_of", "threads"]
+__all__ = [
+    "chosen_data",
+    "config_of_run",
+    "device_of",
+    "fresh_folder",
+    "latest_run",
+    "open_corpus_of",
+    "open_split_of",
+    "threads",
+]
 
 
 @contextmanager
@@ -103,6 +114,22 @@ def open_corpus_of(config: Config, quiet: bool) -> "Corpus":
 
     with progress_bar(f"making {config.data.collection}, once", quiet) as progress:
         return run_corpus(config, progress)
+
+
+@contextmanager
+def open_split_of(system: "System", config: Config, split: str, quiet: bool) -> "Iterator[PackedSplit]":
+    """A split of the corpus that a configuration names, packed for a system.
+
+    Raises:
+        prvr.data.DataError: as `open_corpus_of`, or there is no such split.
+    """
+    from prvr.training import open_split
+
+    # The weights say what the model is; the configuration only where and how the data are read.
+    config = replace(config, model=system.pipeline.first.config)  # pyright: ignore[reportAttributeAccessIssue]
+    open_corpus_of(config, quiet)
+    with closing(open_split(config, split)) as packed:
+        yield packed
 
 
 @contextmanager

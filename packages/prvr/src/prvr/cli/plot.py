@@ -2,22 +2,21 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError
-from prvr.cli.folders import config_of_run, device_of, open_corpus_of
+from prvr.cli.folders import chosen_data, device_of, open_split_of
 from prvr.cli.options import Parser, png_file, whole_number
 from prvr.config import Config
 
 if TYPE_CHECKING:
     from prvr.data import PackedSplit
-    from prvr.stages import CandidateReranker, RerankerInputs, ScoreMatrix
-
-_RERANKER = "the folder of a run of `prvr train --retriever RUN`"
+    from prvr.pipeline import System
+    from prvr.stages import CandidateReranker, EncodedSplit, RerankerInputs, ScoreMatrix
 
 
 def register(prvr: Parser) -> None:
@@ -50,11 +49,10 @@ def register(prvr: Parser) -> None:
         "scores",
         scores,
         "Plot the scores of right and wrong pairs, in and out of domain",
-        "RUN [--transfer ROOT/COLLECTION ...] [--rerank RERANKER] [--out scores.png] [OPTIONS]",
+        "RUN [--transfer ROOT/COLLECTION ...] [--stage KIND[:RUN][,KEY=VALUE]]... [--out scores.png] [OPTIONS]",
     )
     _add_common(drawn, "scores.png", reranker=False)
-    drawn.shared("--transfer")
-    drawn.add_argument("--rerank", metavar="RERANKER", help=f"{_RERANKER}, to plot its scores too")
+    drawn.shared("--transfer", "--stage")
     drawn.option("--bins", default=50, help="the bins of each histogram")
     drawn = group.command(
         "attention",
@@ -69,7 +67,7 @@ def register(prvr: Parser) -> None:
 def _add_common(parser: Parser, out: str, reranker: bool) -> None:
     parser.shared("run")
     if reranker:
-        parser.add_argument("reranker", metavar="RERANKER", help=_RERANKER)
+        parser.add_argument("reranker", metavar="RERANKER", help="the folder of a run of `prvr train --retriever RUN`")
     parser.shared("--data-root", "--preset", "--split", "--device")
     parser.option("--out", type=png_file, metavar="FILE.png", default=out, help="the picture")
 
@@ -78,9 +76,7 @@ def trajectory(args: Namespace) -> None:
     """Draws what a re-ranker generates for one query."""
     from prvr.plot import save_figure, trajectory_figure, trajectory_of
 
-    config, weights = config_of_run(args, Path(args.run))
-    with _scores(args, config, weights) as (found, packed):
-        reranker, inputs = _reranker(args.reranker, found)
+    with _reranker(args) as (reranker, found, inputs, packed):
         row = _number(args.query, packed.query_ids, "query")
         drawn = trajectory_of(
             reranker, found, packed, inputs, row, top_k=args.candidates, num_steps=args.steps, seed=args.seed
@@ -93,21 +89,22 @@ def trajectory(args: Namespace) -> None:
 def scores(args: Namespace) -> None:
     """Draws the scores of right and wrong pairs on the run's own corpus and on others."""
     from prvr.evaluation.transfer import target_config
+    from prvr.pipeline import open_system, parse_stage
     from prvr.plot import pair_scores, save_figure, scores_figure
-    from prvr.stages import DiffusionStage, Pipeline, load_rerankers
 
-    config, weights = config_of_run(args, Path(args.run))
-    asked = [(config.data.collection, config, args.split)]
+    system = open_system(args.run, [parse_stage(text) for text in args.stage], device=device_of(args.device))
+    config = chosen_data(args, system.config_file, args.run)
+    asked = [(config.data.collection, config, args.split or config.data.eval_split)]
     for target in args.transfer:
         other, split = target_config(config, Path(target), args.split)
         asked.append((f"{config.data.collection} -> {other.data.collection}", other, split))
-    domains = {}
+    parts, domains = system.parts(), {}
     for name, other, split in asked:
-        with _scores(args, other, weights, split) as (found, packed):
-            domains[name] = pair_scores(found.retriever, packed, found.encoded)
-            if args.rerank is not None:
-                system = Pipeline(found.retriever, [DiffusionStage(load_rerankers(args.rerank))])
-                domains[f"{name}, re-ranked"] = pair_scores(system, packed, found.encoded)
+        with _encoded(args, system, other, split) as (packed, encoded):
+            for part, pipeline in parts.items():
+                label = f"{name}, {part}" if len(parts) > 1 else name
+                read = replace(encoded, stages=encoded.stages[: len(pipeline.stages)])
+                domains[label] = pair_scores(pipeline, packed, read)
     path = save_figure(scores_figure(domains, bins=args.bins), args.out)
     lines = [f"  {name}: AUC {pairs.auc:.3f}" for name, pairs in domains.items()]
     print("\n".join([f"{path}: right and wrong pairs", *lines]))
@@ -117,44 +114,44 @@ def attention(args: Namespace) -> None:
     """Draws how the texts of a video attend to its frames."""
     from prvr.plot import attention_figure, attention_of, save_figure
 
-    config, weights = config_of_run(args, Path(args.run))
-    with _scores(args, config, weights) as (found, packed):
-        reranker, inputs = _reranker(args.reranker, found)
-        video = _number(args.video, packed.video_ids, "video")
-        drawn = attention_of(reranker, inputs, packed, video)
+    with _reranker(args) as (reranker, _, inputs, packed):
+        drawn = attention_of(reranker, inputs, packed, _number(args.video, packed.video_ids, "video"))
     path = save_figure(attention_figure(drawn), args.out)
     print(f"{path}: {drawn.video}, {len(drawn.texts)} texts")
 
 
 @contextmanager
-def _scores(
-    args: Namespace, config: Config, weights: Path, split: str | None = None
-) -> "Iterator[tuple[ScoreMatrix, PackedSplit]]":
-    """The scores of a run on a split, ready to be asked, and the split."""
+def _encoded(
+    args: Namespace, system: "System", config: Config, split: str
+) -> "Iterator[tuple[PackedSplit, EncodedSplit]]":
+    """A split and its embeddings, with the models of the system in evaluation mode."""
     from prvr.evaluation.encode import encode_split, evaluation_mode
-    from prvr.models import load_pretrained
-    from prvr.stages import ScoreMatrix
-    from prvr.training import open_split
 
-    device, seed, retriever = device_of(args.device), config.train.seed, load_pretrained(weights)
-    config = replace(config, model=retriever.config)
-    open_corpus_of(config, args.quiet)
-    with closing(open_split(config, split or args.split or config.data.eval_split)) as packed:
-        encoded = encode_split(retriever, packed, device=device, seed=seed)
-        with evaluation_mode(retriever, device, seed):
-            yield ScoreMatrix(retriever, encoded, packed.relevant), packed
+    device, seed = device_of(args.device), config.train.seed
+    with open_split_of(system, config, split, args.quiet) as packed:
+        encoded = encode_split(system.pipeline, packed, device=device, seed=seed)
+        with evaluation_mode(system.pipeline, device, seed):
+            yield packed, encoded
 
 
-def _reranker(run: str, found: "ScoreMatrix") -> "tuple[CandidateReranker, RerankerInputs]":
-    """The re-ranker of texts to videos, and what it reads."""
-    from prvr.stages import fingerprint, load_rerankers, reranker_inputs
+@contextmanager
+def _reranker(
+    args: Namespace,
+) -> "Iterator[tuple[CandidateReranker, ScoreMatrix, RerankerInputs, PackedSplit]]":
+    """The re-ranker of texts to videos, the scores of its retriever on a split, what it reads, and the split."""
+    from prvr.pipeline import open_system
+    from prvr.stages import ScoreMatrix, fingerprint, load_rerankers, reranker_inputs
 
-    rerankers = load_rerankers(run)
+    system = open_system(args.run)
+    config = chosen_data(args, system.config_file, args.run)
+    rerankers = load_rerankers(args.reranker)
     if "t2v" not in rerankers:
-        raise CommandError(f"{run}: no re-ranker of direction t2v in it. Train one: --directions '[t2v]'.")
-    reranker = rerankers["t2v"].to(found.encoded.text.device)
-    reranker.expect_trained_on(fingerprint(found.retriever))  # pyright: ignore[reportArgumentType]
-    return reranker, reranker_inputs(found.encoded, reranker.config)
+        raise CommandError(f"{args.reranker}: no re-ranker of direction t2v in it. Train one: --directions '[t2v]'.")
+    with _encoded(args, system, config, args.split or config.data.eval_split) as (packed, encoded):
+        found = ScoreMatrix(system.pipeline.first, encoded, packed.relevant)
+        reranker = rerankers["t2v"].to(encoded.text.device)
+        reranker.expect_trained_on(fingerprint(found.retriever))  # pyright: ignore[reportArgumentType]
+        yield reranker, found, reranker_inputs(encoded, reranker.config), packed
 
 
 def _number(name: str, names: tuple[str, ...], what: str) -> int:

@@ -1,7 +1,5 @@
-"""What commands print of an evaluation, and the names of its files."""
+"""What commands print of an evaluation."""
 
-import re
-from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,7 @@ if TYPE_CHECKING:
 
     from prvr.evaluation.report import EvaluationReport
 
-__all__ = ["name_parts", "show_baselines", "show_report"]
+__all__ = ["show_baselines", "show_report"]
 
 
 def show_report(console: "Console", report: "EvaluationReport", *, text_to_video: bool = False) -> None:
@@ -57,28 +55,3 @@ def show_baselines(
         return
     console.print()
     console.print(table)
-
-
-def name_parts(stages: Sequence[str], reports: int) -> list[list[str]]:
-    """Parts of the names of the files of several reports: of the first stage alone, and after each stage.
-
-    Args:
-        stages: `--stage` as it was given; the stages before these belong to the system.
-        reports: how many.
-
-    Examples:
-        >>> name_parts(["qb_norm", "diffusion:runs/r-1/best,top_k=5"], 3)
-        [['retriever'], ['qb_norm'], ['qb_norm', 'diffusion-r-1-top_k-5']]
-        >>> name_parts([], 3)
-        [['retriever'], ['stage1'], []]
-    """
-    given = []
-    for text in stages:
-        kind, *rest = re.split("[:,]", text, maxsplit=1)
-        words = "".join(rest).replace("/best", "").rsplit("/", 1)[-1]
-        given.append("-".join([kind, *re.findall(r"[\w.]+", words)]))
-    own = reports - 1 - len(given)
-    after = [given[: number - own] if number > own else [f"stage{number}"] for number in range(1, reports)]
-    if after and not given:
-        after[-1] = []
-    return [["retriever"], *after]
