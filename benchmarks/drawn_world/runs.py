@@ -17,6 +17,7 @@ from prvr.data import Corpus, DataError, PackedSplit
 from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate
 from prvr.evaluation.encode import encode_split, evaluation_mode
 from prvr.models import AnyRetriever, build_retriever, project_bounds
+from prvr.stages import ScoreMatrix
 from prvr.training import EpochProgress, TrainingError, open_split, train
 from prvr.training.checkpoint import load_best
 from prvr.training.run import config_differences
@@ -82,17 +83,7 @@ def trained(config: Config, run: Path, split: PackedSplit, device: str | None) -
 
 def measure(retriever: AnyRetriever, config: Config, split: PackedSplit, device: str | None) -> EvaluationReport:
     """Evaluates as a run does, without intervals."""
-    return evaluate(
-        retriever,
-        split,
-        EvaluationConfig(
-            video_batch=config.train.eval_videos,
-            query_batch=config.train.eval_queries,
-            bootstrap=0,
-            seed=config.train.seed,
-        ),
-        device=device,
-    )
+    return evaluate(retriever, split, EvaluationConfig.of_run(config.train, bootstrap=0), device=device)
 
 
 def take_over(folders: Sequence[Path | str], corpus: Corpus, cache: Path, device: str | None) -> list[Trained]:
@@ -120,10 +111,8 @@ def score_matrix(run: Trained, split: PackedSplit, device: str | None) -> Float[
     retriever = cast(FirstStage, run.retriever)
     encoded = encode_split(retriever, split, device=device, seed=train.seed)
     with evaluation_mode(retriever, encoded.text.device, train.seed):
-        rows = [
-            torch.cat([retriever.score(some, part).total for part in encoded.videos], 1).cpu()
-            for some in encoded.text.split(train.eval_queries)
-        ]
+        matrix = ScoreMatrix(retriever, encoded)
+        rows = [matrix.rows("t2v", some).cpu() for some in matrix.blocks("t2v", train.eval_queries)]
     return torch.cat(rows)
 
 

@@ -17,7 +17,7 @@ from video_files import MeanColour, noise_store
 from video_models import tiny_clip, tiny_roberta
 
 from prvr.cli import main
-from prvr.cli.corpora import command
+from prvr.cli.convert import command
 from prvr.corpora import SplitShares, read_user_captions, split_videos
 from prvr.corpora.convert import convert_captions
 from prvr.corpora.encoders import corpus_encoders, read_sentences

@@ -1,10 +1,26 @@
 """`prvr convert`: released checkpoints as model folders; captions and benchmarks as corpora."""
 
+import logging
 from argparse import Namespace
 from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
 
-from prvr.cli import corpora
-from prvr.cli.options import Parser, one_of
+from prvr.cli.console import CommandError, progress_bar, stdout
+from prvr.cli.folders import device_of
+from prvr.cli.options import Parser, one_of, whole_number
+from prvr.corpora import BENCHMARKS, Benchmark, SplitShares
+
+if TYPE_CHECKING:
+    from prvr.config.registry import Entry
+    from prvr.corpora.convert import BenchmarkReport, CaptionsReport
+    from prvr.data import FeatureReader
+    from prvr.video import TextFeaturizer, VideoStore
+
+_PRESETS = {(512, 48): "hybrid-embedded", (512, 512): "hybrid-clip", (768, 768): "hybrid-clip-l"}
+"""By the widths of frames and words."""
+
+logger = logging.getLogger(__name__)
 
 
 def register(prvr: Parser) -> None:
@@ -16,7 +32,7 @@ def register(prvr: Parser) -> None:
     )
     parser = group.command(
         "checkpoint",
-        run,
+        run_checkpoint,
         "Convert a checkpoint of the authors' code",
         "FILE --dataset NAME --out DIR",
         "Convert a checkpoint of HLFormer, DreamPRVR or GMMFormer, as the authors' code saves it, into a folder that "
@@ -30,10 +46,51 @@ def register(prvr: Parser) -> None:
         help="the data set that it was trained on",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write, new or empty")
-    corpora.register(group)
+    parser = group.command(
+        "captions",
+        run_captions,
+        "Convert your own captions into a corpus",
+        "FILE --features STORE --out ROOT [--name NAME] [--text ENCODER] [OPTIONS]",
+        "Make a corpus to train on, ROOT/NAME, from your own captions and the features that `prvr extract` wrote. The "
+        "table has the columns video and text, and start and end where they are known (seconds, or m:ss). The videos "
+        "are divided into train, val and test.",
+    )
+    parser.add_argument("file", metavar="FILE", help="a CSV file with a header, or JSON lines with the same keys")
+    parser.add_argument("--features", required=True, metavar="STORE", help="the features that `prvr extract` wrote")
+    parser.add_argument("--out", required=True, metavar="ROOT", help="the folder that holds corpora")
+    parser.add_argument("--name", metavar="NAME", help="the name of the new corpus; by default, that of FILE")
+    parser.shared("--text", help="the encoder of the captions: by default that of the frames, or a RoBERTa")
+    parser.option("--test", default=0.2, help="the share of test videos")
+    parser.option("--val", default=0.1, help="the share of validation videos")
+    parser.shared("--seed", help="the seed of the division into splits (default: 0)")
+    parser.shared("--device")
+    parser = group.command(
+        "benchmark",
+        run_benchmark,
+        "Convert a public text-to-video benchmark into a corpus",
+        "NAME --annotations DIR --features STORE --out ROOT [--text ENCODER] [OPTIONS]",
+        f"Make a corpus of a text-to-video benchmark ({', '.join(BENCHMARKS.names)}) from its public "
+        "annotation files and the features of its videos.",
+    )
+    parser.add_argument("name", metavar="NAME", help="the name of the benchmark")
+    parser.add_argument("--annotations", required=True, metavar="DIR", help="the folder of the annotation files")
+    parser.add_argument(
+        "--features",
+        required=True,
+        metavar="STORE",
+        help="the features that `prvr extract` wrote, or a folder of BigFile or feature.hdf5",
+    )
+    parser.add_argument("--out", required=True, metavar="ROOT", help="the folder that holds corpora")
+    parser.shared("--text", help="the encoder of the captions; by default, the text side of the store's encoder")
+    parser.add_argument("--collection", metavar="NAME", help="the name of the new corpus; by default, the benchmark's")
+    parser.add_argument(
+        "--max-words", type=whole_number, metavar="N", help="the most words of a caption; by default 32 or 64, as usual"
+    )
+    parser.add_argument("--allow-missing", action="store_true", help="leave out videos without features, and list them")
+    parser.shared("--device")
 
 
-def run(args: Namespace) -> None:
+def run_checkpoint(args: Namespace) -> None:
     """Converts a checkpoint and says how to evaluate it."""
     from prvr.released.convert import convert_checkpoint
 
@@ -43,3 +100,137 @@ def run(args: Namespace) -> None:
         f"{args.out}: {found.system}, {parameters:,} parameters, configuration {found.source}.\n"
         f"Evaluate it: prvr evaluate {args.out} --data-root ROOT",
     )
+
+
+def run_captions(args: Namespace) -> None:
+    """Writes the corpus and says how to train on it."""
+    from prvr.corpora.convert import convert_captions
+    from prvr.video import VideoStore, open_featurizer
+
+    file, shares = Path(args.file), SplitShares(args.test, args.val, args.seed)
+    store = VideoStore(args.features)
+    device = device_of(args.device)
+    text = open_featurizer(args.text or store.encoder.name, device)
+    with progress_bar("encoding and writing", args.quiet, "captions and videos") as progress:
+        report = convert_captions(
+            file,
+            store,
+            text,
+            _folder(args.out, file.stem if args.name is None else args.name),
+            joint=_joint_side(store, text, device),
+            shares=shares,
+            progress=progress,
+        )
+    _show_captions(report, store, text)
+
+
+def run_benchmark(args: Namespace) -> None:
+    """Writes the corpus and says how to train on it."""
+    from prvr.corpora.convert import convert_benchmark
+    from prvr.video import VideoStore, open_featurizer
+
+    rules = BENCHMARKS[args.name]
+    with _features(Path(args.features)) as features:
+        name = args.text or (features.encoder.name if isinstance(features, VideoStore) else None)
+        if name is None:
+            raise CommandError(
+                f"--text is missing: {args.features} is no store of `prvr extract`, so it is not known which "
+                "model reads the captions. Name it, for example --text openai/clip-vit-base-patch32."
+            )
+        text = open_featurizer(name, device_of(args.device))
+        with progress_bar(f"reading {rules.description}", args.quiet) as progress:
+            report = convert_benchmark(
+                args.name,
+                args.annotations,
+                features,
+                text,
+                _folder(args.out, args.collection or args.name),
+                max_words=args.max_words,
+                allow_missing=args.allow_missing,
+                progress=progress,
+            )
+    print(_summary(rules, report))
+
+
+def command(folder: Path, video_dim: int, query_dim: int) -> str:
+    """The command that trains on a corpus: with a preset of its widths, or with options that change them.
+
+    Examples:
+        >>> print(command(Path("data/films"), 512, 512))
+        prvr train --preset hybrid-clip --data-root data --data.collection films --train.protocol val
+    """
+    preset = _PRESETS.get((video_dim, query_dim))
+    widths = "" if preset else f" --model.video_dim {video_dim} --model.query_dim {query_dim}"
+    name, root = folder.name, folder.parent.as_posix()
+    return (
+        f"prvr train --preset {preset or 'hybrid-clip'} --data-root {quote(root)} --data.collection {quote(name)} "
+        f"--train.protocol val{widths}"
+    )
+
+
+def _folder(root: str, name: str) -> Path:
+    if Path(name).name != name:
+        raise CommandError(f"{name!r} is no name of a corpus: expected letters, digits, '-', '_' and '.'.")
+    return Path(root) / name
+
+
+def _joint_side(store: "VideoStore", text: "TextFeaturizer", device: Any) -> "TextFeaturizer | None":
+    """The text side of the encoder of the frames, where it is another one and can be opened."""
+    from prvr.data import DataError
+    from prvr.video import open_featurizer
+
+    if not store.joint_dim or text.identity.weights == store.encoder.weights:
+        return None
+    try:
+        return open_featurizer(store.encoder.name, device)
+    except DataError as error:
+        logger.warning("no comparison with zero-shot: the encoder of the frames cannot be opened. %s", error)
+        return None
+
+
+def _show_captions(report: "CaptionsReport", store: "VideoStore", text: "TextFeaturizer") -> None:
+    from rich.table import Table
+
+    console = stdout()
+    table = Table("", "videos", "captions", title=str(report.folder), title_justify="left")
+    for split, videos in report.videos.items():
+        table.add_row(split, str(videos), str(report.captions[split]))
+    console.print(table)
+    total = sum(report.captions.values())
+    said = [
+        f"{report.timed:,} of {total:,} captions say when" + f" ({report.cut} cut to their video)" * bool(report.cut)
+    ]
+    if report.repeated:
+        said.append(f"{report.repeated} lines repeated another and were left out")
+    if report.left_out:
+        some = ", ".join(report.left_out[:3])
+        said.append(f"{len(report.left_out)} videos of {store.folder} have no caption and were left out: {some} ...")
+    if not report.zero_shot:
+        said.append("no comparison with zero-shot: captions and frames have no space in common")
+    print("\n".join(said))
+    print(f"\nTrain on it:\n{command(report.folder, store.dim, text.word_dim)}")
+
+
+def _features(path: Path) -> "FeatureReader":
+    from prvr.data import open_features
+    from prvr.video import VideoStore
+    from prvr.video.store import HEADER
+
+    return VideoStore(path) if (path.expanduser() / HEADER).is_file() else open_features(path.expanduser())
+
+
+def _summary(rules: "Entry[Benchmark]", report: "BenchmarkReport") -> str:
+    lines = [f"{report.folder}: {rules.description}"]
+    for split, videos in report.videos.items():
+        missing = f", {len(report.missing[split])} missing" if split in report.missing else ""
+        nothing = f", {len(report.uncaptioned[split])} without a caption" if split in report.uncaptioned else ""
+        lines.append(f"  {split}: {videos:,} videos, {report.captions[split]:,} queries{missing}{nothing}")
+    if report.wordless:
+        lines.append(f"  left out: {report.wordless:,} captions without a letter or digit")
+    if report.cut:
+        lines.append(f"  cut: {report.cut:,} captions are longer than the text features may be")
+    if report.missing:
+        lines.append("  not the whole benchmark: missing.txt names the videos")
+    root, name = report.folder.parent, report.folder.name
+    lines.append(f"Train on it: prvr train --preset {rules.part.preset} --data-root {root} --data.collection {name}")
+    return "\n".join(lines)

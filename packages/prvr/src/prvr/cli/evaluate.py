@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, stdout
 from prvr.cli.folders import chosen_data, device_of, open_split_of
@@ -134,11 +134,17 @@ def evaluated(args: Namespace, system: "System", config: Config, split: str) -> 
     """The reports of the first stage alone and after each stage, by name."""
     from prvr.evaluation import EvaluationConfig, encode_split, evaluate
 
-    device, train = device_of(args.device), config.train
-    sizes: dict[str, Any] = {"video_batch": train.eval_videos, "query_batch": train.eval_queries, "seed": train.seed}
-    how = EvaluationConfig(ties=args.ties, caption_sets=_ranks_sets(args, config), **sizes)
+    device = device_of(args.device)
+    how = EvaluationConfig.of_run(config.train, ties=args.ties, caption_sets=_ranks_sets(args, config))
     with open_split_of(system, config, split, args.quiet) as packed:
-        encoded = encode_split(system.pipeline, packed, device=device, **sizes)
+        encoded = encode_split(
+            system.pipeline,
+            packed,
+            device=device,
+            video_batch=how.video_batch,
+            query_batch=how.query_batch,
+            seed=how.seed,
+        )
         return {
             name: evaluate(
                 part, packed, how, encoded=replace(encoded, stages=encoded.stages[: len(part.stages)]), device=device

@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from prvr.config import TrainConfig
 from prvr.data.packed import Moments, PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import Progress, device_of, encode_split, evaluation_mode
@@ -68,6 +70,12 @@ class EvaluationConfig:
     caption_sets: bool = False
     video_batch: int = 64
     query_batch: int = 256
+
+    @classmethod
+    def of_run(cls, train: TrainConfig, **changes: Any) -> "EvaluationConfig":
+        """The settings with which a run is evaluated: its seed and its sizes of batches, and any others."""
+        sizes = {"video_batch": train.eval_videos, "query_batch": train.eval_queries, "seed": train.seed}
+        return cls(**sizes | changes)
 
 
 @dataclass(frozen=True)

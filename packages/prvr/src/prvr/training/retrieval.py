@@ -296,10 +296,7 @@ class RetrievalTask:
         return report
 
     def _evaluate(self, split: PackedSplit, bootstrap: int) -> EvaluationReport:
-        train = self.config.train
-        config = EvaluationConfig(
-            bootstrap=bootstrap, seed=train.seed, video_batch=train.eval_videos, query_batch=train.eval_queries
-        )
+        config = EvaluationConfig.of_run(self.config.train, bootstrap=bootstrap)
         return evaluate(self.retriever, split, config, device=self.accelerator.device)
 
 
