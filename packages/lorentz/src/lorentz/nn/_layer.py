@@ -12,7 +12,7 @@ from .curvature import Curvature
 class OnHyperboloid(nn.Module):
     """Holds c: a `Curvature` is registered (and may be shared), a number is kept as it is."""
 
-    def __init__(self, c: float | Curvature) -> None:
+    def __init__(self, c: float | Curvature = 1.0) -> None:
         super().__init__()
         if isinstance(c, Tensor):
             raise TypeError(f"c: got {described(c)}, expected a number or a lorentz.nn.Curvature, which moves with it")

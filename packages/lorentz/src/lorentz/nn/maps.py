@@ -6,7 +6,6 @@ from torch import Tensor
 from lorentz import functional as lf
 
 from ._layer import OnHyperboloid
-from .curvature import Curvature
 
 
 class ExpMap0(OnHyperboloid):
@@ -25,9 +24,6 @@ class ExpMap0(OnHyperboloid):
         >>> layers(torch.ones(2, 8)).shape
         torch.Size([2, 3])
     """
-
-    def __init__(self, c: float | Curvature = 1.0) -> None:
-        super().__init__(c)
 
     def forward(self, v: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d+1"]:
         """Map tangent vectors at the origin (*b, d) to points (*b, d + 1)."""
@@ -48,9 +44,6 @@ class LogMap0(OnHyperboloid):
         >>> LogMap0()(ExpMap0()(torch.ones(2, 8))).shape
         torch.Size([2, 8])
     """
-
-    def __init__(self, c: float | Curvature = 1.0) -> None:
-        super().__init__(c)
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n-1"]:
         """Map points (*b, d + 1) to tangent vectors at the origin (*b, d)."""

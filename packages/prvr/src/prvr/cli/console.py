@@ -29,7 +29,7 @@ _LOGGERS = ("prvr", "regdiff", "lorentz")
 
 
 class CommandError(PrvrError):
-    """A command that cannot be carried out; the message says what was found and what to do."""
+    """A command that cannot run; the message says what was found and what to do."""
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def progress_bar(title: str, quiet: bool, unit: str = "videos") -> Iterator[Prog
 def complain(error: Exception) -> int:
     """Explains a failed command on standard error; gives its exit code.
 
-    What the user can mend takes one paragraph; a fault of the program is shown with its traceback.
+    A mistake that the user can correct takes one paragraph; a fault of the program is shown with its traceback.
     """
     sentence = _mendable(error)
     if sentence is not None:
@@ -117,7 +117,7 @@ def complain(error: Exception) -> int:
 
 
 def _mendable(error: Exception) -> str | None:
-    """What to tell the user; None for a fault of the program."""
+    """The message for a mistake that the user can correct; None for a fault of the program."""
     if isinstance(error, PrvrError):
         return str(error)
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:  # it names a file

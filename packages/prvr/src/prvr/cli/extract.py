@@ -1,4 +1,4 @@
-"""`prvr extract`: features of one's own videos."""
+"""`prvr extract`: features of your own videos."""
 
 from argparse import Namespace
 from collections.abc import Sequence

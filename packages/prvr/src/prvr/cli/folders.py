@@ -71,8 +71,8 @@ def config_of_run(args: Namespace, folder: Path) -> tuple[Config, Path]:
     """The configuration of a run, with what the command line changes of it, and the folder of its weights.
 
     Args:
-        args: of a command that may have `--preset` and keys of the configuration.
-        folder: of the run, or of a model.
+        args: the arguments of a command that may have `--preset` and keys of the configuration.
+        folder: the folder of a run or of a model.
 
     Raises:
         CommandError: there is no config.yaml, and no preset is given instead.
@@ -88,9 +88,9 @@ def chosen_data(args: Namespace, file: Path | None, name: Path | str) -> Config:
     """The configuration that says which data are read, with what the command line changes of it.
 
     Args:
-        args: of a command that may have `--preset` and keys of the configuration.
+        args: the arguments of a command that may have `--preset` and keys of the configuration.
         file: `config.yaml` of the run, if there is one.
-        name: of the model, for the message.
+        name: the name of the model, for the message.
 
     Raises:
         CommandError: there is no config.yaml, and no preset is given instead.

@@ -1,4 +1,4 @@
-"""`prvr index add | update | remove | info | verify`: an index of one's own videos."""
+"""`prvr index add | update | remove | info | verify`: an index of your own videos."""
 
 from argparse import Namespace
 from pathlib import Path

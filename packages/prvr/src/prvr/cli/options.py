@@ -179,9 +179,9 @@ class Parser(ArgumentParser):
         """Adds a command that has commands of its own.
 
         Args:
-            name: as it is typed.
-            summary: for the list of commands.
-            description: for its own help.
+            name: the word that is typed.
+            summary: its line in the list of commands.
+            description: the paragraph in its own help.
         """
         return self._add(name, summary, usage=f"{self.prog} {name} COMMAND [OPTIONS]", description=description)
 
@@ -189,11 +189,11 @@ class Parser(ArgumentParser):
         """Adds a command, with the options that every command has.
 
         Args:
-            name: as it is typed.
+            name: the word that is typed.
             run: what it does; returns the exit code, None for 0.
-            summary: for the list of commands.
+            summary: its line in the list of commands.
             usage: its arguments, after the name.
-            description: for its own help; by default the summary.
+            description: the paragraph in its own help; by default the summary.
         """
         full = f"{self.prog} {name} {usage}".replace("\n", f"\n       {self.prog} {name} ")
         found = self._add(name, summary, usage=full, description=description or f"{summary}.")
@@ -214,8 +214,8 @@ class Parser(ArgumentParser):
         """Adds arguments that several commands have, such as `--device`.
 
         Args:
-            names: as they are declared in this module.
-            changes: of their declaration, for example another `help`.
+            names: the names under which this module declares them.
+            changes: what differs from their declaration, for example another `help`.
         """
         for name in names:
             self.add_argument(name, **_SHARED[name] | changes)
@@ -224,7 +224,7 @@ class Parser(ArgumentParser):
         """Adds an option with a default, which gives its type and is shown at the end of its help.
 
         Args:
-            names: as they are typed.
+            names: the words that are typed, for example `-k` and `--top`.
             default: a number or a text.
             help: what the option is for.
             declaration: further arguments of `add_argument`.

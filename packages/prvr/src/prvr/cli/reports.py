@@ -33,9 +33,9 @@ def show_baselines(
     If the comparison cannot be made, the reason is printed instead of the table.
 
     Args:
-        console: where to print.
-        config: of the run, says where the data are.
-        report: of the model.
+        console: the console to print on.
+        config: the configuration of the run, which says where the data are.
+        report: the evaluation of the model.
         split: the split of the report; by default, the one that the configuration reports.
         note: printed below the table.
     """

@@ -1,4 +1,4 @@
-"""`prvr train`: a preset, or a file of one's own, into a run folder."""
+"""`prvr train`: trains the configuration of a preset or of a file, into a run folder."""
 
 import os
 from argparse import Namespace

@@ -40,7 +40,7 @@ def compare(run_a: Path | str, run_b: Path | str, *, samples: int = 10_000, seed
         run_a: a run folder that holds `evaluation.json` and `evaluation_ranks.npz`, or the path of such a JSON file.
         run_b: the same of the other run.
         samples: number of resamples and of permutations.
-        seed: of the draws.
+        seed: the seed of the draws.
 
     Raises:
         DataError: a file is missing or damaged, or the runs were not evaluated on the same queries and videos.

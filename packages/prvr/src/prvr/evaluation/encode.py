@@ -40,7 +40,8 @@ def encode_split(
         device: where to compute and keep the embeddings; default: where the model's parameters are.
         video_batch: how many videos are encoded at a time.
         query_batch: how many queries are encoded at a time.
-        seed: of whatever the model samples (registers that start from a prior): the same seed, the same embeddings.
+        seed: the seed of whatever the model samples (registers that start from a prior); the same seed gives the same
+            embeddings.
         dropout: in training mode instead, with the dropout of the model drawn by `seed`; without gradients as well.
         progress: called with ("videos" or "queries", done, total).
 

@@ -86,7 +86,7 @@ def find_moments(
         encoded: what `encode_split` gave for this split, on the same device; default: encode it now.
         device: where to compute; default: where the model's parameters are.
         video_batch: how many videos are encoded at a time.
-        seed: of whatever the model samples.
+        seed: the seed of whatever the model samples.
 
     Raises:
         ValueError: k is not positive, or a query is out of range.

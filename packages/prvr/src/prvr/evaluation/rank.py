@@ -55,7 +55,7 @@ class EvaluationConfig:
     Args:
         ties: how irrelevant videos with the same score count: "worst" (against us), "mean", "best".
         bootstrap: resamples behind the 95 % intervals; 0 = no intervals.
-        seed: of the bootstrap, and of whatever the model samples.
+        seed: the seed of the bootstrap, and of whatever the model samples.
         ratio_edges: ascending edges of the moment-to-video-ratio groups.
         caption_sets: also rank, for each video, the sets of queries of all videos (`EvaluationReport.video_to_sets`);
             scores everything once more.
@@ -143,9 +143,9 @@ def ranked_rows(
     Use it within `evaluation_mode`, or in evaluation mode and without gradients.
 
     Args:
-        pipeline: whose scores.
+        pipeline: the pipeline that gives the scores.
         encoded: what `encode_split` gave for the pipeline.
-        direction: who asks.
+        direction: whether rows are texts ("t2v") or videos ("v2t").
         size: rows at a time.
 
     Yields:
@@ -225,13 +225,13 @@ def _count_stages(
 
 
 def count_rows(matrix: ScoreMatrix, direction: Direction, rows: slice, scores: Float[Tensor, "r n"]) -> RankCounts:
-    """Counts of those of some rows that have something right; a video without a query asks nothing.
+    """Counts of the rows that have a relevant column; a video without queries has none and is left out.
 
     Args:
-        matrix: says what is right.
-        direction: who asks.
+        matrix: knows which columns are relevant.
+        direction: whether rows are texts ("t2v") or videos ("v2t").
         rows: which rows.
-        scores: `(r, n)` of these rows.
+        scores: `(r, n)` scores of these rows.
     """
     right = matrix.positives(direction, rows)
     kept = right.any(1)
@@ -314,7 +314,7 @@ def tag_metrics(counts: RankCounts, tags: Sequence[frozenset[str]], ties: Ties =
 
     Args:
         counts: text-to-video counts of all queries.
-        tags: of each query.
+        tags: the tags of each query.
         ties: how ties count.
     """
     rows: dict[str, list[int]] = {}

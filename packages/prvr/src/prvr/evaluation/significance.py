@@ -54,7 +54,7 @@ def bootstrap_intervals(
         query_to_video: `(q,)` the video each query was written for.
         samples: number of resamples.
         level: share of the resamples inside the interval, in (0, 1).
-        seed: of the draws; the same seed gives the same interval.
+        seed: the seed of the draws; the same seed gives the same interval.
 
     Returns:
         An interval per name in `METRICS`, in the metrics' units (percent).
@@ -94,7 +94,7 @@ def paired_test(
         query_to_video: `(q,)` the video each query was written for.
         samples: number of resamples and of permutations.
         level: share of the resamples inside the interval, in (0, 1).
-        seed: of the draws.
+        seed: the seed of the draws.
 
     Returns:
         A difference per name in `METRICS`, in percent.

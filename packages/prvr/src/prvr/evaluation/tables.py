@@ -77,7 +77,7 @@ def systems_table(reports: Mapping[str, EvaluationReport]) -> Table:
     """One row for each system and direction: recalls, their sum, median and mean rank.
 
     Args:
-        reports: of the same split, by the name of the system.
+        reports: evaluations on the same split, by the name of the system.
     """
     columns = ("R@1", "R@5", "R@10", "Rsum", "R@100", "MdR", "MnR")
     table = new_table(_size(next(iter(reports.values()))), None, [""], columns)

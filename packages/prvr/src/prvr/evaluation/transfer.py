@@ -35,8 +35,8 @@ class Domain:
     """A corpus that a model was tested on.
 
     Args:
-        name: for people.
-        report: text to video and back; None where the corpus is not at hand.
+        name: the name in tables.
+        report: text to video and back; None where the corpus is not on this machine.
     """
 
     name: str
@@ -49,7 +49,7 @@ def expect_same_features(source: CorpusEncoders | None, target: CorpusEncoders |
     Args:
         source: what `prvr.corpora.encoders.corpus_encoders` says of the corpus that the model was trained on.
         target: the same of the corpus that it is to be tested on.
-        name: of the target, for the message.
+        name: the name of the target, for the message.
 
     Returns:
         whether both are known; otherwise only widths can be compared, which the packing of a split does.
@@ -115,7 +115,7 @@ def target_config(trained: Config, folder: Path, split: str | None) -> tuple[Con
 
     Args:
         trained: the configuration of the run.
-        folder: of the corpus.
+        folder: the folder of the corpus.
         split: the one that is asked for; by default test, or val.
 
     Raises:
@@ -145,7 +145,7 @@ def transfer_table(sources: Sequence[Domain], targets: Sequence[Domain], title: 
 
     Args:
         sources: the corpus that the model was trained on.
-        targets: those it has not seen.
+        targets: corpora that it has not seen.
         title: above the table.
     """
     ties = {domain.report.ties for domain in (*sources, *targets) if domain.report is not None}

@@ -30,8 +30,8 @@ class Beside:
     Args:
         split: collection and split.
         chance: R@1, 5, 10, 100 and SumR when every order of the gallery is equally likely, in percent.
-        zero_shot: of the joint encoder alone.
-        model: of the trained one.
+        zero_shot: metrics of the joint encoder alone.
+        model: metrics of the trained model.
         sumr: what the model has more than zero-shot, paired by query and resampled by video.
         above_chance: whether zero-shot, and the model, are shown to be better than chance.
         warnings: what is wrong with the features, in sentences.
@@ -119,8 +119,8 @@ def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSpli
     """A report beside zero-shot and chance.
 
     Args:
-        report: of a model on all of a split.
-        corpus: as in [zero_shot_scores][prvr.evaluation.zero_shot.zero_shot_scores].
+        report: the evaluation of a model on all of a split.
+        corpus: the corpus of the split, as in [zero_shot_scores][prvr.evaluation.zero_shot.zero_shot_scores].
         split: the same split, packed.
 
     Raises:

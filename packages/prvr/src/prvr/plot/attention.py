@@ -29,8 +29,8 @@ class AttentionMap:
         weights: `(m, f)` not negative; a row has sum 1.
         texts: the m texts.
         video: its name.
-        duration: of the video in seconds; None where it is not known, or rows are no frames in order of time.
-        moments: of each text, start and end in seconds; None where not known.
+        duration: length of the video in seconds; None where it is not known, or the columns are not frames in order.
+        moments: start and end of each text's moment in seconds; None where they are not known.
     """
 
     weights: Float[np.ndarray, "m f"]
@@ -59,9 +59,9 @@ def attention_of(
     """The attention of some texts over the frames of a video.
 
     Args:
-        reranker: whose text-frame attention is meant.
+        reranker: the re-ranker whose text-frame attention is computed.
         inputs: embeddings of the split.
-        split: for texts and moments.
+        split: the split, which has the texts and their moments.
         video: its number.
         queries: numbers of the texts; default: those written for the video.
 
@@ -93,7 +93,7 @@ def attention_figure(attention: AttentionMap) -> "Figure":
     """A row for each text, dark where it takes much of a frame; the moment that it speaks of is framed in green.
 
     Args:
-        attention: of some texts over one video.
+        attention: the attention of some texts over one video.
     """
     from matplotlib.patches import Rectangle
 

@@ -20,7 +20,7 @@ def new_figure(width: float, height: float) -> "Figure":
     """An empty figure that draws itself with Agg.
 
     Args:
-        width, height: in inches.
+        width, height: the size in inches.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ def save_figure(figure: "Figure", path: Path | str, dpi: int = 100) -> Path:
     """Writes a PNG, whole or not at all.
 
     Args:
-        figure: of this module.
+        figure: a figure that `new_figure` made.
         path: ends in .png.
         dpi: dots per inch.
 

@@ -26,8 +26,8 @@ class PairScores:
     """Scores of queries with right and with wrong videos, at least one of each.
 
     Args:
-        positive: of right pairs.
-        negative: of wrong pairs, all of them or a sample.
+        positive: scores of right pairs.
+        negative: scores of wrong pairs, all of them or a sample.
     """
 
     positive: Float[np.ndarray, " p"]
@@ -54,7 +54,7 @@ class PairScores:
         """The share that the two histograms have in common, in [0, 1].
 
         Args:
-            edges: of the bins, ascending.
+            edges: the edges of the bins, ascending.
         """
         shares = [np.histogram(values, edges)[0] / len(values) for values in (self.positive, self.negative)]
         return float(np.minimum(*shares).sum())
@@ -78,7 +78,7 @@ def pair_scores(
         encoded: what `prvr.evaluation.encode_split` gave for it.
         most: wrong pairs kept; each is kept with the same probability.
         block: queries scored at a time.
-        seed: of the sample.
+        seed: the seed of the sample.
 
     Raises:
         ValueError: a score is not finite, or there is no wrong pair.
@@ -100,8 +100,8 @@ def scores_figure(domains: Mapping[str, PairScores], *, bins: int = 50) -> "Figu
     """A histogram of right (green) and wrong (grey) pairs for each domain, all over the same range.
 
     Args:
-        domains: by name, for example the corpus that was learned from, then others.
-        bins: of each histogram.
+        domains: scores by the name of the corpus, for example that of the training, then others.
+        bins: the number of bins of each histogram.
 
     Raises:
         ValueError: no domain.

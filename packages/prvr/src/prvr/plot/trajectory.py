@@ -29,7 +29,7 @@ class Trajectory:
         levels: `(s + 1)` noise levels k of these, from K down to 0.
         right: `(n,)` which candidates are right.
         candidates: names of the n candidates, the retriever's first choice first.
-        query: the text or the name of the one that asks.
+        query: the text of the query, or the name of the video, to which the candidates belong.
     """
 
     values: Float[np.ndarray, "s n"]
@@ -62,14 +62,14 @@ def trajectory_of(
     """What a re-ranker generates for one row, from the noise that `CandidateReranker.rerank` starts from.
 
     Args:
-        reranker: with a diffusion, of either direction.
-        scores: of the retriever that it was trained over, with what is relevant.
+        reranker: a re-ranker with a diffusion, of either direction.
+        scores: scores of the retriever that it was trained over, with what is relevant.
         split: a packed split.
         inputs: embeddings of the split.
         row: number of the query (direction "t2v") or video ("v2t").
         top_k: candidates; default: as many as are re-ranked, or the whole gallery where that is smaller.
-        num_steps: of sampling; default: that of the re-ranker.
-        seed: of the noise.
+        num_steps: the steps of the sampler; default: those of the re-ranker.
+        seed: the seed of the noise.
 
     Raises:
         ValueError: the re-ranker has no diffusion, or a number is out of range.
@@ -106,7 +106,7 @@ def trajectory_figure(trajectory: Trajectory, *, panels: int = 6) -> "Figure":
     """Bars of x_k over the candidates at some levels, and below them the place of the right candidate at each level.
 
     Args:
-        trajectory: of one query.
+        trajectory: the trajectory of one query.
         panels: how many levels have bars, from 2; first and last are always among them.
 
     Raises:

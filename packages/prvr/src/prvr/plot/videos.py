@@ -35,8 +35,8 @@ class Excerpt:
 
     Args:
         video_id: the id of the video.
-        start, end: in seconds; None where they are not known.
-        frames: in order of time.
+        start, end: the times in seconds; None where they are not known.
+        frames: the frames in order of time.
     """
 
     video_id: str
@@ -72,7 +72,7 @@ def moment_frames(video: Video, start: float, end: float, count: int = COLUMNS) 
 
     Args:
         video: the video.
-        start, end: of the moment in seconds; a moment between two frames gets the nearest one.
+        start, end: the times of the moment in seconds; a moment between two frames gets the nearest one.
         count: maximum number of frames.
 
     Examples:

@@ -42,8 +42,8 @@ class EncodedSplit:
 class ScoreMatrix:
     """Scores of texts with videos, computed when they are asked for; the whole matrix is never held.
 
-    A row belongs to one who asks: a text in direction "t2v", a video in direction "v2t". The columns are the gallery of
-    that direction. Use it within `torch.no_grad()` and in evaluation mode of the retriever.
+    Rows are texts in direction "t2v" and videos in direction "v2t"; the columns are the gallery of that direction. Use
+    it within `torch.no_grad()` and in evaluation mode of the retriever.
 
     Args:
         retriever: gives the scores.
