@@ -6,14 +6,12 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from prvr import __version__
 from prvr.errors import DISK_FULL, PrvrError
 from prvr.reading import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 __all__ = [
     "CommandError",
@@ -51,16 +49,15 @@ def logged(verbose: int, quiet: bool) -> Iterator[None]:
             logger.setLevel(old)
 
 
-def stdout() -> "Console":
+def stdout() -> Console:
     """The console that results go to; 80 columns where it is no terminal."""
-    from rich.console import Console
+    console = _Output(highlight=False)
+    return console if console.is_terminal else _Output(highlight=False, width=max(console.width, 80))
 
-    class Output(Console):
-        def on_broken_pipe(self) -> None:  # rich would exit with 1, which stands for a fault of prvr
-            raise BrokenPipeError
 
-    console = Output(highlight=False)
-    return console if console.is_terminal else Output(highlight=False, width=max(console.width, 80))
+class _Output(Console):
+    def on_broken_pipe(self) -> None:  # rich would exit with 1, which stands for a fault of prvr
+        raise BrokenPipeError
 
 
 @contextmanager
@@ -75,7 +72,6 @@ def progress_bar(title: str, quiet: bool, unit: str = "videos") -> Iterator[Prog
     Yields:
         A function to call with how much is done, how much there is in all, and what is being worked on.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+
 from prvr.cli.console import CommandError, progress_bar, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, one_of, whole_number
@@ -189,8 +191,6 @@ def _joint_side(store: "VideoStore", text: "TextFeaturizer", device: Any) -> "Te
 
 
 def _show_captions(report: "CaptionsReport", store: "VideoStore", text: "TextFeaturizer") -> None:
-    from rich.table import Table
-
     console = stdout()
     table = Table("", "videos", "captions", title=str(report.folder), title_justify="left")
     for split, videos in report.videos.items():

@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from prvr.cli.console import CommandError, progress_bar, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.library import with_consent
 from prvr.cli.options import Parser
+from prvr.reading import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from prvr.video import ExtractReport, Outcome
 
 
@@ -83,12 +85,8 @@ def run(args: Namespace) -> None:
         raise CommandError(f"none of {len(report.outcomes)} files could be read; the table says why.")
 
 
-def _show(console: "Console", report: "ExtractReport") -> None:
+def _show(console: Console, report: "ExtractReport") -> None:
     """What was done, then every file that failed and every warning."""
-    from rich.table import Table
-
-    from prvr.reading import printable
-
     counts = Table("", "videos", "frames", "hours", title=printable(str(report.folder)), title_justify="left")
     done = {"extracted": report.extracted, "moved or copied": report.reused}
     for name, some in (done | {"unchanged": report.unchanged, "failed": report.failed}).items():
@@ -106,12 +104,7 @@ def _show(console: "Console", report: "ExtractReport") -> None:
             console.print(_table(title, rows))
 
 
-def _table(title: str, rows: "Sequence[tuple[Outcome, str]]") -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
-    from prvr.reading import printable
-
+def _table(title: str, rows: "Sequence[tuple[Outcome, str]]") -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     for one, text in rows:
         table.add_row(Text(printable(one.id), overflow="fold"), Text(printable(text), overflow="fold"))

@@ -4,9 +4,12 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+
 from prvr.cli.console import CommandError, progress_bar, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, number, one_of
+from prvr.reading import printable
 
 if TYPE_CHECKING:
     from prvr.search import IndexReport, VideoIndex
@@ -137,9 +140,6 @@ def run_remove(args: Namespace) -> None:
 
 def run_info(args: Namespace) -> None:
     """Prints what is in the index."""
-    from rich.table import Table
-
-    from prvr.reading import printable
     from prvr.search import VideoIndex
 
     with VideoIndex.open(args.index) as index:
@@ -167,7 +167,6 @@ def run_info(args: Namespace) -> None:
 
 def run_verify(args: Namespace) -> int:
     """Prints the damage that was found; the exit code is 1 if there is any."""
-    from prvr.reading import printable
     from prvr.search import verify_index
 
     problems = verify_index(args.index)
@@ -200,10 +199,6 @@ def _made(folder: Path, store: Any, args: Namespace) -> "VideoIndex":
 
 def _show(index: "VideoIndex", report: "IndexReport") -> None:
     """What was done, and what could not be."""
-    from rich.table import Table
-
-    from prvr.reading import printable
-
     console = stdout()
     table = Table("", "videos", title=printable(str(index.folder)), title_justify="left")
     counts = {"added": report.added, "embedded again": report.changed, "removed": report.removed}

@@ -3,18 +3,18 @@
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from prvr.config import Config
 from prvr.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prvr.evaluation.report import EvaluationReport
 
 __all__ = ["show_baselines", "show_report"]
 
 
-def show_report(console: "Console", report: "EvaluationReport", *, text_to_video: bool = False) -> None:
+def show_report(console: Console, report: "EvaluationReport", *, text_to_video: bool = False) -> None:
     """Prints the tables of an evaluation; `text_to_video` puts that of papers on text-to-video retrieval first."""
     from prvr.evaluation.tables import groups_table, metrics_table, tags_table, text_video_table
 
@@ -26,7 +26,7 @@ def show_report(console: "Console", report: "EvaluationReport", *, text_to_video
 
 
 def show_baselines(
-    console: "Console", config: Config, report: "EvaluationReport", split: str | None = None, note: str | None = None
+    console: Console, config: Config, report: "EvaluationReport", split: str | None = None, note: str | None = None
 ) -> None:
     """Prints a report beside chance and zero-shot, if the corpus names a joint encoder; the public ones do not.
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from prvr.cli.console import CommandError, stdout
 from prvr.cli.library import add_place, opened_index
 from prvr.cli.options import Parser
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from prvr.search import SearchResult
 
 _MOST = 10_000  # queries of a file
@@ -68,7 +68,7 @@ def _queries(args: Namespace) -> list[str]:
     return queries
 
 
-def _show(console: "Console", results: "Sequence[SearchResult]") -> None:
+def _show(console: Console, results: "Sequence[SearchResult]") -> None:
     from prvr.search.output import result_table
 
     plain = "utf" not in console.encoding.lower()
@@ -78,7 +78,7 @@ def _show(console: "Console", results: "Sequence[SearchResult]") -> None:
         console.print(result_table(result, width=console.width, plain=plain))
 
 
-def _write(console: "Console", args: Namespace, results: "Sequence[SearchResult]") -> None:
+def _write(console: Console, args: Namespace, results: "Sequence[SearchResult]") -> None:
     from prvr.search.output import write_csv, write_html, write_json
 
     for path, write in ((args.json, write_json), (args.csv, write_csv), (args.html, write_html)):
