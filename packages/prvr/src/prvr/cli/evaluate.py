@@ -146,10 +146,7 @@ def evaluated(args: Namespace, system: "System", config: Config, split: str) -> 
             seed=how.seed,
         )
         return {
-            name: evaluate(
-                part, packed, how, encoded=replace(encoded, stages=encoded.stages[: len(part.stages)]), device=device
-            )
-            for name, part in system.parts().items()
+            name: evaluate(part, packed, how, encoded=encoded, device=device) for name, part in system.parts().items()
         }
 
 

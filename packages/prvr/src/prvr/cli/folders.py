@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "chosen_data",
-    "config_of_run",
     "device_of",
     "fresh_folder",
     "latest_run",
@@ -65,23 +64,6 @@ def latest_run(stem: Path) -> Path:
     if not found:
         raise CommandError(f"{stem}-N: there is no such run to resume. Name its folder with --output.")
     return max(found, key=lambda p: int(p.name[len(stem.name) + 1 :]))
-
-
-def config_of_run(args: Namespace, folder: Path) -> tuple[Config, Path]:
-    """The configuration of a run, with what the command line changes of it, and the folder of its weights.
-
-    Args:
-        args: the arguments of a command that may have `--preset` and keys of the configuration.
-        folder: the folder of a run or of a model.
-
-    Raises:
-        CommandError: there is no config.yaml, and no preset is given instead.
-        prvr.data.DataError: the folder is neither.
-    """
-    from prvr.models.pretrained import model_files
-
-    weights, file = model_files(folder)
-    return chosen_data(args, file, weights), weights
 
 
 def chosen_data(args: Namespace, file: Path | None, name: Path | str) -> Config:

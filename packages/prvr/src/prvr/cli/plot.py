@@ -3,7 +3,6 @@
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,8 +102,7 @@ def scores(args: Namespace) -> None:
         with _encoded(args, system, other, split) as (packed, encoded):
             for part, pipeline in parts.items():
                 label = f"{name}, {part}" if len(parts) > 1 else name
-                read = replace(encoded, stages=encoded.stages[: len(pipeline.stages)])
-                domains[label] = pair_scores(pipeline, packed, read)
+                domains[label] = pair_scores(pipeline, packed, encoded)
     path = save_figure(scores_figure(domains, bins=args.bins), args.out)
     lines = [f"  {name}: AUC {pairs.auc:.3f}" for name, pairs in domains.items()]
     print("\n".join([f"{path}: right and wrong pairs", *lines]))

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prvr.cli.console import CommandError, stdout
-from prvr.cli.folders import config_of_run, device_of, fresh_folder, latest_run, open_corpus_of, threads
+from prvr.cli.folders import chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.options import more_keys, overrides
-from prvr.config import config_leaves, config_to_dict, dump_config, read_yaml_file, yaml_value
+from prvr.config import config_leaves, config_to_dict, dump_config, read_yaml_file
+from prvr.config.load import set_key
 
 if TYPE_CHECKING:
     from prvr.training import RerankerResult, RerankerRunConfig
@@ -41,6 +42,7 @@ def train_reranker(args: Namespace, quiet: bool) -> "RerankerResult | None":
         CommandError: no retriever is named, or a key of its own training is given.
     """
     from prvr.models import load_pretrained
+    from prvr.models.pretrained import model_files
     from prvr.training import no_progress, open_splits, terminal_bar
     from prvr.training import train_reranker as run_training
 
@@ -50,8 +52,9 @@ def train_reranker(args: Namespace, quiet: bool) -> "RerankerResult | None":
     about_data = {key: value for key, value in given.items() if key.startswith(_DATA)}
     keys = {key: value for key, value in given.items() if key not in about_data} | more_keys(args)
     folder = _retriever_folder(args)
-    data, weights = config_of_run(Namespace(preset=args.preset, **about_data), folder)
+    weights, file = model_files(folder)
     retriever = load_pretrained(weights)
+    data = chosen_data(Namespace(preset=args.preset, **about_data), file, weights)
     data = replace(data, model=retriever.config)
     config = _reranker_config(args, keys, folder, retriever.config.hidden)
     if args.print_config:
@@ -94,12 +97,7 @@ def _reranker_config(args: Namespace, keys: Mapping[str, str], folder: Path, wid
     if file is not None:
         values = config_to_dict(read_reranker_config(file, width))
     for key, value in keys.items():
-        node, (*parents, last) = values, key.split(".")
-        for parent in parents:
-            node = node.setdefault(parent, {})
-            if not isinstance(node, dict):
-                raise CommandError(f"--{key}: {parent!r} is a value, not a group of keys.")
-        node[last] = yaml_value(value, f"--{key}")
+        set_key(values, key, value, f"--{key}")
     values["retriever"] = str(folder)
     return reranker_run_config(values, width=width, source=str(file or "the command line"))
 

@@ -131,15 +131,26 @@ def read_yaml(text: str, source: str) -> dict[str, Any]:
     return values
 
 
-def _override(values: dict[str, Any], key: str, value: Any) -> None:
+def set_key(values: dict[str, Any], key: str, value: Any, source: str) -> None:
+    """Sets a dotted key of nested dictionaries.
+
+    Args:
+        values: the dictionaries, which are changed.
+        key: for example `train.epochs`.
+        value: the value; a string is read as YAML.
+        source: where the key comes from, for messages.
+
+    Raises:
+        ConfigError: the key lies below a value, or the string is not YAML.
+    """
     *parents, last = key.split(".")
     node = values
     for parent in parents:
         child = node.setdefault(parent, {})
         if not isinstance(child, dict):
-            raise ConfigError(f"override {key!r}: {parent!r} is a value, not a group of keys")
+            raise ConfigError(f"{source}: {parent!r} is a value, not a group of keys")
         node = child
-    node[last] = yaml_value(value, f"override {key!r}") if isinstance(value, str) else value
+    node[last] = yaml_value(value, source) if isinstance(value, str) else value
 
 
 def records_of(kind: Any) -> tuple[Any, ...]:
@@ -231,7 +242,7 @@ def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
     """
     source, values = _read(name_or_path)
     for key, value in (overrides or {}).items():
-        _override(values, key, value)
+        set_key(values, key, value, f"override {key!r}")
     return validated(Config, values, source)
 
 

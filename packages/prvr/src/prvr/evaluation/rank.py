@@ -144,7 +144,7 @@ def ranked_rows(
 
     Args:
         pipeline: the pipeline that gives the scores.
-        encoded: what `encode_split` gave for the pipeline.
+        encoded: what `encode_split` gave for the pipeline, or for one with further stages.
         direction: whether rows are texts ("t2v") or videos ("v2t").
         size: rows at a time.
 
@@ -156,7 +156,8 @@ def ranked_rows(
     """
     first = ScoreMatrix(pipeline.first, encoded, block=size)
     matrices = []
-    for stage, own in zip(pipeline.stages, encoded.stages or (None,) * len(pipeline.stages), strict=True):
+    count = len(pipeline.stages)
+    for stage, own in zip(pipeline.stages, (encoded.stages or (None,) * count)[:count], strict=True):
         if stage.encoder is None:
             matrices.append(first)
         elif own is None:
