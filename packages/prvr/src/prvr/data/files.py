@@ -64,6 +64,19 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_output(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file as `replace_file` does, and makes its folder where there is none.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, write)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error}). Free space or choose another folder.") from error
+
+
 def clear_half_written(folder: Path, *inside: str) -> None:
     """Deletes the files that `replace_file` left in a folder, and in folders inside it, when it was killed."""
     for place in (folder, *(folder / name for name in inside if is_real_folder(folder / name))):

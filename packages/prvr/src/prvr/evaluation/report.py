@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Real
 
-from prvr.data.files import replace_file
+from prvr.data.files import write_output
 from prvr.data.hashes import digest
 from prvr.errors import DataError
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, Ties
@@ -111,15 +111,15 @@ class EvaluationReport:
         and its own: numbers that were damaged or edited are not believed.
         """
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **{name: np.array(getattr(self, name)) for name in _ARRAYS})
         ranks_file = _ranks_file(path)
-        _write_bytes(ranks_file, buffer.getvalue())
+        write_output(ranks_file, lambda file: file.write(buffer.getvalue()))
         values = self.to_dict()
         values["ranks"] = {"file": ranks_file.name, "sha256": hashlib.sha256(buffer.getvalue()).hexdigest()}
         values["sha256"] = digest(values)
-        _write_bytes(path, (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
+        text = json.dumps(values, indent=2, allow_nan=False) + "\n"
+        write_output(path, lambda file: file.write(text.encode()))
 
     @classmethod
     def from_json(cls, path: Path | str) -> "EvaluationReport":
@@ -188,10 +188,3 @@ def _read_ranks(path: Path, sha256: str) -> dict[str, Any]:
     ):
         raise DataError(f"{file}: its arrays do not belong together. {_AGAIN}")
     return found | {name: tuple(found[name].tolist()) for name in ("query_ids", "video_ids")}
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    try:
-        replace_file(path, lambda file: file.write(content))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error}). Free space or choose another folder.") from error

@@ -4,7 +4,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from prvr.data.files import replace_file
+from prvr.data.files import write_output
 from prvr.errors import DataError
 
 if TYPE_CHECKING:
@@ -44,11 +44,7 @@ def save_figure(figure: "Figure", path: Path | str, dpi: int = 100) -> Path:
     path = Path(path).expanduser()
     if path.suffix.lower() != ".png":
         raise DataError(f"{path}: expected a file that ends in .png.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, lambda file: figure.savefig(file, format="png", dpi=dpi))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error}). Choose another place.") from error
+    write_output(path, lambda file: figure.savefig(file, format="png", dpi=dpi))
     return path
 
 

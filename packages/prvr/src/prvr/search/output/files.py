@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from prvr.data.files import replace_file
-from prvr.errors import DataError
+from prvr.data.files import write_output
 from prvr.reading import printable
 from prvr.search.results import SearchResult
 
@@ -66,9 +65,4 @@ def write_text(path: Path | str, text: str) -> None:
     Raises:
         DataError: the file cannot be written.
     """
-    path = Path(path).expanduser()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, lambda file: file.write(text.encode("utf-8")))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error}). Free space or choose another folder.") from error
+    write_output(Path(path).expanduser(), lambda file: file.write(text.encode("utf-8")))
