@@ -73,9 +73,8 @@ class EvaluationConfig:
 
     @classmethod
     def of_run(cls, train: TrainConfig, **changes: Any) -> "EvaluationConfig":
-        """The settings with which a run is evaluated: its seed and its sizes of batches, and any others."""
-        sizes = {"video_batch": train.eval_videos, "query_batch": train.eval_queries, "seed": train.seed}
-        return cls(**sizes | changes)
+        """The settings that evaluate a run: its seed, its batch sizes, and what `changes` adds to them."""
+        return cls(seed=train.seed, video_batch=train.eval_videos, query_batch=train.eval_queries, **changes)
 
 
 @dataclass(frozen=True)
