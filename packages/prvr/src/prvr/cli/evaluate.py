@@ -32,12 +32,7 @@ def register(prvr: Parser) -> None:
         "Rank every video of a split for every query, and report recalls with their confidence intervals; with stages, "
         "of the first stage alone and after each stage.",
     )
-    parser.shared(
-        "run",
-        metavar="SYSTEM",
-        help="a run of `prvr train`, a folder of save_pretrained, a pipeline's folder, or its YAML file",
-    )
-    parser.shared("--stage", "--split", "--data-root", "--collection", "--preset", "--transfer")
+    parser.shared("system", "--stage", "--split", "--data-root", "--collection", "--preset", "--transfer")
     parser.add_argument(
         "--table",
         **one_of("auto", "prvr", "t2v"),
@@ -58,8 +53,8 @@ def run(args: Namespace) -> None:
     """Evaluates, prints the tables and writes the numbers."""
     from prvr.pipeline import open_system, parse_stage
 
-    system = open_system(args.run, [parse_stage(text) for text in args.stage], device=device_of(args.device))
-    config = chosen_data(args, system.config_file, args.run)
+    system = open_system(args.system, [parse_stage(text) for text in args.stage], device=device_of(args.device))
+    config = chosen_data(args, system.config_file, args.system)
     if args.transfer:
         show_transfer(args, config, system)
     else:

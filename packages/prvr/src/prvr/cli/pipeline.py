@@ -16,12 +16,7 @@ def register(prvr: Parser) -> None:
         "Put a retriever and the stages that re-score its ranking into one folder, for `prvr evaluate`, `prvr index "
         "add --model` and other programs. SYSTEM may be a YAML file with the keys `first` and `stages`.",
     )
-    parser.shared(
-        "run",
-        metavar="SYSTEM",
-        help="a run of `prvr train`, a folder of save_pretrained, a pipeline's folder, or its YAML file",
-    )
-    parser.shared("--stage")
+    parser.shared("system", "--stage")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="the folder to write, new or empty")
     parser.shared("--device")
 
@@ -30,7 +25,7 @@ def run(args: Namespace) -> None:
     """Opens every part, checks that they fit together, and writes them."""
     from prvr.pipeline import open_system, parse_stage
 
-    system = open_system(args.run, [parse_stage(text) for text in args.stage], device=device_of(args.device))
+    system = open_system(args.system, [parse_stage(text) for text in args.stage], device=device_of(args.device))
     config = None if system.config_file is None else system.config_file.read_text(encoding="utf-8")
     system.pipeline.save_pretrained(args.output, config)
     print("\n".join([*system.pipeline.describe(), f"{args.output}: the pipeline"]))
