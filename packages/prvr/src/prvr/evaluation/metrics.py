@@ -65,6 +65,10 @@ class RankCounts:
         """Share of rows in [0, 1] whose rank depends on how ties are counted."""
         return int((self.tied > 0).sum()) / max(len(self.tied), 1)
 
+    def metrics(self, ties: Ties = "worst") -> "RetrievalMetrics":
+        """The metrics of these rows, at least one."""
+        return RetrievalMetrics.from_ranks(self.ranks(ties), self.tied_share)
+
     def cpu(self) -> "RankCounts":
         """Copy in host memory."""
         return RankCounts(self.above.cpu(), self.tied.cpu())

@@ -304,8 +304,7 @@ def moment_groups(
     for low, high in pairwise(edges):
         inside = (ratio > low) & (ratio <= high)
         if bool(inside.any()):
-            group = counts[inside]
-            groups.append(GroupMetrics(low, high, RetrievalMetrics.from_ranks(group.ranks(ties), group.tied_share)))
+            groups.append(GroupMetrics(low, high, counts[inside].metrics(ties)))
     return tuple(groups)
 
 
@@ -321,8 +320,7 @@ def tag_metrics(counts: RankCounts, tags: Sequence[frozenset[str]], ties: Ties =
     for query, some in enumerate(tags):
         for tag in some:
             rows.setdefault(tag, []).append(query)
-    parts = ((tag, counts[torch.tensor(queries)]) for tag, queries in sorted(rows.items()))
-    return tuple(TagMetrics(tag, RetrievalMetrics.from_ranks(part.ranks(ties), part.tied_share)) for tag, part in parts)
+    return tuple(TagMetrics(tag, counts[torch.tensor(some)].metrics(ties)) for tag, some in sorted(rows.items()))
 
 
 def _relevant_pairs(split: PackedSplit) -> Int[Tensor, "n 2"]:
@@ -338,8 +336,7 @@ def _report(
     stages: tuple[str, ...],
 ) -> EvaluationReport:
     """All that follows from the counts of every query and of every video that has one, in the split's order."""
-    ties, to_sets = config.ties, counts.to_sets
-    ranks, video_ranks = counts.to_video.ranks(ties), counts.to_text.ranks(ties)
+    ties, ranks = config.ties, counts.to_video.ranks(config.ties)
     sizes = torch.tensor([len(videos) for videos in split.relevant])
     intervals = {}
     if config.bootstrap:
@@ -349,8 +346,8 @@ def _report(
         ties=ties,
         seed=config.seed,
         chance=sum(chance_recall(len(split.video_ids), sizes, k) for k in RECALLS),
-        text_to_video=RetrievalMetrics.from_ranks(ranks, counts.to_video.tied_share),
-        video_to_text=RetrievalMetrics.from_ranks(video_ranks, counts.to_text.tied_share),
+        text_to_video=counts.to_video.metrics(ties),
+        video_to_text=counts.to_text.metrics(ties),
         text_to_text=text_to_text,
         intervals=intervals,
         groups=moment_groups(counts.to_video, split.moments, ties, config.ratio_edges),
@@ -359,8 +356,8 @@ def _report(
         video_ids=split.video_ids,
         query_to_video=split.query_to_video,
         ranks=ranks.numpy(),
-        video_ranks=video_ranks.numpy(),
-        video_to_sets=None if to_sets is None else RetrievalMetrics.from_ranks(to_sets.ranks(ties), to_sets.tied_share),
+        video_ranks=counts.to_text.ranks(ties).numpy(),
+        video_to_sets=None if counts.to_sets is None else counts.to_sets.metrics(ties),
         stages=stages,
     )
 
