@@ -13,14 +13,6 @@ from prvr import __version__
 from prvr.errors import DISK_FULL, PrvrError
 from prvr.reading import printable
 
-__all__ = [
-    "CommandError",
-    "complain",
-    "logged",
-    "progress_bar",
-    "stdout",
-]
-
 Progress = Callable[..., None]
 logger = logging.getLogger(__name__)
 _LOGGERS = ("prvr", "regdiff", "lorentz")

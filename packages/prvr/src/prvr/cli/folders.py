@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from prvr.data import Corpus, PackedSplit
     from prvr.pipeline import System
 
-__all__ = [
-    "chosen_data",
-    "device_of",
-    "fresh_folder",
-    "latest_run",
-    "open_corpus_of",
-    "open_split_of",
-    "threads",
-]
-
 
 @contextmanager
 def fresh_folder(stem: Path, first: Path | None = None) -> Iterator[Path]:

@@ -12,18 +12,6 @@ from prvr.cli.console import CommandError
 from prvr.config import Config, config_leaves, load_config
 from prvr.errors import unknown_name
 
-__all__ = [
-    "Parser",
-    "add_config_options",
-    "chosen_config",
-    "number",
-    "one_of",
-    "overrides",
-    "png_file",
-    "quoted",
-    "whole_number",
-]
-
 Run = Callable[[Namespace], int | None]
 
 

@@ -11,8 +11,6 @@ from prvr.errors import DataError, MissingExtraError
 if TYPE_CHECKING:
     from prvr.evaluation.report import EvaluationReport
 
-__all__ = ["show_baselines", "show_report"]
-
 
 def show_report(console: Console, report: "EvaluationReport", *, text_to_video: bool = False) -> None:
     """Prints the tables of an evaluation; `text_to_video` puts that of papers on text-to-video retrieval first."""

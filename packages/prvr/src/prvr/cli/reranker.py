@@ -16,8 +16,6 @@ from prvr.config.load import set_key
 if TYPE_CHECKING:
     from prvr.training import RerankerResult, RerankerRunConfig
 
-__all__ = ["show_reranker", "train_reranker", "wants_reranker"]
-
 _DATA = ("data.", "train.protocol", "train.holdout_fraction")
 """Keys that say which data the retriever was trained on, and not how the re-ranker is trained."""
 

@@ -64,11 +64,11 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_output(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file as `replace_file` does, and makes its folder where there is none.
+def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file for a user, as `replace_file` does, and the folders that it lies in.
 
     Raises:
-        DataError: the file cannot be written.
+        DataError: it cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

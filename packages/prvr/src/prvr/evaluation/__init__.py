@@ -1,13 +1,12 @@
 """Evaluation: encode a split, rank every video for every query, report recalls with their uncertainty, compare."""
 
 from prvr.evaluation.compare import compare_reports
-from prvr.evaluation.encode import encode_split
+from prvr.evaluation.encode import Progress, encode_split
 from prvr.evaluation.metrics import RankCounts, RetrievalMetrics
 from prvr.evaluation.moments import find_moments
 from prvr.evaluation.rank import (
     RATIO_EDGES,
     EvaluationConfig,
-    Progress,
     evaluate,
     moment_groups,
     ranked_rows,

@@ -13,8 +13,6 @@ from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import METRICS, Difference, paired_test
 from prvr.evaluation.tables import new_table
 
-__all__ = ["Comparison", "compare", "compare_reports", "comparison_table"]
-
 EVALUATION_FILE = "evaluation.json"
 
 

@@ -13,8 +13,6 @@ from prvr.stages.scores import EncodedSplit
 from prvr.text import cat_texts
 from prvr.types import FirstStage
 
-__all__ = ["Progress", "device_of", "encode_split", "evaluation_mode"]
-
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 

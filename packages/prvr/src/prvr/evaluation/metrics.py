@@ -16,22 +16,6 @@ from torch import Tensor
 
 from prvr.errors import InputError
 
-__all__ = [
-    "RECALLS",
-    "RankCounts",
-    "RetrievalMetrics",
-    "Ties",
-    "chance_recall",
-    "count_ranks",
-    "mean_rank",
-    "median_rank",
-    "ranks",
-    "recall_at_k",
-    "sumr",
-    "text_to_text_ranks",
-    "tied_share",
-]
-
 Ties = Literal["worst", "mean", "best"]
 
 RECALLS = (1, 5, 10, 100)

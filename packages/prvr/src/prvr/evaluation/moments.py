@@ -14,8 +14,6 @@ from prvr.stages.scores import EncodedSplit
 from prvr.text import sentences
 from prvr.types import FirstStage
 
-__all__ = ["ExampleQuery", "Hit", "find_moments"]
-
 
 @dataclass(frozen=True)
 class Hit:

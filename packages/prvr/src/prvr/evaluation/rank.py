@@ -31,19 +31,6 @@ from prvr.stages.scores import EncodedSplit, ScoreMatrix
 from prvr.text import sentences
 from prvr.types import Direction, FirstStage, VideoEmbedding
 
-__all__ = [
-    "RATIO_EDGES",
-    "EvaluationConfig",
-    "EvaluationReport",
-    "GroupMetrics",
-    "TagMetrics",
-    "evaluate",
-    "moment_groups",
-    "ranked_rows",
-    "report_from_scores",
-    "tag_metrics",
-]
-
 RATIO_EDGES = (0.0, 0.2, 0.4, 1.0)
 """Edges of the moment-to-video-ratio groups (0, .2], (.2, .4], (.4, 1]."""
 

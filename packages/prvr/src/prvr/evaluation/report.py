@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Real
 
-from prvr.data.files import write_output
+from prvr.data.files import write_file
 from prvr.data.hashes import digest
 from prvr.errors import DataError
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, Ties
 from prvr.evaluation.significance import Interval
 from prvr.reading import LARGE, parse_record, read_bytes, read_json
-
-__all__ = ["EvaluationReport", "GroupMetrics", "TagMetrics"]
 
 FORMAT = 3
 """3: the file holds its own hash. Files of format 2 have none, and are read as well."""
@@ -114,12 +112,12 @@ class EvaluationReport:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **{name: np.array(getattr(self, name)) for name in _ARRAYS})
         ranks_file = _ranks_file(path)
-        write_output(ranks_file, lambda file: file.write(buffer.getvalue()))
+        write_file(ranks_file, lambda file: file.write(buffer.getvalue()))
         values = self.to_dict()
         values["ranks"] = {"file": ranks_file.name, "sha256": hashlib.sha256(buffer.getvalue()).hexdigest()}
         values["sha256"] = digest(values)
         text = json.dumps(values, indent=2, allow_nan=False) + "\n"
-        write_output(path, lambda file: file.write(text.encode()))
+        write_file(path, lambda file: file.write(text.encode()))
 
     @classmethod
     def from_json(cls, path: Path | str) -> "EvaluationReport":

@@ -9,8 +9,6 @@ from jaxtyping import Float, Int, Real
 from prvr.errors import InputError
 from prvr.evaluation.metrics import RECALLS
 
-__all__ = ["METRICS", "Difference", "Interval", "bootstrap_intervals", "paired_test"]
-
 METRICS = (*(f"r{k}" for k in RECALLS), "sumr")
 """What intervals and tests are given for, in this order."""
 

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from prvr.evaluation.metrics import RankCounts, count_ranks, reject_nan, require_relevant
 
-__all__ = ["stream_counts", "stream_set_counts"]
-
 
 def stream_counts(
     score: Callable[[slice, slice], Tensor],

@@ -11,18 +11,6 @@ from prvr.evaluation.moments import ExampleQuery
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.zero_shot import Beside
 
-__all__ = [
-    "beside_table",
-    "examples_table",
-    "groups_table",
-    "metric_cells",
-    "metrics_table",
-    "new_table",
-    "systems_table",
-    "tags_table",
-    "text_video_table",
-]
-
 _RECALLS = ("R@1", "R@5", "R@10", "R@100", "SumR")
 
 

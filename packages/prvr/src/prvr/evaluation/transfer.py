@@ -17,16 +17,6 @@ from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.tables import metric_cells, new_table
 from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
 
-__all__ = [
-    "Domain",
-    "check_features",
-    "corpus_on_disk",
-    "expect_same_features",
-    "target_config",
-    "target_split",
-    "transfer_table",
-]
-
 logger = logging.getLogger(__name__)
 
 

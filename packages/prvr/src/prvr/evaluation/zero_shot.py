@@ -17,8 +17,6 @@ from prvr.evaluation.significance import Difference, paired_test
 from prvr.stages.rescoring import JointSplit
 from prvr.video import TextFeaturizer
 
-__all__ = ["Beside", "beside_zero_shot", "has_zero_shot", "zero_shot_scores"]
-
 _SURE = 0.05  # p-value from which on a difference is one
 _DEGENERATE = 0.5  # share of tied queries from which on it must be said
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from prvr.data import PackedSplit
 
-__all__ = ["AttentionMap", "attention_figure", "attention_of"]
-
 
 @dataclass(frozen=True)
 class AttentionMap:

@@ -4,13 +4,11 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from prvr.data.files import write_output
+from prvr.data.files import write_file
 from prvr.errors import DataError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["RIGHT", "WRONG", "brief", "new_figure", "save_figure"]
 
 RIGHT, WRONG = "tab:green", "0.65"
 """Colours of what is right and of all else."""
@@ -44,7 +42,7 @@ def save_figure(figure: "Figure", path: Path | str, dpi: int = 100) -> Path:
     path = Path(path).expanduser()
     if path.suffix.lower() != ".png":
         raise DataError(f"{path}: expected a file that ends in .png.")
-    write_output(path, lambda file: figure.savefig(file, format="png", dpi=dpi))
+    write_file(path, lambda file: figure.savefig(file, format="png", dpi=dpi))
     return path
 
 

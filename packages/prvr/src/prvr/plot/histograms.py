@@ -18,8 +18,6 @@ from prvr.stages.pipeline import as_pipeline
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PairScores", "pair_scores", "scores_figure"]
-
 
 @dataclass(frozen=True)
 class PairScores:

@@ -17,8 +17,6 @@ from prvr.stages.diffusion.inputs import RerankerInputs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Trajectory", "trajectory_figure", "trajectory_of"]
-
 
 @dataclass(frozen=True)
 class Trajectory:

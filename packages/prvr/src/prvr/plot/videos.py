@@ -19,8 +19,6 @@ from prvr.plot.figures import RIGHT, new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Excerpt", "MomentComparison", "moment_frames", "moments_figure", "video_figure"]
-
 COLUMNS = 8  # frames in a row
 _SPREAD, _PER_MOMENT = 24, 4  # frames of the whole video, and of each captioned moment
 _TO_SEE_TURNS = 8  # of a moment in which something turns: less than a third of a turn from one to the next

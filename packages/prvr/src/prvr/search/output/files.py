@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from prvr.data.files import write_output
+from prvr.data.files import write_file
 from prvr.reading import printable
 from prvr.search.results import SearchResult
 
@@ -65,4 +65,4 @@ def write_text(path: Path | str, text: str) -> None:
     Raises:
         DataError: the file cannot be written.
     """
-    write_output(Path(path).expanduser(), lambda file: file.write(text.encode("utf-8")))
+    write_file(Path(path).expanduser(), lambda file: file.write(text.encode("utf-8")))
