@@ -39,8 +39,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "prvr"))
 
 from kills import POINTS, at_write, killed
+from search_files import QUERY
 from search_files import contents as index_contents
-from search_kills import QUERY, Case, adding, small_segments, updating
+from search_kills import Case, adding, small_segments, updating
 from search_kills import half_written as left_of_index
 
 from _harness import option, parse_options

@@ -208,9 +208,8 @@ def _make_index(folder: Path, model: str, **options: Any) -> None:
 
     videos = some_videos([5, 9, 6, 4])
     weights = tiny_model(folder.parent / "model", branches="clips") if model == "trained" else model
-    with make_index(folder / "index", weights, **options) as index:
-        store = write_store(folder.parent / "store", videos)
-        index.add(forget(store, "v003.mp4"))
+    store = forget(write_store(folder.parent / "store", videos), "v003.mp4")
+    with make_index(folder / "index", weights, store, **options) as index:
         index.add(write_store(folder.parent / "store", videos))
         index.remove(["v001.mp4"])
 

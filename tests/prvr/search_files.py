@@ -12,10 +12,11 @@ from jaxtyping import Float32
 
 from prvr import Retriever
 from prvr.config import BlockConfig, ModelConfig
-from prvr.search import VideoIndex, open_model
+from prvr.search import SearchModel, SearchResult, VideoIndex, open_model
 from prvr.video import StoreHeader, VideoEntry, VideoStore, open_encoder
 from prvr.video.store import entry_path, write_entry, write_header
 
+QUERY = "a red square moves left"
 EMBEDDED = StoreHeader(open_encoder("embedded").identity, 2.0, 512, 256)
 """Header of a store of the embedded encoder, at 2 frames per second."""
 
@@ -93,10 +94,20 @@ def tiny_model(folder: Path, **changes: Any) -> Path:
 
 
 def make_index(
-    folder: Path, model: str | Path = "zero-shot", header: StoreHeader = EMBEDDED, **options: Any
+    folder: Path, model: str | Path | SearchModel = "zero-shot", store: VideoStore | None = None, **options: Any
 ) -> VideoIndex:
-    """An empty index."""
-    return VideoIndex.create(folder, open_model(model, header), header, **options)
+    """An index of the videos of a store; empty without one."""
+    opened = open_model(model, EMBEDDED) if isinstance(model, str | Path) else model
+    index = VideoIndex.create(folder, opened, EMBEDDED if store is None else store.header, **options)
+    if store is not None:
+        index.add(store)
+    return index
+
+
+def found_in(folder: Path, k: int = 10, **options: Any) -> SearchResult:
+    """What an index that is opened for it finds for `QUERY`."""
+    with VideoIndex.open(folder, **options) as index:
+        return index.search(QUERY, k)
 
 
 def sign(path: Path, change: Callable[[Any], Any]) -> None:

@@ -9,8 +9,6 @@ from prvr.data import files
 from prvr.search import VideoIndex, sync
 from prvr.video import VideoStore
 
-QUERY = "a red square moves left"
-
 
 @dataclass(frozen=True)
 class Case:
@@ -35,8 +33,7 @@ def updating(folder: Path, videos: int) -> Case:
     """A third of the videos is new, a third has changed, some have gone."""
     old = some_videos([20 + i for i in range(videos)])
     store = write_store(folder / "store", old)
-    with make_index(folder / "before") as index:
-        index.add(store)
+    make_index(folder / "before", store=store).close()
     third = max(1, videos // 3)
     fresh = {f"new{i:03}.mp4": walk(15 + i, 500 + i) for i in range(third)}
     changed = {name: walk(17, 900 + i) for i, name in enumerate(list(old)[:third])}

@@ -42,9 +42,7 @@ def store(tmp_path: Path) -> VideoStore:
 
 @pytest.fixture
 def index(store: VideoStore, tmp_path: Path) -> VideoIndex:
-    found = make_index(tmp_path / "home" / "index")
-    found.add(store)
-    return found
+    return make_index(tmp_path / "home" / "index", store=store)
 
 
 def killed_while_writing(target: Path) -> Path:

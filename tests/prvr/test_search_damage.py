@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fuzzing import json_mutations, json_text_mutations, mutations
 from search_files import (
+    QUERY,
     forget,
     make_index,
     npy,
@@ -28,7 +29,6 @@ from prvr.data import DataError
 from prvr.search import VideoIndex, verify_index
 from prvr.video import VideoStore, open_featurizer
 
-QUERY = "a red square moves left"
 TEXT = open_featurizer("embedded")
 
 
@@ -45,8 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def get(dtype: str) -> Path:
         if dtype not in made:
             made[dtype] = base / dtype
-            with make_index(base / dtype, model, dtype=dtype, window=5.0, stride=2.5) as index:
-                index.add(store)
+            with make_index(base / dtype, model, store, dtype=dtype, window=5.0, stride=2.5) as index:
                 index.add(more)
                 index.remove(["v002.mp4"])
                 assert len(index.source.segments) == 2

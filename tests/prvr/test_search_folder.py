@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -11,27 +12,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from search_files import contents, make_index, replace_in_segment, some_videos, walk, write_store
+from search_files import QUERY, contents, found_in, make_index, replace_in_segment, some_videos, walk, write_store
 
 from prvr.data import DataError
-from prvr.search import VideoIndex
-from prvr.search.segments import Segment
+from prvr.search import VideoIndex, backends
+from prvr.search.segments import Segment, write_segment
+from prvr.search.writing import opened_for_writing
 from prvr.video import VideoStore
-
-QUERY = "a red square moves left"
-LENGTHS = [30, 7, 1, 24, 25, 60, 12, 90]
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> VideoStore:
-    return write_store(tmp_path_factory.mktemp("store"), some_videos(LENGTHS))
+    return write_store(tmp_path_factory.mktemp("store"), some_videos([30, 7, 1, 24, 25, 60, 12, 90]))
 
 
 @pytest.fixture
 def index(store: VideoStore, tmp_path: Path) -> VideoIndex:
-    found = make_index(tmp_path / "index")
-    found.add(store)
-    return found
+    return make_index(tmp_path / "index", store=store)
 
 
 def test_no_index_is_made_where_something_is(tmp_path: Path) -> None:
@@ -80,8 +77,6 @@ def test_verify_names_what_is_damaged(index: VideoIndex) -> None:
 def test_tables_that_contradict_each_other_are_told(index: VideoIndex) -> None:
     """Every hash is right, but the manifest counts a segment that holds the same videos again."""
     manifest = index.source.manifest
-    from prvr.search.segments import write_segment
-
     first = Segment.open(index.folder, manifest, manifest.segments[0]).video(0)
     record = write_segment(index.folder, [first])
     replace(manifest, segments=(*manifest.segments, record)).write(index.folder)
@@ -96,8 +91,7 @@ def test_videos_of_later_versions_may_have_more_fields(index: VideoIndex) -> Non
     content = json.dumps([video | {"later": {"a": 1}} for video in videos]).encode()
     replace_in_segment(index.folder, 0, {"videos.json": content})
     assert index.verify() == ()
-    with VideoIndex.open(index.folder) as other:
-        assert other.search(QUERY) == before
+    assert found_in(index.folder) == before
 
 
 # Several processes.
@@ -120,11 +114,8 @@ def test_one_writer_at_a_time_and_readers_all_the_while(index: VideoIndex, tmp_p
     reader = threading.Thread(target=read)
     with VideoIndex.open(index.folder) as writer:
         reader.start()
-        videos = some_videos([5] * 20, seed=100)
-        store = None
-        for video, features in videos.items():
-            store = write_store(tmp_path / "more", {f"more-{video}": features})
-            writer.add(store)
+        for video, features in some_videos([5] * 20, seed=100).items():
+            writer.add(write_store(tmp_path / "more", {f"more-{video}": features}))
         writer.remove([video for video in writer.video_ids if video.startswith("more")][:15])
     stop.set()
     reader.join()
@@ -136,9 +127,7 @@ def test_one_writer_at_a_time_and_readers_all_the_while(index: VideoIndex, tmp_p
     assert len(index) == 13
 
 
-def test_a_second_writer_is_refused(index: VideoIndex, store: VideoStore) -> None:
-    from prvr.search.writing import opened_for_writing
-
+def test_a_second_writer_is_refused(index: VideoIndex) -> None:
     with opened_for_writing(index.folder), pytest.raises(DataError, match="another process is writing"):
         index.remove(["v000.mp4"])
     index.remove(["v000.mp4"])
@@ -197,8 +186,7 @@ def test_a_read_only_index_is_searched_by_faiss_too(
     """What is missing is built in memory, which is said once."""
     pytest.importorskip("faiss")
     if built:
-        with VideoIndex.open(index.folder, backend="faiss") as found:
-            found.search(QUERY)
+        found_in(index.folder, backend="faiss")
     with read_only(index) as other, VideoIndex.open(other.folder, backend="faiss") as found:
         assert found.search(QUERY).hits == index.search(QUERY).hits
         assert found.search(QUERY).backend == "faiss"
@@ -211,19 +199,14 @@ def test_many_videos_are_searched_by_faiss_where_it_is_installed(
     index: VideoIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("faiss")
-    from prvr.search import backends
-
     assert index.search(QUERY).backend == "exact"
     monkeypatch.setattr(backends, "EXACT_UP_TO", 7)
-    with VideoIndex.open(index.folder) as found:
-        assert found.search(QUERY).backend == "faiss"
+    assert found_in(index.folder).backend == "faiss"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a limit of a process of its own")
 def test_a_full_disk_leaves_the_old_index(index: VideoIndex, tmp_path: Path) -> None:
-    import resource
-    import signal
-
+    resource = pytest.importorskip("resource")
     before, store = contents(index), write_store(tmp_path / "more", {"long.mp4": walk(200, 5)})
     index.model  # noqa: B018  loaded here: the child only writes
     read, write = os.pipe()

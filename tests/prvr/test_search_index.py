@@ -10,18 +10,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from search_files import EMBEDDED, contents, forget, make_index, sign, some_videos, tiny_model, walk, write_store
+from search_files import (
+    EMBEDDED,
+    QUERY,
+    contents,
+    forget,
+    found_in,
+    make_index,
+    sign,
+    some_videos,
+    tiny_model,
+    walk,
+    write_store,
+)
 from video_models import tiny_clip, tiny_roberta
 
 from prvr import Retriever
-from prvr.config import Compat, RegisterConfig
+from prvr.config import Compat, RegisterConfig, TokenModelConfig, dump_config, load_config
 from prvr.data import DataError, PackSettings, open_corpus, open_features, pack
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.moments import find_moments
-from prvr.search import SearchResult, VideoIndex, open_model
+from prvr.models import TokenRetriever
+from prvr.search import SearchModel, SearchResult, VideoIndex, open_model
 from prvr.video import Identity, StoreHeader, VideoStore, open_encoder, open_featurizer
 
-QUERY = "a red square moves left"
 LENGTHS = [30, 7, 1, 24, 25, 60, 12, 90]
 
 
@@ -37,9 +49,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def index(store: VideoStore, tmp_path: Path) -> VideoIndex:
-    found = make_index(tmp_path / "index")
-    found.add(store)
-    return found
+    return make_index(tmp_path / "index", store=store)
 
 
 def ids(result: SearchResult) -> list[str]:
@@ -82,8 +92,7 @@ def test_an_index_grows_and_follows_its_store(tmp_path: Path) -> None:
         assert (report.added, report.changed, report.removed) == ((), ("v001.mp4",), ("v003.mp4",))
         assert index.video_ids == store.video_ids
         assert index.verify() == ()
-        with make_index(tmp_path / "fresh") as fresh:
-            fresh.add(store)
+        with make_index(tmp_path / "fresh", store=store) as fresh:
             left, right = ([index.search(q, 20) for q in (QUERY, "a circle")] for index in (index, fresh))
             assert left == right
 
@@ -179,8 +188,7 @@ def test_scores_and_ranks_are_those_of_evaluation(variant: str, corpus, tmp_path
     encoded = encode_split(retriever := Retriever.from_pretrained(folder), split)
     with torch.inference_mode():
         scores = torch.cat([retriever.score(encoded.text, part).total for part in encoded.videos], 1).numpy()
-    with make_index(tmp_path / "index", folder, dtype="float32") as index:
-        index.add(store)
+    with make_index(tmp_path / "index", folder, store, dtype="float32") as index:
         queries = range(0, len(split.query_ids), 7)
         results = index.search_many([split.captions[q] for q in queries], len(split))
     for q, result in zip(queries, results, strict=True):
@@ -198,8 +206,7 @@ def test_moments_are_those_that_evaluation_shows(corpus, tmp_path: Path) -> None
     folder = tiny_model(tmp_path / "model")
     queries = range(0, len(split.query_ids), 11)
     examples = find_moments(Retriever.from_pretrained(folder), split, queries, k=1)
-    with make_index(tmp_path / "index", folder, dtype="float32") as index:
-        index.add(store)
+    with make_index(tmp_path / "index", folder, store, dtype="float32") as index:
         for example in examples:
             (hit,) = index.search(example.caption, 1).hits
             video = split.video_ids.index(hit.video_id)
@@ -224,11 +231,9 @@ def test_smaller_vectors_change_scores_a_little(
     dtype, tolerance: float, share: float, store: VideoStore, model: Path, tmp_path: Path
 ) -> None:
     with (
-        make_index(tmp_path / "a", model, dtype="float32") as exact,
-        make_index(tmp_path / "b", model, dtype=dtype) as small,
+        make_index(tmp_path / "a", model, store, dtype="float32") as exact,
+        make_index(tmp_path / "b", model, store, dtype=dtype) as small,
     ):
-        for one in (exact, small):
-            one.add(store)
         left, right = ({h.video_id: h.score for h in one.search(QUERY, 8).hits} for one in (exact, small))
         assert right == pytest.approx(left, abs=tolerance)
         vectors = [
@@ -240,8 +245,7 @@ def test_smaller_vectors_change_scores_a_little(
 def test_of_equal_scores_the_smaller_id_comes_first(tmp_path: Path) -> None:
     same = walk(10, 0)
     store = write_store(tmp_path / "store", dict.fromkeys(("c", "a", "b", "d"), same))
-    with make_index(tmp_path / "index") as index:
-        index.add(store)
+    with make_index(tmp_path / "index", store=store) as index:
         assert ids(index.search(QUERY, 3)) == ["a", "b", "c"]
 
 
@@ -290,11 +294,8 @@ class OtherText:
 
 def test_queries_of_another_text_model_are_refused(model: Path, tmp_path: Path) -> None:
     make_index(tmp_path / "index", model).close()
-    with (
-        VideoIndex.open(tmp_path / "index", text=OtherText()) as index,
-        pytest.raises(DataError, match=r"read by other .* was made for embedded"),
-    ):
-        index.search(QUERY)
+    with pytest.raises(DataError, match=r"read by other .* was made for embedded"):
+        found_in(tmp_path / "index", text=OtherText())
 
 
 def test_a_clip_and_a_roberta_are_opened_by_the_names_that_the_index_knows(tmp_path: Path) -> None:
@@ -308,31 +309,24 @@ def test_a_clip_and_a_roberta_are_opened_by_the_names_that_the_index_knows(tmp_p
         "zero-shot": open_model("zero-shot", header),
         "trained": open_model(trained, header, text=words),
     }.items():
-        with VideoIndex.create(tmp_path / name, model, header) as index:
-            index.add(store)
-            found = index.search("a red circle rises")
-        with VideoIndex.open(tmp_path / name) as index:
-            assert index.search("a red circle rises") == found
-            assert len(found.hits) == 5
-    for folder in (tmp_path / "clip").iterdir():
-        folder.unlink()
-    (tmp_path / "clip").rmdir()
+        with make_index(tmp_path / name, model, store) as index:
+            found = index.search(QUERY)
+        assert found_in(tmp_path / name) == found
+        assert len(found.hits) == 5
+    shutil.rmtree(tmp_path / "clip")
     tiny_clip(tmp_path / "clip", nudge=0.1)
-    with VideoIndex.open(tmp_path / "zero-shot") as index, pytest.raises(DataError, match="the index was made for"):
-        index.search("a red circle rises")
-    with VideoIndex.open(tmp_path / "trained") as index:
-        assert index.search("a red circle rises") == found
+    with pytest.raises(DataError, match="the index was made for"):
+        found_in(tmp_path / "zero-shot")
+    assert found_in(tmp_path / "trained") == found
 
 
 def test_the_index_has_its_own_model(model: Path, store: VideoStore, tmp_path: Path) -> None:
     """The run may go; the copy is checked by its hash."""
     folder = tiny_model(tmp_path / "model")
-    with make_index(tmp_path / "index", folder) as index:
-        index.add(store)
+    with make_index(tmp_path / "index", folder, store) as index:
         before = index.search(QUERY)
     folder.rename(tmp_path / "elsewhere")
-    with VideoIndex.open(tmp_path / "index") as index:
-        assert index.search(QUERY) == before
+    assert found_in(tmp_path / "index") == before
     file = tmp_path / "index" / "model" / "model.safetensors"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
@@ -343,16 +337,18 @@ def test_the_index_has_its_own_model(model: Path, store: VideoStore, tmp_path: P
             index.search(QUERY)
 
 
-def test_a_run_says_how_its_model_is_fed(embedded_cache: Path, store: VideoStore, tmp_path: Path) -> None:
-    from prvr.config import dump_config, load_config
+def of_run(run: Path, changes: dict[str, object]) -> SearchModel:
+    """The model of a run that was configured so."""
+    (run / "config.yaml").write_text(dump_config(load_config("hybrid-embedded", changes)), encoding="utf-8")
+    return open_model(run, EMBEDDED)
 
+
+def test_a_run_says_how_its_model_is_fed(embedded_cache: Path, store: VideoStore, tmp_path: Path) -> None:
     run = tmp_path / "run"
     tiny_model(run / "best")
     found = []
     for keep in (True, False):
-        config = load_config("hybrid-embedded", {"data.keep_last_frame": keep})
-        (run / "config.yaml").write_text(dump_config(config), encoding="utf-8")
-        one = open_model(run, EMBEDDED)
+        one = of_run(run, {"data.keep_last_frame": keep})
         found.append((one.identity, one.encode_windows([store.read("v007.mp4")])[0].clips))
     assert found[0][0] != found[1][0]
     assert not np.allclose(found[0][1], found[1][1])
@@ -387,8 +383,7 @@ def test_the_copy_of_a_model_is_that_model_whatever_its_files_are_like(
     whole = open_model(folder, EMBEDDED).identity
     rewritten(folder, how)
     assert (open_model(folder, EMBEDDED).identity == whole) is (how != "float16")
-    with make_index(tmp_path / "index", folder) as index:
-        index.add(store)
+    with make_index(tmp_path / "index", folder, store) as index:
         found = index.search(QUERY)
     with VideoIndex.open(tmp_path / "index") as index:
         assert index.search(QUERY) == found
@@ -399,8 +394,7 @@ def test_the_copy_of_a_model_is_that_model_whatever_its_files_are_like(
 
 def test_an_index_of_version_0_1_is_read(store: VideoStore, tmp_path: Path) -> None:
     """It tells the hash of the files of its model, and a seed that nothing draws from."""
-    with make_index(tmp_path / "index", tiny_model(tmp_path / "model")) as index:
-        index.add(store)
+    with make_index(tmp_path / "index", tiny_model(tmp_path / "model"), store) as index:
         found = index.search(QUERY)
     copy = tmp_path / "index" / "model"
     (copy / "feeding.json").write_text('{"keep_last": true, "seed": 3}\n')
@@ -423,26 +417,19 @@ def test_an_index_of_version_0_1_is_read(store: VideoStore, tmp_path: Path) -> N
         assert index.search(QUERY) == found
     told.update(b"another model")
     sign(tmp_path / "index" / "index.json", change)
-    with (
-        VideoIndex.open(tmp_path / "index") as index,
-        pytest.raises(DataError, match="not the model that the index was made with"),
-    ):
-        index.search(QUERY)
+    with pytest.raises(DataError, match="not the model that the index was made with"):
+        found_in(tmp_path / "index")
 
 
 def test_the_seed_of_a_run_is_not_of_its_model(embedded_cache: Path, store: VideoStore, tmp_path: Path) -> None:
     """Nothing is drawn in evaluation, whatever the registers: the seed changes no vector, and no identity."""
-    from prvr.config import dump_config, load_config
-
     for start, noise in (("prior_sample", "gaussian"), ("gaussian", "gaussian"), ("prior_mean", "start")):
         run = tmp_path / f"{start}-{noise}"
         registers = RegisterConfig(kind="diffusion", num=2, start=start)
         tiny_model(run / "best", registers=registers, compat=Compat(register_noise=noise))
         found = []
         for seed in (1, 2):
-            config = load_config("hybrid-embedded", {"train.seed": seed})
-            (run / "config.yaml").write_text(dump_config(config), encoding="utf-8")
-            one = open_model(run, EMBEDDED)
+            one = of_run(run, {"train.seed": seed})
             found.append((one.identity, one.encode_windows([store.read("v007.mp4")])[0]))
         assert found[0][0] == found[1][0]
         assert np.array_equal(found[0][1].clips, found[1][1].clips)
@@ -467,10 +454,8 @@ def test_an_index_that_is_replaced_while_it_is_open_brings_its_own_model(
         pytest.importorskip("faiss")
     other = tiny_model(tmp_path / "model", hidden=hidden, num_clips=4)
     for name, chosen in (("old", model), ("new", other)):
-        with make_index(tmp_path / name, chosen) as made:
-            made.add(store)
-    with VideoIndex.open(tmp_path / "new") as index:
-        expected = index.search(QUERY)
+        make_index(tmp_path / name, chosen, store).close()
+    expected = found_in(tmp_path / "new")
     with VideoIndex.open(tmp_path / "old", backend=backend) as index:
         before = index.search(QUERY)
         (tmp_path / "old").rename(tmp_path / "older")
@@ -489,10 +474,8 @@ def test_an_index_of_another_text_model_in_the_place_of_one_that_is_open_is_refu
     store: VideoStore, model: Path, tmp_path: Path
 ) -> None:
     other = open_model(tiny_model(tmp_path / "model", hidden=32), EMBEDDED, text=OtherText())
-    with VideoIndex.create(tmp_path / "new", other, EMBEDDED) as index:
-        index.add(store)
-    with make_index(tmp_path / "index", model) as index:
-        index.add(store)
+    make_index(tmp_path / "new", other, store).close()
+    make_index(tmp_path / "index", model, store).close()
     with VideoIndex.open(tmp_path / "index", text=open_featurizer("embedded")) as index:
         index.search(QUERY)
         (tmp_path / "index").rename(tmp_path / "old")
@@ -513,8 +496,7 @@ def test_searches_while_indexes_take_turns_are_each_of_one_index(
     other = tiny_model(tmp_path / "model", hidden=32)
     expected = []
     for name, chosen in (("a", model), ("b", other)):
-        with make_index(tmp_path / name, chosen) as made:
-            made.add(store)
+        with make_index(tmp_path / name, chosen, store) as made:
             expected.append(made.search(QUERY).hits)
     shutil.copytree(tmp_path / "a", tmp_path / "index")
     with VideoIndex.open(tmp_path / "index") as index:
@@ -545,9 +527,6 @@ def test_searches_while_indexes_take_turns_are_each_of_one_index(
 
 
 def test_a_model_that_compares_words_with_frames_is_refused(tmp_path: Path) -> None:
-    from prvr.config import TokenModelConfig
-    from prvr.models import TokenRetriever
-
     config = TokenModelConfig(kind="tokens", video_dim=512, query_dim=48, hidden=8, heads=2, frame_projection="linear")
     TokenRetriever(config).save_pretrained(tmp_path / "tokens")
     with pytest.raises(DataError, match="compares every word with every frame"):
@@ -568,14 +547,10 @@ def test_bad_questions_are_refused(index: VideoIndex, k: int) -> None:
         ({"window": 10.0, "stride": 20.0}, "0 < stride <= window"),
         ({"window": None}, "None for both"),
         ({"window": 0.0, "stride": 0.0}, "0 < stride"),
+        ({"dtype": "bfloat16"}, "dtype='bfloat16'"),
     ],
 )
-def test_bad_options_are_refused(options, said: str, tmp_path: Path) -> None:
+def test_bad_options_are_refused(options, said: str, tmp_path: Path, unchecked: None) -> None:
     with pytest.raises(ValueError, match=said):
         make_index(tmp_path / "index", **options)
     assert not (tmp_path / "index").exists()
-
-
-def test_an_unknown_dtype_is_refused(tmp_path: Path, unchecked: None) -> None:
-    with pytest.raises(ValueError, match="dtype='bfloat16'"):
-        make_index(tmp_path / "index", dtype="bfloat16")

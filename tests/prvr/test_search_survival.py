@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from kills import POINTS, at_write, killed
-from search_files import contents
-from search_kills import QUERY, Case, adding, half_written, small_segments, updating
+from search_files import QUERY, contents
+from search_kills import Case, adding, half_written, small_segments, updating
 
 from prvr.search import VideoIndex, sync, verify_index
 

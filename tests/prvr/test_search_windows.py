@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from search_files import EMBEDDED, make_index, tiny_model, walk, write_store
+from search_files import EMBEDDED, QUERY, make_index, tiny_model, walk, write_store
 
+from prvr.search import open_model
+from prvr.search.joint import JointModel
 from prvr.search.results import CURVE_PARTS, WindowCosines, merged_moments, relevance_curve
 from prvr.search.sync import cut
 from prvr.video import open_featurizer
-
-QUERY = "a red square moves left"
 
 
 @given(
@@ -115,8 +115,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
-    with make_index(tmp_path / "index") as index:
-        index.add(planted)
+    with make_index(tmp_path / "index", store=planted) as index:
         assert index.source.windows_of("film1") == 119
         assert index.source.windows_of("short0") == 1
         hit, other = index.search(QUERY, 2).hits
@@ -131,16 +130,13 @@ def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
 
 def test_without_windows_a_model_of_few_frames_does_not_see_it(planted, tmp_path) -> None:
     """The same untrained model: 24 segments of a film are means over 300 s, 24 of a window over 5 s."""
-    from prvr.search import VideoIndex, open_model
-
     model = open_model(tiny_model(tmp_path / "model"), EMBEDDED)
     rows = planted.read("film1")
     without = {"changed": rows, "plain": walk(LONG, 1)}
     apart = {}
     for name, options in {"windows": {}, "whole": {"window": None, "stride": None}}.items():
         store = write_store(tmp_path / name / "store", without)
-        with VideoIndex.create(tmp_path / name / "index", model, EMBEDDED, dtype="float32", **options) as index:
-            index.add(store)
+        with make_index(tmp_path / name / "index", model, store, dtype="float32", **options) as index:
             curves = [np.array(hit.relevance) for hit in index.search(QUERY, 2).hits]
             apart[name] = np.abs(curves[0] - curves[1]).max()
             assert index.source.windows_of("plain") == (119 if name == "windows" else 1)
@@ -152,11 +148,11 @@ def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:
     folder = tiny_model(tmp_path / "model")
     film = walk(100, 7)
     parts = {f"{w.first:04}": film[w.first : w.stop] for w in cut(100, 50.0, 2.0, 12.0, 6.0)}
-    with make_index(tmp_path / "a", folder, dtype="float32", window=12.0, stride=6.0) as whole:
-        whole.add(write_store(tmp_path / "film", {"film": film}))
+    store = write_store(tmp_path / "film", {"film": film})
+    with make_index(tmp_path / "a", folder, store, dtype="float32", window=12.0, stride=6.0) as whole:
         hit = whole.search(QUERY).hits[0]
-    with make_index(tmp_path / "b", folder, dtype="float32") as cut_up:
-        cut_up.add(write_store(tmp_path / "parts", parts))
+    store = write_store(tmp_path / "parts", parts)
+    with make_index(tmp_path / "b", folder, store, dtype="float32") as cut_up:
         best = cut_up.search(QUERY).hits[0]
     assert hit.score == pytest.approx(best.score, abs=1e-6)
     first = int(best.video_id) / 2
@@ -166,8 +162,6 @@ def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:
 
 def test_only_windows_are_in_memory(planted, tmp_path, monkeypatch) -> None:
     """A model sees at most 32 windows of a film at a time."""
-    from prvr.search.joint import JointModel
-
     seen, real = [], JointModel.encode_windows
 
     def encode(self, windows):
@@ -175,7 +169,6 @@ def test_only_windows_are_in_memory(planted, tmp_path, monkeypatch) -> None:
         return real(self, windows)
 
     monkeypatch.setattr(JointModel, "encode_windows", encode)
-    with make_index(tmp_path / "index") as index:
-        index.add(planted)
+    make_index(tmp_path / "index", store=planted).close()
     assert max(seen) <= 32 * 240
     assert torch.tensor(seen).sum() >= 3 * LONG

@@ -230,8 +230,7 @@ def test_an_index_that_is_replaced_by_one_of_another_model_is_followed(hidden: i
     models = [tiny_model(tmp_path / "first"), tiny_model(tmp_path / "second", hidden=hidden, num_clips=4)]
     scores = []
     for number, model in enumerate(models):
-        with index_of(tmp_path / f"index{number}", model) as index:
-            index.add(store)
+        with index_of(tmp_path / f"index{number}", model, store) as index:
             scores.append([hit.score for hit in index.search("a red square", 3).hits])
     assert scores[0] != scores[1]
     folder = tmp_path / "index0"
