@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from prvr.search.backends import CandidateBackend, ClipBlock
 
 DIM, CLIPS, BLOCK = 16, 4, 16
+Backend = TypeVar("Backend", bound=CandidateBackend)
 
 
 def clips_of(key: int, clips: int = CLIPS, dim: int = DIM) -> np.ndarray:
@@ -84,6 +86,12 @@ def check_order(backend: CandidateBackend, source: MemorySource, vectors: int = 
     """The windows of brute force, in its order."""
     for query, found in zip(queries(), backend.nearest(queries(), vectors), strict=True):
         assert found.tolist() == brute_force(source, query, vectors)
+
+
+def synced(backend: Backend, source: MemorySource) -> Backend:
+    """The backend, once it has all of a source."""
+    backend.sync(source)
+    return backend
 
 
 def check_life(opened: Callable[[], CandidateBackend], source: MemorySource) -> None:

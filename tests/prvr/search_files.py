@@ -49,6 +49,13 @@ def write_store(
     return VideoStore(folder)
 
 
+def noise_store(folder: Path, header: StoreHeader, names: Sequence[str]) -> VideoStore:
+    """Videos of 10 s with random features; "copy of x" has the content of "x"."""
+    rng, shape = np.random.default_rng(0), (round(10 * header.rate), header.dim)
+    features = {name.removeprefix("copy of "): rng.standard_normal(shape).astype(np.float32) for name in names}
+    return write_store(folder, {name: features[name.removeprefix("copy of ")] for name in names}, header)
+
+
 def forget(store: VideoStore, *videos: str) -> VideoStore:
     """The store without some videos."""
     for video in videos:

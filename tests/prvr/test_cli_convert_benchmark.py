@@ -9,21 +9,19 @@ import numpy as np
 import pytest
 from benchmark_files import LSMDC_IDS, WRITERS
 from commands import explained
-from video_files import noise_store
+from search_files import EMBEDDED, noise_store
 
 from prvr.cli import main
 from prvr.corpora.encoders import corpus_encoders, read_sentences
 from prvr.data import open_corpus, pack
-from prvr.video import StoreHeader, VideoStore, open_encoder, open_featurizer
+from prvr.video import VideoStore, open_featurizer
 
 MSRVTT = [f"video{i}.mp4" for i in range(4)]
 
 
 def write_store(folder: Path, ids: list[str]) -> Path:
     """A store of random features under the name of the embedded encoder."""
-    encoder = open_encoder("embedded")
-    noise_store(folder, StoreHeader(encoder.identity, 2.0, encoder.dim, encoder.joint_dim), ids)
-    return folder
+    return noise_store(folder, EMBEDDED, ids).folder
 
 
 @pytest.fixture
@@ -67,10 +65,8 @@ def test_a_folder_of_features_and_a_named_model(annotations: Path, capsys: pytes
         for name in LSMDC_IDS:
             file[name] = np.ones((3, 7), np.float32)
     assert "--text is missing" in explained(command(annotations, "lsmdc", folder), capsys)
-    assert (
-        main(command(annotations, "lsmdc", folder, "--text", "embedded", "--collection", "films", "--max-words", "2"))
-        == 0
-    )
+    more = ["--text", "embedded", "--collection", "films", "--max-words", "2"]
+    assert main(command(annotations, "lsmdc", folder, *more)) == 0
     said = capsys.readouterr().out
     assert "cut: 4 captions" in said
     corpus = open_corpus(annotations / "data", "films")

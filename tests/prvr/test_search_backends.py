@@ -3,16 +3,15 @@
 import hashlib
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from clip_sources import MemorySource, Torn, brute_force, check_complete, check_life, check_order, queries
+from clip_sources import MemorySource, Torn, brute_force, check_complete, check_life, check_order, queries, synced
 from hypothesis import given
 from hypothesis import strategies as st
+from kills import at_write, killed
 
 from prvr.errors import DataError
 from prvr.search.backends import CandidateBackend, milvus, open_backend
@@ -53,8 +52,7 @@ def test_small_corpora_are_searched_exactly(name: str, small: MemorySource) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_segments_and_no_queries(name: str, small: MemorySource, tmp_path: Path) -> None:
-    backend = open_backend(name)
-    backend.sync(MemorySource(tmp_path / "empty"))
+    backend = synced(open_backend(name), MemorySource(tmp_path / "empty"))
     assert [keys.tolist() for keys in backend.nearest(queries(2), 10)] == [[], []]
     backend.sync(small)
     assert backend.nearest(queries(0), 10) == []
@@ -104,31 +102,26 @@ class TestLists:
         assert [lists_for(n) for n in (0, 9_999, 10_000, 100_000, 3_200_000)] == [1, 1, 256, 512, 4096]
 
     def test_all_lists_are_brute_force(self, large: MemorySource) -> None:
-        backend = FaissBackend(storage="Flat", nprobe=256)
-        backend.sync(large)
-        check_order(backend, large)
+        check_order(synced(FaissBackend(storage="Flat", nprobe=256), large), large)
 
     def test_recall(self, large: MemorySource) -> None:
         text = queries(10)
         wanted = [set(brute_force(large, query, 50)) for query in text]
-        for storage, least in (("Flat", 0.9), ("SQfp16", 0.9), ("SQ8", 0.9)):
-            backend = FaissBackend(storage=storage)
-            backend.sync(large)
+        for storage in ("Flat", "SQfp16", "SQ8"):
+            backend = synced(FaissBackend(storage=storage), large)
             kept = [
                 len(want & set(found.tolist())) for want, found in zip(wanted, backend.nearest(text, 50), strict=True)
             ]
-            assert sum(kept) / sum(map(len, wanted)) > least
+            assert sum(kept) / sum(map(len, wanted)) > 0.9
             check_complete(backend, large)
 
     def test_more_lists_are_read_where_too_few_clips_are_found(self, large: MemorySource) -> None:
-        backend = FaissBackend(nprobe=1)
-        backend.sync(large)
+        backend = synced(FaissBackend(nprobe=1), large)
         assert all(len(found) >= 4_000 / 16 for found in backend.nearest(queries(), 4_000))
 
     def test_grown_corpus_gets_more_lists(self, source: MemorySource) -> None:
         source.windows = {"a": list(range(100))}
-        backend = FaissBackend()
-        backend.sync(source)
+        backend = synced(FaissBackend(), source)
         assert backend.lists == 1
         source.windows["b"] = list(range(100, 2600))
         backend.sync(source)
@@ -164,25 +157,20 @@ class TestFaissFile:
         FaissBackend().sync(small)
         size = self.file(small).stat().st_size
         small.removed = set(range(30))
-        backend = FaissBackend()
-        backend.sync(small)
-        check_complete(backend, small)
+        check_complete(synced(FaissBackend(), small), small)
         assert self.file(small).stat().st_size < 0.7 * size
 
     def test_windows_that_come_back(self, small: MemorySource) -> None:
         FaissBackend().sync(small)
         small.removed = set()
-        backend = FaissBackend()
-        backend.sync(small)
-        check_complete(backend, small)
+        check_complete(synced(FaissBackend(), small), small)
 
     def test_an_index_that_was_put_back_gives_its_keys_to_other_windows(self, small: MemorySource) -> None:
         """Segments are known by their content: windows of another one are read, though their keys are in the file."""
         FaissBackend(storage="Flat").sync(small)
         small.windows["other"] = small.windows.pop("b")
         small.read.clear()
-        backend = FaissBackend(storage="Flat")
-        backend.sync(small)
+        backend = synced(FaissBackend(storage="Flat"), small)
         assert small.read == ["other"]
         check_order(backend, small)
 
@@ -219,19 +207,15 @@ class TestFaissFile:
         assert ("built anew" in caplog.text) is (damage != "another index")
         check_complete(backend, small)
         caplog.clear()
-        again = FaissBackend()
-        again.sync(small)
+        check_complete(synced(FaissBackend(), small), small)
         assert not caplog.records
-        check_complete(again, small)
 
     @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
     def test_a_pipe_in_the_place_of_the_file(self, small: MemorySource) -> None:
         """Opening it would wait for ever."""
         self.file(small).parent.mkdir(parents=True)
         os.mkfifo(self.file(small))
-        backend = FaissBackend()
-        backend.sync(small)
-        check_complete(backend, small)
+        check_complete(synced(FaissBackend(), small), small)
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
     @pytest.mark.parametrize("grown", [False, True])
@@ -242,11 +226,9 @@ class TestFaissFile:
         del small.windows["a"]
         if grown:
             small.windows["d"] = list(range(1_000, 1_300))
-        assert killed_at_rename(lambda: FaissBackend().sync(small), 0)
+        assert killed(lambda: FaissBackend().sync(small), at_write(1, "written"))
         with caplog.at_level(logging.WARNING):
-            backend = FaissBackend()
-            backend.sync(small)
-        check_complete(backend, small)
+            check_complete(synced(FaissBackend(), small), small)
         assert not caplog.records
         assert {path.name for path in self.file(small).parent.iterdir()} <= {"clips.faiss", ".lock"}
 
@@ -256,32 +238,10 @@ def signed(content: bytes) -> bytes:
     return content + hashlib.blake2b(content, digest_size=32).digest()
 
 
-def killed_at_rename(run: Callable[[], object], at: int) -> bool:
-    """Runs in a process of its own that dies before it renames a file for the `at`-th time; whether it died."""
-    child = os.fork()
-    if child == 0:
-        signal.alarm(120)  # or else a test that hangs would leave it behind
-        replace, count = Path.replace, iter(range(1_000))
-
-        def deadly(self: Path, target: Path) -> Path:
-            if next(count) == at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return replace(self, target)
-
-        try:
-            Path.replace = deadly  # type: ignore[method-assign,assignment]
-            run()
-        finally:
-            os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-
-
 class TestMilvusLite:
     def test_more_than_the_server_gives_at_once(self, small: MemorySource, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(milvus, "MOST", 50)
-        backend = MilvusBackend()
-        backend.sync(small)
+        backend = synced(MilvusBackend(), small)
         check_complete(backend, small)
         backend.close()
 
@@ -292,8 +252,7 @@ class TestMilvusLite:
         with pytest.raises(KeyboardInterrupt):
             backend.sync(torn)
         backend.close()
-        backend = MilvusBackend()
-        backend.sync(small)
+        backend = synced(MilvusBackend(), small)
         check_complete(backend, small)
         assert backend.rows == small.vectors
         backend.close()
@@ -301,8 +260,7 @@ class TestMilvusLite:
     def test_lost_rows_are_inserted_again(self, small: MemorySource, caplog: pytest.LogCaptureFixture) -> None:
         from pymilvus import MilvusClient
 
-        backend = MilvusBackend()
-        backend.sync(small)
+        backend = synced(MilvusBackend(), small)
         backend.close()
         client = MilvusClient(str(small.folder / "backends" / "milvus" / "clips.db"))
         client.delete(f"prvr_{small.index_id}", filter="key < 10")
@@ -316,16 +274,13 @@ class TestMilvusLite:
         backend.close()
 
     def test_collection_of_another_width(self, small: MemorySource) -> None:
-        backend = MilvusBackend()
-        backend.sync(small)
-        backend.close()
+        synced(MilvusBackend(), small).close()
         small.dim = 8
         with pytest.raises(DataError, match="holds vectors of width 16, the index of width 8"):
             MilvusBackend().sync(small)
 
     def test_drop(self, small: MemorySource) -> None:
-        backend = MilvusBackend()
-        backend.sync(small)
+        backend = synced(MilvusBackend(), small)
         backend.drop(small)
         small.read.clear()
         backend.sync(small)
@@ -336,12 +291,10 @@ class TestMilvusLite:
 class TestMessages:
     def test_no_server(self, small: MemorySource, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PRVR_MILVUS_TOKEN", "root:secret")
-        with pytest.raises(DataError, match=r"127.0.0.1:1: Milvus refuses .*Is a server running there") as error:
-            MilvusBackend("http://127.0.0.1:1", timeout=2.0).sync(small)
-        assert "secret" not in str(error.value)
-        with pytest.raises(DataError, match=r"127\.0\.0\.1:1") as error:
-            MilvusBackend("http://root:secret@127.0.0.1:1", timeout=2.0).sync(small)
-        assert "secret" not in str(error.value)
+        for address in ("http://127.0.0.1:1", "http://root:secret@127.0.0.1:1"):
+            with pytest.raises(DataError, match=r"127.0.0.1:1: Milvus refuses .*Is a server running there") as error:
+                MilvusBackend(address, timeout=2.0).sync(small)
+            assert "secret" not in str(error.value)
 
     @pytest.mark.parametrize(
         ("module", "name", "extra"),
@@ -382,8 +335,7 @@ class TestMessages:
 def test_keys_are_large(source: MemorySource) -> None:
     source.windows = {"a": [2**40, 2**40 + 1, 5]}
     for name in ("faiss", "milvus"):
-        backend = open_backend(name)
-        backend.sync(source)
+        backend = synced(open_backend(name), source)
         check_complete(backend, source)
         assert backend.nearest(queries(1), 3)[0].dtype == np.int64
         backend.close()

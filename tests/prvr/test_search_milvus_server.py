@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clip_sources import MemorySource, Torn, check_complete, check_life, check_order
+from clip_sources import MemorySource, Torn, check_complete, check_life, check_order, synced
 from filelock import FileLock
 
 from prvr.search.backends import milvus, open_backend
@@ -64,8 +64,7 @@ def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     backend = MilvusBackend(address)
     with pytest.raises(KeyboardInterrupt):
         backend.sync(torn)
-    backend = MilvusBackend(address)
-    backend.sync(small)
+    backend = synced(MilvusBackend(address), small)
     assert backend.rows == small.vectors
     check_order(backend, small)  # so few rows are compared one by one
     check_complete(backend, small)
@@ -73,8 +72,7 @@ def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     # A second machine: the rows are on the server, nothing is sent again.
     elsewhere = MemorySource(tmp_path / "elsewhere", index_id="small-1")
     elsewhere.windows = small.windows
-    other = MilvusBackend(address)
-    other.sync(elsewhere)
+    other = synced(MilvusBackend(address), elsewhere)
     assert elsewhere.read == []
     check_order(other, elsewhere)
 

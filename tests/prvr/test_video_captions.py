@@ -13,7 +13,8 @@ import pytest
 from commands import SMALL, explained
 from hypothesis import given
 from hypothesis import strategies as st
-from video_files import MeanColour, noise_store
+from search_files import noise_store
+from video_files import MeanColour
 from video_models import tiny_clip, tiny_roberta
 
 from prvr.cli import main
@@ -25,7 +26,7 @@ from prvr.corpora.user_captions import COLUMNS, plain_ids
 from prvr.data import Corpus, DataError, open_corpus, pack
 from prvr.data.synthetic import read_embedded_scenes, render
 from prvr.data.synthetic.mp4 import write_mp4
-from prvr.video import Identity, StoreHeader, VideoStore, extract, open_encoder, open_featurizer
+from prvr.video import StoreHeader, VideoStore, extract, open_encoder, open_featurizer
 
 NAMES = ["day 1/beach.mp4", "day 2/beach.mp4", "été #1.mp4", "talk.mkv", "x.mp4", "copy of x.mp4", "y.mp4", "z.mp4"]
 
@@ -113,9 +114,8 @@ class TestTables:
     )
     def test_lines_that_are_refused(self, cells: str, why: str, tmp_path: Path) -> None:
         path = table(tmp_path / "a.csv", "video,text,start,end", "x,good,1,2", cells)
-        with pytest.raises(DataError, match=r"Line 3: .*") as error:
+        with pytest.raises(DataError, match=f"Line 3: .*{re.escape(why)}") as error:
             read_user_captions(path)
-        assert why in str(error.value)
         assert "Line 2" not in str(error.value)
 
     def test_every_mistake_is_named_up_to_20(self, tmp_path: Path) -> None:
@@ -144,17 +144,14 @@ class TestTables:
             ("a.jsonl", b'{"video": "x", "text": "a", "start": NaN, "end": 1e999}\n', "NaN is no number of JSON"),
             ("a.jsonl", b'{"video": "x", "text": "a", "start": false, "end": true}\n', "got False"),
             ("a.jsonl", b'{"video": "x", "text": "\\ud800"}\n', "control characters"),
+            ("a.csv", None, "no such file"),
         ],
     )
-    def test_files_that_are_refused(self, name: str, content: bytes, why: str, tmp_path: Path) -> None:
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(DataError) as error:
+    def test_files_that_are_refused(self, name: str, content: bytes | None, why: str, tmp_path: Path) -> None:
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=re.escape(why)):
             read_user_captions(tmp_path / name)
-        assert why in str(error.value)
-
-    def test_no_file(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="no such file"):
-            read_user_captions(tmp_path / "none.csv")
 
     @given(st.binary(max_size=200))
     def test_any_bytes_are_read_or_refused(self, tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
@@ -277,17 +274,13 @@ def test_equal_captions_are_right_for_each_other(store: VideoStore, tmp_path: Pa
 def test_lines_that_do_not_fit_the_store(store: VideoStore, tmp_path: Path) -> None:
     lines = ["beach,a", "beech,b", "x,c,9,12", "x,d,10,11", "x,e,1,2", "y," + "long " * 65]
     path = table(tmp_path / "films.csv", "video,text,start,end", *lines)
-    with pytest.raises(DataError) as error:
+    expected = (
+        r"4 problems.*Line 2: 2 videos fit 'beach', among them 'day 1/beach.mp4', 'day 2/beach.mp4'"
+        r".*Line 3: no video fits 'beech'; close: 'beach'"
+        r".*Line 4: 9 - 12 s lies beyond the end of 'x.mp4', which is 10.00 s long.*Line 5: 10 - 11 s lies beyond"
+    )
+    with pytest.raises(DataError, match=expected):
         convert_captions(path, store, open_featurizer("embedded"), tmp_path / "root" / "films")
-    message = str(error.value)
-    for part in (
-        "4 problems",
-        "Line 2: 2 videos fit 'beach', among them 'day 1/beach.mp4', 'day 2/beach.mp4'",
-        "Line 3: no video fits 'beech'; close: 'beach'",
-        "Line 4: 9 - 12 s lies beyond the end of 'x.mp4', which is 10.00 s long",
-        "Line 5: 10 - 11 s lies beyond",
-    ):
-        assert part in message
     assert not (tmp_path / "root").exists()
 
 
@@ -399,15 +392,8 @@ def test_what_the_command_refuses(
     films: tuple[Path, Corpus], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, _ = films
-    good = [
-        "convert",
-        "captions",
-        str(folder / "films.csv"),
-        "--features",
-        str(folder / "store"),
-        "--out",
-        str(tmp_path),
-    ]
+    good = ["convert", "captions", str(folder / "films.csv"), "--features", str(folder / "store")]
+    good += ["--out", str(tmp_path)]
     assert "no such file" in explained([*good[:2], "none.csv", *good[3:]], capsys)
     assert "no store of video features" in explained([*good[:4], str(tmp_path), *good[5:]], capsys)
     assert "expected shares above 0" in explained([*good, "--test", "1.5"], capsys)
@@ -434,12 +420,3 @@ def test_corpus_json_that_cannot_be_read(store: VideoStore, tmp_path: Path) -> N
     assert corpus_encoders(corpus) is None
     (corpus.folder / "corpus.json").unlink()
     assert corpus_encoders(corpus) is None
-
-
-def test_identity_is_read_back(store: VideoStore, tmp_path: Path) -> None:
-    path = table(tmp_path / "f.csv", "video,text", *(f"{name},a dog" for name in NAMES))
-    convert_captions(path, store, open_featurizer("embedded"), tmp_path / "f")
-    about = corpus_encoders(open_corpus(tmp_path, "f"))
-    assert about is not None
-    assert about.frames != Identity("mean", "1" * 64, "halved")
-    assert about.frames.name == "mean"

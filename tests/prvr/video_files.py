@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from prvr.video import Identity, StoreHeader, VideoEntry, VideoStore
-from prvr.video.store import write_entry, write_header
+from prvr.video import Identity
 
 MILLISECOND = Fraction(1, 1000)
 
@@ -98,20 +97,6 @@ def cut(source: Path, path: Path, share: float) -> Path:
     content = source.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     return path
-
-
-def noise_store(folder: Path, header: StoreHeader, names: Sequence[str], seconds: float = 10.0) -> VideoStore:
-    """A store as `prvr extract` leaves it, of random features; "copy of x" has the content of "x"."""
-    folder.mkdir(parents=True)
-    write_header(folder, header)
-    (folder / "videos").mkdir()
-    rng = np.random.default_rng(0)
-    frames = round(seconds * header.rate)
-    for name in names:
-        content = name.removeprefix("copy of ").encode().hex().ljust(64, "0")[:64]
-        entry = VideoEntry(name, f"/films/{name}", 1, 1, content, seconds, frames, 64, 48, "h264")
-        write_entry(folder, header, entry, rng.standard_normal((frames, header.dim)).astype(np.float32))
-    return VideoStore(folder)
 
 
 LONG = "x" * 251 + ".mp4"  # 255 bytes, the most that file systems take
