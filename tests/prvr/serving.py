@@ -5,7 +5,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,14 @@ from pathlib import Path
 import jaxtyping
 import numpy as np
 from filelock import FileLock
+from search_files import make_index as zero_shot_index
 from video_files import plain, write_video
 
 from prvr.data import open_corpus
 from prvr.data.synthetic import read_embedded_scenes, render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.world import FPS
-from prvr.search import VideoIndex, open_model
+from prvr.search import VideoIndex
 from prvr.serve import ServeLimits, ServeSettings, create_app
 from prvr.serve.server import Server
 from prvr.video import VideoStore, extract, open_encoder, open_featurizer
@@ -57,7 +58,7 @@ def shared(base: Path, root: Path) -> tuple[Served, list[str]]:
             if not (folder / "told.json").exists():
                 told = make_films(root, served.films)
                 hard_films(served.films)
-                make_index(folder, served.films)
+                make_index(folder)
                 (folder / "told.json").write_text(json.dumps(told))
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
@@ -76,18 +77,30 @@ def make_films(root: Path, films: Path, count: int = 4) -> list[str]:
     return told
 
 
-def make_index(folder: Path, films: Path) -> Served:
-    """Extracted and indexed with the embedded encoder, without training."""
+GREYS = plain(range(40, 200, 8))
+"""Frames of 2 s that grow brighter."""
+
+
+def make_index(folder: Path, *names: str, frames: Sequence[np.ndarray] = GREYS) -> Served:
+    """The films of a folder, extracted and indexed with the embedded encoder, without training.
+
+    Args:
+        folder: the films are in `films` below it.
+        names: of films that are written first.
+        frames: of these films.
+    """
+    films = folder / "films"
+    for name in names:
+        (films / name).parent.mkdir(parents=True, exist_ok=True)
+        write_video(films / name, frames)
     extract([films], open_encoder("embedded"), folder / "store")
-    store = VideoStore(folder / "store")
-    with VideoIndex.create(folder / "index", open_model("zero-shot", store.header), store.header) as index:
-        index.add(store)
+    zero_shot_index(folder / "index", store=VideoStore(folder / "store")).close()
     return Served(folder / "index", films, folder / "store")
 
 
 def hard_films(films: Path) -> None:
     """Files that a browser cannot play, that lead elsewhere, or that are called like code."""
-    still = [*plain(range(40, 200, 8)), *(np.full((48, 64, 3), (200, 30, 30), np.uint8) for _ in range(20))]
+    still = [*GREYS, *(np.full((48, 64, 3), (200, 30, 30), np.uint8) for _ in range(20))]
     write_video(films / "old.avi", still, codec="mpeg4")
     shutil.copy(write_video(films / EVIL, still), films / "changing.mp4")
     write_video(films / "leaving.mp4", still)

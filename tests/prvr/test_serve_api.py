@@ -21,7 +21,6 @@ from search_files import make_index as index_of
 from search_files import some_videos, tiny_model, write_store
 from serving import EVIL, FREE, HOST, Served, WatchedText, app_of, keys_of, listening, make_index, shared, wait_for
 from starlette.testclient import TestClient
-from video_files import plain, write_video
 
 from prvr.cli import main
 from prvr.search import VideoIndex
@@ -183,10 +182,7 @@ def test_a_preview_has_an_end(client: TestClient) -> None:
 
 
 def test_an_index_that_changes_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "films").mkdir()
-    for name in ("a.mp4", "b.mp4"):
-        write_video(tmp_path / "films" / name, plain(range(20, 80, 10)))
-    served = make_index(tmp_path, tmp_path / "films")
+    served = make_index(tmp_path, "a.mp4", "b.mp4")
     with TestClient(app_of(served), base_url=HOST) as client:
         assert list(keys_of(client)) == ["a.mp4", "b.mp4"]
         with VideoIndex.open(served.index) as index:
@@ -202,9 +198,7 @@ def test_an_index_that_changes_is_followed(tmp_path: Path) -> None:
 
 def test_the_server_is_ready_once_a_search_would_be_answered(tmp_path: Path) -> None:
     pytest.importorskip("faiss")
-    (tmp_path / "films").mkdir()
-    write_video(tmp_path / "films" / "a.mp4", plain(range(20, 80, 10)))
-    served, may = make_index(tmp_path, tmp_path / "films"), threading.Event()
+    served, may = make_index(tmp_path, "a.mp4"), threading.Event()
     text = WatchedText(lambda _: may.wait(60))
     app = create_app(VideoIndex.open(served.index, text=text, backend="faiss"), ServeSettings(limits=FREE))
     with TestClient(app, base_url=HOST) as client:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,8 +21,9 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 
 import httpx2
-from serving import Served, keys_of, listening, make_index
-from video_files import plain, write_video
+from serving import GREYS, HOST, Served, app_of, keys_of, listening, make_index
+from starlette.testclient import TestClient
+from video_files import write_video
 
 from prvr.serve import ServeLimits, ServeSettings
 
@@ -33,11 +35,9 @@ LARGE = 24 * 1024 * 1024
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     folder = tmp_path_factory.mktemp("connections")
     (folder / "films").mkdir()
-    for name in ("a.mp4", "large.mp4"):
-        write_video(folder / "films" / name, plain(range(40, 200, 8)))
-    with (folder / "films" / "large.mp4").open("ab") as file:
+    with write_video(folder / "films" / "large.mp4", GREYS).open("ab") as file:
         file.write(LARGE.to_bytes(4, "big") + b"free" + bytes(LARGE - 8))  # a box that players skip
-    return make_index(folder, folder / "films")
+    return make_index(folder, "a.mp4")
 
 
 def limited(**limits: float) -> ServeSettings:
@@ -81,8 +81,8 @@ def test_silent_connections_stop_nobody(served: Served, begin: bytes, limits: di
 
 def test_connections_that_are_used_are_not_closed_for_others(served: Served) -> None:
     """Where nobody can be closed, the newest is answered with 503."""
-    with listening(served, limited(connections=3, stalled_seconds=60.0)) as address, ExitStack() as stack:
-        key = keys_of(stack.enter_context(httpx2.Client(base_url=address)))["large.mp4"]
+    with TestClient(app_of(served), base_url=HOST) as client:
+        key = keys_of(client)["large.mp4"]
     with listening(served, limited(connections=3, stalled_seconds=60.0)) as address:
         asked = f"GET /api/videos/{key}/file HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
         with silent(address, 3, asked) as busy:
@@ -229,23 +229,13 @@ def test_no_request_makes_the_server_fail(served: Served, caplog: pytest.LogCapt
 
 SLOW = """
 import sys, time
+sys.path.insert(0, sys.argv[2])
 from prvr.search import VideoIndex
 from prvr.serve import ServeLimits, ServeSettings, serve
-from prvr.video import open_featurizer
+from serving import WatchedText
 
-class Slow:
-    def __init__(self):
-        self._text = open_featurizer("embedded", "cpu")
-        self.identity, self.word_dim, self.joint_dim = self._text.identity, self._text.word_dim, self._text.joint_dim
-
-    def words(self, text):
-        return self._text.words(text)
-
-    def sentence(self, text):
-        time.sleep({"a long red one": 60.0, "a short red one": 1.0}.get(text, 0.0))
-        return self._text.sentence(text)
-
-index = VideoIndex.open(sys.argv[1], text=Slow())
+slow = WatchedText(lambda text: time.sleep({"a long red one": 60.0, "a short red one": 1.0}.get(text, 0.0)))
+index = VideoIndex.open(sys.argv[1], text=slow)
 limits = ServeLimits(rate=0.0, grace_seconds=3.0)
 serve(index, port=0, settings=ServeSettings(limits=limits), started=lambda address: print(address, flush=True))
 """
@@ -256,7 +246,8 @@ serve(index, port=0, settings=ServeSettings(limits=limits), started=lambda addre
 def test_the_end_comes_in_time_whatever_clients_do(served: Served) -> None:
     """What can be answered is answered; what takes longer gets 503; nobody can hold the process."""
     pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, "-c", SLOW, str(served.index)], stdout=pipe, stderr=pipe, text=True)
+    command = [sys.executable, "-c", SLOW, str(served.index), str(Path(__file__).parent)]
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
     found: dict[str, httpx2.Response] = {}
 
     def search(query: str) -> None:

@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,9 +20,9 @@ from jaxtyping import TypeCheckError
 pytest.importorskip("fastapi")
 pytest.importorskip("av")
 
-from serving import EVIL, FREE, HOST, TOKEN, Served, WatchedText, app_of, keys_of, make_index, wait_for
+from serving import EVIL, FREE, GREYS, HOST, TOKEN, Served, WatchedText, app_of, keys_of, make_index, wait_for
 from starlette.testclient import TestClient
-from video_files import noise, plain, write_video
+from video_files import noise, write_video
 
 from prvr.config import ConfigError
 from prvr.errors import InputError
@@ -34,14 +35,9 @@ from prvr.video import Limits
 
 def small_index(folder: Path) -> Served:
     """An index of a few small files."""
-    films = folder / "films"
-    films.mkdir()
-    frames = plain(range(40, 200, 8))
-    for name in ("a.mp4", "b.mp4", EVIL):
-        write_video(films / name, frames)
-    write_video(folder / "outside.mp4", frames)
-    (films / "link.mp4").symlink_to(folder / "outside.mp4")
-    return make_index(folder, films)
+    (folder / "films").mkdir()
+    (folder / "films" / "link.mp4").symlink_to(write_video(folder / "outside.mp4", GREYS))
+    return make_index(folder, "a.mp4", "b.mp4", EVIL)
 
 
 @pytest.fixture(scope="module")
@@ -329,9 +325,7 @@ def test_large_and_long_files_are_refused_before_they_are_decoded(served: Served
 
 
 def test_a_preview_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    (tmp_path / "films").mkdir()
-    write_video(tmp_path / "films" / "long.mp4", noise(300, height=120, width=160), fps=10)
-    slow = make_index(tmp_path, tmp_path / "films")
+    slow = make_index(tmp_path, "long.mp4", frames=noise(300, height=120, width=160))
     limits = ServeLimits(rate=0.0, media_seconds=0.02)
     with TestClient(app_of(slow, limits=limits), base_url=HOST) as client:
         answer = client.get(f"/api/videos/{keys_of(client)['long.mp4']}/preview", params={"end": 30})
@@ -409,9 +403,7 @@ def test_a_link_that_leads_out_of_its_folder_is_refused(spoilt: Served) -> None:
 
 
 def test_a_folder_that_became_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "films" / "day").mkdir(parents=True)
-    write_video(tmp_path / "films" / "day" / "a.mp4", plain(range(40, 80, 8)))
-    served = make_index(tmp_path, tmp_path / "films")
+    served = make_index(tmp_path, "day/a.mp4")
     with TestClient(app_of(served), base_url=HOST) as client:
         address = f"/api/videos/{keys_of(client)['day/a.mp4']}/file"
         assert client.get(address).status_code == 200
@@ -455,11 +447,7 @@ def test_names_are_data(client: TestClient) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names that are no UTF-8")
 def test_names_that_are_no_text_are_shown_as_escapes(tmp_path: Path) -> None:
-    (tmp_path / "films").mkdir()
-    made = write_video(tmp_path / "a.mp4", plain(range(40, 80, 8)))
-    for name in (b"caf\xe9.mp4", b"\x1b[31m\nred.mp4"):
-        shutil.copy(made, os.fsdecode(os.fsencode(tmp_path / "films") + b"/" + name))
-    served = make_index(tmp_path, tmp_path / "films")
+    served = make_index(tmp_path, os.fsdecode(b"caf\xe9.mp4"), "\x1b[31m\nred.mp4")
     with TestClient(app_of(served), base_url=HOST) as client:
         keys = keys_of(client)
         assert sorted(keys) == ["\\x1b[31m\\nred.mp4", "caf\\udce9.mp4"]
@@ -507,8 +495,6 @@ def test_the_command_answers_and_ends_in_order(process: subprocess.Popen[str]) -
 
 
 def test_a_port_that_is_taken_is_explained(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = explained(["serve", str(served.index), "--port", str(taken.getsockname()[1])], capsys)
     assert "in use" in said
