@@ -18,6 +18,11 @@ SMALL = {
 """Of hybrid-embedded: trained on embedded-tiny in seconds."""
 
 
+def cells(text: str) -> str:
+    """Tables as one line, without their frames."""
+    return " ".join("".join(c for c in text if not 0x2500 <= ord(c) < 0x2580).split())
+
+
 def explained(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What a command that must fail says: one paragraph, exit code 2, nothing on standard output."""
     capsys.readouterr()

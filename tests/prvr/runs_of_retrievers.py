@@ -11,11 +11,12 @@ from prvr.config import ModelConfig, dump_config
 
 
 def write_run(
-    folder: Path, root: Path, collection: str, seed: int = 0, **changes: Any
+    folder: Path, root: Path, collection: str, seed: int = 0, cache: Path | None = None, **changes: Any
 ) -> tuple[Path, "prvr.Retriever"]:
     """A run folder as `prvr train` leaves it, for a corpus of the embedded encoder; and its retriever."""
     torch.manual_seed(seed)
-    data = {"data.root": str(root), "data.collection": collection, "data.cache_dir": str(folder.parent / "cache")}
+    cache = cache or folder.parent / "cache"
+    data = {"data.root": str(root), "data.collection": collection, "data.cache_dir": str(cache)}
     config = prvr.load_config("hybrid-embedded", SMALL | data | changes)
     assert isinstance(config.model, ModelConfig)
     retriever = prvr.Retriever(config.model)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from commands import explained
+from commands import cells, explained
 from search_files import forget, some_videos, tiny_model, walk, write_store
 
 from prvr.cli import main
@@ -14,11 +14,6 @@ from prvr.video import VideoStore
 @pytest.fixture
 def store(tmp_path: Path) -> VideoStore:
     return write_store(tmp_path / "store", some_videos([10, 20, 30, 300]))
-
-
-def cells(text: str) -> str:
-    """Tables as one line, without their frames."""
-    return " ".join("".join(c for c in text if not 0x2500 <= ord(c) < 0x2580).split())
 
 
 def add(store: VideoStore, index: Path, *more: str) -> list[str]:

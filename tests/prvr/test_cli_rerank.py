@@ -6,38 +6,27 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 import yaml
-from commands import SMALL, explained
+from commands import explained
+from runs_of_retrievers import write_run
 
-import prvr
 from prvr.cli import main
-from prvr.config import dump_config
 from prvr.evaluation.report import EvaluationReport
-from prvr.models import Retriever
 from prvr.stages import load_rerankers
 
 QUICK = ["--train.epochs=2", "--train.batch_size", "100", "--reranker.steps=4", "--reranker.candidates", "6"]
 QUICK += ["--candidates.num=5"]
-
-
-def make_retriever(run: Path, cache: Path, root: Path, seed: int, **changes) -> Path:
-    """What `prvr train` leaves, without the training."""
-    values = {**SMALL, "data.collection": "embedded-tiny", "data.root": str(root), "data.cache_dir": str(cache)}
-    config = prvr.load_config("hybrid-embedded", values | {"train.protocol": "val"} | changes)
-    torch.manual_seed(seed)
-    Retriever(config.model).save_pretrained(run / "best")
-    (run / "config.yaml").write_text(dump_config(config))
-    return run
+VAL = {"train.protocol": "val"}
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path, embedded_cache: Path) -> SimpleNamespace:
     """A retriever, another of another width, and a re-ranker over the first, made by the command."""
     folder = tmp_path_factory.mktemp("rerank")
-    retriever = make_retriever(folder / "retriever", embedded_cache, embedded_root, 0)
-    wide = make_retriever(folder / "wide", embedded_cache, embedded_root, 0, **{"model.hidden": 24})
-    twin = make_retriever(folder / "twin", embedded_cache, embedded_root, 1)
+    retriever, wide, twin = (
+        write_run(folder / name, embedded_root, "embedded-tiny", seed, embedded_cache, **more, **VAL)[0]
+        for name, seed, more in (("retriever", 0, {}), ("wide", 0, {"model.hidden": 24}), ("twin", 1, {}))
+    )
     options = ["--retriever", str(retriever), *QUICK]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -117,10 +106,7 @@ class TestEvaluate:
             assert f"{path}: {name}\n" in out
         target = files["2. diffusion"]
         first = json.loads(target.read_text())
-        assert first["stages"] == [
-            "qb_norm over everything, t2v only",
-            "diffusion over the best 5, both directions",
-        ]
+        assert first["stages"] == ["qb_norm over everything, t2v only", "diffusion over the best 5, both directions"]
         assert main([*command, *options]) == 0
         assert json.loads(target.read_text()) == first  # deterministic
         assert main([*command, "--stage", "qb_norm,beta=7.5"]) == 0  # another file, not over the others
@@ -137,6 +123,15 @@ class TestEvaluate:
         assert target.stat() == before  # a file for each corpus
         assert not (work.retriever / "evaluation.json").exists()
 
+    def reports(self, folder: Path, systems: list[tuple[Path, list[str]]]) -> list[EvaluationReport]:
+        """What `prvr evaluate` says of each system with these options."""
+        found = []
+        for number, (system, options) in enumerate(systems):
+            target = folder / f"{number}.json"
+            assert main(["evaluate", str(system), *options, "--device", "cpu", "-q", "--json", str(target)]) == 0
+            found.append(EvaluationReport.from_json(target))
+        return found
+
     def test_a_run_a_file_and_a_folder_of_the_same_pipeline_agree(
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -146,11 +141,7 @@ class TestEvaluate:
         assert main(["pipeline", str(file), "--output", str(folder), "-q"]) == 0
         assert main(["pipeline", str(file), "--output", str(folder), "-q"]) == 2
         assert "is not empty" in capsys.readouterr().err
-        found = []
-        for number, system in enumerate((work.run, file, folder)):
-            target = tmp_path / f"{number}.json"
-            assert main(["evaluate", str(system), "--device", "cpu", "-q", "--json", str(target)]) == 0
-            found.append(EvaluationReport.from_json(target))
+        found = self.reports(tmp_path, [(work.run, []), (file, []), (folder, [])])
         assert found[0] == found[1] == found[2]
         assert (found[0].ranks == found[2].ranks).all()
         trained = EvaluationReport.from_json(work.run / "evaluation.json")
@@ -163,13 +154,7 @@ class TestEvaluate:
         bare.write_text(yaml.safe_dump({"first": str(work.retriever)}))
         assert main(["pipeline", str(file), "--output", str(folder), "-q"]) == 0
         more = ["--stage", f"diffusion:{work.run},weight=2.0"]
-        found = []
-        for number, (system, options) in enumerate(
-            [(file, more), (folder, more), (bare, ["--stage", "qb_norm", *more])]
-        ):
-            target = tmp_path / f"{number}.json"
-            assert main(["evaluate", str(system), *options, "--device", "cpu", "-q", "--json", str(target)]) == 0
-            found.append(EvaluationReport.from_json(target))
+        found = self.reports(tmp_path, [(file, more), (folder, more), (bare, ["--stage", "qb_norm", *more])])
         assert [line.split()[0] for line in found[0].stages] == ["qb_norm", "diffusion"]
         assert found[0] == found[1] == found[2]
         assert (found[0].ranks == found[1].ranks).all()
@@ -195,9 +180,9 @@ class TestEvaluate:
     def test_stages_in_an_order_without_a_meaning(
         self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        command = ["evaluate", str(work.run), "--device", "cpu", "--stage"]
-        assert "must stand before those over the best" in explained([*command, "qb_norm"], capsys)
-        assert "must stand before those over the best" in explained([*command, "zero_shot"], capsys)
+        for stage in ("qb_norm", "zero_shot"):
+            said = explained(["evaluate", str(work.run), "--device", "cpu", "--stage", stage], capsys)
+            assert "must stand before those over the best" in said
 
     @pytest.mark.parametrize("other", ["twin", "wide"])
     def test_a_reranker_of_another_retriever(

@@ -58,12 +58,9 @@ def test_the_table_is_what_the_index_finds(index: Path, capsys: pytest.CaptureFi
     assert len({len(line.split()[-1]) for line in out.splitlines() if "mp4" in line}) == 1
 
 
-def test_files(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files(index: Path, tmp_path: Path) -> None:
     names = {kind: tmp_path / "out" / f"a.{kind}" for kind in ("json", "csv", "html")}
     assert main(["search", str(index), QUERY, *(f"--{kind}={path}" for kind, path in names.items())]) == 0
-    assert all(
-        f"{path}: written" in capsys.readouterr().out.replace("\n", "") or path.exists() for path in names.values()
-    )
     expected = found(index, QUERY)
     hits = json.loads(names["json"].read_text())["results"][0]["hits"]
     assert [(hit["video"]["id"], hit["score"], hit["start"]) for hit in hits] == [
@@ -112,13 +109,3 @@ def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         ([str(index), QUERY, "--encoder", str(tmp_path)], "no model of transformers"),
     ):
         assert why in explained(["search", *arguments], capsys), arguments
-
-
-def test_backends_agree(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("faiss")
-    tables = []
-    for backend in ("exact", "faiss"):
-        assert main(["search", str(index), QUERY, "--backend", backend]) == 0
-        tables.append(rows(capsys.readouterr().out))
-    assert tables[0] == tables[1]
-    assert len(tables[0]) == 4

@@ -1,11 +1,11 @@
 """The joint encoder: what it takes, what it refuses, what it knows and what it was never told."""
 
-import importlib.util
 import json
+import runpy
 import shutil
 from importlib import resources
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,13 +35,8 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("train_encoder", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script() -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 
 def test_vectors_have_length_one(encoder: JointEncoder) -> None:
@@ -159,7 +154,7 @@ def test_features_are_embeddings_and_how_they_change(encoder: JointEncoder) -> N
     assert frame_features(frames[:1], encoder).shape == (1, 2 * DIM)
 
 
-def test_its_training_sees_no_action_and_nothing_held_out(script: ModuleType) -> None:
+def test_its_training_sees_no_action_and_nothing_held_out(script: SimpleNamespace) -> None:
     rng = np.random.default_rng(0)
     frames = script.draw_frames(600, rng)
     seen = frames.things[frames.things[..., 0] >= 0][:, :2]
@@ -174,7 +169,7 @@ def test_its_training_sees_no_action_and_nothing_held_out(script: ModuleType) ->
     assert {"red", "circle", "west", "brick"} <= words
 
 
-def test_sentences_of_its_training_are_true_and_foils_are_not(script: ModuleType) -> None:
+def test_sentences_of_its_training_are_true_and_foils_are_not(script: SimpleNamespace) -> None:
     rng = np.random.default_rng(1)
     frames = script.draw_frames(300, rng)
     for things, background in zip(frames.things, frames.backgrounds.tolist(), strict=True):

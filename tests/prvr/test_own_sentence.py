@@ -1,10 +1,9 @@
 """What examples/own_sentence.py says to a sentence. That every example runs is shown by `make examples`."""
 
-import importlib.util
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from commands import SMALL
@@ -15,23 +14,14 @@ from prvr.training import train
 ROOT = Path(__file__).parents[2]
 
 
-def _load(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory: pytest.TempPathFactory, embedded_cache: Path) -> Callable[[str], None]:
     """What examples/own_sentence.py does with a sentence."""
     run = tmp_path_factory.mktemp("own") / "run"
     where = {"data.collection": "embedded-tiny", "data.cache_dir": str(embedded_cache), "train.epochs": 1}
     train(prvr.load_config("hybrid-embedded", SMALL | where), output=run, device="cpu")
-    example = _load(ROOT / "examples" / "own_sentence.py")
-    return lambda sentence: example.answer(run, sentence)
+    example = runpy.run_path(str(ROOT / "examples" / "own_sentence.py"))
+    return lambda sentence: example["answer"](run, sentence)
 
 
 class TestOwnSentence:

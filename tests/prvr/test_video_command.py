@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from commands import explained
+from commands import cells, explained
 from video_files import UNREADABLE, hostile_folder, plain, write_video
 from video_models import tiny_clip
 
@@ -25,11 +25,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def video(tmp_path: Path) -> Path:
     return write_video(tmp_path / "a.mp4", plain(range(20, 220, 10)))
-
-
-def cells(text: str) -> str:
-    """A table as one line, without its frames."""
-    return " ".join("".join(c for c in text if not 0x2500 <= ord(c) < 0x2580).split())
 
 
 def test_all_that_is_broken_stands_in_the_table_and_the_rest_in_the_store(

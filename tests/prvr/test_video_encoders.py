@@ -44,6 +44,14 @@ def random_frames(count: int, height: int = 45, width: int = 70) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 255, (count, height, width, 3), dtype=np.uint8)
 
 
+def pixels_of(name: str, prepared: np.ndarray) -> torch.Tensor:
+    """Prepared frames as the library takes them: scaled by its mean and deviation, 0.5 where no file says them."""
+    file = Path(name) / "preprocessor_config.json"
+    about = json.loads(file.read_text()) if file.exists() else {}
+    mean, std = (torch.tensor(about.get(key, [0.5] * 3)).view(3, 1, 1) for key in ("image_mean", "image_std"))
+    return (torch.from_numpy(prepared).permute(0, 3, 1, 2) / 255 - mean) / std
+
+
 def test_the_embedded_encoder_gives_what_embedded_corpora_hold() -> None:
     frames = random_frames(20, 64, 64)
     encoder = open_encoder("embedded")
@@ -91,11 +99,8 @@ def test_frames_are_encoded_as_the_library_does(family: str, request: pytest.Fix
     prepared = np.stack([encoder.prepare(frame) for frame in frames])
     assert prepared.shape == (5, 32, 32, 3)
     model = transformers.AutoModel.from_pretrained(name).eval()
-    about = json.loads((Path(name) / "preprocessor_config.json").read_text()) if family == "clip" else {}
-    mean, std = (torch.tensor(about.get(key, [0.5] * 3)).view(3, 1, 1) for key in ("image_mean", "image_std"))
-    pixels = (torch.from_numpy(prepared).permute(0, 3, 1, 2) / 255 - mean) / std
     with torch.no_grad():
-        expected = model.get_image_features(pixel_values=pixels).pooler_output
+        expected = model.get_image_features(pixel_values=pixels_of(name, prepared)).pooler_output
     found = encoder.finish(encoder.encode(prepared))
     assert found.shape == (5, encoder.dim)
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-5)
@@ -131,16 +136,10 @@ def test_a_text_finds_the_frame_that_it_was_made_for(clip: str) -> None:
     frames = encoder.encode(prepared)
     model = transformers.AutoModel.from_pretrained(clip).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(clip)
-    about = json.loads((Path(clip) / "preprocessor_config.json").read_text())
-    mean, std = (torch.tensor(about[key]).view(3, 1, 1) for key in ("image_mean", "image_std"))
+    tokens = tokenizer(["a blue square"], return_tensors="pt")
     with torch.no_grad():
-        whole = (
-            model(
-                pixel_values=(torch.from_numpy(prepared).permute(0, 3, 1, 2) / 255 - mean) / std,
-                **tokenizer(["a blue square"], return_tensors="pt"),
-            ).logits_per_text[0]
-            / model.logit_scale.exp()
-        )
+        logits = model(pixel_values=pixels_of(clip, prepared), **tokens).logits_per_text[0]
+        whole = logits / model.logit_scale.exp()
     cosine = frames @ text.sentence("a blue square") / np.linalg.norm(frames, axis=1)
     np.testing.assert_allclose(cosine, whole.numpy(), atol=1e-5)
 
