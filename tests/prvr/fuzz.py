@@ -1,6 +1,5 @@
 """Every kind of file that prvr reads, damaged in every way that `fuzzing` knows, read in a process of its own."""
 
-import json
 import os
 import resource
 import shutil
@@ -16,7 +15,27 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from fuzzing import json_text_mutations, mutations
+import torch
+from damaged_films import sound_films
+from file_formats import READERS, Reader
+from fuzzing import damages
+from golden import Golden
+from search_files import forget, make_index, some_videos, tiny_model, write_store
+
+from prvr.config import load_config
+from prvr.corpora import benchmark_of
+from prvr.corpora.encoders import corpus_encoders
+from prvr.data import PackedSplit, open_corpus, pack
+from prvr.errors import PrvrError
+from prvr.evaluation.report import EvaluationReport
+from prvr.models import load_pretrained
+from prvr.models.pretrained import model_files
+from prvr.released.convert import convert_checkpoint
+from prvr.search import VideoIndex, verify_index
+from prvr.stages import load_rerankers
+from prvr.training import open_splits, read_reranker_config, train, train_reranker
+from prvr.training.checkpoint import load_state
+from prvr.video import VideoStore, extract, open_encoder
 
 ARCHIVE = Path(__file__).parents[1] / "fixtures" / "written_by_0.1.tar.xz"
 
@@ -33,7 +52,7 @@ class Item:
 
     Args:
         name: of its kind.
-        make: writes an intact one into an empty folder.
+        make: writes an intact one into an empty folder; if it returns a file, that alone is damaged.
         read: reads all that is in it; what it returns is compared with what the intact one gave.
         sealed: whether hashes protect it, so that a change must be noticed.
         only: the suffixes of the files that are damaged; all files if empty.
@@ -63,19 +82,17 @@ class Outcome:
 
 
 def damaged(folder: Path, item: Item, random: Random, rounds: int) -> Iterator[tuple[str, Path, bytes | str]]:
-    """Cases: a name, the file that is damaged, and its new content or what stands in its place."""
+    """Makes an intact item. Cases: a name, the file that is damaged, its new content or what stands in its place."""
+    made = item.make(folder)
     files = sorted(p for p in folder.rglob("*") if p.is_file() and (not item.only or p.suffix in item.only))
-    for file in files:
+    for file in [made] if isinstance(made, Path) else files:
         content, where = file.read_bytes(), file.relative_to(folder)
         for what in ("missing", "folder", "pipe", "dangling link"):
             if what == "missing" and file.suffix in item.loose:
                 continue
             yield f"{where}: {what}", where, what
-        for name, other in mutations(content, random, rounds):
+        for name, other in damages(content, random, rounds, most=10 * rounds):
             yield f"{where}: {name}", where, other
-        if file.suffix == ".json":
-            for name, other in json_text_mutations(json.loads(content), random, most=10 * rounds):
-                yield f"{where}: {name}", where, other
 
 
 def sample(cases: list[Any], random: Random, most: int | None) -> list[Any]:
@@ -94,7 +111,6 @@ def survey(item: Item, folder: Path, *, seed: int = 0, rounds: int = 4, most: in
     """
     intact = folder / "intact"
     intact.mkdir(parents=True)
-    item.make(intact)
     random = Random(f"{seed} {item.name}")
     cases = sample(list(damaged(intact, item, random, rounds)), random, most)
     outcomes: list[Outcome] = []
@@ -123,8 +139,6 @@ def survey(item: Item, folder: Path, *, seed: int = 0, rounds: int = 4, most: in
 
 def _read_all(item: Item, intact: Path, cases: list[tuple[str, Path, bytes | str]], out: Connection) -> None:
     """Reads the cases one after the other and sends an outcome for each."""
-    from prvr import PrvrError
-
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # warnings of thousands of files
     try:
@@ -174,7 +188,8 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-# What is read: stores, indexes, runs and corpora come from the fixtures, brought to today's format where that differs.
+# What is read, beside the single files of `READERS`. Stores, runs and corpora come from the fixtures, in the format of
+# today where that differs.
 
 
 def _unpack(name: str, folder: Path) -> Path:
@@ -185,18 +200,11 @@ def _unpack(name: str, folder: Path) -> Path:
 
 
 def _make_store(folder: Path) -> None:
-    from search_files import write_store
-
-    from prvr.video import VideoStore
-
     old = VideoStore(_unpack("store", folder.parent / "old"))
     write_store(folder / "store", {video: old.read(video) for video in old.video_ids})
 
 
 def _read_store(folder: Path) -> object:
-    from prvr import PrvrError
-    from prvr.video import VideoStore
-
     store = VideoStore(folder / "store")
     if problems := store.verify():
         raise PrvrError(str(problems[0]))
@@ -204,8 +212,6 @@ def _read_store(folder: Path) -> object:
 
 
 def _make_index(folder: Path, model: str, **options: Any) -> None:
-    from search_files import forget, make_index, some_videos, tiny_model, write_store
-
     videos = some_videos([5, 9, 6, 4])
     weights = tiny_model(folder.parent / "model", branches="clips") if model == "trained" else model
     store = forget(write_store(folder.parent / "store", videos), "v003.mp4")
@@ -223,9 +229,6 @@ def _make_trained(folder: Path) -> None:
 
 
 def _read_index(folder: Path) -> object:
-    from prvr import PrvrError
-    from prvr.search import VideoIndex, verify_index
-
     with VideoIndex.open(folder / "index", backend="exact") as index:
         hits = index.search("a red circle jumps", 9).hits
         if problems := verify_index(folder / "index"):
@@ -234,9 +237,6 @@ def _read_index(folder: Path) -> object:
 
 
 def _make_run(folder: Path) -> None:
-    from prvr.config import load_config
-    from prvr.training import train
-
     old = folder.parent / "old"
     places = {"data.root": str(_unpack("data", old)), "data.cache_dir": str(old)}
     train(load_config(_unpack("run", old) / "config.yaml", places), output=folder / "run")
@@ -244,12 +244,6 @@ def _make_run(folder: Path) -> None:
 
 
 def _read_run(folder: Path) -> object:
-    from prvr.config import load_config
-    from prvr.evaluation.report import EvaluationReport
-    from prvr.models import load_pretrained
-    from prvr.models.pretrained import model_files
-    from prvr.training.checkpoint import load_state
-
     run = folder / "run"
     state = load_state(run / "last" / "state.pt")
     report = EvaluationReport.from_json(run / "evaluation.json")
@@ -259,10 +253,6 @@ def _read_run(folder: Path) -> object:
 
 
 def _make_reranker(folder: Path) -> None:
-    from prvr.config import load_config
-    from prvr.models import load_pretrained
-    from prvr.training import open_splits, read_reranker_config, train_reranker
-
     for name in ("data", "run"):
         _unpack(name, folder.parent / "reranked")
     old = folder.parent / "reranked"
@@ -274,18 +264,11 @@ def _make_reranker(folder: Path) -> None:
 
 
 def _read_reranker(folder: Path) -> object:
-    from prvr.evaluation.report import EvaluationReport
-    from prvr.stages import load_rerankers
-    from prvr.training import read_reranker_config
-    from prvr.training.checkpoint import load_state
-
     run = folder / "run"
     reports = [EvaluationReport.from_json(run / f"{name}.json") for name in ("evaluation", "evaluation_retriever")]
     rerankers = load_rerankers(run)
     weights = {side: [t.tolist() for t in one.state_dict().values()] for side, one in rerankers.items()}
     if sorted(rerankers) != ["t2v", "v2t"]:
-        from prvr import PrvrError
-
         raise PrvrError("a direction is missing")
     config = read_reranker_config(run / "config.yaml")
     return (
@@ -300,33 +283,7 @@ def _make_corpus(folder: Path) -> None:
     _unpack("data", folder)
 
 
-def _make_hdf5_corpus(folder: Path) -> None:
-    """The same corpus with its frames in HDF5, and with relevance and tags."""
-    from prvr.data import TextData, open_corpus, write_layout
-
-    corpus = open_corpus(_unpack("data", folder.parent / "old"), "tiny")
-    splits = {name: corpus.split(name) for name in ("train", "val", "test")}
-    captions = {name: split.captions for name, split in splits.items()}
-    ids = [caption.id for some in captions.values() for caption in some]
-    with corpus.open_features() as videos, corpus.open_queries() as queries:
-        write_layout(
-            folder / "data" / "tiny",
-            TextData(
-                captions=captions,
-                relevance={ids[0]: [ids[0].split("#")[0]]},
-                tags={caption: ["short"] for caption in ids},
-            ),
-            videos=[(video, videos.read(video)) for video in videos.video_ids],
-            queries=[(caption, queries.read(caption)) for caption in ids],
-            formats=("hdf5",),
-        )
-
-
 def _read_corpus(folder: Path) -> object:
-    from prvr.corpora import benchmark_of
-    from prvr.corpora.encoders import corpus_encoders
-    from prvr.data import open_corpus, pack
-
     corpus = open_corpus(folder / "data", "tiny")
     said: list[object] = [benchmark_of(corpus), corpus_encoders(corpus)]
     for name in ("train", "val", "test"):
@@ -336,128 +293,44 @@ def _read_corpus(folder: Path) -> object:
 
 
 def _make_packed(folder: Path) -> None:
-    from prvr.data import open_corpus, pack
-
     corpus = open_corpus(_unpack("data", folder.parent / "old"), "tiny")
     pack(corpus, "train", cache_dir=folder).close()
 
 
 def _read_packed(folder: Path) -> object:
-    from prvr.data import PackedSplit
-
     (store,) = [path for path in folder.iterdir() if path.is_dir()]
     with PackedSplit.open(store, verify=True) as split:
         rows = [part.tolist() for number in range(len(split)) for part in split.video(number)[:2]]
         return str((rows, split.query_ids, split.video_ids, [x.tolist() for x in split.moments]))
 
 
-def _make_configs(folder: Path) -> None:
-    from importlib import resources
-
-    for name in ("hybrid-tvr", "diffusionret-embedded"):
-        source = resources.files("prvr") / "presets" / f"{name}.yaml"
-        (folder / f"{name}.yaml").write_text(source.read_text(encoding="utf-8"))
-
-
-def _read_configs(folder: Path) -> object:
-    from prvr.config import load_config
-
-    return [load_config(path) for path in sorted(folder.glob("*.yaml"))]
-
-
-def _make_captions(folder: Path) -> None:
-    rows = [("film0.mp4", "a red circle, jumping", 0.5, 2), ("film1.mp4", 'a "blue" square', "0:01", "0:02.5")]
-    lines = [json.dumps(dict(zip(("video", "text", "start", "end"), row, strict=True))) for row in rows]
-    (folder / "captions.jsonl").write_text("\n".join(lines))
-    (folder / "captions.csv").write_text("video;text;start;end\nfilm0.mp4;a red circle;0.5;2\nfilm2.mp4;a square;;\n")
-
-
-def _read_captions(folder: Path) -> object:
-    from prvr.corpora.user_captions import read_user_captions
-
-    return [read_user_captions(folder / f"captions.{kind}") for kind in ("jsonl", "csv")]
-
-
-def _make_annotations(folder: Path) -> None:
-    from benchmark_files import WRITERS
-
-    for name, write in WRITERS.items():
-        (folder / name).mkdir()
-        write(folder / name)
-
-
-def _read_annotations(folder: Path) -> object:
-    from prvr.corpora import BENCHMARKS
-
-    return str([BENCHMARKS[path.name].part.read(path) for path in sorted(folder.iterdir())])
-
-
-def _make_models(folder: Path) -> None:
-    """Folders of `save_pretrained`, which have no hashes."""
-    from search_files import tiny_config
-
-    from prvr import CandidateReranker, Retriever, TokenRetriever
-    from prvr.config import TokenModelConfig
-    from prvr.stages import RerankerConfig
-
-    Retriever(tiny_config()).save_pretrained(folder / "retriever")
-    tokens = TokenModelConfig(kind="tokens", video_dim=8, query_dim=8, hidden=8, heads=2)
-    TokenRetriever(tokens).save_pretrained(folder / "tokens")
-    CandidateReranker(RerankerConfig(width=8), "t2v").save_pretrained(folder / "reranker" / "t2v")
-    for card in folder.rglob("README.md"):
-        card.unlink()
-
-
-def _read_models(folder: Path) -> object:
-    from prvr.models import load_pretrained
-    from prvr.stages import load_rerankers
-
-    modules = [load_pretrained(folder / "retriever"), load_pretrained(folder / "tokens")]
-    modules += load_rerankers(folder / "reranker").values()
-    return [(str(module.config), [t.tolist() for t in module.state_dict().values()]) for module in modules]
-
-
 def _make_checkpoint(folder: Path) -> None:
-    import torch
-    from golden import Golden
-
     golden = Golden("hlformer")
     torch.save({"state_dict": golden.state, "config": golden.config}, folder / "best.ckpt")
 
 
 def _read_checkpoint(folder: Path) -> object:
-    from prvr.released.convert import convert_checkpoint
-
     shutil.rmtree(folder / "out", ignore_errors=True)
     return str(convert_checkpoint(folder / "best.ckpt", "tvr", folder / "out").config)
 
 
 def _make_faiss(folder: Path) -> None:
-    from prvr.search import VideoIndex
-
     _make_zero_shot(folder)
     with VideoIndex.open(folder / "index", backend="faiss") as index:
         index.search("a person", 3)
 
 
 def _read_faiss(folder: Path) -> object:
-    from prvr.search import VideoIndex
-
     with VideoIndex.open(folder / "index", backend="faiss") as index:
         return index.search("a red circle jumps", 9).hits
 
 
 def _make_films(folder: Path) -> None:
-    from damaged_films import sound_films
-
     sound_films(folder)
 
 
 def _read_films(folder: Path) -> object:
     """Features of all films; that one is damaged must not stop the others."""
-    from prvr import PrvrError
-    from prvr.video import VideoStore, extract, open_encoder
-
     place = folder.with_name("store-of-films")
     shutil.rmtree(place, ignore_errors=True)
     report = extract([folder], open_encoder("embedded"), place)
@@ -467,6 +340,11 @@ def _read_films(folder: Path) -> object:
     if report.failed:
         raise PrvrError(report.failed[0].reason)
     return [(video, store.read(video).tobytes()) for video in store.video_ids]
+
+
+def _reading(reader: Reader) -> Callable[[Path], str]:
+    """Reads a file as text, which can be compared whatever was read."""
+    return lambda folder: str(reader.read(folder))
 
 
 ITEMS = (
@@ -479,10 +357,6 @@ ITEMS = (
     Item("run of stage 2", _make_reranker, _read_reranker, sealed=True, only=(".pt", ".safetensors", ".json", ".npz")),
     Item("packed split", _make_packed, _read_packed, sealed=True),
     Item("corpus", _make_corpus, _read_corpus, sealed=False),
-    Item("corpus in HDF5", _make_hdf5_corpus, _read_corpus, sealed=False),
-    Item("configuration", _make_configs, _read_configs, sealed=False),
-    Item("captions", _make_captions, _read_captions, sealed=False),
-    Item("benchmark annotations", _make_annotations, _read_annotations, sealed=False),
-    Item("model", _make_models, _read_models, sealed=False),
     Item("checkpoint", _make_checkpoint, _read_checkpoint, sealed=False),
+    *(Item(name, one.write, _reading(one), sealed=False) for name, one in READERS.items() if one.readable),
 )

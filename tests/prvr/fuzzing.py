@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-__all__ = ["REPLACEMENTS", "json_mutations", "json_text_mutations", "mutations"]
+__all__ = ["REPLACEMENTS", "damages", "json_mutations", "json_text_mutations", "mutations"]
 
 DEEP = 100_000
 """Levels of nesting: more than any parser follows."""
@@ -69,6 +69,31 @@ def mutations(content: bytes, random: Random, rounds: int = 4) -> Iterator[tuple
     yield "written twice", content + content
     yield "garbage", random.randbytes(1024)
     yield from REPLACEMENTS.items()
+
+
+def damages(content: bytes, random: Random, rounds: int, most: int = 15) -> Iterator[tuple[str, bytes]]:
+    """`mutations`, and values damaged one by one if the content, or its first line, is JSON.
+
+    Args:
+        content: of a file that can be read.
+        random: where the damage falls.
+        rounds: copies of each kind of damage to bytes.
+        most: how many values at most.
+    """
+    yield from mutations(content, random, rounds)
+    lines = content.splitlines()
+    for text in (content, *lines[:1]):
+        try:
+            value = json.loads(text)
+        except ValueError:
+            continue
+        for name, damaged in json_text_mutations(value, random, most):
+            if name in REPLACEMENTS:  # they were among the first
+                continue
+            yield f"JSON: {name}", damaged
+            if text is not content:
+                yield f"first line: {name}", b"\n".join([damaged, *lines[1:]])
+        break
 
 
 def _put(content: bytes, place: int, block: bytes) -> bytes:
