@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 
 from drawn_world.reading import happenings, mistakes, read_sentence
 from drawn_world.world import AuditRow, oracle_scores, vocabulary, world_rows
+from prvr.data import open_corpus
+from prvr.data.synthetic import read_embedded_scenes
 from prvr.data.synthetic.drawing import draw_videos
 from prvr.data.synthetic.grammar import HELD_OUT_TEMPLATES, describe
 from prvr.data.synthetic.near_misses import relevance
-from prvr.data.synthetic.scenes import SPLITS, Scenes, Sentence, draw_split
+from prvr.data.synthetic.scenes import SPLITS, Scenes, Sentence
 from prvr.data.synthetic.world import ACTIONS, Shot, Thing
 
 
@@ -49,13 +51,11 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    jaxtyping.config.update("jaxtyping_disable", True)  # drawn with shape checks in its own tests: that takes its time
-    scenes = {split: draw_split(split, count, seed=0) for split, count in SPLITS["tiny"].items()}
+def world(embedded_root: Path) -> World:
+    """Drawn with the seed 0."""
+    scenes = read_embedded_scenes(open_corpus(embedded_root, "embedded-tiny"))
     claims = {name: claim for split in scenes.values() for name, claim in split.claims.items()}
-    world = World(scenes, relevance(claims, [video for split in scenes.values() for video in split.videos]))
-    jaxtyping.config.update("jaxtyping_disable", False)
-    return world
+    return World(scenes, relevance(claims, [video for split in scenes.values() for video in split.videos]))
 
 
 def test_reading_inverts_the_grammar() -> None:
