@@ -1,9 +1,13 @@
 """prvr demo: what it prints is what was found, in an order that a newcomer can follow."""
 
+import io
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,15 +25,26 @@ from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.search import VideoIndex
 
 
-@pytest.fixture
-def quick(embedded_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of a demo of seconds, --quick as it is but for the size of the model."""
-    for key, value in SMALL.items():
-        monkeypatch.setitem(demo._QUICK, key, value)
-    monkeypatch.setattr(demo, "_FILMS", 1)
-    monkeypatch.setitem(demo._QUICK, "data.cache_dir", str(embedded_cache))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+@pytest.fixture(scope="module")
+def quick(embedded_cache: Path) -> Iterator[None]:
+    """A demo of seconds, --quick as it is but for the size of the model."""
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in (SMALL | {"data.cache_dir": str(embedded_cache)}).items():
+            patch.setitem(demo._QUICK, key, value)
+        patch.setattr(demo, "_FILMS", 4)
+        yield
+
+
+@pytest.fixture(scope="module")
+def shown(quick: None, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """What a demo said, what it drew, and its run."""
+    folder, out, err = tmp_path_factory.mktemp("demo"), io.StringIO(), io.StringIO()
+    drawn, draw = [], plot.moments_figure
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(folder)
+        patch.setattr(plot, "moments_figure", lambda rows: (drawn.extend(rows), draw(rows))[1])
+        assert main(["demo", "--quick"]) == 0
+    return SimpleNamespace(out=out.getvalue(), err=err.getvalue(), drawn=drawn, folder=folder, run=folder / "runs/demo")
 
 
 def numbers(out: str, row: str) -> list[float]:
@@ -38,18 +53,9 @@ def numbers(out: str, row: str) -> list[float]:
     return [float(number) for number in re.findall(r"[\d.]+", line.strip().removeprefix(row))]
 
 
-def test_it_shows_what_was_found(
-    quick: Path,
-    embedded_root: Path,
-    embedded_cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    drawn, draw = [], plot.moments_figure
-    monkeypatch.setattr(plot, "moments_figure", lambda rows: (drawn.extend(rows), draw(rows))[1])
-    assert main(["demo", "--quick"]) == 0
-    out, err = capsys.readouterr()
-    assert "epoch 1: loss" in err
+def test_it_shows_what_was_found(shown: SimpleNamespace, embedded_root: Path, embedded_cache: Path) -> None:
+    out, drawn = shown.out, shown.drawn
+    assert "epoch 1: loss" in shown.err
 
     parts = ["corpus:", "chance", "zero-shot", "this model", "95% interval", "moment-to-video ratio", "unseen word"]
     parts += ["examples", "curves.png", "moments.png", "own_sentence.py", "not about natural video"]
@@ -57,7 +63,7 @@ def test_it_shows_what_was_found(
     assert places == sorted(places)
     assert max(map(len, out[places[1] : places[8]].splitlines())) <= 80
 
-    found = json.loads(Path("runs/demo/evaluation.json").read_text())
+    found = json.loads((shown.run / "evaluation.json").read_text())
     own = found["text_to_video"]
     corpus = open_corpus(embedded_root, "embedded-tiny")
     with pack(corpus, "test", cache_dir=embedded_cache / "packed") as split:
@@ -81,20 +87,18 @@ def test_it_shows_what_was_found(
             whole = render(videos[excerpt.video_id])
             numbers_of = plot.moment_frames(videos[excerpt.video_id], excerpt.start, excerpt.end)
             np.testing.assert_array_equal(excerpt.frames, whole[numbers_of])
-    with Image.open("runs/demo/moments.png") as picture:
+    with Image.open(shown.run / "moments.png") as picture:
         assert (picture.format, picture.width) == ("PNG", 1200)
 
 
 def test_it_leaves_an_index_of_files(
-    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shown: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "_FILMS", 4)
-    assert main(["demo", "--quick"]) == 0
-    out = capsys.readouterr().out
+    monkeypatch.chdir(shown.folder)
     run = Path("runs/demo")
-    named = re.search(r"^prvr (search .*) \"(.*)\"$", out, flags=re.MULTILINE)
+    named = re.search(r"^prvr (search .*) \"(.*)\"$", shown.out, flags=re.MULTILINE)
     assert named is not None
-    assert f"prvr serve {run / 'index'}" in out
+    assert f"prvr serve {run / 'index'}" in shown.out
     assert main([*named[1].split(), named[2], "-k", "2"]) == 0
     assert len(re.findall(r"^\d .*test\d{4}\.mp4", capsys.readouterr().out, flags=re.MULTILINE)) == 2
     with VideoIndex.open(run / "index") as index:
@@ -104,24 +108,20 @@ def test_it_leaves_an_index_of_files(
         assert index.model.identity.kind == "trained"
 
 
-def test_without_a_decoder_it_says_so(
-    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_second_one_takes_another_folder_and_says_what_it_left_out_without_a_decoder(
+    quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "av", None)
-    assert main(["demo", "--quick", "-q"]) == 0
-    out = capsys.readouterr().out
-    assert "was left out:" in out
-    assert "prvr[video]" in out
-    assert not Path("runs/demo/videos").exists()
-
-
-def test_a_second_one_takes_another_folder(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("runs/demo").mkdir(parents=True)
     assert main(["demo", "--quick", "-q"]) == 0
     out, err = capsys.readouterr()
     assert "epoch" not in err
     assert str(Path("runs/demo-1/best")) in out
     assert list(Path("runs/demo").iterdir()) == []
+    assert "was left out:" in out
+    assert "prvr[video]" in out
+    assert not Path("runs/demo-1/videos").exists()
 
 
 @pytest.mark.parametrize(("option", "collection"), [([], "embedded-demo"), (["--quick"], "embedded-tiny")])
