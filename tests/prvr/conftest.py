@@ -1,10 +1,12 @@
-"""What the tests of training share: the tiny corpus, packed once."""
+"""What tests of several modules share, made once per worker and read only."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from training_runs import make_config
+from video_files import hostile_folder
+from video_models import tiny_clip, tiny_roberta
 
 from prvr.training import Splits, open_splits
 
@@ -17,7 +19,28 @@ def cache(embedded_cache: Path) -> str:
 
 @pytest.fixture(scope="session")
 def splits(cache: str) -> Iterator[Splits]:
-    """Of `training_runs.make_config`; read only."""
+    """Those of `training_runs.make_config`."""
     opened = open_splits(make_config(cache))
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `hostile_folder`."""
+    pytest.importorskip("av")
+    return hostile_folder(tmp_path_factory.mktemp("videos") / "all")
+
+
+@pytest.fixture(scope="session")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny CLIP, as `open_encoder` takes it."""
+    pytest.importorskip("transformers")
+    return str(tiny_clip(tmp_path_factory.mktemp("models") / "clip"))
+
+
+@pytest.fixture(scope="session")
+def roberta(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny RoBERTa, as `open_featurizer` takes it."""
+    pytest.importorskip("transformers")
+    return str(tiny_roberta(tmp_path_factory.mktemp("models") / "roberta"))

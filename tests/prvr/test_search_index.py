@@ -23,7 +23,7 @@ from search_files import (
     walk,
     write_store,
 )
-from video_models import tiny_clip, tiny_roberta
+from video_models import tiny_clip
 
 from prvr import Retriever
 from prvr.config import Compat, RegisterConfig, TokenModelConfig, dump_config, load_config
@@ -298,12 +298,11 @@ def test_queries_of_another_text_model_are_refused(model: Path, tmp_path: Path) 
         found_in(tmp_path / "index", text=OtherText())
 
 
-def test_a_clip_and_a_roberta_are_opened_by_the_names_that_the_index_knows(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+def test_a_clip_and_a_roberta_are_opened_by_the_names_that_the_index_knows(roberta: str, tmp_path: Path) -> None:
     clip = open_encoder(str(tiny_clip(tmp_path / "clip")))
     header = StoreHeader(clip.identity, 2.0, clip.dim, clip.joint_dim)
     store = write_store(tmp_path / "store", {f"v{i}": walk(8, i, clip.dim) for i in range(5)}, header)
-    words = open_featurizer(str(tiny_roberta(tmp_path / "roberta")))
+    words = open_featurizer(roberta)
     trained = tiny_model(tmp_path / "model", video_dim=clip.dim, query_dim=words.word_dim)
     for name, model in {
         "zero-shot": open_model("zero-shot", header),

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_files import noise_store
 from video_files import MeanColour
-from video_models import tiny_clip, tiny_roberta
 
 from prvr.cli import main
 from prvr.cli.convert import command
@@ -305,17 +304,12 @@ def test_too_few_videos_and_taken_names(store: VideoStore, tmp_path: Path) -> No
         convert_captions(few, store, text, tmp_path / "there")
 
 
-@pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_clip(tmp_path_factory.mktemp("models") / "clip"))
-
-
-def test_sentences_of_a_joint_encoder(clip: str, tmp_path: Path) -> None:
+def test_sentences_of_a_joint_encoder(clip: str, roberta: str, tmp_path: Path) -> None:
     encoder, side = open_encoder(clip), open_featurizer(clip)
     store = make_store(tmp_path / "store", encoder.dim, encoder.identity, encoder.joint_dim)
     path = table(tmp_path / "f.csv", "video,text", *(f"{name},a red circle {n}" for n, name in enumerate(NAMES)))
     assert convert_captions(path, store, side, tmp_path / "own").zero_shot
-    words = open_featurizer(str(tiny_roberta(tmp_path / "roberta")))
+    words = open_featurizer(roberta)
     assert not convert_captions(path, store, words, tmp_path / "words").zero_shot
     assert convert_captions(path, store, words, tmp_path / "both", joint=side).zero_shot
     for name, dim in (("own", 12), ("words", 0), ("both", 12)):

@@ -8,18 +8,12 @@ from pathlib import Path
 
 import pytest
 from commands import cells, explained
-from video_files import UNREADABLE, hostile_folder, plain, write_video
-from video_models import tiny_clip
+from video_files import UNREADABLE, plain, write_video
 
 from prvr.cli import main
 from prvr.video import VideoStore
 
 pytest.importorskip("av")
-
-
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return hostile_folder(tmp_path_factory.mktemp("videos") / "all")
 
 
 @pytest.fixture
@@ -47,9 +41,11 @@ def test_all_that_is_broken_stands_in_the_table_and_the_rest_in_the_store(
     assert "unchanged 8" in again
 
 
-def test_a_clip_in_a_folder_at_another_rate(video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    clip, store = tiny_clip(tmp_path / "clip"), tmp_path / "store"
-    command = ["extract", str(video), "--encoder", str(clip), "--out", str(store), "--device", "cpu"]
+def test_a_clip_in_a_folder_at_another_rate(
+    video: Path, clip: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    command = ["extract", str(video), "--encoder", clip, "--out", str(store), "--device", "cpu"]
     assert main([*command, "--rate", "5", "--batch-size", "3"]) == 0
     opened = VideoStore(store)
     assert opened.read("a.mp4").shape == (10, 12)

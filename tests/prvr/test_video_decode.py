@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from video_files import READABLE, UNREADABLE, cut, greys, hostile_folder, noise, plain, write_sound, write_video
+from video_files import READABLE, UNREADABLE, cut, greys, noise, plain, write_sound, write_video
 
 from prvr.data import DataError
 from prvr.search.thumbnails import thumbnail
@@ -27,11 +27,6 @@ from prvr.video.picture import upright
 av = pytest.importorskip("av")
 
 VALUES = list(range(20, 220, 4))  # 50 frames: 5 s
-
-
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return hostile_folder(tmp_path_factory.mktemp("videos") / "all")
 
 
 def sampled(path: Path, rate: float, **limits: Any) -> tuple[list[Any], Any]:

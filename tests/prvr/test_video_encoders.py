@@ -1,6 +1,7 @@
 """Encoders of frames and of texts: what they compute, what they are told apart by, what they refuse."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from video_models import WORDS, tiny_clip, tiny_roberta, tiny_siglip
+from video_models import WORDS, tiny_clip, tiny_siglip
 
 from prvr.data import DataError, load_encoder
 from prvr.data.synthetic.corpus import frame_features
@@ -30,9 +31,10 @@ from prvr.video.encoders.clip import Preprocessing, preprocessing_from
 transformers = pytest.importorskip("transformers")
 
 
-@pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_clip(tmp_path_factory.mktemp("models") / "clip"))
+@pytest.fixture
+def copy(clip: str, tmp_path: Path) -> Path:
+    """The CLIP where a test may spoil it."""
+    return Path(shutil.copytree(clip, tmp_path / "clip"))
 
 
 @pytest.fixture(scope="module")
@@ -166,9 +168,8 @@ def test_the_tokenizer_that_siglip_comes_with(tmp_path: Path) -> None:
     check_joint(text.identity, open_encoder(str(folder)).identity)
 
 
-def test_roberta_has_words_and_no_sentence(tmp_path: Path, clip: str) -> None:
-    name = str(tiny_roberta(tmp_path / "roberta"))
-    text = open_featurizer(name)
+def test_roberta_has_words_and_no_sentence(roberta: str, clip: str) -> None:
+    text = open_featurizer(roberta)
     assert text.words("a red circle").shape == (5, text.word_dim)
     assert text.joint_dim == 0
     with pytest.raises(ValueError, match="no space in common with frames"):
@@ -230,8 +231,7 @@ def test_every_family_is_documented() -> None:
     assert [entry.name for entry in ENCODERS if entry.description not in page] == []
 
 
-def test_what_is_no_such_model_is_refused(tmp_path: Path, clip: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    roberta = str(tiny_roberta(tmp_path / "roberta"))
+def test_what_is_no_such_model_is_refused(tmp_path: Path, roberta: str) -> None:
     for name, said in (
         (str(tmp_path), "no config.json|cannot be loaded"),
         ("./none/such/model", "no such folder"),
@@ -240,31 +240,27 @@ def test_what_is_no_such_model_is_refused(tmp_path: Path, clip: str, monkeypatch
     ):
         with pytest.raises(DataError, match=said):
             open_encoder(name)
-    broken = tiny_clip(tmp_path / "broken")
-    weights = broken / "model.safetensors"
+
+
+def test_weights_that_are_broken_or_a_pickle_are_refused(copy: Path) -> None:
+    weights = copy / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(DataError, match="cannot be loaded"):
-        open_encoder(str(broken))
-    pickled = tiny_clip(tmp_path / "pickled")
-    torch.save({}, pickled / "pytorch_model.bin")
-    (pickled / "model.safetensors").unlink()
+        open_encoder(str(copy))
+    torch.save({}, copy / "pytorch_model.bin")
+    weights.unlink()
     with pytest.raises(DataError, match="safetensors"):
-        open_encoder(str(pickled))
-    odd = tiny_clip(tmp_path / "odd")
-    (odd / "preprocessor_config.json").write_text('{"resample": 5}')
-    with pytest.raises(DataError, match=r"preprocessing cannot be followed.*resample=5"):
-        open_encoder(str(odd))
+        open_encoder(str(copy))
 
 
 @pytest.mark.parametrize("content", ["null", "[]", "[" * 100_000, "", "{", '{"model_type": []}'], ids=range(6))
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "preprocessor_config.json"])
-def test_files_of_a_model_that_hold_something_else_are_refused(tmp_path: Path, file: str, content: str) -> None:
-    folder = tiny_clip(tmp_path / "clip")
-    (folder / file).write_text(content)
+def test_files_of_a_model_that_hold_something_else_are_refused(copy: Path, file: str, content: str) -> None:
+    (copy / file).write_text(content)
     if file == "preprocessor_config.json" and content.startswith('{"'):
         return  # it says nothing, and so it is as in the original
     with pytest.raises(DataError):
-        open_featurizer(str(folder))
+        open_featurizer(str(copy))
 
 
 @pytest.mark.parametrize(
@@ -277,13 +273,12 @@ def test_files_of_a_model_that_hold_something_else_are_refused(tmp_path: Path, f
         ("vision_config", "image_size", None),
     ],
 )
-def test_configurations_with_wrong_values_are_refused(tmp_path: Path, part: str, key: str, value: Any) -> None:
-    folder = tiny_clip(tmp_path / "clip")
-    config = json.loads((folder / "config.json").read_text())
+def test_configurations_with_wrong_values_are_refused(copy: Path, part: str, key: str, value: Any) -> None:
+    config = json.loads((copy / "config.json").read_text())
     config[part][key] = value
-    (folder / "config.json").write_text(json.dumps(config))
+    (copy / "config.json").write_text(json.dumps(config))
     with pytest.raises(DataError):
-        open_featurizer(str(folder))
+        open_featurizer(str(copy))
 
 
 @pytest.mark.parametrize(
@@ -295,28 +290,26 @@ def test_configurations_with_wrong_values_are_refused(tmp_path: Path, part: str,
         {"crop_size": []},
         {"image_mean": None},
         {"size": -1},
+        {"resample": 5},
     ],
     ids=str,
 )
-def test_preprocessing_that_cannot_be_is_refused(tmp_path: Path, about: dict[str, Any]) -> None:
-    folder = tiny_clip(tmp_path / "clip")
-    (folder / "preprocessor_config.json").write_text(json.dumps(about))
+def test_preprocessing_that_cannot_be_is_refused(copy: Path, about: dict[str, Any]) -> None:
+    (copy / "preprocessor_config.json").write_text(json.dumps(about))
     with pytest.raises(DataError, match="preprocessing cannot be followed"):
-        open_encoder(str(folder))
+        open_encoder(str(copy))
 
 
-def test_a_model_is_not_filled_up_with_random_numbers(tmp_path: Path) -> None:
-    folder = tiny_clip(tmp_path / "clip")
-    weights = load_file(folder / "model.safetensors")
-    del weights["visual_projection.weight"]
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(DataError, match=r"lack 1 tensors, visual_projection\.weight first"):
-        open_encoder(str(folder))
-    words = tiny_clip(tmp_path / "words")
+def test_a_model_is_not_filled_up_with_random_numbers(copy: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        (words / name).unlink()
+        (copy / name).unlink()
     with pytest.raises(DataError, match="tokenizer"):
-        open_featurizer(str(words))
+        open_featurizer(str(copy))
+    weights = load_file(copy / "model.safetensors")
+    del weights["visual_projection.weight"]
+    save_file(weights, copy / "model.safetensors", {"format": "pt"})
+    with pytest.raises(DataError, match=r"lack 1 tensors, visual_projection\.weight first"):
+        open_encoder(str(copy))
 
 
 def test_a_long_thin_picture_is_resized_in_little_memory() -> None:

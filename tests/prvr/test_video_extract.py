@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from damaged_films import INTACT, damaged_films
-from video_files import LONG, READABLE, UNREADABLE, MeanColour, hostile_folder, plain, write_video
+from video_files import LONG, READABLE, UNREADABLE, MeanColour, plain, write_video
 
 from prvr.data import DataError, open_corpus
 from prvr.data.hashes import hash_file
@@ -21,7 +21,7 @@ from prvr.reading import printable
 from prvr.search.thumbnails import thumbnail
 from prvr.video import Limits, VideoError, VideoStore, extract, forget_videos, open_encoder, open_video
 from prvr.video.extraction import gather
-from prvr.video.store import FOLDER, entry_path, opened_for_writing
+from prvr.video.store import entry_path, opened_for_writing
 
 pytest.importorskip("av")
 
@@ -34,9 +34,6 @@ def videos(tmp_path: Path) -> Path:
     for number, name in enumerate(("a.mp4", "b.mp4", "sub/c.mp4")):
         write_video(folder / name, plain(range(20 + number, 220, 10)))
     return folder
-
-
-SEED = 0
 
 
 def statuses(report: Any) -> dict[str, str]:
@@ -52,9 +49,8 @@ def contents(store: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_folder_of_hostile_files_gives_all_that_can_be_read(tmp_path: Path) -> None:
-    folder = hostile_folder(tmp_path / "all")
-    report = extract([folder], MeanColour(), tmp_path / "store")
+def test_a_folder_of_hostile_files_gives_all_that_can_be_read(hostile: Path, tmp_path: Path) -> None:
+    report = extract([hostile], MeanColour(), tmp_path / "store")
     assert {one.id for one in (*report.extracted, *report.reused)} == set(READABLE)
     assert {one.id for one in report.failed} == set(UNREADABLE)
     for one in report.failed:
@@ -71,14 +67,14 @@ def test_a_folder_of_hostile_files_gives_all_that_can_be_read(tmp_path: Path) ->
     assert store.entries["tall-4k.mp4"].height == 3840
     assert store.duration("variable.mp4") == pytest.approx(2.5, abs=0.2)
     assert len(LONG.encode()) == 255
-    extract([folder], MeanColour(), tmp_path / "again", batch_size=3)
+    extract([hostile], MeanColour(), tmp_path / "again", batch_size=3)
     assert contents(tmp_path / "again") == contents(tmp_path / "store")  # the damaged ones too
 
 
 def test_damaged_films_neither_stop_nor_change_the_others(tmp_path: Path) -> None:
     encoder = open_encoder("embedded")
     films = tmp_path / "films"
-    damaged = damaged_films(films, seed=SEED, count=60)
+    damaged = damaged_films(films, seed=0, count=60)
     extract([films / name for name in INTACT], encoder, tmp_path / "expected")
     report = extract([films], encoder, tmp_path / "store")
     assert set(statuses(report)) == {*INTACT, *(path.name for path in damaged)}
@@ -250,18 +246,14 @@ def test_forgetting_deletes_features_of_this_store_alone(videos: Path, tmp_path:
     }
 
 
-def test_a_folder_that_was_moved_is_not_extracted_again(videos: Path, tmp_path: Path) -> None:
+def test_a_folder_by_another_way_or_moved_is_not_extracted_again(videos: Path, tmp_path: Path) -> None:
     extract([videos], MeanColour(), tmp_path / "store")
+    report = extract([videos / "sub" / ".."], MeanColour(), tmp_path / "store")
+    assert set(statuses(report).values()) == {"unchanged"}
     videos.rename(tmp_path / "moved")
     report = extract([tmp_path / "moved"], MeanColour(), tmp_path / "store")
     assert set(statuses(report).values()) == {"unchanged"}
     assert Path(VideoStore(tmp_path / "store").entries["a.mp4"].path) == tmp_path / "moved" / "a.mp4"
-
-
-def test_a_file_by_another_way_is_the_same(videos: Path, tmp_path: Path) -> None:
-    extract([videos], MeanColour(), tmp_path / "store")
-    report = extract([videos / "sub" / ".."], MeanColour(), tmp_path / "store")
-    assert set(statuses(report).values()) == {"unchanged"}
 
 
 def test_what_breaks_later_keeps_its_features_and_is_told(videos: Path, tmp_path: Path) -> None:
@@ -424,4 +416,3 @@ def test_limits_are_told_per_video(videos: Path, tmp_path: Path) -> None:
 
 def test_names_are_shown_without_what_a_terminal_obeys() -> None:
     assert printable("a\x1b[31m\n\udce9\u202eb é") == "a\\x1b[31m\\n\\udce9\\u202eb é"
-    assert FOLDER == "videos"
