@@ -27,7 +27,7 @@ class TestConvert:
         file, out = tmp_path / "best.ckpt", tmp_path / "models" / "out"
         state = {f"module.{name}": tensor for name, tensor in golden.state.items()}
         torch.save({"config": golden.config, "state_dict": state, "model_val": [1.0], "optimizer": {}}, file)
-        assert main(["convert", "checkpoint", str(file), "--dataset", "tvr", "--out", str(out)]) == 0
+        assert main([*CONVERT, str(out), str(file)]) == 0
         assert str(out) in capsys.readouterr().out
         converted = prvr.Retriever.from_pretrained(out).eval()
         expected, objective = golden.load(torch.float32)
@@ -39,8 +39,7 @@ class TestConvert:
         names = {"README.md", "config.json", "config.yaml", "model.safetensors", "objective.safetensors"}
         assert {p.name for p in out.iterdir()} == names
         assert [p.name for p in out.parent.iterdir()] == ["out"]
-        arguments = ["convert", "checkpoint", str(file), "--dataset", "tvr", "--out", str(out)]
-        assert "already holds" in explained(arguments, capsys)
+        assert "already holds" in explained([*CONVERT, str(out), str(file)], capsys)
 
     @pytest.mark.parametrize("dataset", DATASETS)
     @pytest.mark.parametrize("system", SYSTEMS)
@@ -100,26 +99,21 @@ class TestConvert:
             ({"weights": {"a": torch.ones(1)}}, "weights"),
             ([torch.ones(1)], "list"),
             ({"state_dict": {"layer.weight": torch.ones(1)}}, "layer.weight"),
+            (b"", "other.ckpt"),
+            (b"no checkpoint", "other.ckpt"),
+            (pickle.dumps({"a": 1})[:-3], "other.ckpt"),
         ],
     )
-    def test_another_layout(
+    def test_another_layout_or_a_damaged_file(
         self, content: object, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         file = tmp_path / "other.ckpt"
-        torch.save(content, file)
-        error = explained([*CONVERT, str(tmp_path / "o"), str(file)], capsys)
-        assert named in error
-
-    @pytest.mark.parametrize("content", [b"", b"no checkpoint", pickle.dumps({"a": 1})[:-3]])
-    def test_damaged_files(self, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        file = tmp_path / "broken.ckpt"
-        file.write_bytes(content)
-        error = explained([*CONVERT, str(tmp_path / "o"), str(file)], capsys)
-        assert str(file) in error
+        file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)
+        assert named in explained([*CONVERT, str(tmp_path / "o"), str(file)], capsys)
 
     def test_another_data_set_or_number_of_blocks(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         golden, file = Golden("hlformer"), tmp_path / "best.ckpt"
-        arguments = ["convert", "checkpoint", str(file), "--dataset", "tvr", "--out", str(tmp_path / "out")]
+        arguments = [*CONVERT, str(tmp_path / "out"), str(file)]
         torch.save({"config": golden.config | {"collection": "charades"}, "state_dict": golden.state}, file)
         assert "charades" in explained(arguments, capsys)
         torch.save({"config": golden.config | {"attention_num": 10}, "state_dict": golden.state}, file)

@@ -1,7 +1,7 @@
 """Out of domain: `prvr evaluate RUN --transfer`, the features that fit, and the embedded world in another light."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +9,13 @@ import pytest
 from benchmark_files import WRITERS
 from commands import explained
 from runs_of_retrievers import write_run
+from search_files import EMBEDDED, noise_store
 
 from prvr.cli import main
 from prvr.corpora import benchmark
 from prvr.corpora.convert import convert_benchmark
 from prvr.corpora.encoders import CorpusEncoders
-from prvr.data import DataError, FeatureReader, load_encoder, open_corpus, write_corpus
+from prvr.data import DataError, load_encoder, open_corpus, write_corpus
 from prvr.data.synthetic import read_embedded_scenes, render
 from prvr.data.synthetic.corpus import frame_features
 from prvr.data.synthetic.render import LOOKS, with_look
@@ -25,27 +26,9 @@ from prvr.models import load_pretrained
 from prvr.stages import CandidateReranker, RerankerConfig, fingerprint
 from prvr.training import save_rerankers
 from prvr.video import Identity, open_featurizer
-from prvr.video.encoders.embedded import EmbeddedEncoder
 
-
-class Random(FeatureReader):
-    """Features that nobody computed, 512 wide."""
-
-    def __init__(self, ids: list[str]) -> None:
-        self.files, self.video_ids, self.dim = (Path("nowhere"),), tuple(ids), 512
-
-    def __contains__(self, video_id: object) -> bool:
-        return video_id in self.video_ids
-
-    def _rows(self, video_id: str) -> np.ndarray:
-        rng = np.random.default_rng(self.video_ids.index(video_id))
-        return rng.normal(size=(40, 512)).astype(np.float32)
-
-    def close(self) -> None: ...
-
-
-ENCODERS = CorpusEncoders(EmbeddedEncoder().identity, open_featurizer("embedded").identity, 2.0, 512, 48, 256)
-OTHER = CorpusEncoders(Identity("clip", "abc", "p"), ENCODERS.text, 2.0, 512, 48, 0)
+ENCODERS = CorpusEncoders(EMBEDDED.encoder, open_featurizer("embedded").identity, 2.0, 512, 48, 256)
+OTHER = replace(ENCODERS, frames=Identity("clip", "abc", "p"), joint_dim=0)
 
 
 def corpus(root: Path, name: str, encoders: CorpusEncoders | None = ENCODERS, collection: str | None = None) -> Path:
@@ -53,12 +36,12 @@ def corpus(root: Path, name: str, encoders: CorpusEncoders | None = ENCODERS, co
     (annotations := root / f"{name}-annotations").mkdir(parents=True, exist_ok=True)
     WRITERS[name](annotations)
     ids = [video.id for videos in benchmark(name).read(annotations).splits.values() for video in videos]
-    text = open_featurizer("embedded")
-    folder = convert_benchmark(name, annotations, Random(ids), text, root / "data" / (collection or name)).folder
+    store, text = noise_store(root / f"{name}-store", EMBEDDED, ids), open_featurizer("embedded")
+    folder = convert_benchmark(name, annotations, store, text, root / "data" / (collection or name)).folder
     about = json.loads((folder / "corpus.json").read_text())
-    if encoders is not None:
-        about["encoders"] = asdict(encoders)
-    (folder / "corpus.json").write_text(json.dumps(about))
+    about.pop("encoders")
+    named = {} if encoders is None else {"encoders": asdict(encoders)}
+    (folder / "corpus.json").write_text(json.dumps(about | named))
     return folder
 
 
@@ -89,9 +72,8 @@ def test_a_reranker_comes_along(
 ) -> None:
     run, root = source
     monkeypatch.setenv("COLUMNS", "140")  # names in one line
-    config = RerankerConfig(
-        width=16, steps=3, candidates=2, trained_on=fingerprint(load_pretrained(Path(run) / "best"))
-    )
+    trained_on = fingerprint(load_pretrained(Path(run) / "best"))
+    config = RerankerConfig(width=16, steps=3, candidates=2, trained_on=trained_on)
     save_rerankers(root / "reranker" / "best", {"t2v": CandidateReranker(config, "t2v")})
     target = corpus(root, "activitynet-paragraphs", collection="long")
     capsys.readouterr()
@@ -171,16 +153,14 @@ def test_mistakes_are_explained(
 
 class TestFeatures:
     def test_the_same_encoders_are_fine_at_any_rate(self) -> None:
-        faster = CorpusEncoders(ENCODERS.frames, ENCODERS.text, 5.0, 512, 48, 0)
-        assert expect_same_features(ENCODERS, faster, "b")
+        assert expect_same_features(ENCODERS, replace(ENCODERS, rate=5.0, joint_dim=0), "b")
         assert not expect_same_features(ENCODERS, None, "b")
         assert not expect_same_features(None, ENCODERS, "b")
 
     def test_another_text_side_is_refused(self) -> None:
         text = Identity("bert", ENCODERS.text.weights, "at most 5 words")
-        other = CorpusEncoders(ENCODERS.frames, text, 2.0, 512, 48, 0)
         with pytest.raises(DataError, match="b: texts encoded by bert"):
-            expect_same_features(ENCODERS, other, "b")
+            expect_same_features(ENCODERS, replace(ENCODERS, text=text), "b")
 
     def test_the_split_of_a_target(self, tmp_path: Path) -> None:
         found = open_corpus(corpus(tmp_path, "msvd").parent, "msvd")

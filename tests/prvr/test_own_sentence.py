@@ -6,20 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import SMALL
-
-import prvr
-from prvr.training import train
+from runs_of_retrievers import write_run
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory: pytest.TempPathFactory, embedded_cache: Path) -> Callable[[str], None]:
-    """What examples/own_sentence.py does with a sentence."""
-    run = tmp_path_factory.mktemp("own") / "run"
-    where = {"data.collection": "embedded-tiny", "data.cache_dir": str(embedded_cache), "train.epochs": 1}
-    train(prvr.load_config("hybrid-embedded", SMALL | where), output=run, device="cpu")
+def answer(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path) -> Callable[[str], None]:
+    """What examples/own_sentence.py does with a sentence, and a run that nobody trained."""
+    run, _ = write_run(tmp_path_factory.mktemp("own") / "run", embedded_root, "embedded-tiny")
     example = runpy.run_path(str(ROOT / "examples" / "own_sentence.py"))
     return lambda sentence: example["answer"](run, sentence)
 

@@ -60,9 +60,9 @@ def index(whole: Callable[[str], Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole("int8"), tmp_path / "index"))
 
 
-def table(index: Path, number: int, name: str) -> np.ndarray:
+def segment_of(index: Path, number: int) -> Path:
     record = json.loads((index / "index.json").read_text())["index"]["segments"][number]
-    return np.load(index / "segments" / record["name"] / name)
+    return index / "segments" / record["name"]
 
 
 def refused(index: Path, name: str) -> None:
@@ -117,7 +117,7 @@ def changed(at: Any, value: Any) -> Callable[[np.ndarray], np.ndarray]:
     ],
 )
 def test_a_table_that_cannot_be_is_refused(index: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
-    replace_in_segment(index, 0, {name: npy(change(table(index, 0, name)))})
+    replace_in_segment(index, 0, {name: npy(change(np.load(segment_of(index, 0) / name)))})
     refused(index, name)
 
 
@@ -138,8 +138,7 @@ def test_a_table_that_cannot_be_is_refused(index: Path, name: str, change: Calla
     ],
 )
 def test_a_video_that_cannot_be_is_refused(index: Path, change: dict[str, Any]) -> None:
-    record = json.loads((index / "index.json").read_text())["index"]["segments"][0]
-    videos = json.loads((index / "segments" / record["name"] / "videos.json").read_text())
+    videos = json.loads((segment_of(index, 0) / "videos.json").read_text())
     replace_in_segment(index, 0, {"videos.json": json.dumps([videos[0] | change, *videos[1:]]).encode()})
     refused(index, "videos.json")
 
@@ -157,7 +156,7 @@ def test_videos_of_another_form_are_refused(index: Path, content: bytes) -> None
 def test_verify_looks_at_every_vector(whole: Callable[[str], Path], tmp_path: Path, name: str, value: float) -> None:
     """Vectors with the right size and hash but not of unit length: opening does not read them."""
     folder = Path(shutil.copytree(whole("float16"), tmp_path / "index"))
-    rows = table(folder, 1, name)
+    rows = np.load(segment_of(folder, 1) / name)
     rows[-1] *= np.float16(value)
     segment = replace_in_segment(folder, 1, {name: npy(rows)})
     with VideoIndex.open(folder) as index:
@@ -231,18 +230,18 @@ def files_of(folder: Path) -> list[str]:
 @pytest.mark.parametrize("kind", ["pipe", "folder", "gone"])
 def test_what_is_no_file_is_refused(whole: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
     """Every file of an index and of a store; opening a pipe would wait for ever."""
-    for source, use in ((whole("int8"), used_index), (whole("int8").parent / "store", used_store)):
+    for source in (whole("int8"), whole("int8").parent / "store"):
         for name in files_of(source):
             if name.endswith((".lock", "README.md")):
                 continue
-            folder = Path(shutil.copytree(source, tmp_path / "copy"))
+            folder = Path(shutil.copytree(source, tmp_path / source.name))
             (folder / name).unlink()
             if kind == "pipe":
                 os.mkfifo(folder / name)
             elif kind == "folder":
                 (folder / name).mkdir()
             if not (kind == "gone" and name.startswith("videos/")):
-                found, said = use(folder)
+                found, said = used(folder)
                 assert found is None, name
                 assert said, name
             shutil.rmtree(folder)
@@ -274,6 +273,11 @@ def used_store(folder: Path) -> tuple[Any, tuple[str, ...]]:
         return None, (str(error),)
 
 
+def used(folder: Path) -> tuple[Any, tuple[str, ...]]:
+    """What is found or read of an index or a store, None where it is refused; and what is said of damage."""
+    return used_store(folder) if folder.name == "store" else used_index(folder)
+
+
 def damages(folder: Path, random: Random) -> Iterator[tuple[str, bytes, str]]:
     """Files and damaged contents of them."""
     for name in files_of(folder):
@@ -288,18 +292,18 @@ def damages(folder: Path, random: Random) -> Iterator[tuple[str, bytes, str]]:
 @pytest.mark.parametrize("kind", ["float16", "int8", "store"])
 def test_no_damage_goes_unseen(whole: Callable[[str], Path], tmp_path: Path, kind: str, unchecked: None) -> None:
     """Damaged bytes: what is found is what was found, or somebody says that there is damage."""
-    use = used_store if kind == "store" else used_index
-    folder = Path(shutil.copytree(whole("int8").parent / "store" if kind == "store" else whole(kind), tmp_path / "it"))
-    before, said = use(folder)
+    source = whole("int8").parent / "store" if kind == "store" else whole(kind)
+    folder = Path(shutil.copytree(source, tmp_path / kind))
+    before, said = used(folder)
     assert said == ()
     for name, damaged, what in damages(folder, Random(5)):
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(damaged)
-        found, said = use(folder)
+        found, said = used(folder)
         assert found in (before, None) or said, f"{name}: {what}"
         assert not said or any(part in " ".join(said) for part in (name.split("/")[-1], str(folder))), f"{name}: {what}"
         (folder / name).write_bytes(content)
-    assert use(folder) == (before, ())
+    assert used(folder) == (before, ())
 
 
 @pytest.mark.parametrize("kind", ["int8", "store"])
@@ -307,24 +311,24 @@ def test_whatever_is_signed_is_refused_or_true(
     whole: Callable[[str], Path], tmp_path: Path, kind: str, unchecked: None
 ) -> None:
     """`index.json` and `store.json` with other values and a right hash: no video is shown otherwise than it was."""
-    use = used_store if kind == "store" else used_index
-    folder = Path(shutil.copytree(whole("int8").parent / "store" if kind == "store" else whole(kind), tmp_path / "it"))
+    source = whole("int8").parent / "store" if kind == "store" else whole(kind)
+    folder = Path(shutil.copytree(source, tmp_path / kind))
     path = folder / ("store.json" if kind == "store" else "index.json")
     content = path.read_bytes()
     if kind != "store":
         sign(path, unremoved)
-    before, _ = use(folder)
+    before, _ = used(folder)
     path.write_bytes(content)
     for what, damaged in json_mutations(json.loads(content), Random(6), 150):
         if isinstance(damaged, dict):
             damaged = {key: value for key, value in damaged.items() if key != "sha256"}
             damaged["sha256"] = sha(json.dumps(damaged, sort_keys=True))
         path.write_text(json.dumps(damaged))
-        found, said = use(folder)
+        found, said = used(folder)
         assert found is None or said or found.items() <= before.items(), what
     for what, damaged in json_text_mutations(json.loads(content), Random(7), 0):
         path.write_bytes(damaged)
-        assert use(folder)[0] is None, what
+        assert used(folder)[0] is None, what
 
 
 def unremoved(body: dict[str, Any]) -> dict[str, Any]:

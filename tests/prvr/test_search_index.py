@@ -32,7 +32,7 @@ from prvr.evaluation.encode import encode_split
 from prvr.evaluation.moments import find_moments
 from prvr.models import TokenRetriever
 from prvr.search import SearchModel, SearchResult, VideoIndex, open_model
-from prvr.video import Identity, StoreHeader, VideoStore, open_encoder, open_featurizer
+from prvr.video import Identity, StoreHeader, TextFeaturizer, VideoStore, open_encoder, open_featurizer
 
 LENGTHS = [30, 7, 1, 24, 25, 60, 12, 90]
 
@@ -280,22 +280,17 @@ def test_another_encoder_rate_or_text_is_refused(index: VideoIndex, model: Path,
         open_model(tmp_path, EMBEDDED)
 
 
-class OtherText:
+def other_text() -> TextFeaturizer:
     """Words as the embedded world has them, by a model that says it is another."""
-
-    identity, word_dim, joint_dim = Identity("other", "1" * 64, "words"), 48, 256
-
-    def words(self, text: str) -> np.ndarray:
-        return open_featurizer("embedded").words(text)
-
-    def sentence(self, text: str) -> np.ndarray:
-        return open_featurizer("embedded").sentence(text)
+    text = open_featurizer("embedded")
+    text.identity = Identity("other", "1" * 64, "words")
+    return text
 
 
 def test_queries_of_another_text_model_are_refused(model: Path, tmp_path: Path) -> None:
     make_index(tmp_path / "index", model).close()
     with pytest.raises(DataError, match=r"read by other .* was made for embedded"):
-        found_in(tmp_path / "index", text=OtherText())
+        found_in(tmp_path / "index", text=other_text())
 
 
 def test_a_clip_and_a_roberta_are_opened_by_the_names_that_the_index_knows(roberta: str, tmp_path: Path) -> None:
@@ -355,7 +350,7 @@ def test_a_run_says_how_its_model_is_fed(embedded_cache: Path, store: VideoStore
     with pytest.raises(DataError, match=r"was trained on features of embedded .* these are of other"):
         open_model(run, other, text=open_featurizer("embedded"))
     with pytest.raises(DataError, match=r"was trained on words of embedded .* read by other"):
-        open_model(run, EMBEDDED, text=OtherText())
+        open_model(run, EMBEDDED, text=other_text())
 
 
 def rewritten(folder: Path, how: str) -> None:
@@ -472,7 +467,7 @@ def test_an_index_that_is_replaced_while_it_is_open_brings_its_own_model(
 def test_an_index_of_another_text_model_in_the_place_of_one_that_is_open_is_refused(
     store: VideoStore, model: Path, tmp_path: Path
 ) -> None:
-    other = open_model(tiny_model(tmp_path / "model", hidden=32), EMBEDDED, text=OtherText())
+    other = open_model(tiny_model(tmp_path / "model", hidden=32), EMBEDDED, text=other_text())
     make_index(tmp_path / "new", other, store).close()
     make_index(tmp_path / "index", model, store).close()
     with VideoIndex.open(tmp_path / "index", text=open_featurizer("embedded")) as index:

@@ -15,28 +15,21 @@ from prvr.video.store import FOLDER, HEADER, entry_path, read_entry, read_featur
 HEAD = StoreHeader(Identity("mean", "0" * 64, "none"), 2.0, 5, 3)
 
 
-def make_entry(video_id: str, frames: int = 4) -> VideoEntry:
+def make_entry(video_id: str) -> VideoEntry:
     return VideoEntry(
-        id=video_id,
-        path=f"/videos/{video_id}",
-        size=100,
-        mtime_ns=10**18,
-        sha256="ab" * 32,
-        duration=frames / 2,
-        frames=frames,
-        width=64,
-        height=48,
-        codec="h264",
-        warnings=("something",),
+        video_id, f"/videos/{video_id}", 100, 10**18, "ab" * 32, 2.0, 4, 64, 48, "h264", warnings=("something",)
     )
+
+
+def features(number: int) -> np.ndarray:
+    return np.random.default_rng(number).normal(size=(4, 5)).astype(np.float32)
 
 
 def make_store(folder: Path, *names: str) -> Path:
     (folder / FOLDER).mkdir(parents=True)
     write_header(folder, HEAD)
     for number, name in enumerate(names):
-        features = np.random.default_rng(number).normal(size=(4, 5)).astype(np.float32)
-        write_entry(folder, HEAD, make_entry(name), features)
+        write_entry(folder, HEAD, make_entry(name), features(number))
     return folder
 
 
@@ -47,8 +40,7 @@ def test_a_store_is_a_reader_of_features(tmp_path: Path) -> None:
         assert (store.dim, store.joint_dim, store.rate, store.encoder) == (5, 3, 2.0, HEAD.encoder)
         assert store.duration("b.mp4") == 2.0
         assert store.entries["b.mp4"] == make_entry("b.mp4")
-        expected = np.random.default_rng(1).normal(size=(4, 5)).astype(np.float32)
-        assert np.array_equal(store.read("a/x.mp4"), expected)
+        assert np.array_equal(store.read("a/x.mp4"), features(1))
         assert "b.mp4" in store
         assert "c.mp4" not in store
         with pytest.raises(DataError, match=r"no features for video 'c.mp4' \(2 videos are there\)"):
@@ -93,9 +85,9 @@ def test_every_byte_of_a_file_is_watched(tmp_path_factory: pytest.TempPathFactor
     except DataError as error:
         assert "damaged" in str(error)  # noqa: PT017
     else:  # JSON has bytes that mean nothing: the content is the same still
-        entry, features = read_features(path, HEAD, check=True)
+        entry, found = read_features(path, HEAD, check=True)
         assert entry == make_entry("a.mp4")
-        assert np.array_equal(features, np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32))
+        assert np.array_equal(found, features(0))
 
 
 def test_verify_names_every_damaged_video(tmp_path: Path) -> None:
