@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from kills import die, killed
 from search_files import make_index, some_videos, walk, write_store
 
 from prvr.data import DataError, open_corpus, pack
@@ -47,12 +48,14 @@ def index(store: VideoStore, tmp_path: Path) -> VideoIndex:
 
 def killed_while_writing(target: Path) -> Path:
     """The folder that a process leaves which is killed while it fills one."""
-    if (child := os.fork()) == 0:
+
+    def act() -> None:
         with temporary_folder(target) as folder:
             (folder / "deep").mkdir()
             (folder / "deep" / "half").write_text("half")
-            os._exit(0)
-    os.waitpid(child, 0)
+            die()
+
+    assert killed(act)
     (left,) = (path for path in target.parent.iterdir() if path.is_dir())
     for path in [*left.rglob("*"), left]:
         os.utime(path, LONG_AGO)

@@ -18,17 +18,6 @@ from prvr.data import DataError
 from prvr.search import VideoIndex, backends
 from prvr.search.segments import Segment, write_segment
 from prvr.search.writing import opened_for_writing
-from prvr.video import VideoStore
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> VideoStore:
-    return write_store(tmp_path_factory.mktemp("store"), some_videos([30, 7, 1, 24, 25, 60, 12, 90]))
-
-
-@pytest.fixture
-def index(store: VideoStore, tmp_path: Path) -> VideoIndex:
-    return make_index(tmp_path / "index", store=store)
 
 
 def test_no_index_is_made_where_something_is(tmp_path: Path) -> None:

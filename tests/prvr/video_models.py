@@ -8,25 +8,15 @@ import torch
 
 WORDS = ["a", "[PAD]", "red", "circle", "rises", "falls", "blue", "square", "moves", "left", "right", "[UNK]"]
 WORDS += ["<s>", "</s>"]
-_TEXT = {
+_LAYERS = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+_TEXT = _LAYERS | {
     "vocab_size": len(WORDS),
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
     "max_position_embeddings": 16,
     "bos_token_id": 12,
     "eos_token_id": 13,
     "pad_token_id": 13,
 }
-_VISION = {
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "image_size": 32,
-    "patch_size": 8,
-}
+_VISION = _LAYERS | {"image_size": 32, "patch_size": 8}
 
 
 def tiny_clip(folder: Path, nudge: float = 0.0) -> Path:
