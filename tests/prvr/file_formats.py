@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from benchmark_files import WRITERS
+from reports import make_report
 
 from prvr.config import BlockConfig, ModelConfig, TokenModelConfig, dump_config, load_config
 from prvr.corpora import benchmark, benchmark_of
@@ -29,7 +30,7 @@ from prvr.data import (
 from prvr.data.synthetic.scenes import draw_split, read_scenes, write_scenes
 from prvr.evaluation.compare import compare, comparison_table
 from prvr.evaluation.metrics import RetrievalMetrics
-from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
+from prvr.evaluation.report import GroupMetrics, TagMetrics
 from prvr.evaluation.significance import Interval
 from prvr.models import Retriever, TokenRetriever, load_pretrained
 from prvr.released.convert import convert_checkpoint
@@ -134,11 +135,9 @@ def table(name: str, text: str) -> Callable[[Path], Path]:
 def evaluation(name: str) -> Callable[[Path], Path]:
     def write(folder: Path) -> Path:
         metrics = RetrievalMetrics.from_ranks(torch.tensor([1, 2]))
-        EvaluationReport(
-            "col test", "worst", 0, 50.0, metrics, metrics, metrics, {"r1": Interval(0.0, 1.0)},
-            (GroupMetrics(0.0, 0.2, metrics),), (TagMetrics("tag", metrics),), ("one#0", "two#0"), ("one", "two"),
-            np.array([0, 1]), np.array([1, 2]), np.array([1, 2]), metrics,
-        ).to_json(folder / "evaluation.json")  # fmt: skip
+        parts = {"groups": (GroupMetrics(0.0, 0.2, metrics),), "tags": (TagMetrics("tag", metrics),)}
+        more = {"text_to_text": metrics, "video_to_sets": metrics, "intervals": {"r1": Interval(0.0, 1.0)}}
+        make_report([1, 2], [0, 1], **parts, **more).to_json(folder / "evaluation.json")
         return folder / name
 
     return write

@@ -33,18 +33,8 @@ def write_store(
         (folder / "videos").mkdir(parents=True)
         write_header(folder, header)
     for video, features in videos.items():
-        entry = VideoEntry(
-            id=video,
-            path=f"/videos/{video}",
-            size=1000,
-            mtime_ns=0,
-            sha256=hashlib.sha256(features.tobytes()).hexdigest(),
-            duration=len(features) / header.rate,
-            frames=len(features),
-            width=64,
-            height=48,
-            codec="h264",
-        )
+        content, frames = hashlib.sha256(features.tobytes()).hexdigest(), len(features)
+        entry = VideoEntry(video, f"/videos/{video}", 1000, 0, content, frames / header.rate, frames, 64, 48, "h264")
         write_entry(folder, header, entry, features)
     return VideoStore(folder)
 

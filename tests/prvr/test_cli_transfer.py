@@ -186,9 +186,7 @@ class TestLooks:
         assert with_look(frames, "dusk").mean() < 0.6 * frames.mean()
         assert with_look(frames, "haze").std() < 0.5 * frames.std()
 
-    def test_an_unknown_look(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="look 'night' is not one of day, dusk, haze"):
-            write_corpus(tmp_path, "tiny", look="night")
+    def test_an_unknown_look(self) -> None:
         with pytest.raises(ValueError, match="'night'"):
             with_look(np.zeros((1, 2, 2, 3), np.uint8), "night")
 

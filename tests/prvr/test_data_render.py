@@ -163,12 +163,6 @@ def test_brightening() -> None:
     assert (np.diff(frames.sum(axis=(1, 2, 3))) > 0).all()
 
 
-def test_nothing_glows_but_what_brightens() -> None:
-    for action in ACTIONS:
-        for part in draw_stage(video(action), 0).moving:
-            assert (part.glow.start, part.glow.end) == ((0.0, 1.0) if action in ("brighten", "darken") else (0.0, 0.0))
-
-
 @pytest.mark.parametrize("shape", ["circle", "square", "ring"])
 @pytest.mark.parametrize("duration", [3.0, 9.0])
 def test_clockwise_is_clockwise_on_screen(shape: str, duration: float) -> None:
