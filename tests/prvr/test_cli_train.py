@@ -124,29 +124,21 @@ class TestEvaluate:
         found = json.loads((tmp_path / "model" / "evaluation.json").read_text())
         assert found["text_to_video"] == json.loads((work.a / "evaluation.json").read_text())["text_to_video"]
 
-    def test_damaged_weights_are_named(
+    def test_weights_that_are_not_those_that_were_saved_are_refused(
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        shutil.copytree(work.a / "best", tmp_path / "best")
-        shutil.copy(work.a / "config.yaml", tmp_path)
-        (tmp_path / "best" / "model.safetensors").write_bytes(b"no tensors")
-        assert str(tmp_path / "best") in explained(["evaluate", str(tmp_path)], capsys)
-
-    @pytest.mark.parametrize("command", ["evaluate", "index"])
-    def test_weights_that_are_not_those_that_were_saved_are_refused(
-        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
-    ) -> None:
-        run = tmp_path / "run"
+        run, index, store = tmp_path / "run", tmp_path / "index", write_store(tmp_path / "store", some_videos([9]))
         shutil.copytree(work.a, run)
-        weights = bytearray((run / "best" / "model.safetensors").read_bytes())
+        file = run / "best" / "model.safetensors"
+        weights = bytearray(file.read_bytes())
         weights[-2] ^= 1
-        (run / "best" / "model.safetensors").write_bytes(weights)
-        arguments = ["evaluate", str(run)]
-        if command == "index":
-            store = write_store(tmp_path / "store", some_videos([9])).folder
-            arguments = ["index", "add", str(tmp_path / "index"), "--store", str(store), "--model", str(run)]
-        assert "model.safetensors: is damaged or was changed" in explained(arguments, capsys)
-        assert not (tmp_path / "index").exists()
+        file.write_bytes(weights)
+        adding = ["index", "add", str(index), "--store", str(store.folder), "--model", str(run)]
+        for arguments in (["evaluate", str(run)], adding):
+            assert "model.safetensors: is damaged or was changed" in explained(arguments, capsys)
+        assert not index.exists()
+        file.write_bytes(b"no tensors")
+        assert str(run / "best") in explained(["evaluate", str(run)], capsys)
 
 
 class TestCompare:

@@ -36,6 +36,13 @@ def videos(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def store(videos: Path, tmp_path: Path) -> Path:
+    """Where they were extracted to."""
+    extract([videos], MeanColour(), tmp_path / "store")
+    return tmp_path / "store"
+
+
 def statuses(report: Any) -> dict[str, str]:
     return {one.id: one.status for one in report.outcomes}
 
@@ -162,31 +169,29 @@ def test_what_has_not_changed_is_not_even_opened(videos: Path, tmp_path: Path, m
     assert contents(tmp_path / "store") == before
 
 
-def test_what_has_changed_is_extracted_again(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    extract([videos], MeanColour(), tmp_path / "store")
+def test_what_has_changed_is_extracted_again(videos: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_video(videos / "a.mp4", plain([200] * 30))
     os.utime(videos / "b.mp4", ns=(10**18, 10**18))  # touched, with the same content
     shutil.copy(videos / "a.mp4", videos / "d.mp4")
-    report = extract([videos], MeanColour(), tmp_path / "store")
+    report = extract([videos], MeanColour(), store)
     expected = {"a.mp4": "extracted", "b.mp4": "unchanged", "d.mp4": "reused", "sub/c.mp4": "unchanged"}
     assert statuses(report) == expected
-    store = VideoStore(tmp_path / "store")
-    assert np.array_equal(store.read("a.mp4"), store.read("d.mp4"))
-    assert store.read("a.mp4")[0, 0] == pytest.approx(200, abs=2)
-    assert store.entries["b.mp4"].mtime_ns == 10**18
+    found = VideoStore(store)
+    assert np.array_equal(found.read("a.mp4"), found.read("d.mp4"))
+    assert found.read("a.mp4")[0, 0] == pytest.approx(200, abs=2)
+    assert found.entries["b.mp4"].mtime_ns == 10**18
     monkeypatch.setattr("prvr.video.extraction.open_video", lambda *a: pytest.fail("it was opened"))
-    assert set(statuses(extract([videos], MeanColour(), tmp_path / "store")).values()) == {"unchanged"}
+    assert set(statuses(extract([videos], MeanColour(), store)).values()) == {"unchanged"}
 
 
-def test_a_change_that_keeps_size_and_time_is_found_by_a_thorough_look(videos: Path, tmp_path: Path) -> None:
-    extract([videos], MeanColour(), tmp_path / "store")
+def test_a_change_that_keeps_size_and_time_is_found_by_a_thorough_look(videos: Path, store: Path) -> None:
     path = videos / "a.mp4"
     stat, content = path.stat(), bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
-    assert statuses(extract([videos], MeanColour(), tmp_path / "store"))["a.mp4"] == "unchanged"
-    report = extract([videos], MeanColour(), tmp_path / "store", thorough=True)
+    assert statuses(extract([videos], MeanColour(), store))["a.mp4"] == "unchanged"
+    report = extract([videos], MeanColour(), store, thorough=True)
     assert statuses(report) == {"a.mp4": "extracted", "b.mp4": "unchanged", "sub/c.mp4": "unchanged"}
 
 
@@ -246,37 +251,34 @@ def test_forgetting_deletes_features_of_this_store_alone(videos: Path, tmp_path:
     }
 
 
-def test_a_folder_by_another_way_or_moved_is_not_extracted_again(videos: Path, tmp_path: Path) -> None:
-    extract([videos], MeanColour(), tmp_path / "store")
-    report = extract([videos / "sub" / ".."], MeanColour(), tmp_path / "store")
+def test_a_folder_by_another_way_or_moved_is_not_extracted_again(videos: Path, store: Path, tmp_path: Path) -> None:
+    report = extract([videos / "sub" / ".."], MeanColour(), store)
     assert set(statuses(report).values()) == {"unchanged"}
     videos.rename(tmp_path / "moved")
-    report = extract([tmp_path / "moved"], MeanColour(), tmp_path / "store")
+    report = extract([tmp_path / "moved"], MeanColour(), store)
     assert set(statuses(report).values()) == {"unchanged"}
-    assert Path(VideoStore(tmp_path / "store").entries["a.mp4"].path) == tmp_path / "moved" / "a.mp4"
+    assert Path(VideoStore(store).entries["a.mp4"].path) == tmp_path / "moved" / "a.mp4"
 
 
-def test_what_breaks_later_keeps_its_features_and_is_told(videos: Path, tmp_path: Path) -> None:
-    extract([videos], MeanColour(), tmp_path / "store")
-    before = VideoStore(tmp_path / "store").read("a.mp4")
+def test_what_breaks_later_keeps_its_features_and_is_told(videos: Path, store: Path) -> None:
+    before = VideoStore(store).read("a.mp4")
     (videos / "a.mp4").write_bytes(b"")
-    report = extract([videos], MeanColour(), tmp_path / "store")
+    report = extract([videos], MeanColour(), store)
     assert [one.id for one in report.failed] == ["a.mp4"]
-    assert np.array_equal(VideoStore(tmp_path / "store").read("a.mp4"), before)
+    assert np.array_equal(VideoStore(store).read("a.mp4"), before)
 
 
-def test_a_damaged_file_of_the_store_is_made_again(videos: Path, tmp_path: Path) -> None:
-    extract([videos], MeanColour(), tmp_path / "store")
-    before = contents(tmp_path / "store")
-    path = entry_path(tmp_path / "store", "a.mp4")
+def test_a_damaged_file_of_the_store_is_made_again(videos: Path, store: Path) -> None:
+    before = contents(store)
+    path = entry_path(store, "a.mp4")
     path.write_bytes(path.read_bytes()[:100])
-    report = extract([videos], MeanColour(), tmp_path / "store")
+    report = extract([videos], MeanColour(), store)
     assert statuses(report) == {"a.mp4": "extracted", "b.mp4": "unchanged", "sub/c.mp4": "unchanged"}
     content = bytearray(path.read_bytes())
     content[-1] ^= 1  # in the features: only a thorough look reads them
     path.write_bytes(content)
-    assert statuses(extract([videos], MeanColour(), tmp_path / "store", thorough=True))["a.mp4"] == "extracted"
-    assert contents(tmp_path / "store") == before
+    assert statuses(extract([videos], MeanColour(), store, thorough=True))["a.mp4"] == "extracted"
+    assert contents(store) == before
 
 
 @pytest.mark.parametrize(
@@ -288,24 +290,19 @@ def test_a_damaged_file_of_the_store_is_made_again(videos: Path, tmp_path: Path)
     ],
 )
 def test_another_encoder_or_rate_is_refused(
-    videos: Path, tmp_path: Path, encoder: MeanColour, rate: float, said: str
+    videos: Path, store: Path, encoder: MeanColour, rate: float, said: str
 ) -> None:
-    extract([videos], MeanColour(), tmp_path / "store")
-    before = contents(tmp_path / "store")
+    before = contents(store)
     with pytest.raises(DataError, match=rf"{said}.*name another store"):
-        extract([videos], encoder, tmp_path / "store", rate=rate)
-    assert contents(tmp_path / "store") == before
+        extract([videos], encoder, store, rate=rate)
+    assert contents(store) == before
 
 
-def test_a_store_is_written_by_one_process(videos: Path, tmp_path: Path) -> None:
-    extract([videos], MeanColour(), tmp_path / "store")
-    header = VideoStore(tmp_path / "store").header
-    with (
-        opened_for_writing(tmp_path / "store", header),
-        pytest.raises(DataError, match="another process is writing this store"),
-    ):
-        extract([videos], MeanColour(), tmp_path / "store")
-    extract([videos], MeanColour(), tmp_path / "store")
+def test_a_store_is_written_by_one_process(videos: Path, store: Path) -> None:
+    writing, refused = opened_for_writing(store, VideoStore(store).header), "another process is writing this store"
+    with writing, pytest.raises(DataError, match=refused):
+        extract([videos], MeanColour(), store)
+    extract([videos], MeanColour(), store)
 
 
 def test_a_folder_of_something_else_is_refused(videos: Path, tmp_path: Path) -> None:
