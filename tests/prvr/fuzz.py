@@ -256,9 +256,9 @@ def _make_reranker(folder: Path) -> None:
     for name in ("data", "run"):
         _unpack(name, folder.parent / "reranked")
     old = folder.parent / "reranked"
-    config = load_config(old / "run" / "config.yaml", {"data.root": str(old / "data"), "data.cache_dir": str(old)})
+    data = load_config(old / "run" / "config.yaml", {"data.root": str(old / "data"), "data.cache_dir": str(old)})
     config = read_reranker_config(_unpack("run-generation", old) / "config.yaml")
-    with closing(open_splits(config)) as splits:
+    with closing(open_splits(data)) as splits:
         train_reranker(config, load_pretrained(old / "run" / "best"), splits, output=folder / "run")
     (folder / "run" / "curves.png").unlink()
 

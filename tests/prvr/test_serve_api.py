@@ -218,10 +218,9 @@ def test_a_server_that_cannot_search_ends_and_says_why(served: Served, capsys: p
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("hidden", [16, 32])
-def test_an_index_that_is_replaced_by_one_of_another_model_is_followed(hidden: int, tmp_path: Path) -> None:
+def test_an_index_that_is_replaced_by_one_of_another_model_is_followed(tmp_path: Path) -> None:
     store = write_store(tmp_path / "store", some_videos([9, 12, 30]))
-    models = [tiny_model(tmp_path / "first"), tiny_model(tmp_path / "second", hidden=hidden, num_clips=4)]
+    models = [tiny_model(tmp_path / "first"), tiny_model(tmp_path / "second", num_clips=4)]
     scores = []
     for number, model in enumerate(models):
         with index_of(tmp_path / f"index{number}", model, store) as index:
