@@ -51,15 +51,15 @@ def parse_options(doc: str | None, parse: Sequence[str] | None = None, **options
 
     Args:
         doc: the benchmark's docstring, which is the help text.
-        parse: the words of the command line; None: those of this process.
-        options: the name of each option and its default value, or an `option`. A list takes several values, False makes
+        parse: the words of the command line; None takes those of this process.
+        options: the name of each option with its default value or an `option`. A list takes several values, False makes
             a switch, a Path or a number is parsed as such; None stands for a string that need not be given.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     common = {
-        "threads": option(1, "of the CPU"),
-        "seed": option(0, "of torch's generator"),
-        "json": option(None, "file for the figures and the environment", type=Path),
+        "threads": option(1, "threads that torch uses on the CPU"),
+        "seed": option(0, "seed of torch's generator"),
+        "json": option(None, "file to write the figures and the environment to", type=Path),
     }
     for name, given in (common | options).items():
         settings = dict(given) if isinstance(given, dict) else {"default": given}
@@ -152,9 +152,9 @@ class Contender:
 
     Args:
         name: as tables show it.
-        make: a function at the top of a module, called once in a process of its own: gives named callables.
-        arguments: of `make`; they are pickled.
-        sources: folders that come first on the path of modules there, to measure another checkout.
+        make: a function at the top of a module that returns named callables; it is called once, in a new process.
+        arguments: what `make` is called with; they are pickled.
+        sources: folders to put first on that process's module path, to measure another checkout.
     """
 
     name: str
@@ -200,7 +200,7 @@ class Comparison:
         return Spread.of([a / b for a, b in pairs])
 
     def total(self, weights: Mapping[str, float], name: str) -> "Comparison":
-        """With one more task, the weighted sum of others."""
+        """This comparison with one more task, the weighted sum of others."""
         contenders = next(iter(self.measured.values()))
         whole = {
             contender: [
@@ -212,7 +212,7 @@ class Comparison:
         return Comparison({**self.measured, name: whole})
 
     def figures(self) -> dict[str, Any]:
-        """For JSON."""
+        """All measurements as plain dictionaries and lists, for JSON."""
         return {
             task: {name: list(map(dict, found)) for name, found in by.items()} for task, by in self.measured.items()
         }
@@ -229,11 +229,11 @@ def compare(
     """Measures every task of every contender in every round, one at a time.
 
     Args:
-        contenders: their names differ; a task that one of them lacks is not measured for it.
-        rounds: measurements of each task.
+        contenders: what is compared, each under its own name; a task that one of them lacks is not measured for it.
+        rounds: how often each task is measured.
         measure: `timed`, or `returned` where the tasks return numbers.
-        threads: of torch in each process.
-        last: tasks that are measured in the last round only, after all others of that round.
+        threads: how many threads torch uses in each process.
+        last: tasks to measure once, after all other measurements.
     """
     with ExitStack() as stack:
         lanes = {each.name: stack.enter_context(_process(each.sources, threads)) for each in contenders}
@@ -265,7 +265,7 @@ def _begin(sources: Sequence[str], threads: int) -> None:
 
 
 _TASKS: dict[str, Callable[[], Any]] = {}
-"""Of the contender whose process this is."""
+"""The tasks of the contender whose process this is."""
 
 
 def _make(contender: Contender) -> list[str]:

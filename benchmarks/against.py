@@ -156,7 +156,7 @@ def main() -> None:
     options = parse_options(
         __doc__,
         other=option(None, "top folder of the other checkout; default: this one", type=Path),
-        videos=option(32, "of a batch, with 5 captions each"),
+        videos=option(32, "videos in a batch, with 5 captions each"),
         rounds=3,
         small=option(False, "toy sizes, to see that it works"),
     )

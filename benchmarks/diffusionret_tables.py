@@ -39,7 +39,7 @@ class Simulated:
     mask: Tensor
 
     def scores(self, rows: slice = slice(None)) -> Tensor:
-        """Of a retriever that sees half of the coordinates."""
+        """The scores of a retriever that sees half of the coordinates."""
         half = WIDTH // 2
         return max_scores(self.text[rows, :half], self.frames[..., :half].contiguous(), self.mask, dots=False)[0]
 
@@ -199,10 +199,10 @@ def main() -> None:
         updates=60,
         batch=64,
         seeds=[0],
-        train_steps=option([10, 50], "of table 3e"),
-        galleries=option([500], "of table 4"),
-        queries=option(128, "of table 4"),
-        sampling_steps=option([1, 3, 5, 10, 30, 50], "of table 4"),
+        train_steps=option([10, 50], "numbers of trained steps in table 3e"),
+        galleries=option([500], "sizes of the gallery in table 4"),
+        queries=option(128, "queries in table 4"),
+        sampling_steps=option([1, 3, 5, 10, 30, 50], "numbers of sampling steps in table 4"),
         device=option(torch.device("cpu"), type=torch.device),
     )
     print(environment(str(args.device)))

@@ -40,10 +40,10 @@ def noise_corpus(
 
     Args:
         root: folder to write into.
-        lengths: frames of each video.
-        captions: of each video.
-        words: least and most of a caption.
-        dims: of a frame and of a word.
+        lengths: the number of frames of each video.
+        captions: the number of captions of each video.
+        words: the least and the greatest number of words in a caption.
+        dims: the widths of a frame's and of a word's features.
     """
     rng = np.random.default_rng(0)
     names = [f"video{i:05d}" for i in range(len(lengths))]

@@ -224,7 +224,7 @@ def main() -> None:
     args = parse_options(
         __doc__,
         quick=option(False, "the tiny corpus and two epochs"),
-        run=option(None, "of prvr train or prvr demo, on the same corpus", type=Path),
+        run=option(None, "run of prvr train or prvr demo on the same corpus", type=Path),
         work=option(None, "folder for files, features and indexes; default: a temporary one", type=Path),
         needles=option(100, "films of 2 h"),
         device=option("cpu", "to train on", choices=["cpu", "cuda"]),

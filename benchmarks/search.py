@@ -100,7 +100,7 @@ def run(folder: Path, backend: str, probes: list[int]) -> dict[str, Any]:
 
 
 def rows(results: dict[str, Any]) -> Iterator[list[str]]:
-    """Of the table: ratios to the exact backend."""
+    """The rows of the table: ratios to the exact backend."""
     exact = results["backends"]["exact"]["runs"][0]
     base = np.percentile(exact["times"], [50, 95])
     for name, found in results["backends"].items():

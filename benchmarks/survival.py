@@ -395,9 +395,9 @@ def main() -> None:
     args = parse_options(
         __doc__,
         what=option(kinds, "what is killed; default: all of it", choices=kinds),
-        kills=option(20, "of each kind"),
+        kills=option(20, "kills of each kind"),
         inside=option(5, "how many of them at least inside a write"),
-        epochs=option(6, "of train"),
+        epochs=option(6, "epochs of train"),
         cache_dir=option(None, "where the embedded corpus is, or is made; default: the user's cache"),
     )
     if not 0 <= args.inside <= args.kills < args.epochs * SAVES:

@@ -43,7 +43,7 @@ def make_index(work: Path, videos: int) -> tuple[Path, list[str]]:
 
 
 def address_of(index: Path) -> str:
-    """Of a server that ends with this process."""
+    """The address of a server that ends with this process."""
     found: list[str] = []
     # signals are the main thread's: this one only serves
     threading.Thread(target=_serve, args=(index, found.append), daemon=True).start()

@@ -116,7 +116,7 @@ def satisfied(claim: Claim, wrong: int) -> float:
 
 
 def words_held(video: Video) -> dict[str, set[str]]:
-    """Of each field of a claim the values that are somewhere in a video."""
+    """For each field of a claim, the values that are somewhere in a video."""
     things = [thing for shot in video.shots for thing in shot.things]
     shapes, colours = {thing.shape for thing in things}, {thing.colour for thing in things}
     return {
@@ -136,7 +136,7 @@ def all_held(claim: Claim, held: Mapping[str, Container[str]]) -> bool:
 
 
 def true_videos(claims: Iterable[Claim], videos: Iterable[Video]) -> list[frozenset[str]]:
-    """Of each claim the ids of the videos that it is true of."""
+    """For each claim, the ids of the videos that it is true of."""
     where: dict[tuple[str, str], list[tuple[str, Happening]]] = {}
     for video in videos:
         for happening in happenings(video.shots, video.background):

@@ -147,7 +147,7 @@ def _taken_over(folder: Path, corpus: Corpus, cache: Path, device: str | None) -
 
 
 def _digest(config: Config, corpus: Corpus) -> str:
-    """Of all that decides how a run ends."""
+    """A digest of all that decides how a run ends."""
     moved = replace(config, data=replace(config.data, root=None, cache_dir=None))
     digest = hashlib.sha256(json.dumps(config_to_dict(moved), sort_keys=True).encode())
     for path in (corpus.folder / "corpus.json", corpus.text_file("relevance")):

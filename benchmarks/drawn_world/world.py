@@ -78,9 +78,9 @@ def world_rows(
     """Counts what the world promises, and works out again which videos each sentence is true of.
 
     Args:
-        scenes: of each split.
+        scenes: the scenes of each split.
         relevance: by caption id, the videos that the corpus says match it.
-        size: of the corpus, where it is one of `SPLITS`: it should then have as many videos.
+        size: name of the corpus's size; if it is one of `SPLITS`, the corpus should have as many videos.
     """
     videos = [video for split in scenes.values() for video in split.videos]
     sentences = [sentence for split in scenes.values() for sentence in split.sentences]

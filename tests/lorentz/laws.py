@@ -26,7 +26,7 @@ seeds = st.integers(0, 2**16)
 
 
 def eps(dtype: torch.dtype) -> float:
-    """Of the dtype a result comes back in."""
+    """The machine epsilon of the dtype that a result comes back in."""
     return torch.finfo(torch.promote_types(dtype, torch.float32)).eps
 
 

@@ -36,7 +36,7 @@ def inputs(noise):
 
 @pytest.mark.parametrize("name", EXACT)
 def test_gradients_in_float64(name):
-    """Of the weights, the start, the condition, and the noise where it can be given."""
+    """Gradients of the weights, the start, the condition, and the noise where it can be given."""
     assert SCHEDULERS[name].gradient
     assert torch.autograd.gradcheck(lambda *values: chain(name, *values), inputs(name in TAKERS))
 
