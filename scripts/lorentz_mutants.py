@@ -27,7 +27,6 @@ SOURCES = Path("packages/lorentz/src/lorentz")
 TESTS = (
     "test_reference",
     "test_functional",
-    "test_cones",
     "test_attention",
     "test_properties_sets",
     "test_gradient_reference",

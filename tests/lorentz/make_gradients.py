@@ -6,10 +6,8 @@ respect to every input and to c, by differences of the 120-digit definitions. Ke
 for value and gradients, "<...>_cond": the relative condition number, as in `make_reference`.
 """
 
-import argparse
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +20,7 @@ from make_reference import (
     Row,
     draw_log0,
     draw_pair,
+    main,
     norm,
     pushes,
     split,
@@ -130,13 +129,5 @@ def make(seed: int) -> dict[str, np.ndarray]:
     return arrays
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    args = parser.parse_args()
-    np.savez_compressed(args.output, **make(args.seed))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, make)

@@ -228,14 +228,14 @@ def arrays_of(group: Group, rows: list[Row], c: float) -> Iterator[tuple[str, np
             yield output.condition, np.array(conditions, dtype=np.float32)
 
 
-def make(seed: int, share: float = 1.0) -> dict[str, np.ndarray]:
-    """All arrays of a reference file; `share` of the usual number of rows."""
+def make(seed: int) -> dict[str, np.ndarray]:
+    """All arrays of a reference file."""
     arrays = {"c_values": np.array(list(CURVATURES.values())), "min_radius": np.array(MIN_RADIUS)}
     for (g, (name, group)), (label, c), d in itertools.product(
         enumerate(GROUPS.items()), CURVATURES.items(), DIMENSIONS
     ):
         rng = np.random.default_rng([seed, g, round(100 * c), d])
-        count = max(2, round(group.rows * DIMENSIONS[d] * share))
+        count = max(2, round(group.rows * DIMENSIONS[d]))
         rows = [group.draw(rng, d, c) for _ in range(count)]
         if name in ("exp0", "log0"):  # the origin itself
             rows[0] = tuple(np.zeros_like(x) for x in rows[0])
@@ -244,15 +244,14 @@ def make(seed: int, share: float = 1.0) -> dict[str, np.ndarray]:
     return arrays
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(doc: str, make: Callable[[int], dict[str, np.ndarray]]) -> None:
+    """Writes the arrays that `make` returns for the seed and to the file that the command line names."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--share", type=float, default=1.0, help="of the usual number of rows")
     args = parser.parse_args()
-    arrays = make(args.seed, args.share)
-    np.savez_compressed(args.output, **arrays)
+    np.savez_compressed(args.output, **make(args.seed))
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, make)

@@ -63,10 +63,7 @@ GRADIENTS = {
 GRADIENT_LABELS = [f"c{c}.d{d}" for c in ("0.1", "1", "10") for d in (2, 5)]
 # Inputs of float64 only: pairs closer than float32 can hold.
 FLOAT64_PAIRS = {
-    "dist": OPERATIONS["dist"]._replace(group="pair64"),
-    "inner": OPERATIONS["inner"]._replace(group="pair64"),
-    "logmap": OPERATIONS["logmap"]._replace(group="pair64"),
-    "exterior_angle": OPERATIONS["exterior_angle"]._replace(group="pair64"),
+    name: OPERATIONS[name]._replace(group="pair64") for name in ("dist", "inner", "logmap", "exterior_angle")
 }
 
 
