@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 from huggingface_hub import constants
-from register_pipelines import spread_weights
+from register_pipelines import in_hub_cache, spread_weights
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -164,13 +164,9 @@ def test_the_card_names_the_class_and_an_own_one_stays(tmp_path):
 
 
 def test_from_the_hub_s_cache(tmp_path):
-    """Without a network: a snapshot in the folders that huggingface_hub keeps."""
+    """Without a network."""
     generator = generator_of("defaults")
-    repository, commit = tmp_path / "models--someone--registers", "0" * 40
-    generator.save_pretrained(repository / "snapshots" / commit)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(commit)
-    loaded = RegisterGenerator.from_pretrained("someone/registers", cache_dir=tmp_path, local_files_only=True)
+    loaded = RegisterGenerator.from_pretrained(**in_hub_cache(generator, tmp_path))
     features = torch.randn(2, LENGTH, DIM)
     assert torch.equal(loaded(features).tokens, generator(features).tokens)
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 from diffusers import EulerDiscreteScheduler
-from register_pipelines import LENGTH, ROWS, SWAPS, build, exchanged, features
+from register_pipelines import LENGTH, ROWS, SWAPS, build, exchanged, features, in_hub_cache
 
 from regdiff.pipeline import RegisterPipeline
 
@@ -72,13 +72,9 @@ def test_components_may_be_given_instead_of_loaded(tmp_path):
 
 
 def test_from_the_hub_s_cache(tmp_path):
-    """Without a network: a snapshot in the folders that huggingface_hub keeps."""
-    pipeline, x, commit = build(), features(), "0" * 40
-    repository = tmp_path / "models--someone--registers"
-    pipeline.save_pretrained(repository / "snapshots" / commit)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(commit)
-    loaded = RegisterPipeline.from_pretrained("someone/registers", cache_dir=tmp_path, local_files_only=True)
+    """Without a network."""
+    pipeline, x = build(), features()
+    loaded = RegisterPipeline.from_pretrained(**in_hub_cache(pipeline, tmp_path))
     loaded.set_progress_bar_config(disable=True)
     assert torch.equal(loaded(x).registers, pipeline(x).registers)
 

@@ -136,14 +136,6 @@ def test_the_transformer_tells_registers_apart_by_their_positions():
     assert (tokens[:, 0] - tokens[:, 1]).abs().amax(-1).min() > 1e-3
 
 
-def test_the_callback_sees_each_step_and_may_replace_registers():
-    generator, (x, mask, _), seen = build().eval(), inputs(), []
-    generator(x, mask, callback=lambda step, t, registers: seen.append((step, t)))
-    assert seen == [(0, 4), (1, 3), (2, 2), (3, 1), (4, 0)]
-    registers = generator(x, mask, callback=lambda step, t, registers: torch.ones_like(registers))
-    assert (registers.tokens == 1).all()
-
-
 def test_checkpointing_changes_neither_values_nor_gradients():
     results = []
     x, mask, register_mask = inputs()
