@@ -17,14 +17,18 @@ from prvr.data import DataError, make_loader, open_corpus
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import Retriever
-from prvr.training import Splits, TrainingError, open_split, open_splits, resume, train
+from prvr.training import RunResult, Splits, TrainingError, open_split, open_splits, resume, train
 from prvr.training.retrieval import _in_float32
 
 
-def test_a_run_leaves_a_folder_that_agrees_with_its_result(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache)
-    result = train(config, output=tmp_path / "run", splits=splits, device="cpu")
-    found = sorted(p.relative_to(tmp_path / "run").as_posix() for p in (tmp_path / "run").rglob("*") if p.is_file())
+@pytest.fixture(scope="module")
+def straight(cache: str, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    return train(make_config(cache), output=tmp_path_factory.mktemp("straight") / "run", splits=splits, device="cpu")
+
+
+def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight: RunResult, cache: str, splits: Splits) -> None:
+    config, result, run = make_config(cache), straight, straight.output
+    found = sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file())
     assert found == [
         ".lock",
         "best/README.md",
@@ -39,8 +43,11 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(tmp_path: Path, cache
         "last/state.pt",
         "metrics.jsonl",
     ]
-    assert load_config(tmp_path / "run" / "config.yaml") == config
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert load_config(run / "config.yaml") == config
+    state = state_of(run)
+    assert config_from_dict(state["config"]) == config
+    assert state["config"] == config_to_dict(config)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert lines == list(result.history)
     assert [line["epoch"] for line in lines] == [0, 1]
     assert [line["negatives"] for line in lines] == ["random", "hard"]
@@ -48,12 +55,12 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(tmp_path: Path, cache
     assert result.best_score == max(scores) == scores[result.best_epoch]
     assert result.report.text_to_video.sumr == result.best_score  # protocol paper: selected on what is reported
     assert result.report.intervals
-    stored = EvaluationReport.from_json(tmp_path / "run" / "evaluation.json")
+    stored = EvaluationReport.from_json(run / "evaluation.json")
     assert stored.text_to_video == result.report.text_to_video
-    loaded = Retriever.from_pretrained(tmp_path / "run" / "best")
+    loaded = Retriever.from_pretrained(run / "best")
     again = evaluate(loaded, splits.report, EvaluationConfig(bootstrap=0, seed=config.train.seed))
     assert (again.ranks == result.report.ranks).all()
-    card = (tmp_path / "run" / "best" / "README.md").read_text()
+    card = (run / "best" / "README.md").read_text()
     assert f"| SumR | {result.best_score:.1f} |" in card
 
 
@@ -136,7 +143,7 @@ def test_bf16_trains_and_leaves_no_trace_in_the_process(tmp_path: Path, cache: s
     mixed = train(config, output=tmp_path / "bf16", splits=splits, device="cpu")
     assert losses(mixed.history) != losses(exact.history)
     assert mixed.history[0]["loss"]["total"] == pytest.approx(exact.history[0]["loss"]["total"], rel=0.05)
-    weights = torch.load(tmp_path / "bf16" / "last" / "state.pt", weights_only=True)["retriever"]
+    weights = state_of(tmp_path / "bf16")["retriever"]
     assert {w.dtype for w in weights.values() if w.is_floating_point()} == {torch.float32}
     repeat = train(make_config(cache, **changes), output=tmp_path / "again", splits=splits, device="cpu")
     assert losses(repeat.history) == losses(exact.history)
@@ -188,19 +195,15 @@ class ListTracker(GeneralTracker):
         self.lines.append({"step": step, **values})
 
 
-def test_accelerate_trackers_get_a_line_per_epoch(tmp_path: Path, cache: str, splits: Splits) -> None:
+def test_accelerate_trackers_and_the_log_get_a_line_per_epoch(
+    tmp_path: Path, cache: str, splits: Splits, caplog: pytest.LogCaptureFixture
+) -> None:
     tracker = ListTracker()
-    result = train(make_config(cache), output=tmp_path, splits=splits, device="cpu", trackers=[tracker])
+    with caplog.at_level(logging.INFO, logger="prvr.training"):
+        result = train(make_config(cache), output=tmp_path, splits=splits, device="cpu", trackers=[tracker])
     assert [line["step"] for line in tracker.lines] == [0, 1]
     assert tracker.lines[1]["loss/total"] == result.history[1]["loss"]["total"]
     assert tracker.lines[1]["selection/sumr"] == result.history[1]["sumr"]
-
-
-def test_one_line_per_epoch_is_logged(
-    tmp_path: Path, cache: str, splits: Splits, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO, logger="prvr.training"):
-        result = train(make_config(cache), output=tmp_path, splits=splits, device="cpu")
     lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("epoch ")]
     assert len(lines) == 2
     assert f"loss {result.history[0]['loss']['total']:.4f}" in lines[0]
@@ -228,11 +231,3 @@ def test_missing_data_and_presets_are_explained(tmp_path: Path, cache: str) -> N
     with pytest.raises(ConfigError, match="hlformer-tvr"):
         load_config("hlformer-tvrr")
     assert not (tmp_path / "run").exists()
-
-
-def test_the_state_holds_the_configuration_it_was_made_with(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache, train__epochs=1)
-    train(config, output=tmp_path, splits=splits, device="cpu")
-    state = torch.load(tmp_path / "last" / "state.pt", weights_only=True)
-    assert config_from_dict(state["config"]) == config
-    assert state["config"] == config_to_dict(config)

@@ -1,21 +1,13 @@
 """Runs that are stopped and resumed: at the end of an epoch or inside one, they end as if nothing had happened."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from training_runs import (
-    DIFFUSION,
-    StopInEpoch,
-    interrupt,
-    losses,
-    make_config,
-    same_end,
-    state_of,
-    steps_counter,
-)
+from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config, same_end, state_of, steps_counter
 
 from prvr.data import make_loader
 from prvr.data.dataset import EpochBatches
@@ -24,24 +16,37 @@ from prvr.models import Retriever
 from prvr.training import RunResult, Splits, TrainingError, resume, train
 from prvr.training.checkpoint import save_state
 
-ADAMW = {"optim__name": "adamw", "data__captions_per_video": 2}
+pytestmark = pytest.mark.usefixtures("unchecked")  # for speed; the straight runs have the checks of shapes
+
+RUNS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "short": {"train__epochs": 1},
+    "adamw": {"optim__name": "adamw", "data__captions_per_video": 2},
+    "bert_adam": DIFFUSION,
+}
 
 
 @pytest.fixture(scope="module")
 def straight_runs(cache: str, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunResult]:
-    """Uninterrupted runs, saved only where epochs end."""
+    """Uninterrupted runs, saved only where epochs end; read only."""
     folder = tmp_path_factory.mktemp("straight")
     return {
         name: train(make_config(cache, **changes), output=folder / name, splits=splits, device="cpu")
-        for name, changes in (("adamw", ADAMW), ("bert_adam", DIFFUSION))
+        for name, changes in RUNS.items()
     }
+
+
+@pytest.fixture
+def finished(straight_runs: dict[str, RunResult], tmp_path: Path) -> Path:
+    """A copy of the run of one epoch."""
+    return shutil.copytree(straight_runs["short"].output, tmp_path / "finished")
 
 
 @pytest.mark.parametrize("name", ["adamw", "bert_adam"])
 def test_a_run_interrupted_between_saves_resumes_bitwise(
     tmp_path: Path, cache: str, splits: Splits, straight_runs: dict[str, RunResult], name: str
 ) -> None:
-    config, straight = make_config(cache, **{"adamw": ADAMW, "bert_adam": DIFFUSION}[name]), straight_runs[name]
+    config, straight = make_config(cache, **RUNS[name]), straight_runs[name]
     broken = tmp_path / "broken"
     with pytest.raises(KeyboardInterrupt):
         train(config, output=broken, splits=splits, device="cpu", progress=StopInEpoch(2, interrupt))
@@ -77,8 +82,8 @@ def test_a_run_stopped_inside_an_epoch_goes_on_there_bitwise(
     step: int,
     kept: tuple[int, int] | None,
 ) -> None:
-    changes, straight = {"adamw": ADAMW, "bert_adam": DIFFUSION}[name], straight_runs[name]
-    broken, config = tmp_path / "broken", make_config(cache, train__checkpoint_every=every, **changes)
+    config, straight = make_config(cache, train__checkpoint_every=every, **RUNS[name]), straight_runs[name]
+    broken = tmp_path / "broken"
     with pytest.raises(KeyboardInterrupt):  # raised inside the step's turn: that step is not saved
         train(config, output=broken, splits=splits, device="cpu", progress=StopInEpoch(epoch, interrupt, step))
     if kept is None:
@@ -98,39 +103,38 @@ def test_a_run_stopped_inside_an_epoch_goes_on_there_bitwise(
     assert same_end(straight.output, broken)
 
 
-def test_a_run_stopped_in_its_first_epoch_starts_over(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache, train__epochs=1)
+def test_a_run_stopped_in_its_first_epoch_starts_over(
+    tmp_path: Path, cache: str, splits: Splits, straight_runs: dict[str, RunResult]
+) -> None:
+    config = make_config(cache, **RUNS["short"])
     with pytest.raises(KeyboardInterrupt):
-        train(config, output=tmp_path / "a", splits=splits, device="cpu", progress=StopInEpoch(1, interrupt))
-    resumed = resume(tmp_path / "a", splits=splits, device="cpu")
-    straight = train(config, output=tmp_path / "b", splits=splits, device="cpu")
-    assert losses(resumed.history) == losses(straight.history)
+        train(config, output=tmp_path, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt))
+    assert losses(resume(tmp_path, splits=splits, device="cpu").history) == losses(straight_runs["short"].history)
 
 
-def test_resuming_a_finished_run_only_reports(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache, train__epochs=1)
-    result = train(config, output=tmp_path, splits=splits, device="cpu")
-    (tmp_path / "evaluation.json").unlink()  # as if it had been stopped just before
-    again = train(config, output=tmp_path, resume=True, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt))
+def test_resuming_a_finished_run_only_reports(
+    finished: Path, cache: str, splits: Splits, straight_runs: dict[str, RunResult]
+) -> None:
+    config, result = make_config(cache, **RUNS["short"]), straight_runs["short"]
+    (finished / "evaluation.json").unlink()  # as if it had been stopped just before
+    again = train(config, output=finished, resume=True, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt))
     assert again.report.text_to_video == result.report.text_to_video
     assert again.history == result.history
-    third = resume(tmp_path, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt))
+    third = resume(finished, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt))
     assert third.report.text_to_video == result.report.text_to_video
 
 
-def test_a_folder_in_use_and_another_configuration_are_refused(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache, train__epochs=1)
-    train(config, output=tmp_path, splits=splits, device="cpu")
-    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+def test_a_folder_in_use_and_another_configuration_are_refused(finished: Path, cache: str, splits: Splits) -> None:
+    before = {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()}
     with pytest.raises(TrainingError, match=r"already holds .*best.*--resume"):
-        train(config, output=tmp_path, splits=splits, device="cpu")
+        train(make_config(cache, **RUNS["short"]), output=finished, splits=splits, device="cpu")
     other = make_config(cache, train__epochs=3, model__hidden=32)
     with pytest.raises(TrainingError, match=r"model\.hidden: 16 -> 32; train\.epochs: 1 -> 3"):
-        train(other, output=tmp_path, resume=True, splits=splits, device="cpu")
-    assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+        train(other, output=finished, resume=True, splits=splits, device="cpu")
+    assert before == {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()}
     changes = {"train__checkpoint_every": 7, "train__on_nonfinite": "skip", "train__max_skipped": 2}
     moved = make_config("elsewhere", train__epochs=1, train__workers=1, data__root="another disk", **changes)
-    train(moved, output=tmp_path, resume=True, splits=splits, device="cpu")  # where data lies, and caution, may change
+    train(moved, output=finished, resume=True, splits=splits, device="cpu")  # where data lies, and caution, may change
 
 
 def test_resume_without_a_run_says_so(tmp_path: Path, cache: str, splits: Splits) -> None:
@@ -143,12 +147,11 @@ def test_resume_without_a_run_says_so(tmp_path: Path, cache: str, splits: Splits
         train(make_config(cache), output=tmp_path, resume=True, splits=splits, device="cpu")
 
 
-def test_a_state_of_another_model_is_refused_by_name(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache, train__epochs=1)
-    train(config, output=tmp_path, splits=splits, device="cpu")
+def test_a_state_of_another_model_is_refused_by_name(finished: Path, cache: str, splits: Splits) -> None:
+    config = make_config(cache, **RUNS["short"])
     other = Retriever(dataclasses.replace(config.model, branches="clips"))
     with pytest.raises(TrainingError, match=r"another model: frames\.[\w.]+ is unknown here.* and \d+ more"):
-        train(config, output=tmp_path, resume=True, splits=splits, device="cpu", retriever=other)
+        train(config, output=finished, resume=True, splits=splits, device="cpu", retriever=other)
 
 
 @pytest.mark.parametrize(
@@ -168,16 +171,11 @@ def test_a_state_of_another_model_is_refused_by_name(tmp_path: Path, cache: str,
     ],
 )
 def test_a_state_that_lacks_something_is_refused_in_a_sentence(
-    tmp_path: Path, cache: str, splits: Splits, change: dict[str, Any]
+    finished: Path, cache: str, splits: Splits, change: dict[str, Any]
 ) -> None:
-    config = make_config(cache, train__epochs=1)
-    if not change:
-        save_state(tmp_path / "last" / "state.pt", {})
-    else:
-        train(config, output=tmp_path, splits=splits, device="cpu")
-        save_state(tmp_path / "last" / "state.pt", state_of(tmp_path) | change)
+    save_state(finished / "last" / "state.pt", state_of(finished) | change if change else {})
     with pytest.raises(PrvrError, match=r"state\.pt: "):
-        train(config, output=tmp_path, resume=True, splits=splits, device="cpu")
+        train(make_config(cache, **RUNS["short"]), output=finished, resume=True, splits=splits, device="cpu")
 
 
 def test_the_batches_that_are_done_are_not_read_again(
@@ -210,7 +208,7 @@ def test_a_loader_that_begins_later_gives_the_rest_of_the_epoch(splits: Splits, 
     whole = batches(0, 0)
     assert len(whole) == 7
     assert batches(4, workers) == whole[4:]
-    assert batches(7, workers) == []
+    assert batches(7, 0) == []
 
 
 def test_seconds_and_sums_before_the_stop_count(tmp_path: Path, cache: str, splits: Splits) -> None:
@@ -224,33 +222,38 @@ def test_seconds_and_sums_before_the_stop_count(tmp_path: Path, cache: str, spli
     assert result.history[0]["seconds"]["train"] > position["seconds"]
 
 
-def test_a_run_killed_before_its_first_state_starts_over(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache)
-    straight = train(config, output=tmp_path / "a", splits=splits, device="cpu")
+@pytest.fixture
+def stopped(tmp_path: Path, cache: str, splits: Splits) -> Path:
+    """The plain run, stopped in its second epoch."""
+    run = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
-        train(config, output=tmp_path / "b", splits=splits, device="cpu", progress=StopInEpoch(2, interrupt))
-    (tmp_path / "b" / "last" / "state.pt").unlink()  # best/, metrics.jsonl and curves.png are written before it
-    resumed = resume(tmp_path / "b", splits=splits, device="cpu")
-    assert losses(resumed.history) == losses(straight.history)
-    for name in ("a", "b"):  # of a run that got further it is gone, and that is said
-        (tmp_path / name / "last" / "state.pt").unlink()
+        train(make_config(cache), output=run, splits=splits, device="cpu", progress=StopInEpoch(2, interrupt))
+    return run
+
+
+def test_a_run_killed_before_its_first_state_starts_over(
+    stopped: Path, finished: Path, splits: Splits, straight_runs: dict[str, RunResult]
+) -> None:
+    (stopped / "last" / "state.pt").unlink()  # best/, metrics.jsonl and curves.png are written before it
+    resumed = resume(stopped, splits=splits, device="cpu")
+    assert losses(resumed.history) == losses(straight_runs["plain"].history)
+    for run in (stopped, finished):  # of a run that got further it is gone, and that is said
+        (run / "last" / "state.pt").unlink()
         with pytest.raises(TrainingError, match=r"state\.pt: no such file"):
-            resume(tmp_path / name, splits=splits, device="cpu")
+            resume(run, splits=splits, device="cpu")
 
 
-def test_a_state_of_the_first_format_is_read(tmp_path: Path, cache: str, splits: Splits) -> None:
-    config = make_config(cache)
-    straight = train(config, output=tmp_path / "a", splits=splits, device="cpu")
-    with pytest.raises(KeyboardInterrupt):
-        train(config, output=tmp_path / "b", splits=splits, device="cpu", progress=StopInEpoch(2, interrupt))
-    state = state_of(tmp_path / "b")
+def test_a_state_of_the_first_format_is_read(
+    stopped: Path, splits: Splits, straight_runs: dict[str, RunResult]
+) -> None:
+    state = state_of(stopped)
     for key in ("position", "skipped_in_row"):
         del state[key]
     for key in ("checkpoint_every", "on_nonfinite", "max_skipped", "compile", "data_on_device"):  # newer than it
         del state["config"]["train"][key]
     del state["config"]["loss"]["contrastive"]
-    torch.save(state | {"format": 1}, tmp_path / "b" / "last" / "state.pt")
-    assert losses(resume(tmp_path / "b", splits=splits, device="cpu").history) == losses(straight.history)
+    torch.save(state | {"format": 1}, stopped / "last" / "state.pt")
+    assert losses(resume(stopped, splits=splits, device="cpu").history) == losses(straight_runs["plain"].history)
 
 
 def test_a_state_of_another_device_goes_on_with_other_draws(

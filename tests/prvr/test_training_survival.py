@@ -7,34 +7,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
+from test_training_checkpoint import file_size_limit
 from training_runs import StopInEpoch, half_written, losses, make_config, same_end, state_of
 
 from prvr.data import DataError
 from prvr.models import Retriever
 from prvr.training import RunResult, Splits, TrainingError, resume, train
 
+pytestmark = pytest.mark.usefixtures("unchecked")  # for speed; the straight run has the checks of shapes
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
 def straight(cache: str, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return train(make_config(cache), output=tmp_path_factory.mktemp("straight"), splits=splits, device="cpu")
-
-
-@contextmanager
-def restored_limit() -> Iterator[Any]:
-    """A function that limits the size of files, which does what a full disk does; the limit is lifted afterwards."""
-    resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize(
@@ -53,8 +43,10 @@ def test_a_run_goes_on_after_the_disk_was_full(
     kept: tuple[int, int] | None,
 ) -> None:
     config = make_config(cache, train__checkpoint_every=every)
-    with restored_limit() as fill, pytest.raises(TrainingError, match=r"cannot be written.*intact.*--resume"):
-        train(config, output=tmp_path, splits=splits, device="cpu", progress=StopInEpoch(epoch, fill, step))
+    with ExitStack() as disk:
+        hook = StopInEpoch(epoch, lambda: disk.enter_context(file_size_limit(20_000)), step)
+        with pytest.raises(TrainingError, match=r"cannot be written.*intact.*--resume"):
+            train(config, output=tmp_path, splits=splits, device="cpu", progress=hook)
     assert not half_written(tmp_path)
     if kept is None:
         assert not (tmp_path / "last" / "state.pt").exists()
