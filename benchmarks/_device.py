@@ -1,13 +1,16 @@
 """What bounds a step on the device that is present: rates of arithmetic and of memory, bytes moved, bytes kept."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import flop_registry
 
 from _harness import seconds
 
@@ -27,22 +30,53 @@ def rates(device: torch.device, dtype: torch.dtype = torch.float32, repeats: int
     return 2 * side**3 / product, 2 * x.element_size() * size / copy
 
 
+@dataclass
+class Work:
+    """What an operator did in all its calls: FLOP of matrix products and attention, bytes read and written."""
+
+    calls: int = 0
+    flop: int = 0
+    bytes: int = 0
+
+
 class Traffic(TorchDispatchMode):
-    """Counts operators that compute, and the bytes of what each reads and writes (views and allocations are free)."""
+    """The work of operators that compute, by `name_and_shapes` of their inputs; views and allocations are free."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = self.operators = 0
+        self.done: dict[tuple[str, str], Work] = defaultdict(Work)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        name = str(func).removeprefix("aten.")
-        if not name.startswith(_FREE):
-            self.operators += 1
-            tensors = [t for t in tree_iter((args, kwargs, result)) if isinstance(t, Tensor)]
+        if not str(func).removeprefix("aten.").startswith(_FREE):
+            given, made = ([t for t in tree_iter(some) if isinstance(t, Tensor)] for some in ((args, kwargs), result))
+            work = self.done[name_and_shapes(func._schema.name, [list(t.shape) for t in given])]
+            work.calls += 1
+            if count := flop_registry.get(func.overloadpacket):
+                work.flop += count(*args, **(kwargs or {}), out_val=result)
             # An expanded tensor is read once: count what it stores, not what it shows.
-            self.bytes += sum(min(t.element_size() * t.numel(), t.untyped_storage().nbytes()) for t in tensors)
+            work.bytes += sum(min(t.element_size() * t.numel(), t.untyped_storage().nbytes()) for t in [*given, *made])
         return result
+
+    def total(self) -> Work:
+        """The work of all operators."""
+        return Work(*(sum(column) for column in zip(*map(astuple, self.done.values()), strict=True)))
+
+
+def name_and_shapes(name: str, shapes: list[Any]) -> tuple[str, str]:
+    """An operator's name and the shapes of its tensors, single numbers left out and lists flattened.
+
+    `Traffic` and torch's profiler agree on these.
+    """
+
+    def flat(some: list[Any]) -> Iterator[list[int]]:
+        for shape in some:
+            if shape and isinstance(shape[0], list):
+                yield from flat(shape)
+            elif shape:
+                yield shape
+
+    return name, str(list(flat(shapes)))
 
 
 @contextmanager

@@ -136,6 +136,13 @@ def memory(device: torch.device | str = "cpu") -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def peak(run: Callable[[], Any], device: torch.device | str = "cpu") -> tuple[Any, int]:
+    """What one call returns, and the most bytes: of the GPU during the call, or of this process so far."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    return run(), memory(device)
+
+
 def memory_of(process: int | str) -> dict[str, int]:
     """Bytes of a process of Linux: the most it had (VmHWM), and what it has without mapped files (RssAnon)."""
     try:  # not getrusage, whose peak a process inherits from the one that started it

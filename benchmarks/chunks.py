@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from _harness import alone, environment, memory, option, parse_options, seconds, show, write_figures
-from against import noise_batch
+from against import SMALL, noise_batch
 from prvr.config import load_config
 from prvr.models import Retriever
 from prvr.objective import Objective
@@ -23,8 +23,7 @@ from prvr.training.gradients import backward_in_parts
 
 def step(preset: str, batch: int, chunk: int, device: str, small: bool) -> dict[str, Any]:
     """One step of a process that does nothing else, and its gradients."""
-    tiny = {"model.hidden": 32, "model.video_dim": 64, "model.query_dim": 48, "model.lorentz_dim": 31} if small else {}
-    config = load_config(preset, {"model.dropout": 0.0, "model.input_dropout": 0.0, **tiny})
+    config = load_config(preset, {"model.dropout": 0.0, "model.input_dropout": 0.0} | (SMALL if small else {}))
     torch.manual_seed(1)
     retriever = Retriever(config.model).to(device).train()
     objective = Objective(config.loss, config.model, retriever.registers).to(device).train()

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from _harness import Contender, Tasks, compare, environment, memory, option, parse_options, show, write_figures
+from _harness import Contender, Tasks, compare, environment, option, parse_options, peak, show, write_figures
 from prvr.evaluation.streaming import stream_counts
 from prvr.scoring import max_scores, normalised
 from prvr.types import VideoEmbedding
@@ -146,13 +146,9 @@ def memory_of_a_made_gallery(args: argparse.Namespace, device: torch.device) -> 
     made = made_gallery(args)
     for videos in (args.videos // 10, args.videos):
         owner = torch.arange(args.queries) * videos // args.queries
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        with torch.inference_mode():
-            streamed(text, made, owner, args.query_batch, args.video_batch, videos=videos)
-        peak = memory(device)
-        matrix = args.queries * videos * 4
-        print(f"{args.queries:,} x {videos:,}: peak {peak / 1e9:.2f} GB, the matrix would take {matrix / 1e9:.2f} GB")
+        ranking = partial(streamed, text, made, owner, args.query_batch, args.video_batch, videos=videos)
+        most, matrix = peak(torch.inference_mode()(ranking), device)[1], args.queries * videos * 4
+        print(f"{args.queries:,} x {videos:,}: peak {most / 1e9:.2f} GB, the matrix would take {matrix / 1e9:.2f} GB")
 
 
 def main() -> None:

@@ -16,10 +16,8 @@ import numpy as np
 
 from _harness import Contender, Tasks, alone, compare, environment, memory, parse_options, show, write_figures
 from against import write_film
-from prvr.data import open_corpus, write_corpus
-from prvr.data.synthetic.corpus import read_embedded_scenes
-from prvr.data.synthetic.mp4 import write_mp4
-from prvr.data.synthetic.render import render
+from prvr.data import write_corpus
+from prvr.data.synthetic import write_videos
 from prvr.data.synthetic.world import FPS
 from prvr.video import VideoStore, encode_video, extract, open_encoder, open_video
 
@@ -85,17 +83,12 @@ def show_memory(folder: Path, height: int) -> None:
 
 def show_embedded(folder: Path) -> None:
     """Every test video of embedded-tiny as an MP4 file, extracted, beside what the corpus holds."""
-    write_corpus(folder, "tiny")
-    corpus, encoder = open_corpus(folder, "embedded-tiny"), open_encoder("embedded")
-    (folder / "mp4").mkdir()
-    videos = read_embedded_scenes(corpus)["test"].videos
-    for video in videos:
-        write_mp4(folder / "mp4" / f"{video.id}.mp4", render(video), fps=FPS)
-    report = extract([folder / "mp4"], encoder, folder / "store", rate=FPS)
-    store = VideoStore(folder / "store")
-    width = encoder.joint_dim
+    corpus, encoder = write_corpus(folder, "tiny"), open_encoder("embedded")
+    videos = corpus.split("test").video_ids
+    report = extract([write_videos(corpus, videos)], encoder, folder / "store", rate=FPS)
+    store, width = VideoStore(folder / "store"), encoder.joint_dim
     with corpus.open_features() as stored:
-        pairs = [(stored.read(video.id), store.read(store.find(video.id))) for video in videos]
+        pairs = [(stored.read(video), store.read(store.find(video))) for video in videos]
     cosine = np.concatenate([(a[:, :width] * b[:, :width]).sum(1) for a, b in pairs])
     same = all(a.shape == b.shape for a, b in pairs)
     print(f"embedded-tiny, test split through MP4: {len(report.extracted)} videos, frames equal in number: {same};")

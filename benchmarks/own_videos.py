@@ -228,9 +228,7 @@ def main() -> None:
         work=option(None, "folder for files, features and indexes; default: a temporary one", type=Path),
         needles=option(100, "films of 2 h"),
         device=option("cpu", "to train on", choices=["cpu", "cuda"]),
-        out=option(None, "JSON of the numbers", type=Path),
     )
-    args.json = args.json or args.out
     with tempfile.TemporaryDirectory() as name:
         run(args, args.work or Path(name))
 

@@ -17,10 +17,8 @@ from pathlib import Path
 import httpx2
 
 from _harness import environment, option, parse_options, show, write_figures
-from prvr.data import open_corpus, write_corpus
-from prvr.data.synthetic import read_embedded_scenes, render
-from prvr.data.synthetic.mp4 import write_mp4
-from prvr.data.synthetic.world import FPS
+from prvr.data import write_corpus
+from prvr.data.synthetic import write_videos
 from prvr.search import VideoIndex, open_model
 from prvr.video import VideoStore, extract, open_encoder
 
@@ -29,12 +27,9 @@ QUERIES = [f"a {colour} {shape} {does}" for colour in ("red", "blue") for shape 
 
 
 def make_index(work: Path, videos: int) -> Path:
-    write_corpus(work / "root", "tiny")
-    scenes = read_embedded_scenes(open_corpus(work / "root", "embedded-tiny"))["test"]
-    (work / "films").mkdir()
-    for video in scenes.videos[:videos]:
-        write_mp4(work / "films" / f"{video.id}.mp4", render(video), fps=FPS)
-    extract([work / "films"], open_encoder("embedded"), work / "store")
+    corpus = write_corpus(work, "tiny")
+    films = write_videos(corpus, corpus.split("test").video_ids[:videos])
+    extract([films], open_encoder("embedded"), work / "store")
     store = VideoStore(work / "store")
     with VideoIndex.create(work / "index", open_model("zero-shot", store.header), store.header) as index:
         index.add(store)

@@ -16,13 +16,14 @@ import argparse
 import itertools
 import statistics
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch import nn
 
 from _device import Traffic, kept_for_backward, rates
 from _harness import (
@@ -53,48 +54,20 @@ PARTS = ("data", "forward", "losses", "backward", "optimiser")
 STEPS = 20_000
 
 
-class Ours:
-    """The parts of a training step, as `prvr.training` runs them."""
+class Step(ABC):
+    """A way of taking a training step, part by part.
 
-    def __init__(self, config: Config, packed: PackedSplit, batch: int, args: argparse.Namespace) -> None:
-        self.config, self.device = config, torch.device(args.device)
-        self.retriever = Retriever(config.model).to(self.device).train()
-        self.objective = Objective(config.loss, config.model, self.retriever.registers).to(self.device).train()
-        self.optimizer, self.scheduler = build_optimizer(config, self.retriever, self.objective, STEPS)
-        self.encode: Callable[[Batch], Any] = self.retriever
-        if args.compile:
-            compile_blocks(self.retriever)
-        self.batches = packed_batches(packed, batch)
-        self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=args.precision == "bf16")
+    Args:
+        model: what encodes a batch.
+        batches: without an end.
+        args: the options of this benchmark.
+    """
 
-    def data(self) -> Batch:
-        return next(self.batches).to(self.device)
+    optimizer: Any
 
-    def forward(self, batch: Batch) -> Any:
-        self.optimizer.zero_grad(set_to_none=True)
-        with self.autocast:
-            return self.encode(batch)
-
-    def losses(self, output: Any, batch: Batch) -> torch.Tensor:
-        return self.objective(output, batch, negatives="hard")["total"]
-
-    def optimise(self) -> None:
-        if self.scheduler is not None:
-            parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, self.config.optim.max_grad_norm)
-            self.scheduler.step()
-        self.optimizer.step()
-        project_bounds(self.retriever, self.objective)
-
-
-class Plain:
-    """The same step written down from the equations."""
-
-    def __init__(self, config: Config, corpus: Corpus, batch: int, args: argparse.Namespace) -> None:
-        self.config, self.device = config, torch.device(args.device)
-        self.model = PlainRetriever(config.model).to(self.device).train()
-        self.optimizer = PlainBertAdam(self.model, config, STEPS)
-        self.batches = itertools.chain.from_iterable(batches_from_hdf5(corpus, batch) for _ in itertools.count())
+    def __init__(self, model: nn.Module, batches: Iterator[Batch], args: argparse.Namespace) -> None:
+        self.device, self.batches = torch.device(args.device), batches
+        self.model = model.to(self.device).train()
         self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=args.precision == "bf16")
 
     def data(self) -> Batch:
@@ -105,6 +78,44 @@ class Plain:
         with self.autocast:
             return self.model(batch)
 
+    @abstractmethod
+    def losses(self, output: Any, batch: Batch) -> torch.Tensor: ...
+
+    @abstractmethod
+    def optimise(self) -> None: ...
+
+
+class Ours(Step):
+    """A training step as `prvr.training` runs it."""
+
+    def __init__(self, config: Config, packed: PackedSplit, batch: int, args: argparse.Namespace) -> None:
+        self.config, retriever = config, Retriever(config.model)
+        super().__init__(retriever, packed_batches(packed, batch), args)
+        self.objective = Objective(config.loss, config.model, retriever.registers).to(self.device).train()
+        self.optimizer, self.scheduler = build_optimizer(config, retriever, self.objective, STEPS)
+        if args.compile:
+            compile_blocks(retriever)
+
+    def losses(self, output: Any, batch: Batch) -> torch.Tensor:
+        return self.objective(output, batch, negatives="hard")["total"]
+
+    def optimise(self) -> None:
+        if self.scheduler is not None:
+            parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, self.config.optim.max_grad_norm)
+            self.scheduler.step()
+        self.optimizer.step()
+        project_bounds(self.model, self.objective)
+
+
+class Plain(Step):
+    """The same step written down from the equations."""
+
+    def __init__(self, config: Config, corpus: Corpus, batch: int, args: argparse.Namespace) -> None:
+        self.config, passes = config, (batches_from_hdf5(corpus, batch) for _ in itertools.count())
+        super().__init__(PlainRetriever(config.model), itertools.chain.from_iterable(passes), args)
+        self.optimizer = PlainBertAdam(self.model, config, STEPS)
+
     def losses(self, output: Any, batch: Batch) -> torch.Tensor:
         return all_terms(output, batch.query_to_video.tolist(), self.config.loss)
 
@@ -113,14 +124,13 @@ class Plain:
 
 
 def packed_batches(packed: PackedSplit, batch: int) -> Iterator[Batch]:
-    loader, epoch = make_loader(packed, batch, drop_last=True), 0
-    while True:
+    loader = make_loader(packed, batch, drop_last=True)
+    for epoch in itertools.count():
         loader.set_epoch(epoch)
         yield from loader
-        epoch += 1
 
 
-def one_step(way: Ours | Plain) -> dict[str, float]:
+def one_step(way: Step) -> dict[str, float]:
     """Seconds of each part, and of all."""
     batch, data = seconds(way.data, way.device)
     output, forward = seconds(lambda: way.forward(batch), way.device)
@@ -131,22 +141,23 @@ def one_step(way: Ours | Plain) -> dict[str, float]:
     return times | {"seconds": sum(times.values())}
 
 
-def work(way: Ours | Plain) -> dict[str, float]:
+def work(way: Step) -> dict[str, float]:
     """FLOP, bytes, operators and kept activations of one step; the optimiser's bytes are part of it."""
     batch = way.data()
     traffic = Traffic()
-    with FlopCounterMode(display=False) as counter, traffic:
+    with traffic:
         with kept_for_backward() as kept:
             output = way.forward(batch)
-            forward = counter.get_total_flops()
+            forward = traffic.total().flop
             total = way.losses(output, batch)
         total.backward()
         way.optimise()
+    done = traffic.total()
     return {
         "forward_flop": forward,
-        "flop": counter.get_total_flops(),
-        "bytes": traffic.bytes,
-        "operators": traffic.operators,
+        "flop": done.flop,
+        "bytes": done.bytes,
+        "operators": done.calls,
         "kept": sum(kept),
     }
 
@@ -158,7 +169,7 @@ def tasks(way: str, folder: str, args: argparse.Namespace) -> Tasks:
     config = load_config(args.preset, {"model.padded_rows": "drop" if way == "fast" else "compute"})
     corpus = open_corpus(folder, "noise")
     if way == "reference":
-        stepper: Ours | Plain = Plain(config, corpus, args.batch, args)
+        stepper: Step = Plain(config, corpus, args.batch, args)
     else:
         settings = PackSettings(config.model.num_clips, config.model.max_frames, config.model.max_words)
         packed = pack(corpus, "train", cache_dir=Path(folder) / f"cache-{way}", settings=settings)
@@ -167,7 +178,7 @@ def tasks(way: str, folder: str, args: argparse.Namespace) -> Tasks:
     peak = memory(stepper.device)
 
     def count() -> dict[str, float]:
-        for module in stepper.retriever.modules() if isinstance(stepper, Ours) and args.compile else ():
+        for module in stepper.model.modules() if args.compile else ():
             module._compiled_call_impl = None  # counting looks at every operator, which a compiled graph hides
         return work(stepper) | {"peak": peak}
 

@@ -34,8 +34,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "prvr"))
 
 from kills import POINTS, at_write, killed
@@ -43,6 +41,7 @@ from search_files import QUERY
 from search_files import contents as index_contents
 from search_kills import Case, adding, small_segments, updating
 from search_kills import half_written as left_of_index
+from training_runs import same
 
 from _harness import option, parse_options
 from prvr.config import Config, dump_config, load_config
@@ -177,16 +176,6 @@ def differences(straight: Path, torn: Path) -> list[str]:
     names = ["best/model.safetensors", "best/objective.safetensors", "evaluation.json", "evaluation_ranks.npz"]
     found += [f"{name} differs" for name in names if (straight / name).read_bytes() != (torn / name).read_bytes()]
     return found
-
-
-def same(left: Any, right: Any) -> bool:
-    if isinstance(left, torch.Tensor):
-        return torch.equal(left, right)
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, list | tuple):
-        return len(left) == len(right) and all(map(same, left, right))
-    return left == right
 
 
 def train_survives(args: argparse.Namespace, rng: random.Random, folder: Path) -> bool:

@@ -16,10 +16,8 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from prvr.data import open_corpus, write_corpus
-from prvr.data.synthetic import read_embedded_scenes, render
-from prvr.data.synthetic.mp4 import write_mp4
-from prvr.data.synthetic.world import FPS
+from prvr.data import write_corpus
+from prvr.data.synthetic import write_videos
 from prvr.search import VideoIndex, open_model
 from prvr.serve import serve
 from prvr.video import VideoStore, extract, open_encoder
@@ -28,18 +26,14 @@ SIZES = {"results": (1280, 860, "light"), "playing": (1280, 860, "light"), "phon
 
 
 def make_index(work: Path, videos: int) -> tuple[Path, list[str]]:
-    write_corpus(work / "root", "tiny")
-    scenes = read_embedded_scenes(open_corpus(work / "root", "embedded-tiny"))["test"]
-    films = work / "films"
-    films.mkdir()
-    for video in scenes.videos[:videos]:
-        write_mp4(films / f"{video.id}.mp4", render(video), fps=FPS)
-    extract([films], open_encoder("embedded"), work / "store")
+    corpus = write_corpus(work, "tiny")
+    test = corpus.split("test")
+    names = test.video_ids[:videos]
+    extract([write_videos(corpus, names)], open_encoder("embedded"), work / "store")
     store = VideoStore(work / "store")
     with VideoIndex.create(work / "index", open_model("zero-shot", store.header), store.header) as index:
         index.add(store)
-    names = {video.id for video in scenes.videos[:videos]}
-    return work / "index", [one.text for one in scenes.sentences if one.video_id in names]
+    return work / "index", [caption.text for caption in test.captions if caption.video_id in names]
 
 
 def address_of(index: Path) -> str:
