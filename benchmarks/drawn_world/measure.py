@@ -44,8 +44,6 @@ from prvr.evaluation.metrics import chance_recall
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.training import EpochProgress, no_progress, open_split
 
-__all__ = ["audit"]
-
 TRAINED = 15.0, 65.0
 ORACLE = 99.0
 MP4_SUMR = 2.0

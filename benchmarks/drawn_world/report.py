@@ -13,8 +13,6 @@ from drawn_world.world import AuditRow
 from prvr.data import DataError
 from prvr.data.files import replace_file
 
-__all__ = ["AuditReport", "audit_table"]
-
 
 @dataclass(frozen=True)
 class AuditReport:

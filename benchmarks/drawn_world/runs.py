@@ -23,8 +23,6 @@ from prvr.training.checkpoint import load_best
 from prvr.training.run import config_differences
 from prvr.types import FirstStage
 
-__all__ = ["Trained", "adapted", "fair_recall", "finish", "score_matrix", "take_over", "trained"]
-
 logger = logging.getLogger(__name__)
 
 TEST = "test"

@@ -12,8 +12,6 @@ from prvr.data.synthetic import render
 from prvr.data.synthetic.encoder import DIM
 from prvr.data.synthetic.world import FPS, Video
 
-__all__ = ["Read", "Transform", "decoded", "exchanged", "lengths_only", "reversed_in_time", "shuffled", "write_variant"]
-
 Read = Callable[[str], np.ndarray]
 """Gives the stored features of a video."""
 
