@@ -2,6 +2,8 @@
 
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,12 +30,20 @@ from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 
 
+@contextmanager
+def without_shape_checks() -> Iterator[None]:
+    """For what its own tests run with shape checks, which take their time."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
 @pytest.fixture(scope="module")
 def scenes() -> dict[str, Scenes]:
-    jaxtyping.config.update("jaxtyping_disable", True)  # drawn with shape checks in its own tests: that takes its time
-    drawn = {split: draw_split(split, count, seed=0) for split, count in SPLITS["tiny"].items()}
-    jaxtyping.config.update("jaxtyping_disable", False)
-    return drawn
+    with without_shape_checks():
+        return {split: draw_split(split, count, seed=0) for split, count in SPLITS["tiny"].items()}
 
 
 def test_fair_recall_is_the_mean_over_orders_of_ties() -> None:
@@ -194,6 +204,7 @@ def audited(corpus: Corpus, config: Config, tmp_path_factory: pytest.TempPathFac
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("prvr.data.synthetic.mp4.write_mp4", _no_mp4)
         patch.setattr("prvr.training.run.plot_curves", lambda *_: None)
+        patch.setattr(runs, "train", without_shape_checks()(runs.train))
         report = audit(corpus, config, seeds=(3,), folder=folder, progress=lambda *part: said.append(part))
     return folder, report, said
 

@@ -1,6 +1,7 @@
 """Configurations: presets, overrides, and messages for what cannot be used."""
 
 import dataclasses
+import math
 import random
 from contextlib import suppress
 from dataclasses import replace
@@ -148,23 +149,7 @@ def test_unusable_values_are_named(overrides: dict, message: str) -> None:
         load_config("hlformer-tvr", overrides)
 
 
-STRANGE = [
-    -1e300,
-    -1,
-    0,
-    1e-300,
-    1e300,
-    float("nan"),
-    float("inf"),
-    "x",
-    "nan",
-    "1e400",
-    None,
-    [],
-    {},
-    10**30,
-    10**5000,
-]
+STRANGE = [-1e300, -1, 0, 1e-300, 1e300, 10**30, 10**5000, math.nan, math.inf, "x", "nan", "1e400", None, [], {}]
 
 
 def _numeric(kind: object, prefix: str = "") -> list[str]:

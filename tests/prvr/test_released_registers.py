@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from golden import check_close
 
 from prvr.config import Compat, ModelConfig, RegisterConfig
 from prvr.models import Retriever
@@ -47,27 +48,22 @@ def run(golden: dict[str, np.ndarray], dtype: torch.dtype) -> tuple[RegisterGene
     return generator, features, generator(features, return_chain=True)
 
 
-def check_close(value: torch.Tensor, expected: np.ndarray, limit: float) -> None:
-    gap = np.abs(value.detach().numpy() - expected).max() / np.abs(expected).max()
-    assert gap <= limit, f"relative difference {gap:.2e} > {limit:.0e}"
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_prior_condition_and_pooling(golden, dtype):
     generator, features, registers = run(golden, dtype)
     suffix, limit = ("64" if dtype is torch.float64 else ""), LIMITS[dtype][0]
-    check_close(registers.prior.mean, golden[f"out{suffix}/pvs_mu"], limit)
-    check_close(registers.prior.logvar, golden[f"out{suffix}/pvs_logvar"], limit)
-    check_close(registers.condition, golden[f"out{suffix}/condition"], limit)
-    check_close(generator.prior.pooling(features), golden[f"out{suffix}/gpo_pooled"], limit)
+    check_close(registers.prior.mean, golden[f"out{suffix}/pvs_mu"], limit, "mean of the prior")
+    check_close(registers.prior.logvar, golden[f"out{suffix}/pvs_logvar"], limit, "log variance of the prior")
+    check_close(registers.condition, golden[f"out{suffix}/condition"], limit, "condition")
+    check_close(generator.prior.pooling(features), golden[f"out{suffix}/gpo_pooled"], limit, "pooling")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reverse_chain(golden, dtype):
     _, _, registers = run(golden, dtype)
     expected = golden[f"out{'64' if dtype is torch.float64 else ''}/reverse_chain"]
-    check_close(registers.chain, expected, LIMITS[dtype][1])
-    check_close(registers.tokens, expected[-1], LIMITS[dtype][1])
+    check_close(registers.chain, expected, LIMITS[dtype][1], "chain")
+    check_close(registers.tokens, expected[-1], LIMITS[dtype][1], "registers")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -80,10 +76,10 @@ def test_predicted_noise_and_losses(golden, dtype):
         timesteps = torch.full((ROWS,), t)
         noised = generator.diffusion.add_noise(targets, registers.start, timesteps)
         predicted.append(generator.denoiser(noised, timesteps, registers.condition))
-    check_close(torch.stack(predicted), golden[f"out{suffix}/dre_predicted_noise"], limit)
+    check_close(torch.stack(predicted), golden[f"out{suffix}/dre_predicted_noise"], limit, "predicted noise")
     terms = generator.loss(targets, registers)
-    check_close(terms["prior_kl"], golden[f"loss{suffix}/pvs_raw"], limit)
-    check_close(terms["diffusion"], golden[f"loss{suffix}/dre_raw"], limit)
+    check_close(terms["prior_kl"], golden[f"loss{suffix}/pvs_raw"], limit, "prior_kl")
+    check_close(terms["diffusion"], golden[f"loss{suffix}/dre_raw"], limit, "diffusion")
 
 
 def test_schedule(golden):
@@ -99,7 +95,7 @@ def test_schedule(golden):
 def test_textual_perturbation(golden):
     drawn = {name: torch.from_numpy(golden[f"tps/{name}"]).permute(2, 0, 1) for name in ("z_alpha", "z_beta")}
     output = TextualPerturbation(gamma=0.1)(torch.from_numpy(golden["tps/features"]), NUM, **drawn)
-    check_close(output, golden["tps/output"], 1e-6)
+    check_close(output, golden["tps/output"], 1e-6, "perturbation")
 
 
 def test_limits_tell_variants_apart(golden):

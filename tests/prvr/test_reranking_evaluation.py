@@ -8,7 +8,7 @@ from diffusionret import PLAIN, reranking
 from retrievers import MeanPooling
 
 from prvr.config import TokenModelConfig
-from prvr.data import pack, write_corpus
+from prvr.data import open_corpus, pack
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.metrics import RetrievalMetrics, ranks
@@ -33,13 +33,9 @@ WIDTH = 8
 
 
 @pytest.fixture(scope="module")
-def split(embedded_cache, tmp_path_factory):
-    from prvr.data.synthetic import corpus_key
-
-    corpus = write_corpus(embedded_cache / corpus_key(), "tiny")
-    packed = pack(corpus, "test", cache_dir=tmp_path_factory.mktemp("packed"))
-    yield packed.subset(range(10))
-    packed.close()
+def split(embedded_root, embedded_cache):
+    with pack(open_corpus(embedded_root, "embedded-tiny"), "test", cache_dir=embedded_cache / "packed") as packed:
+        yield packed.subset(range(10))
 
 
 @pytest.fixture(scope="module")
