@@ -15,8 +15,6 @@ from prvr.cli.options import Parser
 if TYPE_CHECKING:
     from prvr.search import Library, LibraryReport, VideoIndex
 
-__all__ = ["add_place", "opened_index", "register", "with_consent"]
-
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _SHOWN = 5  # films that are named in a note

@@ -32,8 +32,6 @@ from prvr.errors import DataError
 from prvr.video import TextFeaturizer, VideoStore
 from prvr.video.extraction import SUFFIXES
 
-__all__ = ["BenchmarkReport", "CaptionsReport", "convert_benchmark", "convert_captions", "fit_words", "match_videos"]
-
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]

@@ -19,8 +19,6 @@ from prvr.reading import parse_record, short
 from prvr.video import Identity
 from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
 
-__all__ = ["CorpusEncoders", "corpus_encoders", "read_sentences", "write_sentences"]
-
 SENTENCES = "sentences.safetensors"
 
 

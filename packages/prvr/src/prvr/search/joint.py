@@ -16,8 +16,6 @@ from prvr.search.model import ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import unit
 from prvr.video import StoreHeader, TextFeaturizer, check_joint
 
-__all__ = ["JointEncoder", "JointModel"]
-
 
 class JointEncoder:
     """The joint columns of the features, scaled to unit length, and sentences of the same joint embedding space.

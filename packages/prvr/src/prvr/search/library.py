@@ -40,8 +40,6 @@ from prvr.video.encoders import EMBEDDED
 from prvr.video.pretrained import local_models, read_config
 from prvr.video.store import HEADER, read_header
 
-__all__ = ["Library", "LibraryBusy", "LibraryReport", "Unreadable", "choose_encoder", "library_folder"]
-
 Progress = Callable[[float, float, str], None]
 """Called with how much is done, how much there is in all, and the id of the film that is being worked on."""
 

@@ -15,8 +15,6 @@ from prvr.stages import Pipeline
 from prvr.stages.pipeline import FIRST
 from prvr.video import StoreHeader, TextFeaturizer, open_featurizer
 
-__all__ = ["check_copy", "load_model", "open_model"]
-
 
 def open_model(
     name: str | Path,

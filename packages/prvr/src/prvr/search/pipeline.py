@@ -22,8 +22,6 @@ from prvr.stages import Pipeline, RetrieverStage, Stage, ZeroShotStage
 from prvr.stages.pipeline import FIRST, written_stages
 from prvr.video import StoreHeader, TextFeaturizer
 
-__all__ = ["PipelineModel", "fingerprint_of", "set_name"]
-
 
 @runtime_checkable
 class StageEncoder(Protocol):

@@ -16,8 +16,6 @@ from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix, best_columns
 from prvr.stages.pipeline import rescored
 from prvr.types import Direction, FirstStage, VideoEmbedding
 
-__all__ = ["Rescorer"]
-
 _T2V: Direction = "t2v"
 _VIDEOS = 256  # whose stored rows are read at a time
 

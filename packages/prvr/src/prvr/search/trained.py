@@ -28,17 +28,6 @@ from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open
 from prvr.video.encoders import EMBEDDED
 from prvr.video.pretrained import hash_model
 
-__all__ = [
-    "Sampling",
-    "TrainedModel",
-    "WindowEncoder",
-    "load_retriever",
-    "load_trained",
-    "open_trained",
-    "score_of",
-    "text_encoder",
-]
-
 _WEIGHTS, _CONFIG, _SAMPLING = "model.safetensors", "config.json", "feeding.json"
 _BATCH = 32  # windows encoded at a time
 _CLIPS = 32  # for candidates, where the model has none

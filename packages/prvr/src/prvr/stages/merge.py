@@ -5,8 +5,6 @@ from torch import Tensor
 
 from prvr.errors import InputError
 
-__all__ = ["best_columns", "expect_top_k", "merge_top_k"]
-
 
 def expect_top_k(top_k: int, gallery: int) -> None:
     """Refuse more candidates than there are.

@@ -23,8 +23,6 @@ from prvr.stages.rescoring import RetrieverSettings, RetrieverStage, ZeroShotSet
 from prvr.stages.scores import ScoreMatrix
 from prvr.types import Direction, FirstStage, Rescore, Stage
 
-__all__ = ["FIRST", "STAGES", "Pipeline", "as_pipeline", "rescored", "stage_settings", "written_stages"]
-
 STAGES: Registry[Any] = Registry("stage")
 """Every kind of stage: its class, its settings and its line of documentation."""
 STAGES.register("qb_norm", QBNormStage, "Lowers the scores of videos that answer every query.", QBNormSettings)

@@ -20,8 +20,6 @@ from prvr.stages.scores import EncodedSplit, ScoreMatrix
 from prvr.text import TextEmbedding, Texts
 from prvr.types import Direction, FirstStage, Rescore, VideoEmbedding
 
-__all__ = ["QBNormSettings", "QBNormStage", "QueryBank", "qb_norm"]
-
 
 @record(frozen=True)
 class QueryBank:

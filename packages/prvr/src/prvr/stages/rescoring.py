@@ -28,8 +28,6 @@ from prvr.stages.scores import ScoreMatrix
 from prvr.types import Direction, FirstStage, Rescore, Scores, VideoEmbedding
 from prvr.video import TextFeaturizer, check_joint, open_featurizer
 
-__all__ = ["JointScorer", "JointSplit", "RetrieverSettings", "RetrieverStage", "ZeroShotSettings", "ZeroShotStage"]
-
 _BOTH: frozenset[Direction] = frozenset(["t2v", "v2t"])
 _CORPORA = "an embedded corpus (prvr data make) or one of your own captions (prvr convert captions)"
 

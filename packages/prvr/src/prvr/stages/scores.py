@@ -14,8 +14,6 @@ from prvr.errors import InputError
 from prvr.text import Texts
 from prvr.types import Direction, FirstStage, VideoEmbedding
 
-__all__ = ["EncodedSplit", "ScoreMatrix"]
-
 
 @dataclass(frozen=True)
 class EncodedSplit:

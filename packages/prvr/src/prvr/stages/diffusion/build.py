@@ -15,8 +15,6 @@ from prvr.stages.diffusion.pooling import TextFrameAttention, TextToVideo, Video
 from prvr.stages.diffusion.process import DiffusionProcess, Distribution, OneStepProcess, Output, Process
 from prvr.types import Direction
 
-__all__ = ["RerankerParts", "build_reranker"]
-
 
 @dataclass(frozen=True)
 class RerankerParts:

@@ -6,8 +6,6 @@ from torch import Tensor
 from prvr.errors import InputError
 from prvr.stages.diffusion.pooling import TextToVideo, VideoToText
 
-__all__ = ["expect_gallery", "expect_pairs", "expect_shape", "expect_target", "expect_timestep"]
-
 _View = TextToVideo | VideoToText
 
 

@@ -10,8 +10,6 @@ from prvr.config import validated
 from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
 
-__all__ = ["RerankerCompat", "RerankerConfig", "reranker_config_from_dict"]
-
 
 @dataclass(frozen=True, config=STRICT)
 class RerankerCompat:

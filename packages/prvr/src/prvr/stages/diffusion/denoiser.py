@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from regdiff.denoiser import sincos_table
 
-__all__ = ["CandidateDenoiser", "PreparedPairs", "decoded_alone"]
-
 #: (decoded (b n), attention weights (b n)) -> the output (b n).
 Finish = Callable[[Tensor, Tensor], Tensor]
 

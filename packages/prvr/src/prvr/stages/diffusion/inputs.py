@@ -14,8 +14,6 @@ from prvr.stages.scores import EncodedSplit
 from prvr.text import sentences
 from prvr.types import VideoEmbedding
 
-__all__ = ["RerankerInputs", "fingerprint", "reranker_inputs"]
-
 
 @dataclass(frozen=True)
 class RerankerInputs:

@@ -6,9 +6,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-__all__ = ["Pairs", "Pool", "TextFrameAttention", "TextToVideo", "VideoToText"]
-
-
 #: Frames gathered at a time, in numbers: 64 MB of float32.
 _BLOCK = 2**24
 #: Pairs that share the frames of a video; what is not used of it is computed in vain.

@@ -15,17 +15,6 @@ from regdiff.noise import standard_normal
 from regdiff.schedule import Scheduler
 from regdiff.schedulers import make_scheduler
 
-__all__ = [
-    "DiffusionProcess",
-    "Distribution",
-    "KLLoss",
-    "OneStepProcess",
-    "Output",
-    "Process",
-    "SquaredLoss",
-    "beta_schedule",
-]
-
 
 @runtime_checkable
 class Output(Protocol):

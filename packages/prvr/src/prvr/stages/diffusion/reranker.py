@@ -18,8 +18,6 @@ from prvr.stages.diffusion.pooling import Pairs
 from prvr.stages.merge import best_columns, merge_top_k
 from prvr.types import Direction
 
-__all__ = ["CandidateReranker"]
-
 _CARD = """---
 library_name: prvr
 tags:

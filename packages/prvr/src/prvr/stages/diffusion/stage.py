@@ -18,8 +18,6 @@ from prvr.stages.diffusion.reranker import CandidateReranker
 from prvr.stages.scores import ScoreMatrix
 from prvr.types import Direction, FirstStage, Rescore
 
-__all__ = ["DiffusionSettings", "DiffusionStage", "load_rerankers"]
-
 _DIRECTIONS: tuple[Direction, ...] = ("t2v", "v2t")
 
 
