@@ -97,7 +97,7 @@ class Objective(nn.Module):
         """Weighted terms by name, and their sum as "total".
 
         Args:
-            output: of the retriever for `batch`.
+            output: the output of the retriever for `batch`.
             batch: the batch, or its labels: nothing else of it is read.
             negatives: negatives of the triplet terms, see `prvr.losses.triplet_loss`.
             register_targets: `(v, n, d)` targets of the registers; default: the perturbed mean of each video's queries.

@@ -536,7 +536,7 @@ class Stage(Protocol):
         """What must be known of the whole gallery before any row is re-scored, computed once; None for most stages.
 
         Args:
-            direction: of the ranking.
+            direction: the direction of the ranking.
             score: gives scores `(b, n)` of the first stage: of `b` texts with all videos ("t2v"), or of `b` videos with
                 all texts ("v2t").
         """
@@ -546,7 +546,7 @@ class Stage(Protocol):
         """The function that re-scores rows of a ranking.
 
         Args:
-            direction: of the ranking, one of `directions`.
+            direction: the direction of the ranking, one of `directions`.
             matrix: a `prvr.stages.ScoreMatrix` of the embeddings that the stage reads.
             prepared: what `prepare` gave.
         """

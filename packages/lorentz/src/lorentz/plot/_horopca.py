@@ -77,7 +77,7 @@ class HoroPCA:
             belongs when distance from the origin means something.
         starts: starting directions per component: both ends of the main tangent direction, then random ones.
         max_points: fit on so many points drawn at random; the objective looks at all pairs.
-        seed: of the random starts and the draw.
+        seed: the seed of the random starts and the draw.
 
     Raises:
         ValueError: `n_components`, `starts` < 1, `max_points` < 2 or `c` <= 0.

@@ -47,7 +47,7 @@ class BenchmarkReport:
     """The corpus that was made of a benchmark.
 
     Args:
-        folder: of the corpus.
+        folder: the folder of the corpus.
         videos, captions: their number in each split.
         missing: by split, videos that have captions but no features; they are left out.
         uncaptioned: by split, listed videos without a caption.
@@ -69,7 +69,7 @@ class CaptionsReport:
     """The corpus that was made of a table of captions.
 
     Args:
-        folder: of the corpus.
+        folder: the folder of the corpus.
         videos, captions: their number in each split.
         timed: number of captions whose moment is known.
         cut: number of moments that ended up to a second after their video, and now end with it.
@@ -107,8 +107,8 @@ def convert_benchmark(
     Args:
         name: one of `prvr.corpora.BENCHMARKS`.
         annotations: folder of the public annotation files.
-        features: of the videos, under names that `match_videos` recognises: a `VideoStore`, or a folder opened by
-            `prvr.data.open_features`. Only a store states its encoder.
+        features: the features of the videos, under names that `match_videos` recognises: a `VideoStore`, or a folder opened
+            by `prvr.data.open_features`. Only a store states its encoder.
         text: encodes the captions.
         folder: `ROOT/COLLECTION`, the new corpus.
         max_words: most rows of text features; default: that of the benchmark. Of a longer caption, the first words.
@@ -176,11 +176,11 @@ def convert_captions(
 
     Args:
         path: a table that [read_user_captions][prvr.corpora.read_user_captions] reads.
-        store: of the videos in the table, which are named as `VideoStore.find` accepts it.
+        store: a store of the videos in the table, which are named as `VideoStore.find` accepts it.
         text: encodes the captions.
         folder: `ROOT/COLLECTION`, the new corpus; its name has letters, digits, `-`, `_` and `.`.
         joint: the text side of the encoder of the frames, for the zero-shot score; default: `text`, if it is that.
-        shares: of the splits; default: [SplitShares][prvr.corpora.SplitShares]().
+        shares: the shares of the splits; default: [SplitShares][prvr.corpora.SplitShares]().
         progress: called with (texts and videos done, in all).
 
     Raises:
@@ -272,7 +272,7 @@ def fit_words(text: TextFeaturizer, caption: Caption, most: int) -> tuple[str, F
 
     Args:
         text: encodes the caption.
-        caption: of any length.
+        caption: a caption of any length.
         most: rows.
 
     Raises:

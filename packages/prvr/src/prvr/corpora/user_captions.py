@@ -35,7 +35,7 @@ class UserCaption:
         line: the number of its first line, from 1.
         video: as it is written there.
         text: in one line.
-        start, end: of the moment that it describes, in seconds; None if the table does not say.
+        start, end: the start and the end of the moment that it describes, in seconds; None if the table does not say.
     """
 
     line: int
@@ -49,7 +49,7 @@ class Problems:
     """The problems of a file, by line: the first 20 are named in the error message, further ones are counted.
 
     Args:
-        path: of the file.
+        path: the path of the file.
 
     Examples:
         >>> found = Problems(Path("captions.csv"))

@@ -42,7 +42,7 @@ class VideoDataset(Dataset[VideoItem]):
     Args:
         packed: the split.
         captions_per_video: most captions per item (None: all). More are drawn anew each epoch, by seed, epoch and id.
-        seed: of that draw.
+        seed: the seed of that draw.
     """
 
     def __init__(self, packed: PackedSplit, captions_per_video: int | None = None, seed: int = 0) -> None:
@@ -121,10 +121,10 @@ class BatchInfo:
     """What every process knows about a batch of which it reads only its own shard.
 
     Args:
-        labels: of all its videos and queries.
+        labels: the labels of all its videos and queries.
         first: where among the videos its own part begins.
-        frames: of the longest video.
-        words: of the longest query.
+        frames: number of frames of the longest video.
+        words: number of words of the longest query.
     """
 
     labels: Labels
@@ -184,7 +184,7 @@ class EpochBatches(Sampler[list[tuple[int, int]]]):
         length: number of videos.
         batch_size: videos per batch, of all processes together.
         shuffle: a new order each epoch; False: ascending.
-        seed: of the order.
+        seed: the seed of the order.
         drop_last: leave out a last, smaller batch.
         shard: the part of each batch that is given.
     """
@@ -263,7 +263,7 @@ def make_loader(
         packed: the split.
         batch_size: videos per batch.
         shuffle: a new order each epoch.
-        seed: of the order and of the captions drawn.
+        seed: the seed of the order and of the captions drawn.
         captions_per_video: see [VideoDataset][prvr.data.dataset.VideoDataset].
         drop_last: leave out a last, smaller batch.
         workers: processes that read ahead (spawned); a packed split rarely needs one.

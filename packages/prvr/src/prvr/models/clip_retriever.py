@@ -59,7 +59,7 @@ class ClipRetriever(nn.Module):
 
     Args:
         clip: a `transformers.CLIPModel`; it is changed by training.
-        config: of the retriever above it: as wide as the joint space, without projections.
+        config: the configuration of the retriever above it: as wide as the joint space, without projections.
         start: whether the temporal transformer starts from the CLIP; False where weights are loaded next.
 
     Raises:

@@ -76,7 +76,7 @@ class BranchEncoder(nn.Module):
     """One branch of the video side, for clips or for frames.
 
     Args:
-        config: of the retriever.
+        config: the configuration of the retriever.
         length: longest input.
     """
 

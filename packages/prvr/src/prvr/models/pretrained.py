@@ -73,7 +73,7 @@ def model_files(folder: Path) -> tuple[Path, Path | None]:
     """The files of a trained model.
 
     Args:
-        folder: of a run of `prvr train`, of which the best epoch is taken, or of `save_pretrained`.
+        folder: the folder of a run of `prvr train`, of which the best epoch is taken, or of `save_pretrained`.
 
     Returns:
         The folder of the weights, and the `config.yaml` of the run, if there is one.
@@ -98,7 +98,7 @@ def pretrained_folder(name: str | Path, **options: Any) -> Path:
 
     Args:
         name: a folder, or OWNER/NAME on the hub. Whatever else looks like a path is one.
-        options: of `huggingface_hub.snapshot_download`.
+        options: options of `huggingface_hub.snapshot_download`.
 
     Raises:
         DataError: there is no such folder, or the hub does not give such a model.

@@ -19,9 +19,9 @@ class TemporalTransformer(nn.Module):
 
     Args:
         width: d.
-        heads: of the attention.
+        heads: number of heads of the attention.
         layers: how many.
-        length: of the position table.
+        length: the length of the position table.
         dropout: inside the layers.
 
     Examples:
@@ -87,7 +87,7 @@ def build_projection(kind: str, width: int, hidden: int) -> nn.Module:
 
     Args:
         kind: "linear", or "none" for the identity.
-        width: of the features.
+        width: the width of the features.
         hidden: width of the result.
     """
     if kind == "none":

@@ -162,7 +162,7 @@ def published_config(system: str, preset: Config, state: Mapping[str, Tensor]) -
 
     Args:
         system: as `system_of` gives it.
-        preset: of that system and of the data set.
+        preset: the preset of that system and of the data set.
         state: tensors by the authors' names.
 
     Raises:

@@ -58,7 +58,7 @@ def released_registers(config: ModelConfig) -> RegisterGenerator:
     """The generator that `config.registers` describes, with the released parts that `config.compat` names.
 
     Args:
-        config: of a model with registers of the kind "diffusion".
+        config: the configuration of a model with registers of the kind "diffusion".
     """
     chosen, compat, width = config.registers, config.compat, config.hidden
     condition = ConditionGenerator(width, chosen.num, config.heads, config.dropout)

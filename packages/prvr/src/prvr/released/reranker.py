@@ -105,7 +105,7 @@ def released_reranker_config(config: Mapping[str, Any], direction: Direction, wi
         config: the authors' options by their names: `diffusion_steps` and, where they are not the published ones,
             `noise_schedule`, `temp`, `d_temp`, `neg`, and `t2v_num`, `t2v_alpha`, `t2v_temp` or the same of v2t.
         direction: "t2v" or "v2t".
-        width: of the embeddings.
+        width: the width of the embeddings.
 
     Raises:
         CheckpointError: no number of steps, or another width.

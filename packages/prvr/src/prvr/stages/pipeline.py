@@ -149,8 +149,8 @@ class Pipeline:
         """Every stage with the function that re-scores; None where a stage leaves the direction as it is.
 
         Args:
-            direction: of the ranking.
-            matrices: of the embeddings that each stage reads.
+            direction: the direction of the ranking.
+            matrices: score matrices of the embeddings that each stage reads.
             prepared: what `Stage.prepare` gave, for each stage.
         """
         return [

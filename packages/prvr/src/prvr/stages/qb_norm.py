@@ -136,7 +136,7 @@ class QBNormStage:
     Args:
         texts: bank of the first stage's text embeddings (training captions) for direction "t2v".
         videos: bank of its video embeddings (training videos) for direction "v2t"; None leaves that direction as it is.
-        settings: of the normalisation.
+        settings: the settings of the normalisation.
 
     Raises:
         InputError: the bank is empty.

@@ -52,7 +52,7 @@ def candidate_pool(
     """The right candidate of each row and the `size` wrong ones that the retriever scores highest, block by block.
 
     Args:
-        scores: of the split that is learned from, with what is relevant.
+        scores: the scores of the split that is learned from, with what is relevant.
         split: that split.
         direction: "t2v" or "v2t".
         size: p; capped by the row that has the fewest wrong candidates.
@@ -151,10 +151,10 @@ def counts_by_weight(
     Args:
         matrix: scores of the first stage.
         direction: "t2v" or "v2t".
-        reranker: of that direction.
+        reranker: the re-ranker of that direction.
         inputs: embeddings that it reads.
-        weights: of the generated probability.
-        seed: of the noise, the same for every row.
+        weights: the weights of the generated probability.
+        seed: the seed of the noise, the same for every row.
         block: rows at a time.
     """
     found: list[list[RankCounts]] = [[] for _ in weights]

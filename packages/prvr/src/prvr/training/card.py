@@ -12,10 +12,10 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
     """The card of a retriever: what the model is, how it was selected, what it scored, how to load it.
 
     Args:
-        config: of the run.
-        scores: of the split that selects, text to video.
+        config: the configuration of the run.
+        scores: the scores of the split that selects, text to video.
         split: name of that split.
-        epoch: of the checkpoint, from 0.
+        epoch: the epoch of the checkpoint, from 0.
     """
     values = {"R@1": scores.r1, "R@5": scores.r5, "R@10": scores.r10, "R@100": scores.r100, "SumR": scores.sumr}
     if config.train.protocol == "paper":
@@ -55,8 +55,8 @@ def reranker_card(config: RerankerRunConfig, best: Mapping[str, Mapping[str, Any
     """The card of the re-rankers of a run: what they re-rank, how they were selected, what they scored, how to load.
 
     Args:
-        config: of the run.
-        best: of each direction: epoch, Rsum and weight.
+        config: the configuration of the run.
+        best: epoch, Rsum and weight of each direction.
         split: name of the split that selects.
     """
     rows = [[name, one["epoch"], f"{one['weight']:g}", f"{one['rsum']:.1f}"] for name, one in best.items()]

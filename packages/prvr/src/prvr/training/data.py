@@ -62,7 +62,7 @@ def run_corpus(config: Config, progress: Callable[[int, int], None] | None = Non
     """The corpus of a run: the one in `data.root`, or without a root an embedded one, which is made if need be.
 
     Args:
-        config: of the run.
+        config: the configuration of the run.
         progress: called with (videos made, videos in all) while an embedded corpus is made.
 
     Raises:
@@ -125,7 +125,7 @@ class StreamedLoader(Batches):
     read when it is asked for.
 
     Args:
-        loader: of batches on the host.
+        loader: a loader of batches on the host.
         device: where they go.
         ahead: batches read ahead; 0 reads none. Default: by the device.
     """
@@ -159,7 +159,7 @@ def training_batches(
 
     Args:
         loader: which videos and queries, in which order.
-        device: of the training.
+        device: the device of the training.
         on_device: `train.data_on_device`.
 
     Raises:

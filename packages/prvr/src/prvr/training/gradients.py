@@ -77,12 +77,12 @@ def backward_in_parts(
     with all the chunks.
 
     Args:
-        retriever, objective: of which the gradients are; what stood in `.grad` is dropped.
+        retriever, objective: the modules whose gradients are taken; what stood in `.grad` is dropped.
         chunks: the parts of the batch that this process encodes, at least one; a single one keeps its activations.
-        labels: of the whole batch: all chunks of all processes, one after the other.
+        labels: the labels of the whole batch: all chunks of all processes, one after the other.
         negatives, generator: see `Objective`.
-        seeds: of dropout and other draws of the encoders, one per chunk; None leaves the global generators as they
-            are, which several chunks cannot.
+        seeds: the seeds of dropout and other draws of the encoders, one per chunk; None leaves the global generators as
+            they are, which several chunks cannot.
         autocast: makes the context to encode in; losses are computed in float32 outside.
 
     Returns:

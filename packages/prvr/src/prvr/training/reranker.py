@@ -56,7 +56,7 @@ class BestEpoch:
     Args:
         epoch: from 0; -1 before the first.
         rsum: R@1 + R@5 + R@10 on the split that selects.
-        weight: of the probability, with which that was reached.
+        weight: the weight of the probability, with which that was reached.
     """
 
     epoch: int = -1
@@ -103,7 +103,7 @@ def train_reranker(
     Args:
         config: the configuration of the run; `reranker.trained_on` is filled in.
         retriever: any that has one vector per query and several per video.
-        splits: of the retriever.
+        splits: the splits of the retriever.
         output: the run folder, new or empty: that of any run, with a re-ranker of each direction in `best/` and
             evaluation_retriever.json.
         encode: as `prvr.evaluation.encode_split`; one that remembers saves the work where several re-rankers are
@@ -138,7 +138,7 @@ class RerankerTask:
         config: the configuration of the run.
         accelerator: device, precision and processes.
         retriever: frozen.
-        splits: of the retriever.
+        splits: the splits of the retriever.
         encode: see `train_reranker`.
 
     Raises:
@@ -352,7 +352,7 @@ def learning_splits(config: RerankerRunConfig, splits: Splits) -> tuple[PackedSp
 
     Args:
         config: the configuration of the run.
-        splits: of the retriever.
+        splits: the splits of the retriever.
     """
     train, selection = splits.train, splits.selection
     if selection is splits.report:

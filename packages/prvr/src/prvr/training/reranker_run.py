@@ -103,7 +103,7 @@ def reranker_run_config(
 
     Args:
         values: keys that differ from the defaults.
-        width: of the retriever's embeddings, where `reranker.width` is not given; None = it must be.
+        width: the width of the retriever's embeddings, where `reranker.width` is not given; None = it must be.
         source: for messages.
 
     Raises:
@@ -129,8 +129,8 @@ def read_reranker_config(path: Path, width: int | None = None) -> RerankerRunCon
     """The configuration of a run, or one of your own.
 
     Args:
-        path: of the file.
-        width: of the retriever's embeddings, for a file without `reranker.width`.
+        path: the path of the file.
+        width: the width of the retriever's embeddings, for a file without `reranker.width`.
 
     Raises:
         prvr.ConfigError: no such file, not YAML, a bad key or value, or no width.

@@ -54,7 +54,7 @@ class RunResult:
         best_score: its SumR on the split that selects.
         stopped_early: by patience.
         history: the lines of `metrics.jsonl`.
-        report: of the selected epoch on the reported split, as in `evaluation.json`.
+        report: the report of the selected epoch on the reported split, as in `evaluation.json`.
     """
 
     output: Path
@@ -138,7 +138,7 @@ class RetrievalTask:
         accelerator: device, precision and processes.
         retriever, objective: the model, moved to the device and trained in place.
         splits: training, selecting and reported split.
-        batches: of the training split, on the device; None = as `config` says.
+        batches: the batches of the training split, on the device; None = as `config` says.
 
     Raises:
         TrainingError: more processes than videos in a batch.
@@ -334,7 +334,7 @@ def compile_blocks(model: nn.Module, backend: str | Callable[..., Any] = "induct
 
     Args:
         model: a retriever.
-        backend: of torch.compile.
+        backend: the backend of torch.compile.
 
     Returns:
         The number of stacks.

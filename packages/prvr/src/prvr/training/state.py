@@ -17,7 +17,7 @@ class TrainerState:
         skipped: steps that were left out because loss or gradient was not finite.
         rate: learning rate of the last step.
         seconds: spent in the steps so far, also before an interruption.
-        sums: of each loss term over the steps that were not skipped.
+        sums: the sums of each loss term over the steps that were not skipped.
     """
 
     step: int = 0

@@ -32,7 +32,7 @@ class StepMetrics:
         examples: the examples of its batch, for messages.
         terms: the loss terms by name, on the device.
         parameters: names of the tensors that have a gradient.
-        norms: of the gradient of each parameter, on the device: fetched only if something is wrong.
+        norms: the norms of the gradient of each parameter, on the device: fetched only if something is wrong.
         total_norm: the norm of the whole gradient.
         wait: until the numbers are on the host; False: continue at once, and reading `values` waits for this transfer
             alone, not for what was queued behind it.
@@ -98,7 +98,7 @@ class TrainingStep:
 
     Args:
         task: what is trained, on the device.
-        accelerator: of the run.
+        accelerator: the accelerator of the run.
         optimizer, scheduler: as `build_optimizer` gives them.
     """
 
@@ -127,7 +127,7 @@ class TrainingStep:
 
         Args:
             batch: one of the task's batches.
-            epoch: of the run.
+            epoch: the epoch of the run.
             step: in its epoch.
             generator: for draws that do not follow from epoch and step; None = the global one.
         """
@@ -162,7 +162,7 @@ class NonFinitePolicy:
     """Decides about steps whose loss or gradient is not finite, by `train.on_nonfinite` and `train.max_skipped`.
 
     Args:
-        config: of the run.
+        config: the configuration of the run.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -174,7 +174,7 @@ class NonFinitePolicy:
         """Whether a step counts; one that does not is logged with its examples.
 
         Args:
-            metrics: of the step.
+            metrics: the metrics of the step.
             where: run, epoch and step, for messages.
             saved: how far the run is saved, for messages.
 

@@ -52,7 +52,7 @@ def train_task(
     signals, seeds and several processes mean.
 
     Args:
-        config: of the run; stored in `config.yaml` and in every state.
+        config: the configuration of the run; stored in `config.yaml` and in every state.
         make_task: opens the data and makes the task, once the folder is found to be free.
         output: the run folder, new or empty.
         options: see `RunOptions`.

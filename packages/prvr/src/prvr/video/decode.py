@@ -34,8 +34,8 @@ class Limits:
     """Limits that a file must keep; checked before anything of it is decoded, and again during decoding.
 
     Args:
-        pixels: of one frame. The default allows 8K (7680 x 4320).
-        seconds: of the whole video. The default is a day.
+        pixels: the most pixels of one frame. The default allows 8K (7680 x 4320).
+        seconds: the longest duration of a video. The default is a day.
         samples: number of frames sampled from the video.
     """
 

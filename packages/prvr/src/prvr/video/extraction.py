@@ -59,8 +59,8 @@ class Outcome:
     """What became of a file.
 
     Args:
-        id: of the video.
-        path: of the file.
+        id: the id of the video.
+        path: the path of the file.
         status: what was done; "reused": the store had the features of the same content under another id.
         entry: what the store knows of it; None if it failed.
         reason, remedy: why it failed, and what to do; empty if it did not.
@@ -233,7 +233,7 @@ def encode_video(
 
     Args:
         video: of [open_video][prvr.video.decode.open_video]; its frames have not been read.
-        encoder: of frames.
+        encoder: the encoder of frames.
         rate: frames per second.
         batch_size: frames that are encoded at once.
         report: called with the share that is done, from 0 to 1.

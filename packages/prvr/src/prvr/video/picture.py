@@ -27,7 +27,7 @@ def to_rgb(
     Args:
         frame: of PyAV, in any pixel format.
         pixel_shape: width of a pixel by its height, where the file says so.
-        matrix: of `display_matrix`.
+        matrix: a matrix of `display_matrix`.
         most: pixels of the longer side; a larger picture is made smaller before its colours are converted.
 
     Returns:

@@ -35,7 +35,7 @@ class DownloadNeeded(DataError):
     """A model is not on this computer, and nobody has agreed to its download.
 
     Args:
-        name: of the model on the Hugging Face hub.
+        name: the name of the model on the Hugging Face hub.
     """
 
     def __init__(self, name: str) -> None:
@@ -168,7 +168,7 @@ def token_ids(tokenizer: Any, text: str, most: int) -> list[int]:
     """The tokens of a text with those that begin and end it.
 
     Args:
-        tokenizer: of transformers.
+        tokenizer: a tokenizer of transformers.
         text: with at least one token of its own.
         most: how many the model reads.
 

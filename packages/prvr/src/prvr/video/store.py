@@ -56,12 +56,12 @@ class VideoEntry:
     Args:
         id: its name in the store.
         path: where the file was, absolute.
-        size: of the file in bytes.
+        size: the size of the file in bytes.
         mtime_ns: when the file was last changed, in ns since 1970.
         sha256: of the file.
         duration: in seconds.
         frames: number of rows; row k stands for the time from `k / rate` to `(k + 1) / rate`.
-        width, height: of the picture, in pixels, before it is turned upright.
+        width, height: width and height of the picture, in pixels, before it is turned upright.
         codec: for example `h264`.
         warnings: what was wrong with the file.
     """
@@ -130,7 +130,7 @@ def check_entry(entry: VideoEntry, rate: float) -> None:
     """Refuses what is known of no video.
 
     Args:
-        entry: of the video.
+        entry: the entry of the video.
         rate: rows per second.
 
     Raises:
@@ -207,7 +207,7 @@ def read_features(path: Path, header: StoreHeader, check: bool = False) -> tuple
 
     Args:
         path: its file.
-        header: of the store.
+        header: the header of the store.
         check: whether to compute the hash of the features and compare.
 
     Raises:

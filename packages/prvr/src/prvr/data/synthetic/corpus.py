@@ -58,7 +58,7 @@ def write_corpus(
     Args:
         root: folder that holds collections.
         size: ``tiny`` (60 / 20 / 20 videos), ``demo`` (480 / 80 / 160) or ``bench`` (2000 / 200 / 500).
-        seed: of everything; at least 0.
+        seed: the seed of everything; at least 0.
         look: one of `prvr.data.synthetic.render.LOOKS`; with another than "day" the folder is
             ``root/embedded-SIZE-LOOK``: the same scenes and captions in another light, to test out of domain.
         progress: called with (videos done, videos in all).
@@ -130,8 +130,8 @@ def write_videos(
     """Writes videos of an embedded corpus as files ``ID.mp4``, all or none; needs ``prvr[video]``.
 
     Args:
-        corpus: of `write_corpus`.
-        ids: of the videos; by default, all of them.
+        corpus: a corpus of `write_corpus`.
+        ids: the ids of the videos; by default, all of them.
         folder: to write; by default ``videos`` in the folder of the corpus. If it exists, it is left as it is.
         progress: called with (videos written, videos in all).
 
@@ -166,7 +166,7 @@ def frame_features(frames: UInt8[np.ndarray, "n 64 64 3"], encoder: JointEncoder
 
     Args:
         frames: (n 64 64 3) uint8 in order of time.
-        encoder: of single frames.
+        encoder: the encoder of single frames.
     """
     return with_motion(encoder.encode_frames(frames))
 

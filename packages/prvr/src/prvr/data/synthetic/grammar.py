@@ -112,7 +112,7 @@ def describe(
 
     Args:
         shot: with an action.
-        background: of its video.
+        background: the background of its video.
         rng: source of randomness.
         training: keep to templates and words that training may use.
 

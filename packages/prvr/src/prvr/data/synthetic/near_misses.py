@@ -114,7 +114,7 @@ class NearMissPlanter:
 
     Args:
         videos: a gallery.
-        claims: of its sentences.
+        claims: the claims of its sentences.
         own: number of the video that each sentence was written for.
         rng: source of randomness.
         allowed: whether a shot may be planted.

@@ -66,7 +66,7 @@ def draw_split(split: str, count: int, seed: int) -> Scenes:
     Args:
         split: ``train``, ``val`` or ``test``.
         count: number of videos; at least 20 outside of training, because fewer have no room for near misses.
-        seed: of the corpus.
+        seed: the seed of the corpus.
 
     Raises:
         ValueError: there is no room for near misses.

@@ -97,7 +97,7 @@ class Video:
         duration: in seconds.
         background: one of `BACKGROUNDS`.
         occluder: whether a post stands in front of everything.
-        seed: of everything random in its pixels.
+        seed: the seed of everything random in its pixels.
         shots: in order of time.
     """
 

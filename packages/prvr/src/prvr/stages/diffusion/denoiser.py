@@ -33,7 +33,7 @@ class PreparedPairs(NamedTuple):
         candidates: `(b, n, d)` candidates as they are; their values are projected after the weighted mean.
         products: `(b, n)` of queries and keys.
         decoded: `(b, n, 2d)` the candidates' share of the decoder's first layer.
-        codes: of the steps.
+        codes: the codes of the steps.
     """
 
     queries: Float[Tensor, "b m d"]

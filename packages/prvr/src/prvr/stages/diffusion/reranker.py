@@ -245,7 +245,7 @@ class CandidateReranker(
             weight: None = `config.weight`.
             initial: `(q, top_k)` x_K of each row, its candidates in descending order of their scores.
             num_steps, timesteps: as in `sample`.
-            seed: of the noise.
+            seed: the seed of the noise.
             batch_size: rows whose candidates are denoised together; it changes memory, and the result by rounding.
 
         Raises:
@@ -284,7 +284,7 @@ class CandidateReranker(
         Args:
             scores: `(b, n)`, best first.
             probabilities: `(b, n)` as `probabilities` gives them.
-            weight: of the probabilities.
+            weight: the weight of the probabilities.
         """
         base = scores if self.config.combine == "add" else scores[:, :1].expand_as(scores)
         return base + weight * probabilities.to(base)
@@ -316,7 +316,7 @@ class CandidateReranker(
         """Refuse to re-rank another retriever than the one whose embeddings it was trained on.
 
         Args:
-            name: of the retriever, as it was given in `config.trained_on`.
+            name: the name of the retriever, as it was given in `config.trained_on`.
 
         Raises:
             ValueError: it was another; nothing is known where `config.trained_on` is None.

@@ -57,7 +57,7 @@ class FrameEncoder(Protocol):
     """Turns frames into features: each picture is prepared, batches are encoded, and the rows of a video are finished.
 
     Attributes:
-        identity: of weights and preprocessing.
+        identity: the identity of weights and preprocessing.
         dim: width f of the features.
         joint_dim: how many of the first columns lie in one space with the sentences of the model; 0 if none do.
     """
@@ -84,7 +84,7 @@ class TextFeaturizer(Protocol):
     """Turns texts into features.
 
     Attributes:
-        identity: of weights and preprocessing.
+        identity: the identity of weights and preprocessing.
         word_dim: width e of the features of words.
         joint_dim: width d of a sentence in one space with frames; 0 if the model has no such space.
     """

@@ -38,8 +38,8 @@ class Preprocessing:
     Args:
         height, width: resized to; a width of 0 means that the shorter side becomes `height` and the shape is kept.
         crop: side of the square that is cut from the middle; 0: none is.
-        mode: of `torch.nn.functional.interpolate`, antialiased.
-        mean, std: of red, green and blue, from 0 to 1.
+        mode: a mode of `torch.nn.functional.interpolate`, antialiased.
+        mean, std: mean and standard deviation of red, green and blue, from 0 to 1.
     """
 
     height: int
@@ -141,7 +141,7 @@ class Clip:
         family: `clip` or `siglip`.
         model: with `get_image_features` and `get_text_features`.
         weights: its sha256.
-        preprocessing: of pictures.
+        preprocessing: the preprocessing of pictures.
         device: it is on.
     """
 

@@ -20,7 +20,7 @@ class EmbeddedEncoder:
     A frame that is not square is squeezed; pixels are averaged over the area that becomes one.
 
     Args:
-        device: of torch.
+        device: a torch device.
     """
 
     def __init__(self, device: Any = "cpu") -> None:

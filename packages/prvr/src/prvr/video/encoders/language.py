@@ -26,7 +26,7 @@ class WordModel:
 
     Args:
         name: on the hub, for example `FacebookAI/roberta-large`, or a folder.
-        device: of torch.
+        device: a torch device.
 
     Raises:
         DataError: there is no such model.
