@@ -107,8 +107,8 @@ def convert_benchmark(
     Args:
         name: one of `prvr.corpora.BENCHMARKS`.
         annotations: folder of the public annotation files.
-        features: the features of the videos, under names that `match_videos` recognises: a `VideoStore`, or a folder opened
-            by `prvr.data.open_features`. Only a store states its encoder.
+        features: the features of the videos, under names that `match_videos` recognises: a `VideoStore`, or a folder
+            opened by `prvr.data.open_features`. Only a store states its encoder.
         text: encodes the captions.
         folder: `ROOT/COLLECTION`, the new corpus.
         max_words: most rows of text features; default: that of the benchmark. Of a longer caption, the first words.

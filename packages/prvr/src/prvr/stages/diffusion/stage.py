@@ -32,7 +32,7 @@ class DiffusionSettings:
     num_steps: int | None = Field(default=None, ge=1, le=LARGE)
     """Steps of the sampler, at most those trained."""
     seed: int = Field(default=0, ge=0, le=SEED)
-    """Of the noise that sampling starts from, the same for every row."""
+    """The seed of the noise that sampling starts from, the same for every row."""
 
 
 class DiffusionStage:
