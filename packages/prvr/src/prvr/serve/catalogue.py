@@ -61,9 +61,16 @@ class Catalogue:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: str) -> CatalogueEntry | None:
-        """The entry of a key."""
-        return self._entries.get(key)
+    def get(self, key: str) -> CatalogueEntry:
+        """The entry of a key.
+
+        Raises:
+            HTTPException: no video has this key.
+        """
+        entry = self._entries.get(key)
+        if entry is None:
+            raise HTTPException(404, "no such video")
+        return entry
 
     def page(self, offset: int, limit: int) -> list[CatalogueEntry]:
         """Some of the entries, in the order of the index."""

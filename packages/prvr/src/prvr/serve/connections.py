@@ -1,7 +1,6 @@
 """Bounds on connections: how many may be open, and how long a client may keep the server waiting."""
 
 import asyncio
-import json
 import math
 import socket
 import time
@@ -9,6 +8,7 @@ from collections.abc import Collection
 from typing import Any, cast
 
 import h11
+from starlette.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from prvr.serve.middleware import OVERLOADED, SECURITY_HEADERS, Metrics
@@ -142,11 +142,11 @@ class Connection(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer is being sent: there is no other
             self.transport.close()
             return
-        body = json.dumps({"detail": "this is not a request of HTTP/1.1 that the server understands"}).encode()
-        headers = SECURITY_HEADERS | {"Content-Type": "application/json", "Cache-Control": "no-store"}
-        headers |= {"Content-Length": str(len(body)), "Connection": "close"}
-        lines = ["HTTP/1.1 400 Bad Request", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-        self.transport.write("\r\n".join(lines).encode("ascii") + body)
+        headers = SECURITY_HEADERS | {"Cache-Control": "no-store", "Connection": "close"}
+        said = {"detail": "this is not a request of HTTP/1.1 that the server understands"}
+        answer = JSONResponse(said, headers=headers)
+        lines = [b"HTTP/1.1 400 Bad Request", *map(b": ".join, answer.raw_headers), b"", bytes(answer.body)]
+        self.transport.write(b"\r\n".join(lines))
         self._pool.metrics.count("other", 400, 0.0)
         self.transport.close()
 

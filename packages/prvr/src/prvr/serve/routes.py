@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from prvr.serve.catalogue import CatalogueEntry
 from prvr.serve.media import PREVIEW_TYPES, PreviewKind, file_response
 from prvr.serve.middleware import COOKIE
 from prvr.serve.schema import (
@@ -140,12 +139,6 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
 
 
 def _add_media_routes(router: APIRouter, service: Service) -> None:
-    def entry_of(key: str) -> CatalogueEntry:
-        entry = service.catalogue.get(key)
-        if entry is None:
-            raise HTTPException(404, "no such video")
-        return entry
-
     def media(summary: str, *types: str) -> dict[str, Any]:
         """How OpenAPI describes a route that answers with one of these media types."""
         content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in types}
@@ -156,7 +149,7 @@ def _add_media_routes(router: APIRouter, service: Service) -> None:
     async def thumbnail(
         key: Key, t: Seconds = 0.0, width: Annotated[int, Query(ge=16, le=1280, description="pixels")] = 320
     ) -> Response:
-        return Response(await service.thumbnail(entry_of(key), t, width), 200, _IMMUTABLE, "image/jpeg")
+        return Response(await service.thumbnail(service.catalogue.get(key), t, width), 200, _IMMUTABLE, "image/jpeg")
 
     file_route = media("The file of a video, or a range of it (Range)", "*/*")
     file_route["responses"] |= {206: {"description": "the range"}, 416: {"description": "no such range"}}
@@ -164,7 +157,7 @@ def _add_media_routes(router: APIRouter, service: Service) -> None:
     @router.head("/api/videos/{key}/file", include_in_schema=False)
     @router.get("/api/videos/{key}/file", **file_route)
     async def file(request: Request, key: Key) -> Response:
-        entry = entry_of(key)
+        entry = service.catalogue.get(key)
         return file_response(await service.file(entry), entry.public.type, f'"{entry.public.key}"', request)
 
     @router.get(
@@ -176,4 +169,5 @@ def _add_media_routes(router: APIRouter, service: Service) -> None:
             end = start + min(_DEFAULT_PREVIEW, longest)
         if not start < end <= start + longest + _ROUNDING:
             raise HTTPException(400, f"expected start < end, at most {longest:g} s apart")
-        return Response(await service.preview(entry_of(key), start, end, kind), 200, _IMMUTABLE, PREVIEW_TYPES[kind])
+        made = await service.preview(service.catalogue.get(key), start, end, kind)
+        return Response(made, 200, _IMMUTABLE, PREVIEW_TYPES[kind])
