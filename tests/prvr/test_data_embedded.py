@@ -12,7 +12,7 @@ from prvr.data import COLLECTIONS, Corpus, DataError, open_corpus, pack, write_c
 from prvr.data.synthetic import load_encoder, read_embedded_scenes, render
 from prvr.data.synthetic.corpus import frame_features
 from prvr.data.synthetic.near_misses import relevance
-from prvr.data.synthetic.scenes import SPLITS, draw_split
+from prvr.data.synthetic.scenes import SPLITS
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,6 @@ def test_sizes_and_splits(corpus: Corpus, embedded_cache: Path) -> None:
 
 def test_files_say_what_the_scenes_say(corpus: Corpus) -> None:
     scenes = read_embedded_scenes(corpus)
-    assert scenes["test"] == draw_split("test", 20, 0)
     content = corpus.split("test")
     assert [(c.id, c.text) for c in content.captions] == [(s.id, s.text) for s in scenes["test"].sentences]
     true = relevance(scenes["test"].claims, scenes["test"].videos)
