@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from prvr.config import ModelConfig
 from prvr.data import PackedSplit
 from prvr.data.packed_files import PackedWriter
 
@@ -12,32 +13,21 @@ POOL = 4096
 
 
 def noise_store(
-    folder: Path,
-    *,
-    videos: int,
-    captions: int,
-    frames: float,
-    video_dim: int,
-    query_dim: int,
-    clips: int = 32,
-    max_frames: int = 128,
-    max_words: int = 30,
-    dtype: str = "float32",
-    seed: int = 0,
+    folder: Path, model: ModelConfig, *, videos: int, captions: int, frames: float, dtype: str
 ) -> PackedSplit:
-    """A split of `videos` with `captions` each; `frames` per video on average, 5 to `max_words` words."""
-    rng = np.random.default_rng(seed)
+    """A split for `model`: `videos` of `frames` frames on average, with `captions` each, of at least 5 words."""
+    rng = np.random.default_rng(0)
     pools = {}
-    for name, width in (("video", video_dim), ("query", query_dim)):
+    for name, width in (("video", model.video_dim), ("query", model.query_dim)):
         rows = rng.standard_normal((POOL, width), dtype=np.float32)
         pools[name] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    lengths = rng.normal(frames, 25, videos).round().clip(8, max_frames).astype(np.int64)
+    lengths = rng.normal(frames, 25, videos).round().clip(8, model.max_frames).astype(np.int64)
     queries = videos * captions
-    words = rng.integers(5, max_words + 1, queries)
+    words = rng.integers(5, model.max_words + 1, queries)
     folder.mkdir(parents=True)
     with PackedWriter(folder, dtype) as writer:
         for length in lengths:
-            writer.append("clips", pools["video"][rng.integers(POOL, size=clips)])
+            writer.append("clips", pools["video"][rng.integers(POOL, size=model.num_clips)])
             writer.append("frames", pools["video"][rng.integers(POOL, size=length)])
         for count in words:
             writer.append("words", pools["query"][rng.integers(POOL, size=count)])
@@ -58,6 +48,6 @@ def noise_store(
             "captions": ["noise"] * queries,
             "tags": [],
         }
-        about = {"collection": "noise", "split": "train", "settings": {"clips": clips}, "source": []}
+        about = {"collection": "noise", "split": "train", "settings": {"clips": model.num_clips}, "source": []}
         writer.finish(index, text, about)
     return PackedSplit.open(folder, verify=False)

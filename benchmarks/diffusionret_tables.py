@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from _harness import Spread, environment, memory, option, parse_options, seconds, show
+from _harness import Spread, environment, option, parse_options, peak, seconds, show
 from prvr.evaluation.metrics import RetrievalMetrics, ranks
 from prvr.scoring import max_scores
 from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
@@ -103,23 +103,18 @@ def show_settings(title: str, settings: dict[str, Callable[[], list[RetrievalMet
     show(title, ["setting", "R@1", "R@5", "R@10", "MnR"], [[name, *row(find())] for name, find in settings.items()])
 
 
-def table_3(letter: str, args: argparse.Namespace) -> None:
-    def each(title: str, changes: dict[str, dict[str, Any]]) -> None:
-        show_settings(title, {name: lambda change=change: measured(args, change) for name, change in changes.items()})
+SETTINGS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "a": ("3a: loss of the generator", {"MSE": {"loss": "mse"}, "KL": {}}),
+    "b": ("3b: sampler", {"DDPM": {"sampler": "ddpm"}, "DDIM": {}}),
+    "c": ("3c: schedule of beta", {"linear": {"schedule": "linear"}, "cosine": {}}),
+    "f": ("3f: scale of beta", {f"{scale:g}": {"beta_scale": scale} for scale in (0.1, 0.5, 1.0, 1.5, 2.0)}),
+}
+"""Tables with a row for each setting: title, and by row what differs from `base`."""
 
-    if letter == "a":
-        each("3a: loss of the generator", {"MSE": {"loss": "mse"}, "KL": {}})
-    elif letter == "b":
-        each("3b: sampler", {"DDPM": {"sampler": "ddpm"}, "DDIM": {}})
-    elif letter == "c":
-        each("3c: schedule of beta", {"linear": {"schedule": "linear"}, "cosine": {}})
-    elif letter == "d":
-        strategies(args)
-    elif letter == "e":
-        steps(args)
-    elif letter == "f":
-        scales = {f"{scale:g}": {"beta_scale": scale} for scale in (0.1, 0.5, 1.0, 1.5, 2.0)}
-        each("3f: scale of beta", scales)
+
+def settings(letter: str, args: argparse.Namespace) -> None:
+    title, changes = SETTINGS[letter]
+    show_settings(title, {name: partial(measured, args, change) for name, change in changes.items()})
 
 
 def strategies(args: argparse.Namespace) -> None:
@@ -134,10 +129,7 @@ def strategies(args: argparse.Namespace) -> None:
         "hybrid, decoder as released": {"compat": released},
         "control: one step, no diffusion, both": {"process": "one_step"},
     }
-    find = {
-        name: retriever if change is None else lambda change=change: measured(args, change)
-        for name, change in ways.items()
-    }
+    find = {name: retriever if change is None else partial(measured, args, change) for name, change in ways.items()}
     show_settings("3d: strategy", find)
 
 
@@ -155,12 +147,9 @@ def steps(args: argparse.Namespace) -> None:
     show(title, ["trained", *map(str, args.train_steps)], rows, note="x: refused, never trained")
 
 
-def peak(run: Callable[[], Any], device: torch.device) -> str:
-    """Most memory in MiB after a call: of the GPU during it, or of the whole process."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    run()
-    return f"{memory(device) / 2**20:.0f}"
+def mebibytes(run: Callable[[], Any], device: torch.device) -> str:
+    """The most memory of a call in MiB, of the GPU or of the whole process."""
+    return f"{peak(run, device)[1] / 2**20:.0f}"
 
 
 def table_4(args: argparse.Namespace) -> None:
@@ -179,12 +168,12 @@ def table_4(args: argparse.Namespace) -> None:
         def reranked(count: int, test: Simulated = test, some: slice = some, scores: Tensor = scores) -> Tensor:
             return reranker.rerank(scores, test.text[some], test.frames, test.mask, num_steps=count)
 
-        rows.setdefault("-", []).extend(["1.00", peak(alone, args.device), f"{metrics(scores).r1:.1f}"])
+        rows.setdefault("-", []).extend(["1.00", mebibytes(alone, args.device), f"{metrics(scores).r1:.1f}"])
         for count in args.sampling_steps:
             way = partial(reranked, count)
             pairs = [(seconds(way, args.device)[1], seconds(alone, args.device)[1]) for _ in range(3)]
             ratio = Spread.of([1 + slow / fast for slow, fast in pairs])
-            cells = [str(ratio), peak(way, args.device), f"{metrics(way()).r1:.1f}"]
+            cells = [str(ratio), mebibytes(way, args.device), f"{metrics(way()).r1:.1f}"]
             rows.setdefault(str(count), []).extend(cells)
     title = "4: time against scoring alone, peak memory (MiB), R@1"
     note = f"{args.queries} queries in batches, 32 candidates each; on a CPU memory is that of the whole process"
@@ -206,11 +195,9 @@ def main() -> None:
         device=option(torch.device("cpu"), type=torch.device),
     )
     print(environment(str(args.device)))
-    for letter in args.table or TABLES:
-        if letter == "4":
-            table_4(args)
-        else:
-            table_3(letter, args)
+    others = {"d": strategies, "e": steps, "4": table_4}
+    for table in args.table or TABLES:
+        others.get(table, partial(settings, table))(args)
 
 
 if __name__ == "__main__":

@@ -24,24 +24,19 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
-from torch.utils.flop_counter import flop_registry
 
-from _device import rates
-from _harness import option, parse_options, seconds
+from _device import Traffic, name_and_shapes, rates
+from _harness import option, parse_options, peak, seconds
 from _noise_store import noise_store
 from evaluation import encoded_noise, streamed
 from prvr.config import Config, load_config
@@ -124,8 +119,8 @@ def epochs(packed: PackedSplit, size: Size, args: argparse.Namespace) -> list[di
                 config = load_config(args.preset, args.changes | run_changes(size, rows, compiled))
                 training = Training(config, packed, args, precision)
                 _, first = seconds(lambda t=training: t.steps(size.warm), training.device)
-                with peak_memory(training.device) as peak:
-                    _, spent = seconds(lambda t=training: t.steps(size.steps), training.device)
+                timed = partial(seconds, partial(training.steps, size.steps), training.device)
+                (_, spent), most = peak(timed, training.device)
                 step = spent / size.steps
                 found.append(
                     {
@@ -136,7 +131,7 @@ def epochs(packed: PackedSplit, size: Size, args: argparse.Namespace) -> list[di
                         "epoch_seconds": step * len(training.loader),
                         "first_steps_seconds": first,
                         "loader": type(training.loader).__name__,
-                        "peak_bytes": peak[0],
+                        "peak_bytes": most,
                     }
                 )
                 del training
@@ -150,49 +145,6 @@ def run_changes(size: Size, rows: str, compiled: bool) -> dict[str, Any]:
     return where | {"model.padded_rows": rows, "train.compile": compiled, "train.batch_size": size.batch}
 
 
-@contextmanager
-def peak_memory(device: torch.device) -> Iterator[list[int | None]]:
-    """Most bytes allocated inside, of a GPU."""
-    found: list[int | None] = [None]
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    yield found
-    if device.type == "cuda":
-        found[0] = torch.cuda.max_memory_allocated(device)
-
-
-class Work(TorchDispatchMode):
-    """Operations and bytes of every operator, by its name and the shapes of its inputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.done: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        given = [t for t in tree_iter((args, kwargs)) if isinstance(t, Tensor)]
-        made = [t for t in tree_iter(result) if isinstance(t, Tensor)]
-        entry = self.done[name_and_shapes(func._schema.name, [list(t.shape) for t in given])]
-        count = flop_registry.get(func.overloadpacket)
-        if count is not None:
-            entry[0] += count(*args, **(kwargs or {}), out_val=result)
-        entry[1] += sum(min(t.element_size() * t.numel(), t.untyped_storage().nbytes()) for t in [*given, *made])
-        return result
-
-
-def name_and_shapes(name: str, shapes: list[Any]) -> tuple[str, str]:
-    """Shapes of all tensors but single numbers, those of lists one after the other: on these, both ledgers agree."""
-
-    def flat(some: list[Any]) -> Iterator[list[int]]:
-        for shape in some:
-            if shape and isinstance(shape[0], list):
-                yield from flat(shape)
-            elif shape:
-                yield shape
-
-    return name, str(list(flat(shapes)))
-
-
 def operators(packed: PackedSplit, size: Size, args: argparse.Namespace) -> dict[str, Any]:
     found = {}
     gpu = args.device.startswith("cuda")
@@ -201,8 +153,7 @@ def operators(packed: PackedSplit, size: Size, args: argparse.Namespace) -> dict
             load_config(args.preset, args.changes | run_changes(size, "compute", False)), packed, args, precision
         )
         training.steps(size.warm)
-        work = Work()
-        with work:
+        with Traffic() as traffic:
             training.steps(1)
         kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
         with profile(activities=kinds, record_shapes=True) as profiled:
@@ -210,24 +161,24 @@ def operators(packed: PackedSplit, size: Size, args: argparse.Namespace) -> dict
         events = [  # of what computes; views and calls that only call others are not in the ledger
             event
             for event in profiled.key_averages(group_by_input_shape=True)
-            if name_and_shapes(event.key, event.input_shapes) in work.done
+            if name_and_shapes(event.key, event.input_shapes) in traffic.done
         ]
         spent = [(e.self_device_time_total if gpu else e.self_cpu_time_total) * 1e-6 for e in events]
         flop_rate, byte_rate = measured_rates(training.device, precision)
         order = sorted(range(len(events)), key=lambda i: -spent[i])[:5]
         rows = []
         for event, time in ((events[i], spent[i]) for i in order):
-            flop, moved = work.done[name_and_shapes(event.key, event.input_shapes)]
+            done = traffic.done[name_and_shapes(event.key, event.input_shapes)]
             rows.append(
                 {
                     "operator": event.key,
                     "shapes": event.input_shapes,
                     "calls": event.count,
                     "share_of_step": time / sum(spent),
-                    "flop": flop,
-                    "bytes": moved,
-                    "of_flop_rate": flop / time / flop_rate,
-                    "of_byte_rate": moved / time / byte_rate,
+                    "flop": done.flop,
+                    "bytes": done.bytes,
+                    "of_flop_rate": done.flop / time / flop_rate,
+                    "of_byte_rate": done.bytes / time / byte_rate,
                 }
             )
         found[precision] = {"longest": rows, "operators_that_compute": sum(event.count for event in events)}
@@ -315,18 +266,8 @@ def main() -> None:
         }
         wanted = set(args.only or ("rates", "epoch", "operators", "evaluation", "chunks", "authors"))
         if wanted & {"epoch", "operators", "authors"}:
-            packed = noise_store(
-                Path(folder) / "noise",
-                videos=size.videos,
-                captions=size.captions,
-                frames=size.frames,
-                video_dim=model.video_dim,
-                query_dim=model.query_dim,
-                clips=model.num_clips,
-                max_frames=model.max_frames,
-                max_words=model.max_words,
-                dtype=args.dtype,
-            )
+            sizes = {"videos": size.videos, "captions": size.captions, "frames": size.frames}
+            packed = noise_store(Path(folder) / "noise", model, dtype=args.dtype, **sizes)
             questions["epoch"] = lambda: epochs(packed, size, args)
             questions["operators"] = lambda: operators(packed, size, args)
             if args.authors is not None:
