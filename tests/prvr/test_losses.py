@@ -1,4 +1,4 @@
-"""Losses against plain loops over queries and videos."""
+"""Losses against plain loops over queries and videos, which the benchmark of losses times."""
 
 import math
 
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import _plain_training as plain
 from prvr.losses import diversity_loss, info_nce_loss, query_structure_loss, triplet_loss
 
 
@@ -25,16 +26,8 @@ batches = st.builds(_case, st.integers(0, 10_000), st.just(4), st.lists(st.integ
 @given(batches)
 def test_hardest_triplet_is_the_plain_loop(case: tuple[Tensor, ...]) -> None:
     scores, owner, own, _ = case
-    margin, total = 0.2, 0.0
-    queries, videos = scores.shape
-    for q in range(queries):
-        wrong = [scores[q, v].item() for v in range(videos) if v != owner[q]]
-        total += max(0.0, margin + max(wrong) - scores[q, owner[q]].item()) / queries
-    for v in range(videos):
-        mine = [scores[q, v].item() for q in range(queries) if owner[q] == v]
-        wrong = [scores[q, v].item() for q in range(queries) if owner[q] != v]
-        total += max(0.0, margin + max(wrong) - sum(mine) / len(mine)) / videos
-    assert triplet_loss(scores, own, own, margin, "hardest").item() == pytest.approx(total, abs=1e-12)
+    expected = plain.triplet(scores, owner.tolist(), 0.2, hard_pool=1)
+    torch.testing.assert_close(triplet_loss(scores, own, own, 0.2, "hardest"), expected, rtol=0, atol=1e-12)
 
 
 @given(batches)
@@ -75,15 +68,7 @@ def test_hard_pool_keeps_only_the_highest() -> None:
 @given(batches)
 def test_info_nce_is_the_plain_loop(case: tuple[Tensor, ...]) -> None:
     scores, owner, own, _ = case
-    queries, videos = scores.shape
-    total = 0.0
-    for q in range(queries):
-        everything = sum(math.exp(scores[q, v]) for v in range(videos))
-        total -= math.log(math.exp(scores[q, owner[q]]) / everything) / queries
-    for v in range(videos):
-        mine = sum(math.exp(scores[q, v]) for q in range(queries) if owner[q] == v)
-        total -= math.log(mine / sum(math.exp(scores[q, v]) for q in range(queries))) / videos
-    assert info_nce_loss(scores, own).item() == pytest.approx(total, abs=1e-12)
+    torch.testing.assert_close(info_nce_loss(scores, own), plain.info_nce(scores, owner.tolist()), rtol=0, atol=1e-12)
 
 
 def test_info_nce_of_a_video_without_queries_is_finite() -> None:
@@ -122,16 +107,8 @@ def test_diversity_is_the_plain_loop(form: str, case: tuple[Tensor, ...]) -> Non
 @given(batches)
 def test_query_structure_is_the_plain_loop(case: tuple[Tensor, ...]) -> None:
     _, owner, _, text = case
-    unit, tau = text / text.norm(dim=-1, keepdim=True), 0.3
-    rows = []
-    for q in range(len(owner)):
-        siblings = [p for p in range(len(owner)) if p != q and owner[p] == owner[q]]
-        if not siblings:
-            continue
-        below = sum(math.exp(float(unit[q] @ unit[k]) / tau) for k in range(len(owner)) if k != q)
-        rows.append(-sum(math.log(math.exp(float(unit[q] @ unit[p]) / tau) / below) for p in siblings) / len(siblings))
-    expected = sum(rows) / len(rows) if rows else 0.0
-    assert query_structure_loss(text, owner, tau).item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
+    expected = plain.query_structure(text, owner.tolist(), 0.3)
+    torch.testing.assert_close(query_structure_loss(text, owner, 0.3), expected, rtol=1e-10, atol=1e-12)
 
 
 @given(batches, st.permutations(range(4)))
