@@ -40,13 +40,6 @@ def far_pair() -> tuple[Tensor, Tensor]:
     return lf.project(x), lf.project(x * (1.0 + 1e-4 * torch.randn(20, 4)))
 
 
-def results() -> tuple[Tensor, Tensor]:
-    x, y = far_pair()
-    native, wide = lf.dist(x, y, precision="native"), lf.dist(x, y, precision="float64")
-    assert not torch.equal(native, wide)
-    return native, wide
-
-
 def current(x: Tensor, y: Tensor) -> str:
     """Which of the two precisions a call without argument has."""
     got = lf.dist(x, y)

@@ -18,10 +18,6 @@ def half(x, timestep, condition):
     return 0.5 * x
 
 
-def unclipped(name):
-    return {"clip_sample": False} if name in ("ddpm", "ddim", "lcm") else {}
-
-
 @pytest.mark.parametrize("steps", [10, 50, 1000])
 @pytest.mark.parametrize("name", VP)
 def test_the_copy_in_use_has_a_float64_product(name, steps):
