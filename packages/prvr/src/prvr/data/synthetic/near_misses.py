@@ -8,18 +8,7 @@ from jaxtyping import Int
 
 from prvr.data.synthetic.drawing import Allowed, act, draw_thing
 from prvr.data.synthetic.grammar import Claim
-from prvr.data.synthetic.world import (
-    ACTIONS,
-    BACKGROUNDS,
-    COLOURS,
-    OPPOSITE,
-    SHAPES,
-    SIZES,
-    Fact,
-    Shot,
-    Thing,
-    Video,
-)
+from prvr.data.synthetic.world import ACTIONS, BACKGROUNDS, COLOURS, OPPOSITE, SHAPES, SIZES, Fact, Shot, Thing, Video
 
 ONE_FACTOR, REBOUND = 4, 2
 """Minimum number of videos in a test gallery that hold a moment which differs from a sentence in one factor, or all its

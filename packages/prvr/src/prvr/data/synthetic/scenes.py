@@ -122,12 +122,12 @@ def read_scenes(path: Path) -> dict[str, Scenes]:
 def _draw(split: str, count: int, rng: np.random.Generator) -> Scenes:
     training = split != "test"
     names = [f"{split}{i:04d}" for i in range(count)]
-    videos = draw_videos(names, rng, in_training) if training else draw_videos(names, rng)
+    allowed = in_training if training else lambda _: True
+    videos = draw_videos(names, rng, allowed)
     sentences = [sentence for video in videos for sentence in _write_sentences(video, rng, training)]
     if split != "train":
         number = {video.id: i for i, video in enumerate(videos)}
         own = [number[sentence.video_id] for sentence in sentences]
-        allowed = in_training if training else lambda _: True
         videos = NearMissPlanter(videos, [sentence.claim for sentence in sentences], own, rng, allowed).plant()
     return Scenes(tuple(videos), tuple(sentences))
 
