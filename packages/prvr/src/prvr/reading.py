@@ -102,6 +102,30 @@ def read_json(path: Path, most: int = SMALL) -> Any:
     return parse_json(read_text(path, most), str(path))
 
 
+def read_object(path: Path, mend: str, missing: str | None = None) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Args:
+        path: the file.
+        mend: what to do about a damaged file, a sentence.
+        missing: the message where there is no such file; None: `FileNotFoundError` is raised.
+
+    Raises:
+        DataError: as `read_json`, it holds another value, or there is no such file.
+    """
+    try:
+        found = read_json(path)
+    except FileNotFoundError as error:
+        if missing is None:
+            raise
+        raise DataError(missing) from error
+    except DataError as error:
+        raise DataError(f"{error} {mend}") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: expected a JSON object, got {short(found)}. {mend}")
+    return found
+
+
 def parse_json(text: str, source: str) -> Any:
     """The value of a JSON text. NaN and Infinity, which JSON does not have, and numbers beyond 64 bits are refused.
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from prvr.data.features import FeatureReader, QueryFeatures, open_features
 from prvr.data.layout import Caption, Moment, read_captions, read_moments, read_relevance, read_tags
 from prvr.errors import DataError
-from prvr.reading import read_json, short
+from prvr.reading import read_object
 
 logger = logging.getLogger(__name__)
 
@@ -74,16 +74,10 @@ class Corpus:
         Raises:
             DataError: it cannot be read.
         """
-        path = self.folder / "corpus.json"
         try:
-            values = read_json(path)
+            return read_object(self.folder / "corpus.json", "Make the corpus again.")
         except FileNotFoundError:
             return {}
-        except DataError as error:
-            raise DataError(f"{error} Make the corpus again.") from error
-        if not isinstance(values, dict):
-            raise DataError(f"{path}: expected an object, got {short(values)}. Make the corpus again.")
-        return values
 
     def split(self, name: str) -> Split:
         """Reads the captions, moments, relevance sets and tags of a split.

@@ -8,7 +8,7 @@ from typing import Any
 
 from prvr.data.files import MARK
 from prvr.errors import DataError
-from prvr.reading import read_json, read_text
+from prvr.reading import read_object, read_text
 
 HASHES = "sha256.txt"
 """Lines as `sha256sum` writes and checks them."""
@@ -34,23 +34,20 @@ def signed(body: dict[str, Any]) -> str:
     return json.dumps(body | {"sha256": digest(body)}, indent=1)
 
 
-def read_signed(path: Path, formats: range, mend: str) -> dict[str, Any]:
+def read_signed(path: Path, formats: range, mend: str, missing: str) -> dict[str, Any]:
     """The object in a JSON file that states its format and its own hash (see `digest`).
 
     Args:
         path: the file.
         formats: the versions of the format that are read.
         mend: what to do about a damaged file, a sentence.
+        missing: the message where there is no such file.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DataError: it is damaged, was edited, or is of another format.
+        DataError: it is missing or damaged, was edited, or is of another format.
     """
-    try:
-        body = read_json(path)
-    except DataError as error:
-        raise DataError(f"{error} {mend}") from error
-    if not isinstance(body, dict) or not {"format", "sha256"} <= body.keys():
+    body = read_object(path, mend, missing)
+    if not {"format", "sha256"} <= body.keys():
         raise DataError(f"{path}: expected a JSON object with the keys format and sha256. {mend}")
     if type(body["format"]) is not int or body["format"] not in formats:
         known = " and ".join(map(str, formats))

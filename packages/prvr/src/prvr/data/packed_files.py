@@ -79,10 +79,8 @@ class PackedFiles:
 
     def __init__(self, folder: Path, verify: bool | None = None) -> None:
         self.folder = folder
-        try:
-            self.header = read_signed(folder / HEADER, range(FORMAT, FORMAT + 1), _MEND)
-        except FileNotFoundError:
-            raise _damaged(folder, f"it has no {HEADER}") from None
+        missing = f"{folder}: this packed split is damaged: it has no {HEADER}. {_MEND}"
+        self.header = read_signed(folder / HEADER, range(FORMAT, FORMAT + 1), _MEND, missing)
         self.about: dict[str, Any] = self.header["about"]
         files = self.header["files"]
         for name, known in files.items():

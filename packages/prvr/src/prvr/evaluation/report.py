@@ -16,7 +16,7 @@ from prvr.data.hashes import digest
 from prvr.errors import DataError
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, Ties
 from prvr.evaluation.significance import Interval
-from prvr.reading import LARGE, parse_record, read_bytes, read_json
+from prvr.reading import LARGE, parse_record, read_bytes, read_object
 
 FORMAT = 3
 """3: the file holds its own hash. Files of format 2 have none, and are read as well."""
@@ -127,12 +127,8 @@ class EvaluationReport:
             DataError: a file is missing, damaged, of another format, or the two do not belong together.
         """
         path = Path(path)
-        try:
-            values = read_json(path)
-        except FileNotFoundError as error:
-            raise DataError(f"{path}: no such file. Evaluate first: it writes this file and its ranks.") from error
-        if not isinstance(values, dict):
-            raise DataError(f"{path}: not an evaluation: expected an object of JSON. {_AGAIN}")
+        missing = f"{path}: no such file. Evaluate first: it writes this file and its ranks."
+        values = read_object(path, _AGAIN, missing)
         if (found := values.get("format")) not in (2, FORMAT):
             raise DataError(f"{path}: evaluation of format {found!r}, this version reads {FORMAT}. {_AGAIN}")
         if (found == FORMAT or "sha256" in values) and values.get("sha256") != digest(values):

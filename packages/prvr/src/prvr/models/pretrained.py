@@ -14,7 +14,7 @@ from safetensors.torch import load_model, save_file
 from torch import nn
 
 from prvr.errors import DataError, PrvrError
-from prvr.reading import read_json, short
+from prvr.reading import read_object, short
 
 _Model = TypeVar("_Model", bound="PretrainedModel")
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -131,14 +131,8 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     Raises:
         DataError: it is missing, or holds something else than an object.
     """
-    file = folder / CONFIG
-    try:
-        values = read_json(file)
-    except FileNotFoundError as error:
-        raise DataError(f"{file}: no such file. Expected a folder of save_pretrained.") from error
-    if not isinstance(values, dict):
-        raise DataError(f"{file}: expected an object, got {short(values)}. Expected a folder of save_pretrained.")
-    return values
+    mend = "Expected a folder of save_pretrained."
+    return read_object(folder / CONFIG, mend, f"{folder / CONFIG}: no such file. {mend}")
 
 
 def write_model(folder: Path, model: PretrainedModel, objective: nn.Module, card: str) -> None:

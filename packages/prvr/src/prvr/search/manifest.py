@@ -143,10 +143,7 @@ class Manifest:
             DataError: there is none, it is damaged or of another format, or the segments are not a folder beside it.
         """
         path = folder / MANIFEST
-        try:
-            body = read_signed(path, FORMATS, MEND)
-        except FileNotFoundError:
-            raise DataError(f"{folder}: no index, it has no {MANIFEST}. Make one: prvr index add.") from None
+        body = read_signed(path, FORMATS, MEND, f"{folder}: no index, it has no {MANIFEST}. Make one: prvr index add.")
         try:
             found = parse_record(cls, body.get("index"), str(path), file_names=True)
             _check(found)

@@ -15,7 +15,7 @@ from prvr.data.files import publish, temporary_folder
 from prvr.data.hashes import check_hashes, write_hashes
 from prvr.errors import DataError, InputError
 from prvr.models import load_pretrained
-from prvr.reading import read_json
+from prvr.reading import read_object
 from prvr.stages.diffusion.stage import DiffusionSettings, DiffusionStage
 from prvr.stages.merge import best_columns, merge_top_k
 from prvr.stages.qb_norm import QBNormSettings, QBNormStage
@@ -190,11 +190,9 @@ def written_stages(folder: Path) -> list[tuple[dict[str, Any], Path]]:
     Raises:
         DataError: there is no such folder, or its list of stages is damaged.
     """
-    try:
-        body = read_json(folder / _FILE)
-    except FileNotFoundError as error:
-        raise DataError(f"{folder}: no pipeline, it has no {_FILE}. Make one: prvr pipeline.") from error
-    if not isinstance(body, dict) or body.get("format") != _FORMAT or not isinstance(body.get("stages"), list):
+    missing = f"{folder}: no pipeline, it has no {_FILE}. Make one: prvr pipeline."
+    body = read_object(folder / _FILE, "Make it again: prvr pipeline.", missing)
+    if body.get("format") != _FORMAT or not isinstance(body.get("stages"), list):
         raise DataError(f"{folder / _FILE}: not a pipeline that this version reads. Make it again: prvr pipeline.")
     stages = body["stages"]
     for number, values in enumerate(stages, 1):

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from prvr import reading
 from prvr.errors import DataError, InputError, PrvrError, require
+from prvr.reading import read_object
 
 _NOT_OF_THE_MODEL = ("transformers_version", "_name_or_path", "_commit_hash", "dtype", "torch_dtype", "architectures")
 
@@ -196,10 +196,7 @@ def read_json(name: str, file: str) -> dict[str, Any]:
 
     with explained(name):
         path = cached_file(name, file, _raise_exceptions_for_missing_entries=False, **_where(name))
-    found = {} if path is None else reading.read_json(Path(path))
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: expected a JSON object, found {type(found).__name__}. Copy the folder again.")
-    return found
+    return {} if path is None else read_object(Path(path), "Copy the folder again.")
 
 
 def hash_model(model: nn.Module, config: dict[str, Any]) -> str:

@@ -104,10 +104,8 @@ def read_header(folder: Path) -> StoreHeader:
         DataError: there is none, it is damaged, or of another format.
     """
     path = folder / HEADER
-    try:
-        body = read_signed(path, range(FORMAT, FORMAT + 1), _MEND)
-    except FileNotFoundError:
-        raise DataError(f"{folder}: no store of video features, it has no {HEADER}. Make one: prvr extract.") from None
+    missing = f"{folder}: no store of video features, it has no {HEADER}. Make one: prvr extract."
+    body = read_signed(path, range(FORMAT, FORMAT + 1), _MEND, missing)
     try:
         found = parse_record(StoreHeader, body.get("about"), str(path), file_names=True)
         check_header(found)

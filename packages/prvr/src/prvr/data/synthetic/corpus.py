@@ -19,7 +19,7 @@ from prvr.data.synthetic.render import DAY, LOOKS, render, with_look
 from prvr.data.synthetic.scenes import SPLITS, Scenes, draw_split, read_scenes, write_scenes
 from prvr.data.synthetic.world import FPS, Video
 from prvr.errors import DataError, InputError
-from prvr.reading import read_json, short
+from prvr.reading import read_object, short
 
 GENERATOR, VERSION = "prvr.data.synthetic", 3
 COLLECTIONS = {f"embedded-{size}": size for size in SPLITS}
@@ -216,13 +216,9 @@ def _one_torch_thread() -> Iterator[None]:
 
 def _open_existing(target: Path, about: dict[str, object]) -> Corpus:
     mend = "Delete this folder or choose another root."
-    try:
-        values = read_json(target / "corpus.json")
-    except FileNotFoundError as error:
-        raise DataError(f"{target}: expected an embedded corpus, it has no corpus.json. {mend}") from error
-    except DataError as error:
-        raise DataError(f"{target}: expected an embedded corpus, but {str(error).rstrip('.')}. {mend}") from error
-    found = {key: values.get(key) for key in about} if isinstance(values, dict) else values
+    missing = f"{target}: expected an embedded corpus, it has no corpus.json. {mend}"
+    values = read_object(target / "corpus.json", mend, missing)
+    found = {key: values.get(key) for key in about}
     if found != about:
         raise DataError(f"{target}: holds another corpus ({short(found, 300)}), expected {about}. {mend}")
     return open_corpus(target.parent, target.name)
