@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 from prvr.data.features import FeatureReader, QueryFeatures, open_features
 from prvr.data.layout import Caption, Moment, read_captions, read_moments, read_relevance, read_tags
@@ -14,8 +14,12 @@ from prvr.reading import read_object
 
 logger = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
-TextFile = Literal["moments", "relevance", "tags"]
+TEXT_FILES: Mapping[str, Callable[[Path], dict[str, Any]]] = {
+    "moments": read_moments,
+    "relevance": read_relevance,
+    "tags": read_tags,
+}
+"""The readers of the files by caption that a corpus may have, by what they hold."""
 PUBLIC_FEATURES = {"tvr": "i3d_resnet", "activitynet": "i3d", "charades": "i3d_rgb_lgi"}
 
 
@@ -25,9 +29,9 @@ class Split:
 
     name: str
     captions: tuple[Caption, ...]
-    moments: Mapping[str, Moment]
-    relevance: Mapping[str, frozenset[str]]
-    tags: Mapping[str, frozenset[str]]
+    moments: Mapping[str, Moment] = field(default_factory=dict)
+    relevance: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
     def video_ids(self) -> tuple[str, ...]:
@@ -63,8 +67,8 @@ class Corpus:
         """Path of a split's captions."""
         return self.folder / "TextData" / f"{self.name}{split}.caption.txt"
 
-    def text_file(self, what: TextFile) -> Path:
-        """Path of the moments, the relevance sets or the tags of queries, which a corpus may lack."""
+    def text_file(self, what: str) -> Path:
+        """Path of one of `TEXT_FILES`, which a corpus may lack."""
         return self.folder / "TextData" / f"{self.name}_{what}.jsonl"
 
     @property
@@ -87,17 +91,9 @@ class Corpus:
         """
         if not self.caption_file(name).is_file():
             raise DataError(f"{self.caption_file(name)}: no such file. {self.name} has the splits {list(self.splits)}.")
-        return Split(
-            name,
-            read_captions(self.caption_file(name)),
-            self._by_caption("moments", read_moments),
-            self._by_caption("relevance", read_relevance),
-            self._by_caption("tags", read_tags),
-        )
-
-    def _by_caption(self, what: TextFile, read: Callable[[Path], dict[str, _T]]) -> dict[str, _T]:
-        path = self.text_file(what)
-        return read(path) if path.is_file() else {}
+        captions = read_captions(self.caption_file(name))
+        found = {what: read(path) for what, read in TEXT_FILES.items() if (path := self.text_file(what)).is_file()}
+        return Split(name, captions, **found)
 
     def open_features(self) -> FeatureReader:
         """Opens the frame features."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from prvr.data.corpus import Corpus, Split, TextFile, check_dim
+from prvr.data.corpus import TEXT_FILES, Corpus, Split, check_dim
 from prvr.data.features import FeatureReader, QueryFeatures, feature_files
 from prvr.data.files import discard, publish, temporary_folder
 from prvr.data.packed import PackedSplit, PackSource, longest_told
@@ -188,8 +188,7 @@ def _checked(packed: PackedSplit, corpus: Corpus, feature_dim: int | None, query
 def _identity(corpus: Corpus, split: str) -> list[list[str | int]]:
     """Names, sizes and times of the files that a packed split is made from."""
     files = [*feature_files(corpus.feature_folder), corpus.query_file, corpus.caption_file(split)]
-    optional: tuple[TextFile, ...] = ("moments", "relevance", "tags")
-    files += [path for path in map(corpus.text_file, optional) if path.is_file()]
+    files += [path for path in map(corpus.text_file, TEXT_FILES) if path.is_file()]
     if not corpus.caption_file(split).is_file():
         corpus.split(split)  # raises, and says which splits there are
     found: list[list[str | int]] = []
