@@ -5,7 +5,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from kills import die, killed
 from search_files import make_index, some_videos, walk, write_store
 
 from prvr.data import DataError, open_corpus, pack
-from prvr.data.files import publish, replace_file, temporary_folder
+from prvr.data.files import new_folder, publish, replace_file, temporary_folder
 from prvr.search import VideoIndex, writing
 from prvr.training import TrainingError
 from prvr.training.checkpoint import recover, replace_folder
@@ -116,6 +116,25 @@ def test_a_folder_that_holds_anything_else_is_not_replaced(tmp_path: Path) -> No
         with pytest.raises(DataError, match="link: is a symbolic link"):
             publish(folder, link, lambda _: False)
     assert intact(target)
+
+
+def test_a_new_folder_appears_whole_and_takes_no_place_of_others(tmp_path: Path) -> None:
+    target, other = tmp_path / "target", tmp_path / "other"
+    with suppress(KeyboardInterrupt), new_folder(target) as folder:
+        (folder / "half").write_text("ours")
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+    target.mkdir()
+    with new_folder(target) as folder:
+        (folder / "whole").write_text("ours")
+        assert not list(target.iterdir())
+    assert [path.name for path in target.iterdir()] == ["whole"]
+    with pytest.raises(DataError, match="target: exists already and is not empty"), new_folder(target):
+        pass
+    with pytest.raises(DataError, match="other: another process has just put something there"), new_folder(other):
+        thesis(other)
+    assert intact(other)
+    assert {path.name for path in tmp_path.iterdir()} == {"target", "other"}
 
 
 def test_packing_does_not_replace_a_folder_that_is_no_store(tmp_path: Path, embedded_root: Path) -> None:

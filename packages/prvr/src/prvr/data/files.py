@@ -111,6 +111,24 @@ def temporary_folder(target: Path) -> Iterator[Path]:
         remove_marked(folder)
 
 
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder to be filled, which becomes ``target`` at the end of the `with` statement, whole or not at all.
+
+    Raises:
+        DataError: ``target`` exists and is not empty, another process has made it meanwhile, the disk is full, or the
+            place cannot be written.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise DataError(f"{target}: exists already and is not empty. Name a new folder, or empty this one.")
+    with temporary_folder(target) as folder:
+        yield folder
+        with suppress(OSError):
+            target.rmdir()  # empty; not every system renames over it
+        if not publish(folder, target, lambda _: True):
+            raise DataError(f"{target}: another process has just put something there. Name another folder.")
+
+
 def publish(folder: Path, target: Path, is_good: Callable[[Path], bool], *, marked: bool = False) -> bool:
     """Renames a finished folder to ``target``; where a good one stands already, that one stays.
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import h5py
 import numpy as np
 
-from prvr.data.files import publish, temporary_folder
+from prvr.data.files import new_folder
 from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_text, short
 
@@ -179,7 +179,7 @@ def write_layout(
     """Writes a corpus, whole or not at all; videos and queries are streamed.
 
     Args:
-        folder: ``ROOT/COLLECTION``, which must not exist yet; its name is the name of the collection.
+        folder: ``ROOT/COLLECTION``, new or empty; its name is the name of the collection.
         texts: captions, and what is known of them.
         videos: (video id, (n f) features), each once; float32, or float64 in HDF5 (BigFile is always float32).
         queries: (caption id, (w e) features).
@@ -192,12 +192,11 @@ def write_layout(
         the folder.
 
     Raises:
-        DataError: the folder exists, ids repeat, are unknown or cannot be written, widths differ, or the disk is full.
+        DataError: the folder is not empty, ids repeat, are unknown or cannot be written, widths differ, or the disk is
+            full.
     """
     target = Path(folder).expanduser()
-    if target.exists():
-        raise DataError(f"{target}: exists already. Choose another root or collection, or delete it.")
-    with temporary_folder(target) as folder:
+    with new_folder(target) as folder:
         frames = folder / "FeatureData" / feature
         frames.mkdir(parents=True)
         (folder / "TextData").mkdir()
@@ -212,8 +211,6 @@ def write_layout(
         (folder / "corpus.json").write_text(json.dumps(dict(about or {}), indent=1), encoding="utf-8", newline="\n")
         if extras is not None:
             extras(folder)
-        if not publish(folder, target, lambda _: True):
-            raise DataError(f"{target}: another process made it meanwhile. Choose another root or delete it.")
     return target
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from prvr.config import Config, dump_config, load_config
-from prvr.data.files import publish, temporary_folder
+from prvr.data.files import new_folder
 from prvr.models import Retriever
 from prvr.models.pretrained import write_model
 from prvr.objective import Objective
@@ -189,12 +189,8 @@ def _write(converted: Converted, out: Path, source: str, dataset: str) -> None:
         video_dim=config.model.video_dim,
         query_dim=config.model.query_dim,
     )
-    with temporary_folder(out) as folder:
+    with new_folder(out) as folder:
         write_model(folder, converted.retriever, converted.objective, card)
         (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8", newline="\n")
         for file in folder.glob("*.safetensors"):
             shutil.copymode(folder / "README.md", file)  # safetensors makes them private to the user
-        if out.is_dir():
-            out.rmdir()  # empty, or it would have been refused
-        if not publish(folder, out, is_good=lambda _: True):
-            raise CheckpointError(f"{out}: another process has just made it. Name a new folder.")

@@ -8,16 +8,7 @@ from dataclasses import replace
 from math import log
 from pathlib import Path
 
-from prvr.data.files import (
-    HALF_WRITTEN,
-    clear_half_written,
-    mark,
-    owned,
-    publish,
-    remove_marked,
-    temporary_folder,
-    unmark,
-)
+from prvr.data.files import HALF_WRITTEN, clear_half_written, mark, new_folder, owned, remove_marked, unmark
 from prvr.errors import DISK_FULL, DataError, InputError
 from prvr.search.manifest import MODEL, SEGMENTS, Manifest, check_windows
 from prvr.search.model import SearchModel
@@ -39,9 +30,7 @@ def make_index(
         raise InputError(f"dtype={dtype!r}: expected float16, float32 or int8")
     if model.identity.frames != encoder.encoder:
         raise DataError(f"the model reads features of {model.identity.frames}, the store holds {encoder.encoder}.")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target}: exists and is not empty. Name a new folder, or open the index that is there.")
-    with temporary_folder(target) as made:
+    with new_folder(target) as made:
         (made / MODEL).mkdir()
         (made / SEGMENTS).mkdir()
         model.save(made / MODEL)
@@ -59,10 +48,6 @@ def make_index(
             model_files=stamp_files(made / MODEL),
             stored=dict(model.stored),
         ).write(made)
-        if target.exists():
-            target.rmdir()  # empty; not every system renames over it
-        if not publish(made, target, lambda _: True):
-            raise DataError(f"{target}: another process has just put something there. Open that, or name another.")
 
 
 class IndexWriter:

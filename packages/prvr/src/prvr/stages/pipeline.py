@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from prvr.config import validated
 from prvr.config.registry import Registry
-from prvr.data.files import publish, temporary_folder
+from prvr.data.files import new_folder
 from prvr.data.hashes import check_hashes, write_hashes
 from prvr.errors import DataError, InputError
 from prvr.models import load_pretrained
@@ -89,16 +88,10 @@ class Pipeline:
             InputError: the first stage cannot be saved.
         """
         target = Path(folder).expanduser()
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise DataError(f"{target}: exists and is not empty. Name a new folder.")
-        with temporary_folder(target) as made:
+        with new_folder(target) as made:
             self.write(made)
             if config is not None:
                 (made / "config.yaml").write_text(config, encoding="utf-8", newline="\n")
-            with suppress(FileNotFoundError):
-                target.rmdir()  # empty; not every system renames over it
-            if not publish(made, target, lambda _: True):
-                raise DataError(f"{target}: another process has just put something there. Name another folder.")
 
     def write(self, folder: Path) -> None:
         """Write the files of the pipeline into an empty folder, see `save_pretrained`."""
