@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drawn_world.world import AuditRow
-from prvr.data import DataError
-from prvr.data.files import replace_file
+from prvr.data.files import write_file
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class AuditReport:
         Raises:
             prvr.data.DataError: it cannot be written.
         """
-        path = Path(path)
         values = {
             "corpus": self.corpus,
             "config": self.config,
@@ -52,11 +50,7 @@ class AuditReport:
             "rows": [asdict(row) for row in self.rows],
         }
         content = (json.dumps(values, indent=2, allow_nan=False) + "\n").encode()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, lambda file: file.write(content))
-        except OSError as error:
-            raise DataError(f"{path}: cannot be written ({error}). Free space or choose another folder.") from error
+        write_file(Path(path), lambda file: file.write(content))
 
 
 def audit_table(report: AuditReport) -> Table:
