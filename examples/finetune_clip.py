@@ -1,100 +1,30 @@
-"""DiffusionRet's first stage end to end: a CLIP is trained along, on the pixels of your own films.
+"""DiffusionRet's first stage end to end: a CLIP is trained along, on the pictures of your own films.
 
     python examples/finetune_clip.py FILMS CAPTIONS.csv --clip openai/clip-vit-base-patch32 --device cuda
 
-CAPTIONS.csv has the columns `video`, a file name in FILMS, and `text`. Every fifth film is kept for the test. Without
-arguments: ten films that prvr draws and a small CLIP of random weights, to show the course: no good model comes of it.
+CAPTIONS.csv has the columns `video`, a file name in FILMS, and `text`. The same on the command line: `prvr extract
+--encoder pixels:CLIP`, `prvr convert captions`, `prvr train --preset diffusionret-msrvtt-pixels`. Without arguments:
+films that prvr draws and a small CLIP of random weights, to show the course: no good model comes of it.
+
+Quick: --out {out}
 """
 
 import argparse
 import csv
-import random
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
-from prvr.config import LossConfig, OptimConfig, TokenModelConfig
+from prvr.config import load_config
+from prvr.corpora.convert import convert_captions
 from prvr.data.synthetic import render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.scenes import draw_split
-from prvr.evaluation.metrics import RetrievalMetrics, ranks
-from prvr.models import ClipRetriever, PixelBatch
-from prvr.objective import Objective
-from prvr.training.gradients import backward_in_parts
-from prvr.training.optimizer import parameter_groups
-from prvr.types import Labels
-from prvr.video import open_video
-from prvr.video.encoders.clip import Clip, load_clip
-from prvr.video.pretrained import load_tokenizer
-
-FRAMES, WORDS = 12, 32  # as the paper for short videos; 64 and 64 for long ones
-
-
-class Films:
-    """Frames and tokens of all films, prepared as the CLIP expects them; frames as bytes."""
-
-    def __init__(self, folder: Path, captions: Path, clip: Clip) -> None:
-        tokenizer, texts = load_tokenizer(clip.name), dict[str, list[torch.Tensor]]()
-        with captions.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                ids = tokenizer(row["text"], truncation=True, max_length=WORDS)["input_ids"]
-                texts.setdefault(row["video"], []).append(torch.tensor(ids))
-        self.names, self.texts = list(texts), list(texts.values())
-        self.frames = [_frames(folder / name, clip) for name in self.names]
-        self.mean, self.std = (torch.tensor(x).view(3, 1, 1) for x in (clip.preprocessing.mean, clip.preprocessing.std))
-
-    def batch(self, videos: list[int], captions: list[list[torch.Tensor]], device: str) -> PixelBatch:
-        """These films, each with some captions."""
-        pixels = [(self.frames[v] / 255 - self.mean) / self.std for v in videos]
-        words = [text for some in captions for text in some]
-        owner = torch.tensor([number for number, some in enumerate(captions) for _ in some])
-        return PixelBatch(*_padded(pixels, device), *_padded(words, device), Labels(len(videos), owner).to(device))
-
-
-def _frames(path: Path, clip: Clip) -> torch.Tensor:
-    """`(l, 3, s, s)` bytes: frames of a film, evenly spread over it."""
-    with open_video(path) as film:
-        rate = FRAMES / film.info.duration if film.info.duration else 1.0
-        pictures = [clip.preprocessing.apply(frame.pixels) for frame in film.sample(rate)]
-    return torch.from_numpy(np.stack(pictures[:FRAMES])).permute(0, 3, 1, 2)
-
-
-def _padded(rows: list[torch.Tensor], device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    lengths = torch.tensor([len(row) for row in rows])
-    filled = pad_sequence(rows, batch_first=True)
-    return filled.to(device), (torch.arange(filled.shape[1]) < lengths[:, None]).to(device)
-
-
-def train(retriever: ClipRetriever, films: Films, videos: list[int], args: argparse.Namespace) -> None:
-    """One caption of each film per epoch, as the paper; the batch is encoded in chunks, its losses see all of it."""
-    objective = Objective(LossConfig(contrastive=1.0, contrastive_temperature=0.05), retriever.config).to(args.device)
-    settings = OptimConfig(lr=1e-3, backbone_lr=args.backbone_lr, weight_decay=0.0)
-    groups = parameter_groups(retriever, objective, settings, backbone=retriever.backbone)
-    optimizer = torch.optim.AdamW(groups, lr=settings.lr)
-    draw = random.Random(0)
-    for epoch in range(args.epochs):
-        losses, order = [], draw.sample(videos, len(videos))
-        for first in range(0, len(order), args.batch):
-            chosen = order[first : first + args.batch]
-            parts = [chosen[i : i + args.chunk] for i in range(0, len(chosen), args.chunk)]
-            chunks = [films.batch(part, [[draw.choice(films.texts[v])] for v in part], args.device) for part in parts]
-            labels = Labels(len(chosen), torch.arange(len(chosen))).to(args.device)
-            seeds = [draw.randrange(2**31) for _ in parts]
-            losses.append(backward_in_parts(retriever.train(), objective, chunks, labels, seeds=seeds)["total"].item())
-            optimizer.step()
-        print(f"epoch {epoch}: loss {sum(losses) / len(losses):.3f}")
-
-
-@torch.no_grad()
-def test(retriever: ClipRetriever, films: Films, videos: list[int], device: str) -> RetrievalMetrics:
-    """Every caption of these films asks for its film among them."""
-    batch = films.batch(videos, [films.texts[v] for v in videos], device)
-    scores = retriever.eval()(batch).scores.total
-    return RetrievalMetrics.from_ranks(ranks(scores, batch.labels.ground_truth).cpu())
+from prvr.models import load_pretrained
+from prvr.training import train
+from prvr.video import VideoStore, extract, open_encoder, open_featurizer
 
 
 def small_example(folder: Path) -> tuple[Path, Path, str]:
@@ -126,39 +56,43 @@ def main() -> None:
     parser.add_argument("films", type=Path, nargs="?", help="folder of video files")
     parser.add_argument("captions", type=Path, nargs="?", help="CSV with the columns video and text")
     parser.add_argument("--clip", default="openai/clip-vit-base-patch32", help="a CLIP of transformers, name or folder")
+    parser.add_argument("--hidden", type=int, default=512, help="width of its joint space")
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=128, help="films in a batch: negatives of each other")
-    parser.add_argument("--chunk", type=int, default=8, help="films encoded at a time")
+    parser.add_argument("--rate", type=float, default=1.0, help="pictures per second")
     parser.add_argument("--backbone-lr", type=float, default=1e-7, help="of the CLIP; all else has 1e-3")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, help="folder for the trained model")
+    parser.add_argument("--out", type=Path, default=Path("finetuned"), help="new folder for pictures, corpus and run")
     args = parser.parse_args()
-    torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as name:
         if args.films is None:
             torch.set_num_threads(1)  # the matrices are small
             args.films, args.captions, args.clip = small_example(Path(name))
-            args.backbone_lr, args.epochs = 1e-3, 40  # it knows nothing yet, and an epoch is one step
+            args.hidden, args.backbone_lr, args.epochs = 32, 1e-3, 20  # it knows nothing yet, and an epoch is one step
         elif args.captions is None:
             parser.error("name a CSV of captions too")
-        clip = load_clip(args.clip)
-        films = Films(args.films, args.captions, clip)
-        width = int(clip.model.config.projection_dim)
-        config = TokenModelConfig(
-            kind="tokens", video_dim=width, query_dim=width, hidden=width, heads=max(1, width // 64), depth=4,
-            max_frames=FRAMES, max_words=WORDS, word_projection="none", sentence="last",
-        )  # fmt: skip
-        retriever = ClipRetriever(clip.model.requires_grad_(True), config).to(args.device)
-        kept = list(range(0, len(films.names), 5))
-        learned = [number for number in range(len(films.names)) if number not in kept]
-        print(f"{len(learned)} films to learn from, {len(kept)} to test on, of {len(films.names)}")
-        train(retriever, films, learned, args)
-        for what, videos in (("films it has learned from", learned), ("the others", kept)):
-            found = test(retriever, films, videos, args.device)
-            print(f"{what}: R@1 {found.r1:.1f}, chance {100 / len(videos):.1f}")
-        if args.out is not None:
-            retriever.save_pretrained(args.out)
-            print(f"{args.out}: the model, for ClipRetriever.from_pretrained")
+        encoder, tokens = open_encoder(f"pixels:{args.clip}"), open_featurizer(f"pixels:{args.clip}")
+        extract([args.films], encoder, args.out / "store", rate=args.rate)
+        corpus = convert_captions(args.captions, VideoStore(args.out / "store"), tokens, args.out / "data" / "films")
+        changes = {
+            "model.clip": args.clip,
+            "model.video_dim": encoder.dim,
+            "model.hidden": args.hidden,
+            "model.heads": max(1, args.hidden // 64),
+            "optim.backbone_lr": args.backbone_lr,
+            "data.root": str(args.out / "data"),
+            "data.collection": "films",
+            "data.cache_dir": str(args.out / "cache"),
+            "train.epochs": args.epochs,
+            "train.protocol": "val",
+        }
+        config = load_config("diffusionret-msrvtt-pixels", changes)
+        result = train(config, output=args.out / "run", device="cpu" if args.device == "cpu" else None)
+    for line in result.history:
+        print(f"epoch {line['epoch']}: loss {line['loss']['total']:.3f}")
+    found, videos = result.report.text_to_video, corpus.videos
+    print(f"{videos['train']} films to learn from, {videos['test']} to test on: R@1 {found.r1:.1f}")
+    model = load_pretrained(result.output / "best")  # the CLIP is saved with it
+    print(f"{result.output / 'best'}: the model, {sum(p.numel() for p in model.parameters()):,} parameters")
 
 
 if __name__ == "__main__":

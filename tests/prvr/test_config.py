@@ -97,7 +97,7 @@ def test_the_family_is_there() -> None:
     for system in ("gmmformer", "hlformer", "dreamprvr", "hybrid"):
         for corpus in ("tvr", "activitynet", "charades", "clip", "clip-l", "embedded"):
             assert f"{system}-{corpus}" in names
-    for corpus in ("msrvtt", "msvd", "lsmdc", "didemo", "activitynet", "embedded"):
+    for corpus in ("msrvtt", "msrvtt-pixels", "msvd", "lsmdc", "didemo", "activitynet", "embedded"):
         assert f"diffusionret-{corpus}" in names
 
 

@@ -1,4 +1,4 @@
-"""A token retriever over CLIP: what is copied from it, and both trained together on pixels and tokens."""
+"""A token retriever over CLIP: what is copied from it, and both trained together on pictures and token numbers."""
 
 import dataclasses
 from pathlib import Path
@@ -6,38 +6,20 @@ from typing import Any
 
 import pytest
 import torch
-from video_models import WORDS
+from video_models import square_clip, tiny_siglip
 
-from prvr.config import LossConfig, OptimConfig, TokenModelConfig
+from prvr.config import ConfigError, LossConfig, OptimConfig, TokenModelConfig, load_config
 from prvr.errors import DataError
-from prvr.models import ClipRetriever, PixelBatch, TokenRetriever, build_retriever
+from prvr.models import ClipRetriever, TokenRetriever, build_retriever, load_pretrained
 from prvr.models.clip_retriever import start_from_clip
 from prvr.objective import Objective
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import parameter_groups
-from prvr.types import Labels
+from prvr.types import Batch
 
 transformers = pytest.importorskip("transformers")
 
 LENGTHS, COUNTS = [2, 3, 1], [4, 3, 5]
-
-
-def square_clip() -> Any:
-    """A CLIP as ViT-B/32 is: the joint space as wide as the text encoder."""
-    from transformers import CLIPConfig, CLIPModel
-
-    text = {"vocab_size": len(WORDS), "hidden_size": 16, "intermediate_size": 64, "max_position_embeddings": 16}
-    text |= {"num_hidden_layers": 3, "num_attention_heads": 2, "projection_dim": 16}
-    text |= {"bos_token_id": 12, "eos_token_id": 13, "pad_token_id": 13}
-    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    vision |= {"image_size": 16, "patch_size": 8, "projection_dim": 16}
-    torch.manual_seed(0)
-    config: Any = CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
-    model = CLIPModel(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(0.2 * torch.randn_like(parameter))
-    return model
 
 
 def settings(**changes: Any) -> TokenModelConfig:
@@ -55,7 +37,24 @@ def settings(**changes: Any) -> TokenModelConfig:
     return TokenModelConfig(**(values | changes))
 
 
-def make_batch(frames: int = 3, words: int = 5, nonsense: float = 9.0) -> PixelBatch:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return square_clip(tmp_path_factory.mktemp("clip"))
+
+
+@pytest.fixture
+def clip(folder: Path) -> Any:
+    return transformers.CLIPModel.from_pretrained(folder).eval()
+
+
+def with_clip(folder: Path, **changes: Any) -> ClipRetriever:
+    torch.manual_seed(0)
+    retriever = build_retriever(settings(**{"clip": str(folder), "video_dim": 768, "query_dim": 1} | changes))
+    assert isinstance(retriever, ClipRetriever)
+    return retriever.eval()
+
+
+def make_batch(frames: int = 3, words: int = 5, nonsense: float = 9.0) -> Batch:
     draw = torch.Generator().manual_seed(0)
     frame_mask = torch.arange(frames) < torch.tensor(LENGTHS)[:, None]
     token_mask = torch.arange(words) < torch.tensor(COUNTS)[:, None]
@@ -63,18 +62,18 @@ def make_batch(frames: int = 3, words: int = 5, nonsense: float = 9.0) -> PixelB
     tokens = torch.randint(2, 11, (3, 6), generator=draw)[:, :words]
     tokens[:, 0] = 12
     tokens[torch.arange(3), torch.tensor(COUNTS) - 1] = 13
-    return PixelBatch(
-        pixels=pixels.masked_fill(~frame_mask[..., None, None, None], nonsense),
+    return Batch(
+        clips=torch.zeros(3, 1, 768),
+        frames=pixels.flatten(2).masked_fill(~frame_mask[..., None], nonsense),
         frame_mask=frame_mask,
-        tokens=tokens.masked_fill(~token_mask, 3),
-        token_mask=token_mask,
-        labels=Labels(3, torch.arange(3)),
+        words=tokens.float().masked_fill(~token_mask, nonsense)[..., None],
+        word_mask=token_mask,
+        query_to_video=torch.arange(3),
     )
 
 
-def test_layers_are_those_of_the_clip() -> None:
+def test_layers_are_those_of_the_clip(clip: Any) -> None:
     """The temporal transformer gives what transformers' own layers give, without their causal mask."""
-    clip = square_clip().eval()
     retriever = TokenRetriever(settings(word_projection="linear")).eval()
     start_from_clip(retriever, clip.state_dict())
     frames, mask = torch.randn(2, 4, 16), torch.ones(2, 4, dtype=torch.bool)
@@ -86,8 +85,7 @@ def test_layers_are_those_of_the_clip() -> None:
     assert torch.equal(retriever.project_words.weight, clip.text_projection.weight)
 
 
-def test_a_clip_that_does_not_fit_is_refused() -> None:
-    clip = square_clip().state_dict()
+def test_a_clip_that_does_not_fit_is_refused(clip: Any, folder: Path, tmp_path: Path) -> None:
     for changes, message in (
         ({"depth": 4}, r"no tensor 'text_model\.encoder\.layers\.3\."),
         ({"max_frames": 17}, r"temporal\.positions the shape \(16, 16\), this retriever expects \(17, 16\)"),
@@ -96,46 +94,69 @@ def test_a_clip_that_does_not_fit_is_refused() -> None:
         retriever = TokenRetriever(settings(**changes))
         before = {name: tensor.clone() for name, tensor in retriever.state_dict().items()}
         with pytest.raises(ValueError, match=message):
-            start_from_clip(retriever, clip)
+            start_from_clip(retriever, clip.state_dict())
         assert all(torch.equal(tensor, before[name]) for name, tensor in retriever.state_dict().items())
-    with pytest.raises(ValueError, match="projects frames and words to 16: expected hidden"):
-        ClipRetriever(square_clip(), settings(word_projection="linear"))
+    with pytest.raises(
+        ValueError, match=r"pictures of 16 x 16 .* 16 tokens, .* model\.hidden=16, got 8, model\.video_dim"
+    ):
+        with_clip(folder, hidden=8, video_dim=12)
+    with pytest.raises(ValueError, match=r"model\.max_words=16, got 17"):
+        with_clip(folder, max_words=17)
+    with pytest.raises(ValueError, match="a model of type 'siglip', expected a CLIP"):
+        with_clip(tiny_siglip(tmp_path))
+    with pytest.raises(ValueError, match=r"model\.clip: not the configuration of a CLIP"):
+        ClipRetriever(settings(clip={"text_config": 3}, video_dim=768, query_dim=1))
 
 
-def test_a_run_starts_from_the_clip_it_names(tmp_path: Path) -> None:
-    clip = square_clip()
-    clip.save_pretrained(tmp_path)
-    retriever = build_retriever(settings(init_from=str(tmp_path)))
-    assert isinstance(retriever, TokenRetriever)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"query_dim": 512}, r"query_dim=512: with clip, .* set query_dim=1"),
+        ({"word_projection": "linear"}, "word_projection='linear': .* set word_projection=none"),
+        ({"feature_length": 10.0}, r"feature_length=10\.0: .* set feature_length=1\.0"),
+        ({"init_from": "clip"}, "init_from='clip': .* set init_from=null"),
+        ({"clip": 3}, r"model\.clip"),
+    ],
+)
+def test_keys_that_a_clip_leaves_no_room_for_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config("diffusionret-msrvtt-pixels", {f"model.{key}": value for key, value in change.items()})
+
+
+def test_a_run_starts_from_the_clip_it_names(clip: Any, folder: Path, tmp_path: Path) -> None:
     expected = clip.text_model.encoder.layers[1].mlp.fc1.weight
-    assert torch.equal(retriever.temporal.layers[1].linear1.weight, expected)
+    for retriever in (build_retriever(settings(init_from=str(folder))), with_clip(folder)):
+        assert isinstance(retriever, TokenRetriever | ClipRetriever)
+        assert torch.equal(retriever.temporal.layers[1].linear1.weight, expected)
+    backbone = with_clip(folder).backbone.state_dict()
+    assert all(torch.equal(backbone[name], tensor) for name, tensor in clip.state_dict().items())
     with pytest.raises(DataError, match="cannot be loaded"):
         build_retriever(settings(init_from=str(tmp_path / "none")))
 
 
-def test_pixels_and_tokens_give_what_the_clip_gives() -> None:
-    clip, batch = square_clip().eval(), make_batch()
-    retriever = ClipRetriever(clip, settings()).eval()
-    text = retriever.encode_text(batch.tokens, batch.token_mask)
+def test_pictures_and_tokens_give_what_the_clip_gives(clip: Any, folder: Path) -> None:
+    retriever, batch = with_clip(folder), make_batch()
+    text = retriever.encode_text(batch.words, batch.word_mask)
     for q, count in enumerate(COUNTS):
-        alone = clip.text_model(input_ids=batch.tokens[q : q + 1, :count]).last_hidden_state
+        alone = clip.text_model(input_ids=batch.words[q : q + 1, :count, 0].long()).last_hidden_state
         torch.testing.assert_close(text.words[q, :count], clip.text_projection(alone)[0], rtol=0, atol=1e-5)
-    images = clip.get_image_features(pixel_values=batch.pixels[1])
+    images = clip.get_image_features(pixel_values=batch.frames[1].unflatten(1, (3, 16, 16)))
     images = getattr(images, "pooler_output", images)
-    video = retriever.encode_video(None, batch.pixels, batch.frame_mask)
-    alone = retriever.head.embed_frames(images[None], torch.ones(1, 3, dtype=torch.bool))
-    torch.testing.assert_close(video.frames[1], alone.frames[0], rtol=0, atol=1e-5)
+    video = retriever.encode_video(batch.clips, batch.frames, batch.frame_mask)
+    assert video.frames is not None
+    alone = retriever.temporal(images[None], torch.ones(1, 3, dtype=torch.bool))
+    torch.testing.assert_close(video.frames[1], alone[0], rtol=0, atol=1e-5)
 
 
-def test_padding_changes_nothing() -> None:
-    retriever = ClipRetriever(square_clip(), settings()).eval()
+def test_padding_changes_nothing(folder: Path) -> None:
+    retriever = with_clip(folder)
     plain, padded = retriever(make_batch()), retriever(make_batch(frames=4, words=6, nonsense=1e6))
     torch.testing.assert_close(plain.scores.total, padded.scores.total, rtol=0, atol=1e-5)
 
 
-def test_both_learn_each_at_its_rate() -> None:
+def test_both_learn_each_at_its_rate(folder: Path) -> None:
     """One step of Adam: no entry moves by more than its rate; the CLIP moves, a ten-thousandth as far."""
-    retriever, batch = ClipRetriever(square_clip(), settings()).train(), make_batch()
+    retriever, batch = with_clip(folder).train(), make_batch()
     objective = Objective(LossConfig(contrastive=1.0, contrastive_learned=True), retriever.config)
     optim = OptimConfig(lr=1e-3, backbone_lr=1e-7, weight_decay=0.0)
     groups = parameter_groups(retriever, objective, optim, backbone=retriever.backbone)
@@ -160,25 +181,14 @@ def test_both_learn_each_at_its_rate() -> None:
     assert last < first
 
 
-def test_chunks_change_nothing() -> None:
+def test_chunks_change_nothing(folder: Path) -> None:
     """GradCache under the whole CLIP, where memory matters most."""
     batch, loss = make_batch(), LossConfig(contrastive=1.0)
-    whole, parts = (ClipRetriever(square_clip(), settings()).double().eval() for _ in range(2))
-    parts.load_state_dict(whole.state_dict())
-    batch = dataclasses.replace(batch, pixels=batch.pixels.double())
+    whole, parts = (with_clip(folder).double() for _ in range(2))
+    batch = batch.to(dtype=torch.float64)
     objective = Objective(loss, whole.config)
     objective(whole(batch), batch.labels)["total"].backward()
-    chunks = [
-        PixelBatch(
-            batch.pixels[v : v + 1, : LENGTHS[v]],
-            batch.frame_mask[v : v + 1, : LENGTHS[v]],
-            batch.tokens[v : v + 1, : COUNTS[v]],
-            batch.token_mask[v : v + 1, : COUNTS[v]],
-            Labels(1, torch.zeros(1, dtype=torch.long)),
-        )
-        for v in range(3)
-    ]
-    backward_in_parts(parts, objective, chunks, batch.labels, seeds=[0, 1, 2])
+    backward_in_parts(parts, objective, batch.split(1), batch.labels, seeds=[0, 1, 2])
     reached = 0
     for (name, ours), theirs in zip(parts.named_parameters(), whole.parameters(), strict=True):
         assert (ours.grad is None) == (theirs.grad is None), name
@@ -188,19 +198,22 @@ def test_chunks_change_nothing() -> None:
     assert reached > 40
 
 
-def test_saved_and_loaded_models_agree(tmp_path: Path) -> None:
-    retriever, batch = ClipRetriever(square_clip(), settings()).eval(), make_batch()
+def test_saved_and_loaded_models_agree(folder: Path, tmp_path: Path) -> None:
+    retriever, batch = with_clip(folder), make_batch()
     retriever.save_pretrained(tmp_path)
-    loaded = ClipRetriever.from_pretrained(tmp_path).eval()
-    assert torch.equal(loaded(batch).scores.total, retriever(batch).scores.total)
-    assert all(p.requires_grad for p in loaded.parameters())
+    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "config.json", "model.safetensors"}
+    for loaded in (ClipRetriever.from_pretrained(tmp_path), load_pretrained(tmp_path)):
+        assert isinstance(loaded, ClipRetriever)
+        assert loaded.config == retriever.config
+        assert torch.equal(loaded.eval()(batch).scores.total, retriever(batch).scores.total)
+        assert all(p.requires_grad for p in loaded.parameters())
 
 
-def test_bad_batches_are_refused() -> None:
+def test_bad_batches_are_refused(folder: Path) -> None:
     batch = make_batch()
-    with pytest.raises(ValueError, match="3 videos with 3 masks and 3 queries with 3; the labels are of 2 videos"):
-        dataclasses.replace(batch, labels=Labels(2, torch.arange(2)))
-    with pytest.raises(ValueError, match="got 5 tokens, this model takes at most 4"):
-        ClipRetriever(square_clip(), settings(max_words=4))(batch)
+    with pytest.raises(ValueError, match="got 5 words, this model takes at most 4"):
+        with_clip(folder, max_words=4)(batch)
     with pytest.raises(ValueError, match="got 3 frames, this model takes at most 2"):
-        ClipRetriever(square_clip(), settings(max_frames=2))(batch)
+        with_clip(folder, max_frames=2)(batch)
+    with pytest.raises(ValueError, match=r"from 3 to 14: this CLIP knows 0 to 13\. .* --text pixels:CLIP"):
+        with_clip(folder)(dataclasses.replace(batch, words=batch.words + (batch.words == 13)))

@@ -216,7 +216,8 @@ import torch, prvr
 from prvr.training.optimizer import build_optimizer
 
 SMALL = {"model.hidden": 16, "model.heads": 2, "model.video_dim": 12, "model.query_dim": 10}
-TOKENS = SMALL | {"model.init_from": None, "model.frame_projection": "linear", "model.word_projection": "linear"}
+LINEAR = {"model.frame_projection": "linear", "model.word_projection": "linear"}
+TOKENS = SMALL | LINEAR | {"model.init_from": None, "model.clip": None}
 
 def build(preset):
     tokens = "lorentz_dim" not in prvr.config.config_to_dict(prvr.load_config(preset).model)

@@ -28,15 +28,31 @@ def tiny_clip(folder: Path, nudge: float = 0.0) -> Path:
     model = _random(CLIPModel(config))
     with torch.no_grad():
         model.visual_projection.weight[0, 0] += nudge
-    _save(model, folder)
+    return save_clip(model, folder)
+
+
+def square_clip(folder: Path) -> Path:
+    """A CLIP as ViT-B/32 is, with a joint space as wide as its text encoder: 16. Its pictures have 16 x 16 pixels."""
+    from transformers import CLIPConfig, CLIPModel
+
+    text = _TEXT | {"intermediate_size": 64, "num_hidden_layers": 3, "projection_dim": 16}
+    vision = _VISION | {"num_hidden_layers": 1, "image_size": 16, "projection_dim": 16}
+    config: Any = CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
+    return save_clip(_random(CLIPModel(config)), folder)
+
+
+def save_clip(model: Any, folder: Path) -> Path:
+    """The folder of a CLIP, with its tokenizer and how its pictures are prepared."""
+    side = model.config.vision_config.image_size
     about = {
         "image_processor_type": "CLIPImageProcessor",
-        "size": {"shortest_edge": 32},
-        "crop_size": {"height": 32, "width": 32},
+        "size": {"shortest_edge": side},
+        "crop_size": {"height": side, "width": side},
         "resample": 3,
         "image_mean": [0.48, 0.46, 0.41],
         "image_std": [0.27, 0.26, 0.28],
     }
+    _save(model, folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(about))
     return folder
 

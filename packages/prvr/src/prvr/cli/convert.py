@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from prvr.video import TextFeaturizer, VideoStore
 
 _PRESETS = {(512, 48): "hybrid-embedded", (512, 512): "hybrid-clip", (768, 768): "hybrid-clip-l"}
+_PRESETS |= {(3 * 224 * 224, 1): "diffusionret-msrvtt-pixels"}
 """By the widths of frames and words."""
 
 logger = logging.getLogger(__name__)
@@ -154,8 +155,13 @@ def run_benchmark(args: Namespace) -> None:
     print(_summary(rules, report))
 
 
-def command(folder: Path, video_dim: int, query_dim: int) -> str:
+def command(folder: Path, video_dim: int, query_dim: int, clip: str = "") -> str:
     """The command that trains on a corpus: with a preset of its widths, or with options that change them.
+
+    Args:
+        folder: of the corpus.
+        video_dim, query_dim: widths of its features.
+        clip: the CLIP whose pictures and token numbers they are; empty for others.
 
     Examples:
         >>> print(command(Path("data/films"), 512, 512))
@@ -163,10 +169,12 @@ def command(folder: Path, video_dim: int, query_dim: int) -> str:
     """
     preset = _PRESETS.get((video_dim, query_dim))
     widths = "" if preset else f" --model.video_dim {video_dim} --model.query_dim {query_dim}"
+    preset = preset or ("diffusionret-msrvtt-pixels" if clip else "hybrid-clip")
+    along = f" --model.clip {quote(clip)}" if clip else ""
     name, root = folder.name, folder.parent.as_posix()
     return (
-        f"prvr train --preset {preset or 'hybrid-clip'} --data-root {quote(root)} --data.collection {quote(name)} "
-        f"--train.protocol val{widths}"
+        f"prvr train --preset {preset} --data-root {quote(root)} --data.collection {quote(name)} "
+        f"--train.protocol val{widths}{along}"
     )
 
 
@@ -208,7 +216,8 @@ def _show_captions(report: "CaptionsReport", store: "VideoStore", text: "TextFea
     if not report.zero_shot:
         said.append("no comparison with zero-shot: captions and frames have no space in common")
     print("\n".join(said))
-    print(f"\nTrain on it:\n{command(report.folder, store.dim, text.word_dim)}")
+    clip = text.identity.name.partition("pixels:")[2]
+    print(f"\nTrain on it:\n{command(report.folder, store.dim, text.word_dim, clip)}")
 
 
 def _features(path: Path) -> "FeatureReader":

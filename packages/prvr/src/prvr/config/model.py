@@ -228,6 +228,11 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
         return self
 
     @property
+    def unit_rows(self) -> bool:
+        """Whether rows of frames and words are scaled to unit length before it reads them."""
+        return True
+
+    @property
     def provides(self) -> frozenset[str]:
         """What losses may ask of this model, see `prvr.config.LOSSES`."""
         registers = ("diffusion", "prior") if self.registers.start != "gaussian" else ("diffusion",)

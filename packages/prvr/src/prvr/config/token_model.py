@@ -1,6 +1,6 @@
 """Configuration of a retriever that compares words with frames (DiffusionRet, first stage)."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -22,7 +22,10 @@ class TokenCompat:
 
 @dataclass(frozen=True, config=STRICT)
 class TokenModelConfig:
-    """A retriever that keeps words and frames and compares each with each: `prvr.models.TokenRetriever`."""
+    """A retriever that keeps words and frames and compares each with each.
+
+    It is a `prvr.models.TokenRetriever`, or with `clip` a `prvr.models.ClipRetriever`.
+    """
 
     kind: Literal["tokens"]
     """Distinguishes it from a `ModelConfig`."""
@@ -52,7 +55,16 @@ class TokenModelConfig:
     init_from: str | None = None
     """A CLIP of transformers, by name or folder: before training, the first layers of its text encoder become those of
     the temporal transformer, its positions the frames', its text projection that of words."""
+    clip: str | dict[str, Any] | None = None
+    """A CLIP of transformers, by name or folder, that is trained along: frames are then the pictures that it reads,
+    words its token numbers, as the encoder `pixels:CLIP` gives them. In the `config.json` of a saved retriever, the
+    configuration of that CLIP instead of its name."""
     compat: TokenCompat = TokenCompat()
+
+    @property
+    def unit_rows(self) -> bool:
+        """Whether rows of frames and words are scaled to unit length before it reads them; not those of a CLIP."""
+        return self.clip is None
 
     @property
     def num_clips(self) -> int:
@@ -68,8 +80,16 @@ class TokenModelConfig:
     def _consistent(self) -> "TokenModelConfig":
         if self.hidden % self.heads:
             raise InputError(f"hidden={self.hidden} must be a multiple of heads={self.heads}")
+        with_clip = {"query_dim": 1, "word_depth": 0, "feature_length": 1.0, "init_from": None}
+        with_clip |= {"frame_projection": "none", "word_projection": "none"}
+        for key, value in with_clip.items():
+            if self.clip is not None and getattr(self, key) != value:
+                raise InputError(
+                    f"{key}={getattr(self, key)!r}: with clip, frames are pictures and words token numbers, which the "
+                    f"CLIP projects: set {key}={'null' if value is None else value}"
+                )
         for key, width in (("frame", self.video_dim), ("word", self.query_dim)):
-            if getattr(self, f"{key}_projection") == "none" and width != self.hidden:
+            if self.clip is None and getattr(self, f"{key}_projection") == "none" and width != self.hidden:
                 name = "video_dim" if key == "frame" else "query_dim"
                 raise InputError(
                     f"{key}_projection='none' needs {name}={self.hidden}, as wide as hidden, got {width}: set "

@@ -15,7 +15,7 @@ class OptimConfig:
     name: Literal["bert_adam", "adamw"] = "adamw"
     lr: float = Field(default=3e-4, gt=0, le=100)
     backbone_lr: float = Field(default=1e-7, gt=0, le=100)
-    """Of the pretrained encoders of a retriever that trains them (`prvr.models.ClipRetriever`); others have none."""
+    """Of the CLIP that is trained along (`model.clip`); other retrievers have no such part."""
     weight_decay: float = Field(default=0.01, ge=0, le=100)
     decay: Literal["matrices", "released"] = "matrices"
     """matrices: everything but biases, norms and scalars; released: by the authors' names (their norms do decay)."""

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
+from prvr.config import AnyModelConfig
 from prvr.data.corpus import TEXT_FILES, Corpus, Split, check_dim
 from prvr.data.features import FeatureReader, QueryFeatures, feature_files
 from prvr.data.files import discard, publish, temporary_folder
@@ -33,6 +35,7 @@ class PackSettings:
         words: most words kept per query.
         keep_last: the last frame counts in the last segment mean (False: as in the released code).
         dtype: ``float32`` or ``float16``, on disk only.
+        unit: scale rows to unit length. False for pictures and token numbers, which are kept as they are.
     """
 
     clips: int = 32
@@ -40,12 +43,28 @@ class PackSettings:
     words: int = 30
     keep_last: bool = True
     dtype: str = "float32"
+    unit: bool = True
+
+    @classmethod
+    def of(cls, model: AnyModelConfig, keep_last: bool) -> "PackSettings":
+        """How the videos and queries of a model are sampled."""
+        return cls(model.num_clips, model.max_frames, model.max_words, keep_last, unit=model.unit_rows)
 
     def __post_init__(self) -> None:
         if min(self.clips, self.frames, self.words) < 1:
             raise InputError(f"PackSettings: clips, frames and words must be at least 1, got {self}")
         if self.dtype not in ("float32", "float16"):
             raise InputError(f"PackSettings.dtype: {self.dtype!r} is not one of float32, float16")
+        if self.dtype == "float16" and not self.unit:
+            raise InputError("PackSettings: float16 rounds token numbers beyond 2048: with unit=False use float32")
+
+    def video(self, rows: Float[np.ndarray, "n f"]) -> tuple[Float[np.ndarray, "c f"], Float[np.ndarray, "l f"]]:
+        """Clips and frames of a video, from its features as they are stored, see `sample_video`."""
+        return sample_video(rows, self.clips, self.frames, self.keep_last, self.unit)
+
+    def query(self, rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "w e"]:
+        """The words of a query, from its features as they are stored."""
+        return (normalise_rows(rows.astype(np.float64)) if self.unit else rows)[: self.words]
 
 
 def pack(
@@ -80,9 +99,10 @@ def pack(
     """
     settings = settings or PackSettings()
     source = _identity(corpus, split)
-    key = hashlib.sha256(
-        json.dumps([FORMAT, corpus.name, split, source, asdict(settings)], sort_keys=True).encode()
-    ).hexdigest()
+    values = asdict(settings)
+    if settings.unit:  # as before there was a choice: what is packed already keeps its name
+        del values["unit"]
+    key = hashlib.sha256(json.dumps([FORMAT, corpus.name, split, source, values], sort_keys=True).encode()).hexdigest()
     origin = PackSource(corpus, split, Path(cache_dir).expanduser())
     target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
     if target.exists():
@@ -230,7 +250,7 @@ def _write(
     for video_id in split.video_ids:
         x = videos.read(video_id)
         _note_zeros(zero_rows, video_id, x)
-        clips, frames = sample_video(x, settings.clips, settings.frames, settings.keep_last)
+        clips, frames = settings.video(x)
         writer.append("clips", clips)
         writer.append("frames", frames)
         source_frames.append(len(x))
@@ -240,12 +260,12 @@ def _write(
     for caption in split.captions:
         words = queries.read(caption.id)
         _note_zeros(zero_rows, caption.id, words)
-        words = normalise_rows(words.astype(np.float64))[: settings.words]
+        words = settings.query(words)
         writer.append("words", words)
         word_lengths.append(len(words))
         if progress:
             progress(len(frame_lengths) + len(word_lengths), total)
-    if zero_rows:
+    if zero_rows and settings.unit:  # among token numbers 0 is one like any other
         logger.warning(
             "%s %s: %d feature rows are all zero, in %d videos or captions (%s ...). They are kept as they are.",
             about["collection"], split.name, sum(zero_rows.values()), len(zero_rows), next(iter(zero_rows)),

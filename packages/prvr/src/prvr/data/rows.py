@@ -87,7 +87,7 @@ def normalise_rows(x: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "n f"]:
 
 
 def sample_video(
-    x: Float[np.ndarray, "n f"], clips: int = 32, frames: int = 128, keep_last: bool = True
+    x: Float[np.ndarray, "n f"], clips: int = 32, frames: int = 128, keep_last: bool = True, unit: bool = True
 ) -> tuple[Float[np.ndarray, "c f"], Float[np.ndarray, "l f"]]:
     """The two views of a video: coarse clips, and frames (all of them, or segment means where there are too many).
 
@@ -96,6 +96,8 @@ def sample_video(
         clips: number of clips, c.
         frames: most frames kept, so that l = min(n, frames).
         keep_last: see [segment_mean][prvr.data.rows.segment_mean].
+        unit: False for rows that have neither mean nor length, such as pictures: they stay as they are, and the middle
+            one of each segment stands for it.
 
     Returns:
         clips (c f) and frames (l f), rows normalised after sampling; computed in float64, returned in float32.
@@ -105,6 +107,10 @@ def sample_video(
         >>> clips.shape, frames.shape
         ((32, 3), (128, 3))
     """
+    if not unit:
+        some = [segment_edges(len(x), bins, keep_last) for bins in (clips, min(len(x), frames))]
+        coarse, fine = (x[np.minimum((edges[:-1] + edges[1:]) // 2, len(x) - 1)] for edges in some)
+        return coarse.astype(np.float32, copy=False), fine.astype(np.float32, copy=False)
     wide = x.astype(np.float64)
     fine = wide if len(wide) <= frames else segment_mean(wide, frames, keep_last)
     coarse = segment_mean(wide, clips, keep_last)

@@ -1,7 +1,7 @@
 """The family of retrievers, composed of blocks, a fusion and optional registers; and one that compares tokens."""
 
 from prvr.models.auto import AnyRetriever, build_retriever, load_pretrained
-from prvr.models.clip_retriever import ClipRetriever, PixelBatch
+from prvr.models.clip_retriever import ClipRetriever
 from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
 from prvr.models.token_parts import TokenWeights
@@ -10,7 +10,6 @@ from prvr.models.token_retriever import TokenRetriever
 __all__ = [
     "AnyRetriever",
     "ClipRetriever",
-    "PixelBatch",
     "Retriever",
     "TokenRetriever",
     "TokenWeights",

@@ -1,22 +1,25 @@
 """The retriever that a configuration describes, new or from a folder."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from prvr.config import ModelConfig, TokenModelConfig
 from prvr.data.hashes import check_hashes
-from prvr.models.clip_retriever import start_from_clip
+from prvr.errors import InputError
+from prvr.models.clip_retriever import ClipRetriever, start_from_clip
 from prvr.models.pretrained import pretrained_folder, read_model_config
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
 
 __all__ = ["AnyRetriever", "build_retriever", "load_pretrained"]
 
-AnyRetriever = Retriever | TokenRetriever
-"""With one vector per query, or with its words."""
+AnyRetriever = Retriever | TokenRetriever | ClipRetriever
+"""With one vector per query; with its words; or with its words and a CLIP that is trained along."""
 
 
 def build_retriever(config: ModelConfig | TokenModelConfig) -> AnyRetriever:
-    """A retriever to be trained; a token retriever starts from the CLIP that `init_from` names.
+    """A retriever to be trained; one of tokens starts from the CLIP that `init_from` or `clip` names.
 
     Raises:
         prvr.data.DataError: that CLIP cannot be loaded.
@@ -28,6 +31,8 @@ def build_retriever(config: ModelConfig | TokenModelConfig) -> AnyRetriever:
     """
     if isinstance(config, ModelConfig):
         return Retriever(config)
+    if config.clip is not None:
+        return _with_clip(config, config.clip) if isinstance(config.clip, str) else ClipRetriever(config)
     retriever = TokenRetriever(config)
     if config.init_from is not None:
         from prvr.video.pretrained import load_model
@@ -36,8 +41,20 @@ def build_retriever(config: ModelConfig | TokenModelConfig) -> AnyRetriever:
     return retriever
 
 
+def _with_clip(config: TokenModelConfig, name: str) -> ClipRetriever:
+    from prvr.video.pretrained import load_model
+
+    clip: Any = load_model(name, "cpu")
+    if clip.config.model_type != "clip":
+        raise InputError(f"model.clip={name!r}: a model of type {clip.config.model_type!r}, expected a CLIP")
+    retriever = ClipRetriever(replace(config, clip=clip.config.to_diff_dict()))
+    retriever.backbone.load_state_dict(clip.state_dict())
+    start_from_clip(retriever, clip.state_dict())
+    return retriever
+
+
 def load_pretrained(folder: Path | str) -> AnyRetriever:
-    """A retriever of either kind from a folder of `save_pretrained`.
+    """A retriever of any kind from a folder of `save_pretrained`.
 
     Args:
         folder: its path, or OWNER/NAME on the hub.
@@ -49,5 +66,6 @@ def load_pretrained(folder: Path | str) -> AnyRetriever:
     """
     place = pretrained_folder(folder)
     check_hashes(place)
-    chosen = TokenRetriever if read_model_config(place).get("kind") == "tokens" else Retriever
-    return chosen.from_pretrained(place)
+    values = read_model_config(place)
+    tokens = TokenRetriever if values.get("clip") is None else ClipRetriever
+    return (tokens if values.get("kind") == "tokens" else Retriever).from_pretrained(place)

@@ -1,161 +1,103 @@
-"""The token retriever over a CLIP: started from its weights, or trained end to end on pixels and tokens."""
+"""The token retriever over a CLIP: started from its weights, or trained end to end on pictures and token numbers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from jaxtyping import Bool, Float
+from torch import Tensor
 
-from prvr.config import TokenModelConfig
+from prvr.config import TokenModelConfig, config_to_dict, validated
 from prvr.errors import InputError
-from prvr.models.layers import expect_at_most
-from prvr.models.token_retriever import TokenRetriever
-from prvr.text import TextEmbedding
-from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
+from prvr.models.token_retriever import TokenRetrieverBase
 
-__all__ = ["ClipRetriever", "PixelBatch", "start_from_clip"]
+__all__ = ["ClipRetriever", "start_from_clip"]
 
+_CARD = """---
+library_name: prvr
+tags:
+- text-to-video-retrieval
+- prvr
+---
+# A text-to-video retriever that compares words with frames, with its CLIP
 
-@dataclass(frozen=True)
-class PixelBatch:
-    """Videos as pictures, queries as numbers of tokens.
-
-    Args:
-        pixels: `(v, l, 3, s, s)` frames, prepared as the CLIP expects them; rows past a video's end are arbitrary.
-        frame_mask: `(v, l)` True = valid, at least one in each row.
-        tokens: `(q, w)` numbers of tokens, those that begin and end a text included.
-        token_mask: `(q, w)` True = valid, at the start of each row.
-        labels: which video answers which query.
-
-    Raises:
-        ValueError: numbers of rows disagree.
-    """
-
-    pixels: Float[Tensor, "v l 3 s s"]
-    frame_mask: Bool[Tensor, "v l"]
-    tokens: Int[Tensor, "q w"]
-    token_mask: Bool[Tensor, "q w"]
-    labels: Labels
-
-    def __post_init__(self) -> None:
-        found = (len(self.pixels), len(self.tokens))
-        wanted = (self.labels.videos, len(self.labels.query_to_video))
-        if found != wanted or (len(self.frame_mask), len(self.token_mask)) != wanted:
-            raise InputError(
-                f"PixelBatch: {found[0]} videos with {len(self.frame_mask)} masks and {found[1]} queries with "
-                f"{len(self.token_mask)}; the labels are of {wanted[0]} videos and {wanted[1]} queries"
-            )
+Load it with `prvr.models.ClipRetriever.from_pretrained(PATH)`; inputs are pictures and token numbers, as the encoder
+`pixels:CLIP` gives them, with the CLIP that it was trained from.
+"""
 
 
-class ClipRetriever(nn.Module):
-    """A CLIP of transformers under a `TokenRetriever`, trained with it (DiffusionRet as published).
+class ClipRetriever(
+    TokenRetrieverBase,
+    library_name="prvr",
+    tags=["text-to-video-retrieval"],
+    model_card_template=_CARD,
+    coders={TokenModelConfig: (config_to_dict, partial(validated, TokenModelConfig))},
+):
+    """A token retriever with a CLIP of transformers, trained together (DiffusionRet as published).
 
-    Its text layers and positions start the temporal transformer. `parameter_groups(..., backbone=retriever.backbone)`
-    gives the CLIP a learning rate of its own. It is evaluated as any retriever, with tokens in place of words and
-    pixels in place of frames.
+    Frames are pictures, `(v, l, 3 s s)`, and words token numbers, `(q, w, 1)`, with those that begin and end a text:
+    what the encoder `pixels:CLIP` gives. `prvr.models.build_retriever` makes one from the name of a CLIP.
 
     Args:
-        clip: a `transformers.CLIPModel`; it is changed by training.
-        config: the configuration of the retriever above it: as wide as the joint space, without projections.
-        start: whether the temporal transformer starts from the CLIP; False where weights are loaded next.
+        config: its `clip` holds the configuration of the CLIP, whose weights are random until they are loaded.
+
+    Attributes:
+        backbone: the `CLIPModel`, trained at `optim.backbone_lr`.
 
     Raises:
-        ValueError: another width, or projections.
+        InputError: no CLIP has this configuration, or it is of other sizes than the retriever.
+        prvr.MissingExtraError: transformers is not installed.
     """
 
-    def __init__(self, clip: Any, config: TokenModelConfig, *, start: bool = True) -> None:
-        super().__init__()
-        width = int(clip.config.projection_dim)
-        kinds = {config.frame_projection, config.word_projection}
-        if (config.hidden, config.video_dim, config.query_dim) != (width,) * 3 or kinds != {"none"}:
+    def build_inputs(self, config: TokenModelConfig) -> None:
+        """Sets the CLIP."""
+        from prvr.video.pretrained import import_transformers
+
+        library, values = import_transformers(), cast(Any, config.clip)
+        try:
+            self.backbone = library.CLIPModel(library.CLIPConfig.from_dict(dict(values)))
+        except Exception as error:  # wrong values make the library raise whatever its code meets
             raise InputError(
-                f"this CLIP projects frames and words to {width}: expected hidden, video_dim and query_dim of {width} "
-                f"and projections 'none', got {config.hidden}, {config.video_dim}, {config.query_dim} and "
-                f"{config.frame_projection!r}, {config.word_projection!r}"
+                f"model.clip: not the configuration of a CLIP ({type(error).__name__}: {error}). Expected the content "
+                "of its config.json; prvr.models.build_retriever takes its name"
+            ) from error
+        clip = self.backbone.config
+        self._side, self._end = int(clip.vision_config.image_size), int(clip.text_config.eos_token_id)
+        width, most = int(clip.projection_dim), int(clip.text_config.max_position_embeddings)
+        wanted = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
+        wrong = [
+            f"{key}={value}, got {getattr(config, key)}"
+            for key, value in wanted.items()
+            if value != getattr(config, key)
+        ]
+        if wrong:
+            raise InputError(
+                f"this CLIP reads pictures of {self._side} x {self._side} pixels and at most {most} tokens, and "
+                f"projects both to {width}: expected model.{', model.'.join(wrong)}"
             )
-        self.config = config
-        self.backbone = clip
-        self.head = TokenRetriever(config)
-        if start:
-            start_from_clip(self.head, clip.state_dict())
 
-    def encode_text(self, tokens: Int[Tensor, "q w"], token_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
-        """Every token in the joint space, and the weight of each.
-
-        Args:
-            tokens: `(q, w)` numbers of tokens, at most `config.max_words`.
-            token_mask: `(q, w)` True = valid.
+    def embed_words(self, words: Float[Tensor, "q w 1"], word_mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q w d"]:
+        """The hidden state of every token, projected by the CLIP.
 
         Raises:
-            ValueError: too many tokens.
+            InputError: a number that is no token of this CLIP; on the CPU.
         """
-        expect_at_most("tokens", tokens, self.config.max_words, "max_words")
-        tokens = tokens.masked_fill(~token_mask, self.backbone.config.text_config.eos_token_id)
-        hidden = self.backbone.text_model(input_ids=tokens, attention_mask=token_mask.long()).last_hidden_state
-        words = self.backbone.text_projection(hidden).masked_fill(~token_mask[..., None], 0)
-        return self.head.embed_words(words, token_mask)
+        tokens = words[..., 0].masked_fill(~word_mask, self._end).long()
+        known = self.backbone.config.text_config.vocab_size
+        if tokens.device.type == "cpu" and not 0 <= int(tokens.min()) <= int(tokens.max()) < known:
+            raise InputError(
+                f"token numbers from {tokens.min()} to {tokens.max()}: this CLIP knows 0 to {known - 1}. Encode the "
+                "captions with its own tokenizer: --text pixels:CLIP"
+            )
+        hidden = self.backbone.text_model(input_ids=tokens, attention_mask=word_mask.long()).last_hidden_state
+        return self.backbone.text_projection(hidden).masked_fill(~word_mask[..., None], 0)
 
-    def encode_video(
-        self, clips: object, pixels: Float[Tensor, "v l 3 s s"], frame_mask: Bool[Tensor, "v l"]
-    ) -> VideoEmbedding:
-        """Every frame in the joint space, then the temporal transformer; padded frames are not computed.
-
-        Args:
-            clips: not read.
-            pixels: `(v, l, 3, s, s)`, at most `config.max_frames` frames.
-            frame_mask: `(v, l)` True = valid.
-
-        Raises:
-            ValueError: too many frames.
-        """
-        seen = self.backbone.vision_model(pixel_values=pixels[frame_mask]).pooler_output
-        rows = self.backbone.visual_projection(seen)
-        frames = rows.new_zeros(*frame_mask.shape, rows.shape[-1]).masked_scatter(frame_mask[..., None], rows)
-        return self.head.embed_frames(frames, frame_mask)
-
-    def score(self, text: TextEmbedding, video: VideoEmbedding, dots: bool = False) -> Scores:
-        """Scores of every query with every video, see `TokenRetriever.score`."""
-        return self.head.score(text, video, dots)
-
-    def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
-        """As `TokenRetriever.for_scoring`."""
-        return self.head.for_scoring(video)
-
-    def forward(self, batch: PixelBatch) -> RetrieverOutput:
-        """Encode a batch and score every query with every video in it."""
-        return self.output(*self.encode(batch))
-
-    def encode(self, batch: PixelBatch) -> tuple[TextEmbedding, VideoEmbedding, None]:
-        """Queries and videos of a batch; there are no registers."""
-        text = self.encode_text(batch.tokens, batch.token_mask)
-        return text, self.encode_video(None, batch.pixels, batch.frame_mask), None
-
-    def output(self, text: TextEmbedding, video: VideoEmbedding, registers: None = None) -> RetrieverOutput:
-        """The input of the losses, from encoded queries and videos."""
-        return self.head.output(text, video, registers)
-
-    def save_pretrained(self, folder: Path | str) -> None:
-        """Writes `clip/` as transformers does, and `head/` as `TokenRetriever.save_pretrained` does."""
-        self.backbone.save_pretrained(Path(folder) / "clip")
-        self.head.save_pretrained(Path(folder) / "head")
-
-    @classmethod
-    def from_pretrained(cls, folder: Path | str) -> "ClipRetriever":
-        """Reads what `save_pretrained` wrote.
-
-        Raises:
-            prvr.data.DataError: there is no CLIP in it.
-        """
-        from prvr.video.pretrained import load_model
-
-        head = TokenRetriever.from_pretrained(Path(folder) / "head")
-        clip = load_model(str(Path(folder) / "clip"), "cpu").requires_grad_(True)
-        retriever = cls(clip, head.config, start=False)
-        retriever.head.load_state_dict(head.state_dict())
-        return retriever
+    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+        """The embedding of every picture; padded ones are not computed."""
+        pictures = frames[frame_mask].unflatten(-1, (3, self._side, self._side))
+        rows = self.backbone.visual_projection(self.backbone.vision_model(pixel_values=pictures).pooler_output)
+        return rows.new_zeros(*frame_mask.shape, rows.shape[-1]).masked_scatter(frame_mask[..., None], rows)
 
 
 _LAYER = {
@@ -176,7 +118,7 @@ _LAYER = {
 
 
 @torch.no_grad()
-def start_from_clip(retriever: TokenRetriever, clip: Mapping[str, Tensor]) -> None:
+def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -> None:
     """Copies the first text layers, the first text positions and the text projection of a CLIP into a retriever.
 
     The projection is copied where the retriever has one for words; frames are expected as the CLIP projects them.
@@ -197,9 +139,9 @@ def start_from_clip(retriever: TokenRetriever, clip: Mapping[str, Tensor]) -> No
         for ours, theirs in _LAYER.items():
             parts = [_tensor(clip, f"text_model.encoder.layers.{number}.{name}") for name in theirs]
             found[f"temporal.layers.{number}.{ours}"] = torch.cat(parts)
-    if isinstance(retriever.project_words, nn.Linear):
-        found["project_words.weight"] = _tensor(clip, "text_projection.weight")
     own = dict(retriever.named_parameters())
+    if "project_words.weight" in own:
+        found["project_words.weight"] = _tensor(clip, "text_projection.weight")
     for name, tensor in found.items():
         if own[name].shape != tensor.shape:
             raise InputError(

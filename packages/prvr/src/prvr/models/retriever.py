@@ -55,7 +55,7 @@ class Retriever(
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.backbone = config, None
         # The branches are drawn first: a seed gives the weights that it gave version 0.1.
         clips = None if config.branches == "frames" else BranchEncoder(config, config.num_clips)
         frames = None if config.branches == "clips" else BranchEncoder(config, config.max_frames)

@@ -1,8 +1,9 @@
 """The retriever that keeps words and frames, and compares each with each (DiffusionRet, first stage)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,8 +18,9 @@ from prvr.scoring import at_least_float32, token_alignment
 from prvr.text import TextEmbedding
 from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 
-__all__ = ["TokenRetriever"]
+__all__ = ["TokenRetriever", "TokenRetrieverBase"]
 
+_Model = TypeVar("_Model", bound="TokenRetrieverBase")
 _CARD = """---
 library_name: prvr
 tags:
@@ -32,39 +34,24 @@ Load it with `prvr.models.TokenRetriever.from_pretrained(PATH)`; inputs are the 
 """
 
 
-class TokenRetriever(
-    PretrainedModel,
-    library_name="prvr",
-    tags=["text-to-video-retrieval"],
-    model_card_template=_CARD,
-    coders={TokenModelConfig: (config_to_dict, partial(validated, TokenModelConfig))},
-):
-    """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
+class TokenRetrieverBase(PretrainedModel, ABC):
+    """Words and frames in one space, compared token by token (DiffusionRet, eq. 10); subclasses bring them there.
 
-    Words that have not attended to each other, unlike CLIP's, pass through layers of their own (`word_depth`).
+    Args:
+        config: the configuration of the retriever.
 
-    Examples:
-        >>> import torch
-        >>> retriever = TokenRetriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=6, hidden=8, heads=2,
-        ...     depth=1, max_frames=5, max_words=4)).eval()
-        >>> text = retriever.encode_text(torch.randn(3, 4, 6), torch.ones(3, 4, dtype=torch.bool))
-        >>> video = retriever.encode_video(torch.zeros(2, 1, 8), torch.randn(2, 5, 8),
-        ...     torch.ones(2, 5, dtype=torch.bool))
-        >>> retriever.score(text, video).total.shape
-        torch.Size([3, 2])
+    Attributes:
+        backbone: the pretrained encoder that is trained along, with a learning rate of its own; None without one.
     """
 
     def __init__(self, config: TokenModelConfig) -> None:
         super().__init__()
         self.config = config
         self.registers = None
-        self.project_words = build_projection(config.word_projection, config.query_dim, config.hidden)
-        self.project_frames = build_projection(config.frame_projection, config.video_dim, config.hidden)
-        width, heads, dropout = config.hidden, config.heads, config.dropout
-        self.read_words = None
-        if config.word_depth:
-            self.read_words = TemporalTransformer(width, heads, config.word_depth, config.max_words, dropout)
-        self.temporal = TemporalTransformer(width, heads, config.depth, config.max_frames, dropout)
+        self.backbone: Any = None
+        self.build_inputs(config)
+        width = config.hidden
+        self.temporal = TemporalTransformer(width, config.heads, config.depth, config.max_frames, config.dropout)
         self.weigh_words, self.weigh_frames = TokenWeights(width), TokenWeights(width)
         self._pool = weighted_words if config.sentence == "weighted" else last_word
         self._align = token_alignment
@@ -72,9 +59,21 @@ class TokenRetriever(
             self._align = released_part("reranker:released_token_alignment", "compat.alignment='released'")
 
     @classmethod
-    def from_config_file(cls, values: Mapping[str, Any]) -> "TokenRetriever":
+    def from_config_file(cls: type[_Model], values: Mapping[str, Any]) -> _Model:
         """A new retriever as `config.json` describes it."""
         return cls(validated(TokenModelConfig, values, "model configuration"))
+
+    @abstractmethod
+    def build_inputs(self, config: TokenModelConfig) -> None:
+        """Sets the modules that `embed_words` and `embed_frames` use; called once, by the constructor."""
+
+    @abstractmethod
+    def embed_words(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q w d"]:
+        """Words in the space of the frames; padded rows may hold anything."""
+
+    @abstractmethod
+    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+        """Frames in the space of the words, before the temporal transformer; padded rows may hold anything."""
 
     def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
         """Words in the space of the frames, and the weight of each.
@@ -88,16 +87,9 @@ class TokenRetriever(
         """
         expect_width("words", words, self.config.query_dim, "query_dim")
         expect_at_most("words", words, self.config.max_words, "max_words")
-        rows = words.masked_fill(~word_mask[..., None], 0)
-        projected = self.project_words(rows)
-        if self.read_words is not None:
-            projected = self.read_words(projected, word_mask)
-        return self.embed_words(projected, word_mask)
-
-    def embed_words(self, words: Float[Tensor, "q w d"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
-        """Embeds words `(q, w, d)` that lie in the space of the frames already."""
-        weights = self.weigh_words(words, word_mask)
-        return TextEmbedding(self._pool(words, word_mask, weights), words, word_mask, weights)
+        embedded = self.embed_words(words, word_mask)
+        weights = self.weigh_words(embedded, word_mask)
+        return TextEmbedding(self._pool(embedded, word_mask, weights), embedded, word_mask, weights)
 
     def encode_video(
         self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
@@ -113,13 +105,9 @@ class TokenRetriever(
             ValueError: too many frames, or a width other than `config.video_dim`.
         """
         expect_width("frames", frames, self.config.video_dim, "video_dim")
-        rows = frames.masked_fill(~frame_mask[..., None], 0)
-        return self.embed_frames(self.project_frames(self.config.feature_length * rows), frame_mask)
-
-    def embed_frames(self, frames: Float[Tensor, "v l d"], frame_mask: Bool[Tensor, "v l"]) -> VideoEmbedding:
-        """Embeds frames `(v, l, d)` that lie in the space of the words already."""
         expect_at_most("frames", frames, self.config.max_frames, "max_frames")
-        return VideoEmbedding(frames=self.temporal(frames, frame_mask), frame_mask=frame_mask)
+        embedded = self.embed_frames(frames, frame_mask)
+        return VideoEmbedding(frames=self.temporal(embedded, frame_mask), frame_mask=frame_mask)
 
     def score(self, text: TextEmbedding, video: VideoEmbedding, dots: bool = False) -> Scores:
         """Token-wise alignment of every query with every video, from -1 to 1; `dots` is ignored, there are none.
@@ -157,3 +145,45 @@ class TokenRetriever(
     def output(self, text: TextEmbedding, video: VideoEmbedding, registers: None = None) -> RetrieverOutput:
         """The input of the losses, from encoded queries and videos."""
         return RetrieverOutput(text.sentence, video, self.score(text, video))
+
+
+class TokenRetriever(
+    TokenRetrieverBase,
+    library_name="prvr",
+    tags=["text-to-video-retrieval"],
+    model_card_template=_CARD,
+    coders={TokenModelConfig: (config_to_dict, partial(validated, TokenModelConfig))},
+):
+    """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
+
+    Words that have not attended to each other, unlike CLIP's, pass through layers of their own (`word_depth`).
+
+    Examples:
+        >>> import torch
+        >>> retriever = TokenRetriever(TokenModelConfig(kind="tokens", video_dim=8, query_dim=6, hidden=8, heads=2,
+        ...     depth=1, max_frames=5, max_words=4)).eval()
+        >>> text = retriever.encode_text(torch.randn(3, 4, 6), torch.ones(3, 4, dtype=torch.bool))
+        >>> video = retriever.encode_video(torch.zeros(2, 1, 8), torch.randn(2, 5, 8),
+        ...     torch.ones(2, 5, dtype=torch.bool))
+        >>> retriever.score(text, video).total.shape
+        torch.Size([3, 2])
+    """
+
+    def build_inputs(self, config: TokenModelConfig) -> None:
+        """Sets the projections, and the layers of words where the configuration has some."""
+        self.project_words = build_projection(config.word_projection, config.query_dim, config.hidden)
+        self.project_frames = build_projection(config.frame_projection, config.video_dim, config.hidden)
+        self.read_words = None
+        if config.word_depth:
+            width, heads = config.hidden, config.heads
+            self.read_words = TemporalTransformer(width, heads, config.word_depth, config.max_words, config.dropout)
+
+    def embed_words(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q w d"]:
+        """Words projected, and through layers of their own where there are any."""
+        projected = self.project_words(words.masked_fill(~word_mask[..., None], 0))
+        return projected if self.read_words is None else self.read_words(projected, word_mask)
+
+    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+        """Frames of length `config.feature_length`, projected."""
+        rows = frames.masked_fill(~frame_mask[..., None], 0)
+        return self.project_frames(self.config.feature_length * rows)

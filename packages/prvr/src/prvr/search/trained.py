@@ -16,7 +16,8 @@ from jaxtyping import Float32
 from prvr.config import Config, ModelConfig, config_to_dict
 from prvr.corpora.encoders import corpus_encoders
 from prvr.data.corpus import open_corpus
-from prvr.data.rows import normalise_rows, pad, sample_video, segment_mean
+from prvr.data.pack import PackSettings
+from prvr.data.rows import pad, segment_mean
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.models import AnyRetriever, Retriever, load_pretrained
@@ -66,6 +67,7 @@ class WindowEncoder:
 
     def __init__(self, retriever: AnyRetriever, keep_last: bool, text: TextFeaturizer, device: Any = "cpu") -> None:
         self.retriever, self.keep_last, self.text, self.device = retriever, keep_last, text, torch.device(device)
+        self._settings = PackSettings.of(retriever.config, keep_last)
         self._lock = threading.Lock()  # modes of modules and the random state are not of one thread
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowRows]:
@@ -78,14 +80,13 @@ class WindowEncoder:
 
     def encode_text(self, text: str) -> Any:
         """The query as the retriever gives it, its words cut off where the retriever's data were."""
-        words = normalise_rows(self.text.words(text).astype(np.float64))[: self.retriever.config.max_words]
+        words = self._settings.query(self.text.words(text))
         given, mask = pad([torch.from_numpy(words).float()])
         with self._lock, evaluation_mode(self.retriever, self.device, _SEED):
             return self.retriever.encode_text(given.to(self.device), mask.to(self.device))
 
     def _encode(self, windows: Sequence[np.ndarray]) -> list[WindowRows]:
-        config = self.retriever.config
-        sampled = [sample_video(rows, config.num_clips, config.max_frames, self.keep_last) for rows in windows]
+        sampled = [self._settings.video(rows) for rows in windows]
         clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
         frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
         video = self.retriever.encode_video(*(x.to(self.device) for x in (clips, frames, mask)))

@@ -82,12 +82,7 @@ class RetrieverStage:
     def open_split(self, split: PackedSplit) -> PackedSplit:
         """The same videos and queries, sampled as this retriever reads them."""
         config = self.encoder.config
-        settings = PackSettings(
-            clips=config.num_clips,
-            frames=config.max_frames,
-            words=config.max_words,
-            keep_last=self.settings.keep_last_frame,
-        )
+        settings = PackSettings.of(config, self.settings.keep_last_frame)
         return repack(split, settings, feature_dim=config.video_dim, query_dim=config.query_dim)
 
     def prepare(self, direction: Direction, score: Callable[[Any], Tensor]) -> None:

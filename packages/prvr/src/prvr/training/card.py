@@ -28,7 +28,9 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
         selected = (
             f"Protocol `{config.train.protocol}`: this epoch was chosen on {where}; the reported split was not seen."
         )
-    kind = "TokenRetriever" if isinstance(config.model, TokenModelConfig) else "Retriever"
+    kind = "Retriever"
+    if isinstance(config.model, TokenModelConfig):
+        kind = "TokenRetriever" if config.model.clip is None else "ClipRetriever"
     return f"""{_head("partially-relevant-video-retrieval")}
 # {config.name}
 

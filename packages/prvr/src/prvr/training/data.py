@@ -92,14 +92,11 @@ def open_split(config: Config, split: str) -> PackedSplit:
     """
     data, model, cache = config.data, config.model, cache_folder(config)
     corpus = run_corpus(config)
-    settings = PackSettings(
-        clips=model.num_clips, frames=model.max_frames, words=model.max_words, keep_last=data.keep_last_frame
-    )
     return pack(
         corpus,
         split,
         cache_dir=cache / "packed",
-        settings=settings,
+        settings=PackSettings.of(model, data.keep_last_frame),
         feature_dim=model.video_dim,
         query_dim=model.query_dim,
     )

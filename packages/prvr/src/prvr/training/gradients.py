@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from prvr.errors import InputError
 from prvr.losses import Negatives
-from prvr.models import PixelBatch
 from prvr.objective import Objective
 from prvr.text import Texts
 from prvr.training.processes import process_count, sum_over_processes
@@ -62,7 +61,7 @@ class _Encoded:
 def backward_in_parts(
     retriever: EncodesInParts,
     objective: Objective,
-    chunks: Sequence[Batch | PixelBatch],
+    chunks: Sequence[Batch],
     labels: Labels,
     *,
     negatives: Negatives = "random",

@@ -243,14 +243,19 @@ def _released_decay(roots: list[nn.Module]) -> dict[int, bool]:
 
 
 def build_optimizer(
-    config: Config | OptimConfig, retriever: nn.Module, objective: nn.Module, total_steps: int
+    config: Config | OptimConfig,
+    retriever: nn.Module,
+    objective: nn.Module,
+    total_steps: int,
+    backbone: nn.Module | None = None,
 ) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
     """The configured optimiser; for AdamW also its schedule, to be stepped after each optimiser step.
 
-    BertAdam keeps its own schedule and clips each tensor; AdamW expects the caller to clip the global norm.
+    BertAdam keeps its own schedule and clips each tensor; AdamW expects the caller to clip the global norm. `backbone`
+    is a pretrained part of the retriever, see `parameter_groups`.
     """
     optim = config if isinstance(config, OptimConfig) else config.optim
-    groups = parameter_groups(retriever, objective, optim)
+    groups = parameter_groups(retriever, objective, optim, backbone)
     if optim.name == "bert_adam":
         bert_adam = BertAdam(
             groups,

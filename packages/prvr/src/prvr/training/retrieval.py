@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import Config, load_config
+from prvr.config import Config, TokenModelConfig, load_config
 from prvr.data import PackedSplit, make_loader
 from prvr.data.dataset import BatchInfo, Shard
 from prvr.data.on_device import Batches
@@ -24,7 +24,7 @@ from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
 from prvr.losses import Negatives
-from prvr.models import AnyRetriever, build_retriever, project_bounds
+from prvr.models import AnyRetriever, build_retriever, load_pretrained, project_bounds
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.layers import bounded_modules
 from prvr.objective import Objective, state_of_version_0_1
@@ -104,7 +104,7 @@ def train(
         def make_task(accelerator: Accelerator, stop: StopRequest) -> RetrievalTask:
             data = splits if splits is not None else stack.enter_context(closing(open_splits(config)))
             torch.manual_seed(derived_seed(config.train.seed, "weights"))
-            model = build_retriever(config.model) if retriever is None else retriever
+            model = _retriever(config, RunFolder(Path(output))) if retriever is None else retriever
             losses = Objective(config.loss, config.model, model.registers) if objective is None else objective
             return RetrievalTask(config, accelerator, model, losses, data)
 
@@ -128,6 +128,14 @@ def resume(output: Path | str, **options: Any) -> RunResult:
     if not path.is_file():
         raise TrainingError(f"{path}: no such file, there is no run to resume. Start one with `prvr train`.")
     return train(load_config(path), output=output, resume=True, **options)
+
+
+def _retriever(config: Config, run: RunFolder) -> AnyRetriever:
+    """What `config` describes. A resumed run has saved its CLIP: the one that it started from need not be there."""
+    has_clip = isinstance(config.model, TokenModelConfig) and config.model.clip is not None
+    if has_clip and run.state.exists() and run.best.is_dir():
+        return load_pretrained(run.best)
+    return build_retriever(config.model)
 
 
 class RetrievalTask:
@@ -177,7 +185,8 @@ class RetrievalTask:
 
     def optimizer(self, total_steps: int) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
         """The configured optimiser; after each of its steps bounded parameters are put back into their bounds."""
-        optimizer, scheduler = build_optimizer(self.config, self.retriever, self.objective, total_steps)
+        backbone = self.retriever.backbone
+        optimizer, scheduler = build_optimizer(self.config, self.retriever, self.objective, total_steps, backbone)
         optimizer.register_step_post_hook(self._project_bounds)
         return optimizer, scheduler
 

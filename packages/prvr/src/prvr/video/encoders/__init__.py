@@ -131,15 +131,18 @@ class EncoderFamily:
         text: opens the text side of a model, from its name or folder and a device of torch; None where it has none.
         frames: opens the encoder of frames in the same way; None where the family has none.
         bundled: whether it is one model that comes with prvr, named as the family is.
+        prefixed: whether its models are named FAMILY:MODEL, because MODEL alone is of another family.
     """
 
     text: Callable[[str, Any], TextFeaturizer] | None = None
     frames: Callable[[str, Any], FrameEncoder] | None = None
     bundled: bool = False
+    prefixed: bool = False
 
 
 ENCODERS: Registry[EncoderFamily] = Registry("encoder")
-"""The families by name: of a bundled model, or the `model_type` in the `config.json` of a model of transformers."""
+"""The families by name: of a bundled model, the prefix of names, or the `model_type` in the `config.json` of a model of
+transformers."""
 
 
 def open_encoder(name: str, device: Any = "cpu", *, download: bool = False) -> FrameEncoder:
@@ -147,7 +150,8 @@ def open_encoder(name: str, device: Any = "cpu", *, download: bool = False) -> F
 
     Args:
         name: `embedded`, a folder of `save_pretrained`, or a name on the Hugging Face hub
-            (`openai/clip-vit-base-patch32`, `google/siglip-base-patch16-224`).
+            (`openai/clip-vit-base-patch32`, `google/siglip-base-patch16-224`); or one of these names of a CLIP after
+            `pixels:`, for the pictures that it reads.
         device: torch device of the model.
         download: let the model be downloaded from the Hugging Face hub if it is not on this computer.
 
@@ -180,21 +184,25 @@ def _opened(
     name: str, side: Callable[[EncoderFamily], Callable[[str, Any], _T] | None], device: Any, download: bool
 ) -> _T:
     """One side of a model; that of a folder is named by its absolute path, so that it is found from everywhere."""
-    folder = Path(name).expanduser()
-    bundled = name in ENCODERS and ENCODERS[name].part.bundled
-    place = str(folder.resolve()) if folder.is_dir() and not bundled else name
-    with downloads(name) if download else nullcontext():
-        return _opener(place, side)(place, device)
+    family, colon, model = name.partition(":")
+    if not (colon and family in ENCODERS and ENCODERS[family].part.prefixed):
+        family, colon, model = "", "", name
+    folder = Path(model).expanduser()
+    bundled = model in ENCODERS and ENCODERS[model].part.bundled
+    place = str(folder.resolve()) if folder.is_dir() and not bundled else model
+    with downloads(model) if download else nullcontext():
+        return _opener(family, place, side)(family + colon + place, device)
 
 
-def _opener(name: str, side: Callable[[EncoderFamily], _T | None]) -> _T:
-    """What opens one side of a model."""
-    bundled = name in ENCODERS and ENCODERS[name].part.bundled
-    kind = name if bundled else str(read_config(name)["model_type"])
+def _opener(family: str, model: str, side: Callable[[EncoderFamily], _T | None]) -> _T:
+    """What opens one side of a model; `family` is empty where the name of the model does not say it."""
+    bundled = model in ENCODERS and ENCODERS[model].part.bundled
+    kind = family or (model if bundled else str(read_config(model)["model_type"]))
     found = side(ENCODERS[kind].part) if kind in ENCODERS else None
     if found is None:
-        known = [entry.name for entry in ENCODERS if not entry.part.bundled and side(entry.part) is not None]
-        raise DataError(f"{name}: a model of type {kind!r}. Expected one of {', '.join(known)}.")
+        families = [entry for entry in ENCODERS if not entry.part.bundled and not entry.part.prefixed]
+        known = [entry.name for entry in families if side(entry.part) is not None]
+        raise DataError(f"{model}: a model of type {kind!r}. Expected one of {', '.join(known)}.")
     return found
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float32, UInt8
+from jaxtyping import Float, Float32, UInt8
+from torch import Tensor
 
 from prvr.errors import DataError, InputError
 from prvr.video.encoders import ENCODERS, EncoderFamily, Identity
@@ -78,6 +79,16 @@ class Preprocessing:
             top, left = ((side - self.crop) // 2 for side in planes.shape[2:])
             planes = planes[..., top : top + self.crop, left : left + self.crop]
         return planes[0].permute(1, 2, 0).contiguous().numpy()
+
+    def normalised(self, frames: UInt8[np.ndarray, "n s t 3"], device: Any) -> Float[Tensor, "n 3 s t"]:
+        """Prepared pictures as the model takes them: each colour scaled by `mean` and `std`."""
+        mean, std = (torch.tensor(x, device=device).view(3, 1, 1) for x in (self.mean, self.std))
+        return (torch.from_numpy(frames).to(device).permute(0, 3, 1, 2).float() / 255 - mean) / std
+
+    @property
+    def side(self) -> tuple[int, int]:
+        """Height and width of a prepared picture, if all of them are of one size."""
+        return (self.crop, self.crop) if self.crop else (self.height, self.width or self.height)
 
     def _size(self, height: int, width: int) -> tuple[int, int]:
         if self.width:
@@ -182,11 +193,8 @@ class ClipEncoder:
         self._clip = clip
         how = clip.preprocessing
         self.identity = Identity(clip.name, clip.weights, str(how))
-        shape = (3, 1, 1)
-        self._mean, self._std = (torch.tensor(x, device=clip.device).view(shape) for x in (how.mean, how.std))
-        side = (how.crop, how.crop) if how.crop else (how.height, how.width or how.height)
         with explained(clip.name):
-            self.dim = self.joint_dim = self.encode(np.zeros((1, *side, 3), np.uint8)).shape[1]
+            self.dim = self.joint_dim = self.encode(np.zeros((1, *how.side, 3), np.uint8)).shape[1]
 
     def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s s 3"]:
         """Resized and cropped as the model was trained."""
@@ -195,8 +203,8 @@ class ClipEncoder:
     def encode(self, frames: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n e"]:
         """Projected image embeddings."""
         with torch.inference_mode():
-            x = torch.from_numpy(frames).to(self._clip.device).permute(0, 3, 1, 2).float() / 255
-            found = self._clip.model.get_image_features(pixel_values=(x - self._mean) / self._std)
+            x = self._clip.preprocessing.normalised(frames, self._clip.device)
+            found = self._clip.model.get_image_features(pixel_values=x)
             return found.pooler_output.float().cpu().numpy()
 
     def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:

@@ -1,0 +1,212 @@
+"""A CLIP trained along, on films: extracted, converted, trained, resumed, evaluated and searched as any retriever."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from training_runs import StopInEpoch, interrupt, same_end
+from video_files import noise, write_video
+from video_models import square_clip, tiny_siglip
+
+from prvr import Pipeline, Retriever
+from prvr.cli import main
+from prvr.config import Config, ModelConfig, dump_config, load_config
+from prvr.data import PackSettings, open_corpus, pack, sample_video
+from prvr.evaluation import EvaluationConfig, evaluate
+from prvr.models import ClipRetriever, build_retriever, load_pretrained
+from prvr.search import VideoIndex, open_model
+from prvr.stages import RetrieverSettings, RetrieverStage
+from prvr.training import open_split, resume, train
+from prvr.training.data import open_splits
+from prvr.training.state import derived_seed
+from prvr.video import VideoStore, open_encoder, open_featurizer
+
+pytest.importorskip("av")
+pytest.importorskip("transformers")
+
+TEXTS = ["a red circle rises", "a blue square falls", "a red square moves left", "a circle moves right"]
+
+
+@dataclass(frozen=True)
+class Films:
+    """A CLIP, films, and the corpus of their pictures and token numbers."""
+
+    clip: Path
+    store: Path
+    root: Path
+    config: Path
+
+    def read(self, **changes: Any) -> Config:
+        return load_config(self.config, {key.replace("__", "."): value for key, value in changes.items()})
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Films:
+    folder = tmp_path_factory.mktemp("films")
+    clip = square_clip(folder / "clip")
+    (folder / "videos").mkdir()
+    lines = ["video,text"]
+    for number in range(12):
+        write_video(folder / "videos" / f"{number}.mp4", noise(2 + number, seed=number), fps=2)
+        lines += [f"{number}.mp4,{TEXTS[number % 4]}", f"{number}.mp4,{TEXTS[number // 4]} {'blue ' * (number % 9)}"]
+    (folder / "films.csv").write_text("\n".join(lines))
+    store, root = folder / "store", folder / "data"
+    words = ["--encoder", f"pixels:{clip}", "--out", str(store), "-q"]
+    assert main(["extract", str(folder / "videos"), *words]) == 0
+    words = ["--features", str(store), "--out", str(root), "--test", "0.25", "--val", "0.25", "-q"]
+    assert main(["convert", "captions", str(folder / "films.csv"), *words]) == 0
+    changes = {"model.clip": str(clip), "model.video_dim": 768, "model.hidden": 16, "model.heads": 2, "model.depth": 2}
+    changes |= {"model.max_frames": 6, "model.max_words": 14, "optim.lr": 1e-2, "optim.backbone_lr": 1e-4}
+    changes |= {"data.root": str(root), "data.collection": "films", "data.cache_dir": str(folder / "cache")}
+    changes |= {"train.epochs": 2, "train.batch_size": 3, "train.chunk_videos": None, "train.protocol": "val"}
+    config = folder / "films.yaml"
+    config.write_text(dump_config(load_config("diffusionret-msrvtt-pixels", changes)))
+    return Films(clip, store, root, config)
+
+
+@pytest.fixture(scope="module")
+def run(films: Films, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("runs") / "run"
+    assert main(["train", "--config", str(films.config), "--output", str(output), "--device", "cpu", "-q"]) == 0
+    return output
+
+
+def test_pictures_and_token_numbers_reach_the_model_as_they_are(films: Films) -> None:
+    store, text = VideoStore(films.store), open_featurizer(f"pixels:{films.clip}")
+    config = films.read()
+    with open_split(config, "train") as split:
+        for number, video in enumerate(split.video_ids):
+            rows = store.read(video)
+            clips, frames = (tensor.numpy() for tensor in split.video(number))
+            every = [np.flatnonzero((rows == frame).all(1))[0] for frame in frames]
+            assert every == sorted(set(every))  # pictures, in order, none of them a mean of others
+            assert len(frames) == min(len(rows), 6)
+            assert clips.shape == (1, 768)
+            assert clips[0] in rows
+        for number, caption in enumerate(split.captions):
+            assert np.array_equal(split.query(number).numpy(), text.words(caption)[:14])
+    assert text.words("a red circle").ravel().tolist() == [12, 0, 2, 3, 13]
+    assert not store.joint_dim
+
+
+def test_the_encoder_gives_what_the_image_processor_gives(films: Films) -> None:
+    from transformers import CLIPImageProcessor
+
+    encoder, picture = open_encoder(f"pixels:{films.clip}"), noise(1, height=16, width=16)[0]
+    expected = CLIPImageProcessor.from_pretrained(films.clip)(images=picture, return_tensors="np")["pixel_values"]
+    found = encoder.encode(encoder.prepare(picture)[None])
+    np.testing.assert_allclose(found, expected.reshape(1, 768), atol=1e-5)
+    assert found.dtype == np.float32
+    assert (encoder.dim, encoder.joint_dim) == (768, 0)
+
+
+def test_token_numbers_of_any_vocabulary_are_packed_exactly(tmp_path: Path, films: Films) -> None:
+    rows = np.array([[49407.0], [250_001.0], [0.0]], np.float32)
+    assert np.array_equal(PackSettings(unit=False).query(rows), rows)
+    with pytest.raises(ValueError, match="float16 rounds token numbers"):
+        PackSettings(unit=False, dtype="float16")
+
+
+@pytest.mark.parametrize("length", [1, 2, 6, 7, 25])
+def test_the_middle_picture_stands_for_a_segment(length: int) -> None:
+    rows = np.arange(length, dtype=np.float32)[:, None]
+    clips, frames = sample_video(rows, clips=3, frames=6, unit=False)
+    assert (len(clips), len(frames)) == (3, min(length, 6))
+    edges = np.rint(np.arange(7) * length / 6)
+    for number, row in enumerate(frames[:, 0] if length > 6 else []):
+        assert edges[number] <= row < edges[number + 1]
+        assert abs(row + 0.5 - (edges[number] + edges[number + 1]) / 2) <= 0.5
+    if length <= 6:
+        assert np.array_equal(frames, rows)
+
+
+def test_a_split_of_unit_rows_keeps_its_place_in_the_cache(films: Films, tmp_path: Path) -> None:
+    corpus = open_corpus(films.root, "films")
+    with pack(corpus, "test", cache_dir=tmp_path) as scaled:
+        assert "unit" not in str(scaled.files.folder)
+        assert torch.allclose(scaled.video(0)[1].norm(dim=1), torch.ones(1), atol=1e-3)
+    with pack(corpus, "test", cache_dir=tmp_path, settings=PackSettings(unit=False)) as plain:
+        assert plain.files.folder != scaled.files.folder
+
+
+def test_a_run_trains_the_clip_at_its_own_rate(films: Films, run: Path) -> None:
+    config, trained = films.read(), load_pretrained(run / "best")
+    torch.manual_seed(derived_seed(config.train.seed, "weights"))
+    start = build_retriever(config.model)
+    assert isinstance(trained, ClipRetriever)
+    before = dict(start.named_parameters())
+    moved = {name: (p - before[name]).abs().max().item() for name, p in trained.named_parameters()}
+    ours = {name: far for name, far in moved.items() if not name.startswith("backbone.")}
+    theirs = {name: far for name, far in moved.items() if name.startswith("backbone.")}
+    assert 1e-3 < max(ours.values()) < 4.1e-2  # at most four steps of Adam, each by hardly more than its rate
+    assert 1e-5 < max(theirs.values()) < 4.1e-4
+    moving = {name.split(".")[1] for name, far in theirs.items() if far > 1e-5}
+    assert moving == {"text_model", "vision_model", "text_projection", "visual_projection"}
+
+
+def test_everything_but_the_start_works_without_the_clip(films: Films, run: Path, tmp_path: Path) -> None:
+    """Resuming is equal bit by bit, evaluation gives the numbers of the run."""
+    copy = tmp_path / "clip"
+    shutil.copytree(films.clip, copy)
+    config = films.read(model__clip=str(copy))
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=tmp_path / "run", device="cpu", progress=StopInEpoch(2, interrupt, 0))
+    shutil.rmtree(copy)
+    resumed = resume(tmp_path / "run", device="cpu")
+    assert same_end(tmp_path / "run", run)
+    assert main(["evaluate", str(tmp_path / "run"), "--device", "cpu", "-q"]) == 0
+    with open_split(config, "test") as split:
+        found = evaluate(load_pretrained(tmp_path / "run" / "best"), split, EvaluationConfig(bootstrap=0))
+    assert found.text_to_video == resumed.report.text_to_video
+    assert "ClipRetriever.from_pretrained" in (run / "best" / "README.md").read_text()
+
+
+def test_chunks_and_half_precision(films: Films, tmp_path: Path) -> None:
+    losses = {}
+    for name, changes in (
+        ("plain", {}),
+        ("chunks", {"train__chunk_videos": 1}),
+        ("bf16", {"train__precision": "bf16"}),
+        ("on the device", {"train__data_on_device": "always"}),
+    ):
+        config = films.read(train__epochs=1, **changes)
+        losses[name] = train(config, output=tmp_path / name, device="cpu").history[0]["loss"]["total"]
+    assert losses["chunks"] == pytest.approx(losses["plain"], rel=1e-4)
+    assert losses["bf16"] == pytest.approx(losses["plain"], rel=0.1)
+    assert losses["on the device"] == losses["plain"]
+
+
+def test_as_a_stage_it_is_searched_as_it_is_evaluated(films: Films, run: Path, tmp_path: Path) -> None:
+    """Over a first stage that reads the same store."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"video_dim": 768, "query_dim": 1, "hidden": 8, "heads": 2, "num_clips": 4}
+    first = Retriever(ModelConfig(**sizes, max_frames=9, max_words=15, lorentz_dim=7)).eval()
+    stage = RetrieverStage.build(RetrieverSettings(combine="replace", top_k=10), run, None)
+    pipeline = Pipeline(first, [stage])
+    pipeline.save_pretrained(tmp_path / "saved")
+    store, settings = VideoStore(films.store), PackSettings.of(first.config, keep_last=True)
+    with pack(open_corpus(films.root, "films"), "train", cache_dir=tmp_path, settings=settings) as split:
+        report = evaluate(pipeline, split, EvaluationConfig(bootstrap=0))
+        model = open_model(tmp_path / "saved", store.header)
+        with VideoIndex.create(tmp_path / "index", model, store.header, dtype="float32") as index:
+            index.add(store)
+            index.remove([video for video in store.video_ids if video not in split.video_ids])
+        with VideoIndex.open(tmp_path / "index") as index:  # from its own copy of everything
+            results = [[hit.video_id for hit in index.search(caption, 10).hits] for caption in split.captions]
+        relevant = [[split.video_ids[video] for video in videos] for videos in split.relevant]
+        assert (report.ranks != evaluate(first, split, EvaluationConfig(bootstrap=0)).ranks).any()
+    found = [1 + min(map(hits.index, videos)) for hits, videos in zip(results, relevant, strict=True)]
+    assert found == report.ranks.tolist()
+
+
+def test_features_of_another_kind_are_refused(films: Films, run: Path, tmp_path: Path, embedded_root: Path) -> None:
+    with pytest.raises(ValueError, match="frame features are 512 wide, but the model expects 768"):
+        open_splits(films.read(data__root=str(embedded_root), data__collection="embedded-tiny"))
+    with pytest.raises(ValueError, match="a model of type 'siglip', expected a CLIP"):
+        open_encoder(f"pixels:{tiny_siglip(tmp_path / 'siglip')}")
+    with pytest.raises(ValueError, match="pictures and token numbers have no space in common"):
+        open_featurizer(f"pixels:{films.clip}").sentence("a red circle")
