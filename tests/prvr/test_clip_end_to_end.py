@@ -1,5 +1,7 @@
 """A CLIP trained along, on films: extracted, converted, trained, resumed, evaluated and searched as any retriever."""
 
+import hashlib
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from prvr import Pipeline, Retriever
 from prvr.cli import main
 from prvr.config import Config, ModelConfig, dump_config, load_config
 from prvr.data import PackSettings, open_corpus, pack, sample_video
+from prvr.data.packed_files import FORMAT
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.models import ClipRetriever, build_retriever, load_pretrained
 from prvr.search import VideoIndex, open_model
@@ -104,7 +107,7 @@ def test_the_encoder_gives_what_the_image_processor_gives(films: Films) -> None:
     assert (encoder.dim, encoder.joint_dim) == (768, 0)
 
 
-def test_token_numbers_of_any_vocabulary_are_packed_exactly(tmp_path: Path, films: Films) -> None:
+def test_token_numbers_of_any_vocabulary_are_packed_exactly() -> None:
     rows = np.array([[49407.0], [250_001.0], [0.0]], np.float32)
     assert np.array_equal(PackSettings(unit=False).query(rows), rows)
     with pytest.raises(ValueError, match="float16 rounds token numbers"):
@@ -127,7 +130,10 @@ def test_the_middle_picture_stands_for_a_segment(length: int) -> None:
 def test_a_split_of_unit_rows_keeps_its_place_in_the_cache(films: Films, tmp_path: Path) -> None:
     corpus = open_corpus(films.root, "films")
     with pack(corpus, "test", cache_dir=tmp_path) as scaled:
-        assert "unit" not in str(scaled.files.folder)
+        about = scaled.files.about
+        settings = {key: value for key, value in about["settings"].items() if key != "unit"}
+        known = json.dumps([FORMAT, "films", "test", about["source"], settings], sort_keys=True)
+        assert scaled.files.folder.name == f"films-test-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
         assert torch.allclose(scaled.video(0)[1].norm(dim=1), torch.ones(1), atol=1e-3)
     with pack(corpus, "test", cache_dir=tmp_path, settings=PackSettings(unit=False)) as plain:
         assert plain.files.folder != scaled.files.folder
@@ -203,9 +209,9 @@ def test_as_a_stage_it_is_searched_as_it_is_evaluated(films: Films, run: Path, t
     assert found == report.ranks.tolist()
 
 
-def test_features_of_another_kind_are_refused(films: Films, run: Path, tmp_path: Path, embedded_root: Path) -> None:
-    with pytest.raises(ValueError, match="frame features are 512 wide, but the model expects 768"):
-        open_splits(films.read(data__root=str(embedded_root), data__collection="embedded-tiny"))
+def test_features_of_another_kind_are_refused(films: Films, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="frame features are 768 wide, but the model expects 512"):
+        open_splits(load_config("hybrid-clip", {"data": films.read().data}))
     with pytest.raises(ValueError, match="a model of type 'siglip', expected a CLIP"):
         open_encoder(f"pixels:{tiny_siglip(tmp_path / 'siglip')}")
     with pytest.raises(ValueError, match="pictures and token numbers have no space in common"):
