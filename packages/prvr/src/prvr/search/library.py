@@ -97,8 +97,8 @@ def library_folder(folder: Path | str) -> Path:
         folder: of films; its absolute path counts, and it need not exist.
 
     Examples:
-        >>> library_folder("/films").relative_to(user_cache()).as_posix()
-        'libraries/films-5a1a3a4ba4ea6a3d'
+        >>> library_folder("/films").parent == user_cache() / "libraries"
+        True
     """
     place = Path(folder).expanduser().resolve()
     return user_cache() / "libraries" / _key(place.name, str(place))
