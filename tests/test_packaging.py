@@ -16,6 +16,7 @@ from importlib import metadata, resources
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -175,6 +176,11 @@ def test_an_equation_of_a_paper_stands_where_papers_to_code_says(row: str) -> No
     assert numbers_of_equations(row) <= {number for text in documented for number in numbers_of_equations(text)}
     for paper in re.findall(r"(\w+) (?:supplement )?eq\.", row):
         assert any(paper in text for text in documented), f"{paper} is named in no docstring of {row}"
+
+
+def test_citation_names_the_version_and_the_licence() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["version"], citation["license"]) == (project("prvr")["version"], project("prvr")["license"])
 
 
 PAGES = [
