@@ -178,6 +178,12 @@ def test_an_equation_of_a_paper_stands_where_papers_to_code_says(row: str) -> No
         assert any(paper in text for text in documented), f"{paper} is named in no docstring of {row}"
 
 
+def test_the_reference_of_the_command_line_is_that_of_the_parser() -> None:
+    written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    page = runpy.run_path(str(ROOT / "scripts" / "cli_reference.py"))["page"]()
+    assert page == written, "docs/cli.md is not that of the parser: run python scripts/cli_reference.py"
+
+
 def test_citation_names_the_version_and_the_licence() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert (citation["version"], citation["license"]) == (project("prvr")["version"], project("prvr")["license"])

@@ -25,7 +25,11 @@ def register(prvr: Parser) -> None:
     parser.option("--host", default="127.0.0.1", help="the address to listen on; 0.0.0.0 is all of this machine")
     parser.option("--port", default=8000, help="the port to listen on; 0 takes any that is free")
     parser.add_argument(
-        "--allow-host", metavar="NAME", action="append", default=[], help="a name by which clients call this server"
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a name by which clients call this server; repeat it for more",
     )
     parser.add_argument("--token-file", metavar="FILE", help="a file with the token that clients must send")
     parser.add_argument("--without-token", action="store_true", help="serve other machines without a token")
