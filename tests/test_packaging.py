@@ -1,5 +1,6 @@
 """What the wheels promise: types, a small public surface that resolves, presets, one version, independence."""
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 import venv
+from collections.abc import Iterator
 from importlib import metadata, resources
 from pathlib import Path
 
@@ -184,9 +186,36 @@ def test_the_reference_of_the_command_line_is_that_of_the_parser() -> None:
     assert page == written, "docs/cli.md is not that of the parser: run python scripts/cli_reference.py"
 
 
+def texts_of_the_sources() -> Iterator[str]:
+    """Every string of the packages; `\0` stands for what is put into one when it is used."""
+    for path in (ROOT / "packages").rglob("src/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "\0" for part in node.values]
+                yield "".join(str(part) for part in parts)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_troubleshooting_quotes_messages_of_the_sources() -> None:
+    """In the first cell of a row, between backticks; `…` stands for what differs."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    cells = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `")]
+    quoted = [message for cell in cells for message in re.findall(r"`([^`]+)`", cell)]
+    texts = list(texts_of_the_sources())
+    assert len(quoted) > 50
+    patterns = {message: re.compile(".*".join(map(re.escape, message.split("…"))), re.DOTALL) for message in quoted}
+    assert [m for m, pattern in patterns.items() if not any(pattern.search(text) for text in texts)] == []
+
+
 def test_citation_names_the_version_and_the_licence() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert (citation["version"], citation["license"]) == (project("prvr")["version"], project("prvr")["license"])
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = re.findall(r"[\w/-]+\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(str(p.relative_to(ROOT / "docs").as_posix()) for p in (ROOT / "docs").rglob("*.md"))
 
 
 PAGES = [
