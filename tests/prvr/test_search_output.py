@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from rich.cells import cell_len
 from rich.console import Console
 from video_files import plain, write_video
 
@@ -19,7 +21,7 @@ from prvr.reading import parse_record
 from prvr.search import CURVE_PARTS, Moment, SearchHit, SearchResult
 from prvr.search.output import clock, clock_span, result_table, write_csv, write_html, write_json
 from prvr.search.output.files import cell
-from prvr.search.output.terminal import BLOCKS, blocks
+from prvr.search.output.terminal import BLOCKS, blocks, shortened, split_name
 from prvr.video import VideoEntry, VideoError
 
 EVIL = '<script>alert("1")</script><img src=x onerror=y>&amp;\'"'
@@ -78,6 +80,31 @@ class TestTable:
         assert "[red]" in out
         assert "2 of 1,234 videos" in out
         assert "a dog runs" in out
+
+    @pytest.mark.parametrize("width", [40, 60, 80, 200])
+    def test_names_keep_their_end(self, width: int) -> None:
+        folders = "/".join(["a long folder of films"] * 5 + ["the last one"])
+        file = "a very long name of a film that says at its very end which part it is, " * 2 + "part 7.mp4"
+        out = shown(result(hit(f"{folders}/{file}")), width)
+        lines = [line for line in out.splitlines() if "─" not in line]
+        column = re.sub(r"^1|0\.500|0:12-0:18|video|score|moment|relevance|[▁-█]+", " ", "\n".join(lines), flags=re.M)
+        column = "".join(column.split())
+        assert "".join(file.split()) in column
+        assert column.index("part7.mp4") < column.index("alongf")
+        assert "…" in column  # the folder is shortened in the middle
+        assert "lastone" in column
+
+    def test_a_folder_stands_below_its_film(self) -> None:
+        lines = shown(result(hit("day 1/a.mp4"), hit("b.mp4"))).splitlines()
+        (at,) = (number for number, line in enumerate(lines) if "a.mp4" in line)
+        assert [lines[at + 1].strip(), lines[at + 2].split()[1]] == ["day 1", "b.mp4"]
+
+    @given(st.text(), st.integers(3, 40))
+    def test_shortened_names_fit_and_keep_both_ends(self, text: str, width: int) -> None:
+        found = shortened(text, width)
+        assert found == text if cell_len(text) <= width else cell_len(found) <= width
+        head, _, tail = found.partition("…")
+        assert found == text or (text.startswith(head) and text.endswith(tail) and "…" in found)
 
     def test_no_video(self) -> None:
         assert "0 of 1,234 videos" in shown(result())
@@ -177,7 +204,9 @@ class TestHtml:
         page = read_page(tmp_path / "a.html")
         assert "script" not in page.tags
         assert "img" not in page.tags
-        assert page.text.count(EVIL) == 4  # heading, name, path, why there is no picture
+        assert page.text.count(EVIL) == 3  # heading, path, why there is no picture
+        file, folder = split_name(EVIL)
+        assert f"1. {file} {folder}" in page.text
         assert not any(name.startswith("on") or name in ("src", "href") for name, _ in page.attributes)
         policy = dict(page.attributes)["content"]
         assert "content" in dict(page.attributes)

@@ -86,6 +86,12 @@ PLAYING = (
 MOMENT = "fetch('/api/search?k=20&q=' + encodeURIComponent(%r)).then(r => r.json()).then(a => a.hits[0])"
 
 
+def shown(name: str) -> str:
+    """A name as the page shows it: the file, then its folder."""
+    folder, _, file = name.rpartition("/")
+    return f"{file} {folder}".rstrip()
+
+
 def results(page: Any, query: str) -> None:
     page.keyboard.type(query)
     page.keyboard.press("Enter")
@@ -98,7 +104,8 @@ def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list
     results(page, told[1])
     best = page.evaluate(MOMENT % told[1])
     names = page.locator(".card .name").all_text_contents()
-    assert names[0] == best["video"]["name"]
+    assert names[0] == shown(best["video"]["name"])
+    assert any(name.endswith(" day 1") for name in names)
     assert len(names) == 10
     assert "10 videos" in page.locator("#status").text_content()
     assert "Zero-shot" in page.locator("#note").text_content()
@@ -107,7 +114,7 @@ def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list
     page.locator(".open").first.click()
     at = until(page, PLAYING)
     assert best["start"] - FRAME <= at <= best["end"] + 0.1
-    assert page.locator("#playing-name").text_content() == best["video"]["name"]
+    assert page.locator("#playing-name").text_content() == shown(best["video"]["name"])
     # it stops where the moment ends
     page.evaluate("document.querySelector('#video').currentTime = %f" % (best["end"] - 0.2))
     until(page, "document.querySelector('#video').paused")
@@ -303,6 +310,32 @@ def test_on_a_phone(browser: Any, address: str, told: list[str]) -> None:
     screen = page.locator("#video").bounding_box()
     assert screen["y"] >= 0
     assert screen["y"] + screen["height"] <= 740
+    page.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_name_is_cut(browser: Any, address: str, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.said = []
+    long = "a very long name of a film that says only at its very end which part it is " * 3 + "x" * 90 + " part 7.mp4"
+
+    def lengthened(route: Any) -> None:
+        answer = route.fetch()
+        body = answer.json()
+        body["hits"][0]["video"]["name"] = f"{'films of last summer/' * 8}day 1/{long}"
+        route.fulfill(response=answer, json=body)
+
+    page.route("**/api/search?*", lengthened)
+    page.goto(address)
+    page.get_by_role("searchbox").click()
+    results(page, "a red square")
+    name = page.locator(".card .name").first
+    assert name.text_content().startswith(f"{long} films of last summer/")
+    assert name.text_content().endswith("/day 1")
+    assert name.evaluate("e => [e.scrollWidth <= e.clientWidth, e.scrollHeight <= e.clientHeight + 1]") == [True, True]
+    style = "e => [getComputedStyle(e).textOverflow, getComputedStyle(e).webkitLineClamp]"
+    assert name.evaluate(style) == ["clip", "none"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()
 
 

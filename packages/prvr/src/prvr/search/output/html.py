@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prvr.reading import printable
 from prvr.search.output.files import write_text
-from prvr.search.output.terminal import clock, clock_span
+from prvr.search.output.terminal import clock, clock_span, split_name
 from prvr.search.results import SearchHit, SearchResult
 from prvr.search.thumbnails import thumbnail
 from prvr.video import VideoError
@@ -85,6 +85,8 @@ def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
 def _hit(rank: int, hit: SearchHit, scale: tuple[float, float], picture: Picture) -> str:
     moment = clock_span(hit.start, hit.end)
     name = escape(printable(hit.video.id))
+    file, folder = (escape(part) for part in split_name(printable(hit.video.id)))
+    where = f' <span class="small">{folder}</span>' if folder else ""
     try:
         content = base64.b64encode(picture(hit)).decode("ascii")
         shown = f'<img alt="{name} at {moment}" src="data:image/jpeg;base64,{content}">'
@@ -93,7 +95,7 @@ def _hit(rank: int, hit: SearchHit, scale: tuple[float, float], picture: Picture
     others = ", ".join(clock_span(one.start, one.end) for one in hit.moments[1:])
     also = f"<p>also {others}</p>" if others else ""
     return (
-        f"<li><figure>{shown}</figure><div><p><b>{rank}. {name}</b></p>\n"
+        f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"
         f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}</p>{also}\n"
         f'{_curve(hit, scale)}<p class="small">{escape(printable(hit.video.path))}</p></div></li>'
     )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rich import box
+from rich.cells import cell_len, chop_cells
 from rich.table import Table
 from rich.text import Text
 
@@ -13,11 +14,15 @@ from prvr.search.results import SearchResult
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PLAIN = " .:-=+*#"  # for terminals without block characters
-_OTHER_COLUMNS = 40  # width of the table without the relevance curve
+_OTHER_COLUMNS = 28  # width of the table without the names and the relevance curve
+_NAMES = (16, 32)  # width of the names: the least, and the most
 
 
 def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) -> Table:
     """A table with a row for each hit: rank, video, score, best moment, and the relevance curve of the video.
+
+    A video is shown as its file name, which is wrapped where it is long, and below it the folder, which is shortened in
+    the middle. Neither loses its end.
 
     The curve shows how well each part of the video fits, from left to right. All hits of the query share one scale,
     from their worst part to their best.
@@ -38,13 +43,43 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
     table.add_column("relevance", no_wrap=True)
     values = [value for hit in result.hits for value in hit.relevance if math.isfinite(value)]
     low, high = min(values, default=0.0), max(values, default=0.0)
-    room = max(8, min(64, width - _OTHER_COLUMNS))
-    for rank, hit in enumerate(result.hits, 1):
+    names = [split_name(printable(hit.video.id)) for hit in result.hits]
+    column = min(max([_NAMES[0], *(cell_len(file) for file, _ in names)]), _NAMES[1])
+    room = max(8, min(64, width - _OTHER_COLUMNS - column))
+    for rank, (hit, (file, folder)) in enumerate(zip(result.hits, names, strict=True), 1):
         line = blocks(hit.relevance, low, high, room, PLAIN if plain else BLOCKS)
         moment = clock_span(hit.start, hit.end)
         # Text, not str: a name may hold square brackets, which rich would read as markup
-        table.add_row(str(rank), Text(printable(hit.video.id)), f"{hit.score:.3f}", moment, Text(line))
+        name = Text(file)
+        if folder:
+            name.append("\n" + shortened(folder, column, "..." if plain else "…"), "dim")
+        table.add_row(str(rank), name, f"{hit.score:.3f}", moment, Text(line))
     return table
+
+
+def split_name(video_id: str) -> tuple[str, str]:
+    """The file name of a video, and the folder that it lies in; an empty text where there is none.
+
+    Examples:
+        >>> split_name("holiday/day 1/beach.mp4"), split_name("beach.mp4")
+        (('beach.mp4', 'holiday/day 1'), ('beach.mp4', ''))
+    """
+    folder, _, file = video_id.rpartition("/")
+    return file, folder
+
+
+def shortened(text: str, width: int, mark: str = "…") -> str:
+    """A text without its middle, if it is wider than so many columns.
+
+    Examples:
+        >>> shortened("holiday/2024/day 1", 11), shortened("day 1", 11)
+        ('holid…day 1', 'day 1')
+    """
+    if cell_len(text) <= width:
+        return text
+    room = max(2, width - cell_len(mark))
+    head, tail = chop_cells(text, room - room // 2)[0], chop_cells(text[::-1], room // 2)[0][::-1]
+    return head + mark + tail
 
 
 def blocks(values: Sequence[float], low: float, high: float, width: int, letters: str = BLOCKS) -> str:

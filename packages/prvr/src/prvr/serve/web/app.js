@@ -2,7 +2,7 @@
 
 import { get, openSession, Problem, thumbnailUrl } from "./api.js";
 import { closePlayer, isOpen, playAt, playMoment, setPreviews } from "./player.js";
-import { makeStrip, range, span } from "./strip.js";
+import { makeStrip, nameParts, range, span } from "./strip.js";
 
 const element = (id) => document.getElementById(id);
 const input = element("query");
@@ -98,8 +98,8 @@ function card(hit, scale) {
   open.append(frame);
 
   const line = make("div", "line");
-  const name = make("h2", "name", hit.video.name);
-  name.title = hit.video.name;
+  const name = make("h2", "name");
+  name.append(...nameParts(hit.video.name));
   const score = make("span", "score", hit.score === null ? "–" : hit.score.toFixed(3));
   score.title = "score of the video for this query";
   line.append(make("span", "rank", String(hit.rank)), name, score);

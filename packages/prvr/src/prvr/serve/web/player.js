@@ -1,7 +1,7 @@
 // Plays a video at a moment: the file itself, or a preview where the browser cannot play it.
 
 import { blob, fileUrl, previewUrl } from "./api.js";
-import { makeStrip, span } from "./strip.js";
+import { makeStrip, nameParts, span } from "./strip.js";
 
 const element = (id) => document.getElementById(id);
 const panel = element("player");
@@ -51,7 +51,7 @@ function open(hit, scale, moment, start, end) {
     stop();
     const strip = makeStrip(hit, scale, (seconds) => playAt(hit, scale, seconds));
     now = { hit, moment, offset: 0, url: "", strip };
-    element("playing-name").textContent = hit.video.name;
+    element("playing-name").replaceChildren(...nameParts(hit.video.name));
     element("playing-strip").replaceChildren(strip);
   }
   now.moment = moment;

@@ -20,6 +20,15 @@ export function span(moment) {
   return `${clock(moment.start)} – ${clock(end)}`;
 }
 
+/** A name as the page shows it: the file, and its folder after it. */
+export function nameParts(name) {
+  const at = name.lastIndexOf("/") + 1;
+  const folder = document.createElement("span");
+  folder.className = "folder";
+  folder.textContent = name.slice(0, Math.max(0, at - 1));
+  return at ? [name.slice(at), " ", folder] : [name];
+}
+
 /** Lowest and highest value of all strips: colours of different results can be compared. */
 export function range(hits) {
   let low = Infinity;
