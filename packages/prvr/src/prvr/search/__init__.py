@@ -8,6 +8,7 @@ Examples:
     ...     print(hit.video_id, hit.start, hit.end)
 """
 
+from prvr.search.filtering import SearchFilter
 from prvr.search.index import VideoIndex
 from prvr.search.library import Library, LibraryBusy, LibraryReport, Unreadable
 from prvr.search.model import ModelIdentity, RowSet, SearchModel, WindowVectors
@@ -25,6 +26,7 @@ __all__ = [
     "ModelIdentity",
     "Moment",
     "RowSet",
+    "SearchFilter",
     "SearchHit",
     "SearchModel",
     "SearchResult",

@@ -10,6 +10,7 @@ import numpy as np
 
 from prvr.errors import DataError, InputError
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
+from prvr.search.filtering import SearchFilter
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest
 from prvr.search.model import Score, SearchModel
 from prvr.search.opening import load_model
@@ -173,17 +174,21 @@ class VideoIndex:
         """Reads the whole index and compares hashes; returns the problems, see `verify_index`."""
         return verify_index(self.folder)
 
-    def search(self, query: str, k: int = 10, *, moments: int = 3) -> SearchResult:
+    def search(self, query: str, k: int = 10, *, moments: int = 3, where: SearchFilter | None = None) -> SearchResult:
         """The k best videos for a query, see `search_many`."""
-        return self.search_many([query], k, moments=moments)[0]
+        return self.search_many([query], k, moments=moments, where=where)[0]
 
-    def search_many(self, queries: Sequence[str], k: int = 10, *, moments: int = 3) -> tuple[SearchResult, ...]:
+    def search_many(
+        self, queries: Sequence[str], k: int = 10, *, moments: int = 3, where: SearchFilter | None = None
+    ) -> tuple[SearchResult, ...]:
         """The k best videos for each of some queries, by the exact score of the retriever, and after its stages.
 
         Args:
             queries: sentences.
             k: how many videos; all where there are fewer.
             moments: at most so many of each video, each from another part of it.
+            where: which videos are searched; default: all. Those that pass are all scored exactly, whatever the
+                backend, and stages see no other video.
 
         Raises:
             ValueError: k or moments is not positive; a query has no word, or more than the model reads.
@@ -197,7 +202,10 @@ class VideoIndex:
             snapshot = self._snapshot
             text = np.stack([self.model.encode_text(query) for query in queries])
             backend, rescorer = self._in_step(snapshot)
-            candidates = find_candidates(backend, snapshot, text, k if rescorer is None else rescorer.depth(k))
+            if where is None:
+                candidates = find_candidates(backend, snapshot, text, k if rescorer is None else rescorer.depth(k))
+            else:
+                candidates = [where.numbers([snapshot.video(one) for one in snapshot.video_ids])] * len(queries)
         if rescorer is None:
             ranked = rank(snapshot, text, candidates, k)
         else:

@@ -16,6 +16,7 @@ from prvr.data.files import LOCK, MARK, owned, publish, replace_file, temporary_
 from prvr.data.synthetic.mp4 import DRAWN
 from prvr.errors import DataError
 from prvr.reading import parse_record, read_json
+from prvr.search.filtering import SearchFilter
 from prvr.search.index import VideoIndex
 from prvr.search.manifest import MANIFEST
 from prvr.search.model import ZERO_SHOT
@@ -200,7 +201,7 @@ class Library:
             self._shown = self._open_index(place)
         return self._shown
 
-    def search(self, query: str, k: int = 10, *, moments: int = 3) -> SearchResult:
+    def search(self, query: str, k: int = 10, *, moments: int = 3, where: SearchFilter | None = None) -> SearchResult:
         """The k best films for a sentence, see `VideoIndex.search`; the first search of this object updates before.
 
         Raises:
@@ -208,7 +209,7 @@ class Library:
         """
         if self.report is None:
             self.update()
-        return self.index.search(query, k, moments=moments)
+        return self.index.search(query, k, moments=moments, where=where)
 
     def update(self, progress: Progress | None = None) -> LibraryReport:
         """Brings store and index up to date with the folder; run it again to go on after an interruption.

@@ -85,6 +85,8 @@ def rank(
     """
     if candidates is None:
         groups = [(text[first : first + _QUERIES], None) for first in range(0, len(text), _QUERIES)]
+    elif all(videos is candidates[0] for videos in candidates):  # one pass over the same videos, as a filter gives them
+        groups = [(text[first : first + _QUERIES], candidates[0]) for first in range(0, len(text), _QUERIES)]
     else:
         groups = [(text[q : q + 1], videos) for q, videos in enumerate(candidates)]
     best = [_best(line, k) for some, videos in groups for line in video_scores(snapshot, some, videos)]

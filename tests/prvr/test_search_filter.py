@@ -1,0 +1,149 @@
+"""Filters of a search: what passes is what a plain loop over the records says, and the best of it are found."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from search_files import EMBEDDED, QUERY, make_index, some_videos, tiny_model
+
+from prvr.errors import InputError
+from prvr.search import SearchFilter, VideoIndex, open_model
+from prvr.search.ranking import enough
+from prvr.video import VideoEntry, VideoStore
+from prvr.video.store import write_entry, write_header
+
+DAY = 24 * 3600
+NAMES = ["Day 1/beach.mp4", "Day 1/night/fire.MKV", "day 10/beach.mp4", "beach.mp4", "holiday [x]/a.webm"]
+VIDEOS = [
+    VideoEntry(name, f"/films/{name}", 1, number * DAY * 10**9, "0" * 64, 10.0 * (number + 1), 20, 64, 48, "h264")
+    for number, name in enumerate(NAMES)
+]
+
+
+def passing(where: SearchFilter) -> list[int]:
+    return where.numbers(VIDEOS).tolist()
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (SearchFilter(), [0, 1, 2, 3, 4]),
+        (SearchFilter(folders=["day 1"]), [0, 1]),
+        (SearchFilter(folders=["./Day 1/"]), [0, 1]),
+        (SearchFilter(folders=["day 1/night"]), [1]),
+        (SearchFilter(folders=["day*"]), [0, 1, 2]),
+        (SearchFilter(folders=["day ?"]), [0, 1]),
+        (SearchFilter(folders=["holiday [x]", "*/night"]), [1, 4]),
+        (SearchFilter(folders=["."]), [0, 1, 2, 3, 4]),
+        (SearchFilter(folders=["beach.mp4"]), [3]),
+        (SearchFilter(folders=["beach"]), []),
+        (SearchFilter(names=["*.mkv"]), [1]),
+        (SearchFilter(names=["beach.*", "a.*"]), [0, 2, 3, 4]),
+        (SearchFilter(names=["day*"]), []),
+        (SearchFilter(folders=["day*"], names=["beach.mp4"]), [0, 2]),
+        (SearchFilter(longer=20.0), [1, 2, 3, 4]),
+        (SearchFilter(shorter=20.0), [0, 1]),
+        (SearchFilter(longer=20.0, shorter=20.0), [1]),
+        (SearchFilter(after=datetime(1970, 1, 3, tzinfo=UTC)), [2, 3, 4]),
+        (SearchFilter(before=datetime(1970, 1, 3, tzinfo=UTC)), [0, 1]),
+        (SearchFilter(after=datetime(1970, 1, 2, tzinfo=UTC), before=datetime(1970, 1, 4, tzinfo=UTC)), [1, 2]),
+    ],
+)
+def test_what_passes(where: SearchFilter, expected: list[int]) -> None:
+    assert passing(where) == expected
+
+
+def test_a_time_without_a_zone_is_local() -> None:
+    at = datetime(2026, 3, 1, 12)
+    videos = [replace(VIDEOS[0], mtime_ns=int((at.timestamp() + off) * 10**9)) for off in (-1, 0, 1)]
+    assert SearchFilter(after=at).numbers(videos).tolist() == [1, 2]
+    assert SearchFilter(before=at).numbers(videos).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: SearchFilter(folders=[""]), "empty pattern"),
+        (lambda: SearchFilter(names=["a", ""]), "empty pattern"),
+        (lambda: SearchFilter(longer=-1.0), "longer=-1.0"),
+        (lambda: SearchFilter(shorter=float("nan")), "shorter=nan"),
+        (lambda: SearchFilter(longer=3.0, shorter=2.0), "no video is both"),
+        (lambda: SearchFilter(after=datetime(2026, 1, 2), before=datetime(2026, 1, 2)), "of such a time"),
+    ],
+)
+def test_what_nothing_can_meet_is_refused(make: Callable[[], SearchFilter], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        make()
+
+
+COUNT = 90
+"""Videos of the index: more than a backend proposes for the few that are wanted."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> VideoStore:
+    """Videos of different durations, in three folders; two windows for every third."""
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "videos").mkdir()
+    write_header(folder, EMBEDDED)
+    for number, features in enumerate(some_videos([30 if n % 3 == 0 else 8 + n % 5 for n in range(COUNT)]).values()):
+        name, rows = f"{'abc'[number % 3]}/v{number:03}.mp4", len(features)
+        entry = VideoEntry(name, f"/{name}", 1000, number * DAY * 10**9, "0" * 64, rows / 2, rows, 64, 48, "h264")
+        write_entry(folder, EMBEDDED, entry, features)
+    return VideoStore(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(store: VideoStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("filtered")
+    make_index(base / "index", tiny_model(base / "model"), store, dtype="float32", window=10.0, stride=5.0).close()
+    return base / "index"
+
+
+FILTERS = [
+    SearchFilter(folders=["b"]),
+    SearchFilter(names=["*1.mp4"], longer=4.5),
+    SearchFilter(after=datetime(1970, 3, 1, tzinfo=UTC), shorter=10.0),
+    SearchFilter(longer=0.0),
+]
+
+
+@pytest.mark.parametrize("backend", ["exact", "faiss"])
+@pytest.mark.parametrize("where", FILTERS)
+def test_the_best_of_those_that_pass_are_found(folder: Path, backend: str, where: SearchFilter) -> None:
+    """They are those of the list of all videos, with the same scores and moments."""
+    if backend == "faiss":
+        pytest.importorskip("faiss")
+    queries, k = [QUERY, "it falls"], 3
+    assert enough(k) < COUNT
+    with VideoIndex.open(folder, backend=backend) as index, VideoIndex.open(folder, backend="exact") as exact:
+        found = index.search_many(queries, k, where=where)
+        everything = exact.search_many(queries, COUNT)
+        for one, full in zip(found, everything, strict=True):
+            passed = [hit for hit in full.hits if len(where.numbers([hit.video]))]
+            assert len(passed) > k
+            assert one.hits == tuple(passed[:k])
+            assert one.videos == COUNT
+        assert index.search(QUERY, k, where=where) == found[0]
+        assert index.search_many(queries, k, where=SearchFilter(names=["none"]))[1].hits == ()
+
+
+def test_stages_see_only_what_passes(store: VideoStore, folder: Path, tmp_path: Path) -> None:
+    """The best 5 that pass are re-scored, not those of the best 5 that pass."""
+    where = SearchFilter(folders=["c"])
+
+    def scores(name: str, where: SearchFilter | None, k: int, **settings: int) -> dict[str, float]:
+        stages = [{"kind": "zero_shot", "weight": 10.0, **settings}]
+        model = open_model(folder.parent / "model", EMBEDDED, stages=stages)
+        with make_index(tmp_path / name, model, store, dtype="float32", window=10.0, stride=5.0) as index:
+            return {hit.video_id: hit.score for hit in index.search(QUERY, k, where=where).hits}
+
+    full = scores("full", None, COUNT)
+    with VideoIndex.open(folder) as first:
+        best = [hit.video_id for hit in first.search(QUERY, 5, where=where).hits]
+    found = scores("best", where, 5, top_k=5)
+    assert list(found) == sorted(best, key=lambda video: -full[video]) != best
+    np.testing.assert_allclose(list(found.values()), [full[video] for video in found], atol=1e-5)
