@@ -62,6 +62,9 @@ def test_a_stream_without_an_index_is_read_from_its_start(tmp_path: Path) -> Non
     assert grey(thumbnail(raw, 0.0)) == pytest.approx(40, abs=3)
     transport = write_video(tmp_path / "some.ts", plain([40] * 10 + [160] * 10), kind="mpegts")
     assert [grey(thumbnail(transport, s)) for s in (0.5, 1.5)] == pytest.approx([40, 160], abs=3)
+    steps = plain([20 + 10 * (number // 10) for number in range(200)])  # a key frame every 0.8 s
+    long = write_video(tmp_path / "long.ts", steps, kind="mpegts")
+    assert [grey(thumbnail(long, s)) for s in (12.95, 17.95)] == pytest.approx([140, 190], abs=3)
 
 
 def test_variable_rate(tmp_path: Path) -> None:

@@ -5,12 +5,10 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Literal
 
-import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -19,6 +17,7 @@ from prvr.errors import InputError, require
 from prvr.search.thumbnails import thumbnail
 from prvr.serve.settings import ServeLimits
 from prvr.video import VideoError, open_video
+from prvr.video.clip import PictureEncoder
 
 _CHUNK = 256 * 1024
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
@@ -29,7 +28,6 @@ _ENCODERS: dict[PreviewKind, tuple[str, dict[str, str]]] = {
     "mp4": ("libx264", {"preset": "veryfast", "crf": "26", "g": "30"}),
     "webm": ("libvpx", {"deadline": "realtime", "cpu-used": "8", "b": "1M", "g": "30"}),
 }
-_MILLISECOND = Fraction(1, 1000)
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
@@ -145,33 +143,22 @@ def encode_preview(path: Path, start: float, end: float, kind: PreviewKind, limi
             _encode(target, frames, start, kind, until)
     except VideoError as error:
         raise HTTPException(415, f"no preview can be made: {error.reason}") from error
+    except InputError as error:
+        raise HTTPException(415, f"no preview can be made: {error}") from error
     except _av().FFmpegError as error:  # from the encoder: a picture that it does not take
         raise HTTPException(415, f"no preview can be made (FFmpeg: {error.strerror})") from error
     return target.getvalue()
 
 
 def _encode(target: io.BytesIO, frames: Any, start: float, kind: PreviewKind, until: float) -> None:
-    av = _av()
     name, options = _ENCODERS[kind]
-    with av.open(target, "w", format=kind) as container:
-        stream: Any = None
-        last = -1
+    with _av().open(target, "w", format=kind) as container:
+        encoder: PictureEncoder | None = None
         for frame in frames:
             if time.monotonic() > until:
                 raise HTTPException(503, "a preview of this video takes too long")
-            pixels = np.ascontiguousarray(frame.pixels[: frame.pixels.shape[0] & ~1, : frame.pixels.shape[1] & ~1])
-            if stream is None:
-                if not pixels.size:
-                    raise HTTPException(415, "no preview can be made: the picture is one pixel wide")
-                stream = container.add_stream(name, rate=30, options=options)
-                stream.height, stream.width, stream.pix_fmt = *pixels.shape[:2], "yuv420p"
-                stream.time_base = stream.codec_context.time_base = _MILLISECOND
-                stream.codec_context.thread_count = 1
-            if pixels.shape[:2] != (stream.height, stream.width):
-                break  # the picture changes its size in the middle
-            picture = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format="yuv420p")
-            picture.pts, picture.time_base = max(last + 1, round(1000 * (frame.time - start))), _MILLISECOND
-            last = picture.pts
-            container.mux(stream.encode(picture))
-        if stream is not None:
-            container.mux(stream.encode(None))
+            if encoder is None:
+                encoder = PictureEncoder(container, name, options, frame.pixels.shape, threads=1)
+            encoder.put(frame.pixels, frame.time - start)
+        if encoder is not None:
+            encoder.finish()

@@ -7,6 +7,7 @@ Examples:
     ((41, 512), 20.5)
 """
 
+from prvr.video.clip import CONTAINERS, VideoClip, clip_name, write_clip
 from prvr.video.decode import Frame, Limits, VideoError, VideoFile, VideoInfo, open_video
 from prvr.video.encoders import (
     ENCODERS,
@@ -23,6 +24,7 @@ from prvr.video.pretrained import DEFAULT_ENCODER, DownloadNeeded, download_size
 from prvr.video.store import StoreHeader, VideoEntry, VideoStore, forget_videos
 
 __all__ = [
+    "CONTAINERS",
     "DEFAULT_ENCODER",
     "ENCODERS",
     "DownloadNeeded",
@@ -36,12 +38,14 @@ __all__ = [
     "Outcome",
     "StoreHeader",
     "TextFeaturizer",
+    "VideoClip",
     "VideoEntry",
     "VideoError",
     "VideoFile",
     "VideoInfo",
     "VideoStore",
     "check_joint",
+    "clip_name",
     "download_size",
     "encode_video",
     "extract",
@@ -50,4 +54,5 @@ __all__ = [
     "open_encoder",
     "open_featurizer",
     "open_video",
+    "write_clip",
 ]

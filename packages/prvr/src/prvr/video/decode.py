@@ -20,6 +20,9 @@ from prvr.video.picture import Matrix, display_matrix, to_rgb
 T = TypeVar("T")
 _MEND = "Convert it with another program, or take it out."
 _JUMP = 1  # seconds: a time stamp that goes back further begins a new part; less is jitter
+_INTERLEAVED = 10  # seconds: sound lies no further behind its picture in a file
+_WITHOUT_INDEX = ("mpegts", "mpeg")
+_BACK = 10.0  # seconds: key frames of files without an index are rarely further apart
 _BUFFER = 1 << 18
 _RATES = (1e-6, 1000.0)  # frames per second that make sense
 _MOST_PIXELS = 2**31 - 1  # FFmpeg counts no further
@@ -164,9 +167,7 @@ class VideoFile:
             ...     pictures = [frame.pixels for frame in video.excerpt(60.0, 65.0, most=480)]
         """
         until = time.monotonic() + patience
-        if start > 0:
-            with suppress(*_faults()):  # a file that is not seekable, or a time beyond FFmpeg's numbers
-                self._container.seek(round(start * _av().time_base) + (self._container.start_time or 0))
+        self._seek(start)
         held: Any = None
         matrix: Matrix | None = None
         shown = -1.0
@@ -187,6 +188,108 @@ class VideoFile:
         if held is not None:
             yield Frame(start, self._picture(held, matrix, most))
 
+    @property
+    def streams(self) -> tuple[Any, ...]:
+        """The streams of PyAV that a copy of the file has: the picture and, if there is one, the first sound."""
+        sound = [one for one in self._container.streams.audio if one.codec_context is not None]
+        return (self._stream, *sound[:1])
+
+    def key_frame(self, start: float) -> Fraction | None:
+        """When the last key frame until `start` is shown, in seconds, or else the first one; nothing is decoded.
+
+        Args:
+            start: in seconds.
+
+        Returns:
+            None if no packet says that it begins a key frame, or when it is shown.
+
+        Raises:
+            VideoError: the file cannot be read.
+        """
+        found: Fraction | None = None
+        self._seek(start)
+        try:
+            for packet in self._container.demux(self._stream):
+                if packet.pts is None or not packet.is_keyframe:
+                    continue
+                time = packet.pts * packet.time_base - self._origin
+                if found is not None and time > start:
+                    break
+                found = time
+        except read_faults() as error:
+            raise VideoError(self.path, f"cannot be read (FFmpeg: {_short(error)})", _MEND) from error
+        return found
+
+    def packets(self, first: Fraction, end: float) -> Iterator[tuple[Fraction, Any]]:
+        """Packets of `streams` as they are stored, from a key frame on, their time stamps so that it is shown at 0.
+
+        Frames that are stored after the key frame and shown before it are left out.
+
+        Args:
+            first: what `key_frame` gave, of this file opened for the first time.
+            end: in seconds; packets that are decoded from this time on are left out.
+
+        Yields:
+            (time in the file at which it is shown, in seconds; packet of PyAV).
+
+        Raises:
+            ValueError: a packet does not say when it is shown, or the key frame is not found again.
+        """
+        self._seek(float(first))
+        begun, undated, left = False, False, {stream.index for stream in self.streams}
+        for packet in self._container.demux(self.streams):
+            if not packet.size:
+                continue  # the end of a stream
+            if packet.pts is None:
+                raise ValueError("a packet does not say when it is shown")
+            time = packet.pts * packet.time_base - self._origin
+            decoded = time if packet.dts is None else packet.dts * packet.time_base - self._origin
+            picture = packet.stream.index == self._stream.index
+            if decoded >= end:
+                left.discard(packet.stream.index)
+            if not left or decoded >= end + _INTERLEAVED:
+                break
+            if picture and not begun and packet.is_keyframe and time == first:
+                begun, undated = True, packet.dts is None
+            if packet.stream.index in left and time >= first and (begun or not picture):
+                shift = round((self._origin + first) / packet.time_base)
+                packet.pts -= shift
+                # Some formats state only later packets' times of decoding; FFmpeg finds all of them, or none.
+                packet.dts = None if packet.dts is None or (picture and undated) else packet.dts - shift
+                yield time, packet
+        if not begun:
+            raise ValueError("the key frame is not found again")
+
+    def sound(self, start: float, end: float) -> Iterator[tuple[float, Any]]:
+        """The decoded frames of the first sound that begin from `start` until before `end`, each with its time.
+
+        Args:
+            start, end: in seconds.
+
+        Yields:
+            (time in seconds, frame of PyAV); nothing, if there is no sound.
+        """
+        for stream in self.streams[1:]:
+            self._seek(start)
+            for frame in self._decoded(stream):
+                time = -1.0 if frame.pts is None else float(frame.pts * stream.time_base - self._origin)
+                if time >= end:
+                    return
+                if time >= start:
+                    yield time, frame
+
+    @property
+    def _origin(self) -> Fraction:
+        return Fraction(self._container.start_time or 0, _av().time_base)
+
+    def _seek(self, start: float) -> None:
+        """Goes to the key frame before a time; what is not seekable is read from its beginning."""
+        if self._container.format.name in _WITHOUT_INDEX:  # FFmpeg goes to a packet there, not to a key frame
+            start -= _BACK
+        if start > 0:
+            with suppress(*read_faults()):  # a file that is not seekable, or a time beyond FFmpeg's numbers
+                self._container.seek(round(start * _av().time_base) + (self._container.start_time or 0))
+
     def _check_samples(self, count: int, rate: float) -> None:
         if count > self._limits.samples:
             reason = f"more than {self._limits.samples:,} frames would be taken of it at {rate:g} per second"
@@ -195,7 +298,7 @@ class VideoFile:
     def _picture(self, frame: Any, matrix: Matrix | None, most: int | None = None) -> UInt8[np.ndarray, "h w 3"]:
         try:
             return to_rgb(frame, self._stream.sample_aspect_ratio, matrix, most)
-        except _faults() as error:
+        except read_faults() as error:
             reason = f"its frames ({frame.format.name}) cannot be converted to colours (FFmpeg: {_short(error)})"
             raise VideoError(self.path, reason, _MEND) from error
 
@@ -203,12 +306,12 @@ class VideoFile:
         """Every frame with its start and length in seconds; starts never go back."""
         # The time base of the stream: frames that a decoder gives at the end, or after a read error, have none.
         unit = self._stream.time_base
-        origin = Fraction(self._container.start_time or 0, _av().time_base)
+        origin = self._origin
         pace = self._stream.average_rate or self._stream.guessed_rate
         usual = 1 / pace if pace and pace > 0 else Fraction(0)
         start, length = Fraction(0), Fraction(0)
         count, parts = 0, 0
-        for frame in self._decoded():
+        for frame in self._decoded(self._stream):
             count += 1
             found = start + length if frame.pts is None or not unit else frame.pts * unit - origin
             if count > 1 and found < start - _JUMP:
@@ -237,23 +340,23 @@ class VideoFile:
             self.warnings.append(f"{seconds}: truncated or damaged, or only sound goes on")
         self.duration = end or promised
 
-    def _decoded(self) -> Iterator[Any]:
-        """Frames in display order; those that cannot be decoded are counted and left out."""
-        packets = self._container.demux(self._stream)
+    def _decoded(self, stream: Any) -> Iterator[Any]:
+        """Frames of a stream in display order; those that cannot be decoded are counted and left out."""
+        packets = self._container.demux(stream)
         damaged, ended = 0, False
         while not ended:
             try:
                 packet = next(packets, None)
-            except _faults() as error:
+            except read_faults() as error:
                 self.warnings.append(f"reading stopped before the end ({_short(error)})")
                 packet = None
             ended = packet is None
             try:
                 # Without a packet, the decoder gives the frames that it still holds.
-                frames = self._stream.decode(None) if packet is None else packet.decode()
+                frames = stream.decode(None) if packet is None else packet.decode()
             except _av().EOFError:
                 continue  # they were given already
-            except _faults():
+            except read_faults():
                 damaged += 1
                 continue
             yield from frames
@@ -301,7 +404,7 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
                 buffer_size=_BUFFER,
                 metadata_errors="replace",
             )
-        except _faults() as error:
+        except read_faults() as error:
             reason = f"not a video, or one that is truncated or broken (FFmpeg: {_short(error)})"
             raise VideoError(path, reason, "Copy it again, or take it out.") from error
         with container:
@@ -362,8 +465,8 @@ def _av() -> ModuleType:
     return require("av", "video", "Reading video files")
 
 
-def _faults() -> tuple[type[Exception], ...]:
-    """What PyAV raises because of a file; MemoryError where the file asks for more than there is."""
+def read_faults() -> tuple[type[Exception], ...]:
+    """The exceptions that PyAV raises because of a file; MemoryError where the file asks for more than there is."""
     return (_av().FFmpegError, OSError, ValueError, OverflowError, MemoryError)
 
 

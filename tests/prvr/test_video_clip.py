@@ -1,0 +1,219 @@
+"""Clips of films: where they start, what they show and sound like, and that they appear whole or not at all."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import explained
+from video_files import cut, plain, write_sound, write_video
+
+from prvr.cli import main
+from prvr.data import DataError
+from prvr.errors import InputError
+from prvr.video import CONTAINERS, VideoClip, VideoError, clip_name, open_video, write_clip
+
+RATE, SECONDS = 48_000, 10
+START, END = 5.35, 8.0
+
+
+def write_film(path: Path, codec: str = "libx264", sound: str = "aac", options: dict[str, str] | None = None) -> Path:
+    """10 s at 10 frames per second, each of its own grey; second s sounds at 200 + 100 s Hz."""
+    import av
+
+    kind = {".mkv": "matroska", ".ts": "mpegts"}.get(path.suffix, path.suffix[1:])
+    with path.open("wb") as file, av.open(file, "w", format=kind) as container:
+        pictures: Any = container.add_stream(codec, rate=10, options=options or {"g": "20"})
+        pictures.width, pictures.height, pictures.pix_fmt = 64, 48, "yuv420p"
+        voice: Any = container.add_stream(sound, rate=RATE)
+        voice.layout = "mono"
+        for number, pixels in enumerate(plain([20 + 2 * number for number in range(10 * SECONDS)])):
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 10)
+            container.mux(pictures.encode(frame))
+            times = (np.arange(RATE // 10) + number * RATE // 10) / RATE
+            wave = 0.5 * np.sin(2 * np.pi * (200 + 100 * (number // 10)) * times)
+            heard = av.AudioFrame.from_ndarray(wave[None].astype(np.float32), format="fltp", layout="mono")
+            heard.sample_rate, heard.pts, heard.time_base = RATE, number * RATE // 10, Fraction(1, RATE)
+            container.mux(voice.encode(heard))
+        container.mux(pictures.encode(None))
+        container.mux(voice.encode(None))
+    return path
+
+
+FILMS: dict[str, dict[str, Any]] = {
+    "plain.mp4": {"options": {"preset": "ultrafast", "g": "20"}},
+    "reordered.mkv": {"options": {"g": "20", "bf": "2"}},
+    "free.webm": {"codec": "libvpx", "sound": "libopus", "options": {"g": "20", "deadline": "realtime"}},
+    "broadcast.ts": {},
+    "old.avi": {"codec": "mpeg4", "sound": "libmp3lame", "options": {"g": "20", "qmin": "1", "qmax": "1"}},
+}
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("films")
+    for name, parts in FILMS.items():
+        write_film(folder / name, **parts)
+    return folder
+
+
+def shown(path: Path) -> list[float]:
+    """The time in the film of each frame of a clip, read from its grey; a tenth of a second apart."""
+    with open_video(path) as video:
+        return [(float(frame.pixels.mean()) - 20) / 20 for frame in video.sample(10.0)]
+
+
+def heard(path: Path, at: float) -> float:
+    """The second of the film that sounds at a time of a clip, read from its pitch."""
+    with open_video(path) as video:
+        frames = list(video.sound(at, at + 0.3))
+    wave = np.concatenate([frame.to_ndarray().mean(0) for _, frame in frames])
+    pitch = np.abs(np.fft.rfft(wave)).argmax() * frames[0][1].sample_rate / len(wave)
+    return round((pitch - 200) / 100)
+
+
+def check(clip: VideoClip) -> None:
+    """Pictures and sound of a clip are those of the film from where the clip says that it starts."""
+    times = shown(clip.path)
+    expected = clip.start + np.arange(len(times)) / 10
+    np.testing.assert_allclose(times, expected, atol=0.16)  # half a frame, and what is lost of greys
+    assert len(times) / 10 == pytest.approx(clip.end - clip.start, abs=0.21)
+    assert clip.sound
+    for at in (0.2, 1.2, 2.2):
+        middle = clip.start + at + 0.15
+        if 0.25 < middle % 1 < 0.75:  # one pitch sounds all the while
+            assert heard(clip.path, at) == int(middle)
+
+
+@pytest.mark.parametrize("ending", [".mp4", ".mkv", ".mov"])
+@pytest.mark.parametrize("film", ["plain.mp4", "reordered.mkv", "broadcast.ts"])
+def test_a_clip_is_copied_from_the_key_frame_before(films: Path, film: str, ending: str, tmp_path: Path) -> None:
+    clip = write_clip(films / film, START, END, tmp_path / f"a{ending}")
+    assert clip.copied
+    assert clip.start == pytest.approx(4.0, abs=0.03)  # MPEG-TS begins with the sound, a little before the picture
+    assert END <= clip.end <= END + 0.5  # frames that others need come along
+    check(clip)
+
+
+@pytest.mark.parametrize("film", FILMS)
+def test_an_exact_clip_starts_exactly(films: Path, film: str, tmp_path: Path) -> None:
+    clip = write_clip(films / film, START, END, tmp_path / "a.mp4", exact=True)
+    assert (clip.start, clip.end, clip.copied) == (START, END, False)
+    check(clip)
+
+
+@pytest.mark.parametrize(
+    ("film", "ending", "copied"),
+    [
+        ("free.webm", ".webm", True),
+        ("free.webm", ".mkv", True),
+        ("plain.mp4", ".webm", False),
+        ("old.avi", ".mkv", True),
+    ],
+)
+def test_what_a_format_does_not_take_is_encoded(
+    films: Path, film: str, ending: str, copied: bool, tmp_path: Path
+) -> None:
+    clip = write_clip(films / film, START, END, tmp_path / f"a{ending}")
+    assert clip.copied == copied
+    assert clip.start == START or copied
+    assert clip.start <= START
+    check(clip)
+
+
+def test_a_clip_ends_with_its_film(films: Path, tmp_path: Path) -> None:
+    for exact in (False, True):
+        clip = write_clip(films / "plain.mp4", 9.0, 100.0, tmp_path / "a.mp4", exact=exact, force=True)
+        assert clip.end == pytest.approx(SECONDS, abs=0.1)
+        assert len(shown(clip.path)) == pytest.approx(10 * (SECONDS - clip.start), abs=1)
+
+
+def test_a_silent_and_turned_film_stays_so(tmp_path: Path) -> None:
+    film = write_video(tmp_path / "film.mp4", plain([90] * 40, 48, 64), turned=(90, False, False))
+    for exact in (False, True):
+        clip = write_clip(film, 1.0, 2.0, tmp_path / "a.mp4", exact=exact, force=True)
+        assert not clip.sound
+        with open_video(clip.path) as video:
+            shape = next(video.sample(1.0)).pixels.shape
+        assert shape == (64, 48, 3)
+
+
+def test_nothing_is_overwritten_or_half_written(films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    film, target = films / "plain.mp4", tmp_path / "new" / "a.mp4"
+    write_clip(film, 1.0, 2.0, target)
+    before = target.read_bytes()
+    with pytest.raises(DataError, match="exists already"):
+        write_clip(film, 3.0, 4.0, target)
+    with pytest.raises(DataError, match="the film itself"):
+        write_clip(film, 3.0, 4.0, film, force=True)
+    broken = cut(film, tmp_path / "broken.mp4", 0.3)
+    with pytest.raises(VideoError, match="truncated or broken"):
+        write_clip(broken, 3.0, 4.0, target, force=True)
+    full = OSError(28, "No space left on device")
+
+    def fail(*_: object) -> None:
+        raise full
+
+    monkeypatch.setattr("prvr.video.clip.PictureEncoder.put", fail)
+    with pytest.raises(DataError, match="cannot be written"):
+        write_clip(film, 3.0, 4.0, target, exact=True, force=True)
+    assert target.read_bytes() == before
+    assert [path.name for path in target.parent.iterdir()] == ["a.mp4"]
+    monkeypatch.undo()
+    assert write_clip(film, 3.0, 4.0, target, force=True).start == 2.0
+    assert target.read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "name", "error", "said"),
+    [
+        (2.0, 2.0, "a.mp4", InputError, "an end after it"),
+        (-1.0, 2.0, "a.mp4", InputError, "a start from 0"),
+        (1.0, float("inf"), "a.mp4", InputError, "a start from 0"),
+        (1.0, 2.0, "a.gif", InputError, r"ends in \.mp4"),
+        (11.0, 12.0, "a.mp4", VideoError, "lasts 10"),
+    ],
+)
+def test_what_is_no_clip_is_refused(
+    films: Path, tmp_path: Path, start: float, end: float, name: str, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        write_clip(films / "plain.mp4", start, end, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_without_a_picture_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(VideoError, match="only sound"):
+        write_clip(write_sound(tmp_path / "sound.mp4"), 0.5, 1.0, tmp_path / "a.mp4")
+    with pytest.raises(VideoError, match="no such file"):
+        write_clip(tmp_path / "none.mp4", 0.5, 1.0, tmp_path / "a.mp4")
+
+
+def test_names_fit_a_file_system() -> None:
+    assert clip_name("x" * 251 + ".mp4", 0.0, 1.0) == "x" * 180 + " 0m00s-0m01s.mp4"
+    assert all(clip_name(f"a{ending}", 0.0, 1.0).endswith(ending) for ending in CONTAINERS)
+
+
+class TestCommand:
+    def test_it_says_where_the_clip_starts(
+        self, films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        film = str(films / "plain.mp4")
+        assert main(["clip", film, "0:05.35-0:08"]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith("plain 0m05.35s-0m08s.mp4: written, 0:04.00 to 0:08.")
+        assert "copied; it starts at the key frame 1.35 s before 0:05.35, --exact starts there" in out
+        assert main(["clip", film, "5.35-8", "b.mkv", "--exact"]) == 0
+        assert capsys.readouterr().out == "b.mkv: written, 0:05.35 to 0:08.00, encoded\n"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["b.mkv", "plain 0m05.35s-0m08s.mp4"]
+        assert "exists already" in explained(["clip", film, "1-2", "b.mkv"], capsys)
+        assert main(["clip", film, "1-2", "b.mkv", "--force"]) == 0
+        assert "does not take" not in capsys.readouterr().out
+
+    @pytest.mark.parametrize("text", ["5", "8-5", "5-5", "1:75-2:00", "-5-8", "a-b", "1e3-2e3", "5-inf", "1:2:3:4-5"])
+    def test_what_is_no_moment_is_refused(self, text: str, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        said = explained(["clip", str(films / "plain.mp4"), text, "never.mp4"], capsys)
+        assert "expected" in said or "the following arguments are required" in said
