@@ -2,7 +2,11 @@
 
 import csv
 import json
+import os
 import re
+import subprocess
+import sys
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +17,7 @@ from video_files import plain, write_video
 from prvr.cli import main
 from prvr.search import SearchResult, VideoIndex, open_model
 from prvr.search.output import clock_span
-from prvr.video import VideoStore, extract, open_encoder
+from prvr.video import VideoStore, clip_name, extract, open_encoder, open_video
 
 QUERY = "a red square"
 
@@ -91,6 +95,149 @@ def test_a_file_of_sentences(index: Path, tmp_path: Path, capsys: pytest.Capture
         np.testing.assert_allclose([h["score"] for h in one["hits"]], [h.score for h in expected.hits], atol=1e-6)
 
 
+def test_standard_output_holds_one_result_and_nothing_else(
+    index: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The bytes are those of the file; what is said of files goes to standard error."""
+    for kind in ("json", "csv"):
+        assert main(["search", str(index), QUERY, f"--{kind}", str(tmp_path / kind)]) == 0
+        capfdbinary.readouterr()
+        page = tmp_path / f"{kind}.html"
+        assert main(["search", str(index), QUERY, f"--{kind}", "-", "--html", str(page)]) == 0
+        out, err = capfdbinary.readouterr()
+        assert out == (tmp_path / kind).read_bytes()
+        assert err.decode() == f"{page}: written\n"
+    assert not (tmp_path / "-").exists()
+
+
+def test_paths_alone(index: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    (tmp_path / "q.txt").write_text(f"{QUERY}\na green square\n")
+    first = [hit.video.path for hit in found(index, QUERY, 2).hits]
+    both = dict.fromkeys([*first, *(hit.video.path for hit in found(index, "a green square", 2).hits)])
+    assert 2 <= len(both) < 4  # some are found by both sentences
+    for arguments, paths, end in (
+        ([QUERY, "--paths"], first, "\n"),
+        ([QUERY, "--print0"], first, "\0"),
+        (["--file", str(tmp_path / "q.txt"), "--paths", "--print0"], list(both), "\0"),
+    ):
+        assert main(["search", str(index), *arguments, "-k", "2"]) == 0
+        assert capfdbinary.readouterr() == ("".join(path + end for path in paths).encode(), b"")
+    assert all(Path(path).is_file() for path in both)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_a_reader_that_goes_away_ends_the_search_quietly(index: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as nobody:
+        command = [sys.executable, "-m", "prvr.cli", "search", str(index), QUERY, "--json", "-"]
+        done = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, timeout=120)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_filters(index: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with VideoIndex.open(index) as opened:
+        path = Path(opened.video("grey.mp4").path)
+    before = datetime.fromtimestamp(path.stat().st_mtime - 3600).isoformat()
+    after = datetime.fromtimestamp(path.stat().st_mtime + 3600).isoformat()
+    for arguments, ids in (
+        (["--name", "gr*"], {"green.mp4", "grey.mp4"}),
+        (["--in", "red [[]x].mp4", "--in", "=*"], {"red [x].mp4", "=blue.mp4"}),
+        (["--name", "gr*", "--in", "*y.mp4"], {"grey.mp4"}),
+        (
+            ["--longer", "0:05", "--shorter", "7.5", "--after", before, "--before", after, "--name=gre*"],
+            {"green.mp4", "grey.mp4"},
+        ),
+    ):
+        assert main(["search", str(index), QUERY, *arguments]) == 0
+        assert {video for _, video, _, _ in rows(capfd.readouterr().out)} == ids
+    for arguments in (["--longer", "7"], ["--shorter", "5"], ["--before", before], ["--after", after], ["--in", "x"]):
+        assert main(["search", str(index), QUERY, *arguments]) == 0
+        out, err = capfd.readouterr()
+        assert rows(out) == []
+        assert err == "none of 4 videos meets the filters\n"
+
+
+def test_the_best_moments_are_saved(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "clips"
+    assert main(["search", str(index), QUERY, "-k", "2", "--save", str(folder)]) == 0
+    out = capsys.readouterr().out
+    hits = found(index, QUERY, 2).hits
+    files = sorted(folder.iterdir())
+    assert [file.name for file in files] == [
+        f"{rank:02} {clip_name(hit.video.path, hit.start, hit.end)}" for rank, hit in enumerate(hits, 1)
+    ]
+    assert all(f"{file}: written, " in out for file in files)
+    for file, hit in zip(files, hits, strict=True):
+        with open_video(file) as video:
+            assert video.info.duration == pytest.approx(hit.end - hit.start, abs=1.1)  # key frames are 0.8 s apart
+    assert main(["search", str(index), QUERY, "--save", str(folder)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main(["search", str(index), QUERY, "--save", str(folder), "-k", "1", "--force", "--exact"]) == 0
+    assert f"{files[0]}: written, 0:0" in capsys.readouterr().out
+
+
+def test_a_film_that_is_gone_is_named_and_the_others_are_saved(
+    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best = Path(found(index, QUERY, 1).hits[0].video.path)
+    away = best.rename(best.with_suffix(".away"))
+    try:
+        assert main(["search", str(index), QUERY, "-k", "2", "--save", str(tmp_path / "clips")]) == 0
+        out, err = capsys.readouterr()
+        assert err.startswith(f"no clip: {best}: no such file.")
+        assert out.count(": written") == len(list((tmp_path / "clips").iterdir())) == 1
+        assert main(["search", str(index), QUERY, "-k", "1", "--save", str(tmp_path / "none")]) == 2
+        assert "no clip could be made of 1 videos" in capsys.readouterr().err
+        assert main(["search", str(index), QUERY, "--open"]) == 2
+        assert f"{best}: no such file" in capsys.readouterr().err
+    finally:
+        away.rename(best)
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="players are programs of a shell here")
+class TestOpening:
+    def search(self, index: Path, programs: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> int:
+        """Searches with players that are these scripts; each writes what it was called with."""
+        for name, after in scripts.items():
+            player = programs / name.replace("_", "-")
+            player.write_text(f'#!/bin/sh\nprintf "%s\\n" "$0" "$@" > "{programs}/called"\n{after}\n')
+            player.chmod(0o755)
+        monkeypatch.setenv("PATH", str(programs))
+        return main(["search", str(index), QUERY, "--open", "--paths"])
+
+    @pytest.mark.parametrize(("player", "option"), [("mpv", "--start={:.3f}"), ("vlc", "--start-time={:.3f}")])
+    def test_at_the_moment_where_the_player_can(
+        self, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, player: str, option: str
+    ) -> None:
+        assert self.search(index, tmp_path, monkeypatch, xdg_open="", **{player: ""}) == 0
+        best = found(index, QUERY, 1).hits[0]
+        called = (tmp_path / "called").read_text().splitlines()
+        assert called == [str(tmp_path / player), option.format(best.start), best.video.path]
+
+    def test_in_the_player_of_the_system(
+        self, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.search(index, tmp_path, monkeypatch, xdg_open="") == 0
+        best = found(index, QUERY, 1).hits[0]
+        assert (tmp_path / "called").read_text().splitlines()[1:] == [best.video.path]
+        assert f"the moment is at {best.start:.1f} s" in capsys.readouterr().err
+
+    def test_no_player_and_one_that_fails(
+        self, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.search(index, tmp_path, monkeypatch) == 2
+        assert "no player was found: none of mpv, vlc, xdg-open is on the PATH" in capsys.readouterr().err
+        assert self.search(index, tmp_path, monkeypatch, xdg_open="exit 3") == 2
+        assert "xdg-open cannot open" in capsys.readouterr().err
+
+    def test_one_that_goes_on_is_left_to_itself(
+        self, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("prvr.cli.player._PATIENCE", 0.2)
+        assert self.search(index, tmp_path, monkeypatch, mpv="exec /bin/sleep 1") == 0
+
+
 def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     (tmp_path / "empty.txt").write_text("\n \n")
@@ -107,5 +254,12 @@ def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         ([str(index), QUERY, "--backend", "magic"], "expected one of"),
         ([str(tmp_path / "none"), QUERY], "not found"),
         ([str(index), QUERY, "--encoder", str(tmp_path)], "no model of transformers"),
+        ([str(index), QUERY, "--json", "-", "--csv", "-"], "--json - and --csv -: only one"),
+        ([str(index), QUERY, "--html", "-", "--paths"], "--html - and --paths: only one"),
+        ([str(index), QUERY, "--force"], "--save FOLDER"),
+        ([str(index), QUERY, "--after", "soon"], "expected a date like"),
+        ([str(index), QUERY, "--longer", "long"], "expected seconds, or a time like"),
+        ([str(index), QUERY, "--longer", "9", "--shorter", "8"], "no video is both"),
+        ([str(index), QUERY, "--name", ""], "an empty pattern"),
     ):
         assert why in explained(["search", *arguments], capsys), arguments

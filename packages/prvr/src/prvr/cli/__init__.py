@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from io import StringIO
 
 from prvr.cli import (
+    clip,
     compare,
     convert,
     data,
@@ -41,6 +42,7 @@ _COMMANDS = (
     extract,
     index,
     search,
+    clip,
     serve,
     library,
     convert,

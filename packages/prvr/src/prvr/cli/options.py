@@ -1,9 +1,11 @@
 """How commands declare their options, and what is said about arguments that cannot be read."""
 
 import json
+import re
 import sys
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -41,6 +43,40 @@ def positive(text: str) -> int:
     if value < 1:
         raise ArgumentTypeError(f"expected at least 1, got {value}")
     return value
+
+
+def seconds(text: str) -> float:
+    """The type of an argument that takes a time or a duration: seconds, M:SS or H:MM:SS, with or without a fraction.
+
+    Raises:
+        ArgumentTypeError: the text is something else.
+
+    Examples:
+        >>> seconds("90"), seconds("12:30"), seconds("1:02:03.5")
+        (90.0, 750.0, 3723.5)
+    """
+    if not re.fullmatch(r"\s*(\d{1,6}|(\d{1,4}:)?\d{1,4}:[0-5]\d)(\.\d{1,9})?\s*", text, re.ASCII):
+        raise ArgumentTypeError(f"expected seconds, or a time like 12:30 or 1:02:03.5, got {text!r}")
+    found = 0.0
+    for part in text.split(":"):
+        found = 60 * found + float(part)
+    return found
+
+
+def date(text: str) -> datetime:
+    """The type of an option that takes a date, with or without a time; local, if it names no zone.
+
+    Raises:
+        ArgumentTypeError: the text is something else.
+
+    Examples:
+        >>> date("2026-03-01").isoformat()
+        '2026-03-01T00:00:00'
+    """
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"expected a date like 2026-03-01 or 2026-03-01T18:30, got {text!r}") from error
 
 
 def png_file(text: str) -> Path:

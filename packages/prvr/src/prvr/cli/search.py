@@ -1,19 +1,26 @@
 """`prvr search`: the videos of an index that answer a sentence, and where in them."""
 
+import logging
+import os
+import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from prvr.cli.clip import add_clip_options
 from prvr.cli.console import CommandError, stdout
 from prvr.cli.library import add_place, opened_index
-from prvr.cli.options import Parser
+from prvr.cli.options import Parser, date, seconds
+from prvr.reading import printable
 
 if TYPE_CHECKING:
-    from prvr.search import SearchResult
+    from prvr.search import SearchFilter, SearchResult
 
+logger = logging.getLogger(__name__)
 _MOST = 10_000  # queries of a file
 
 
@@ -23,7 +30,8 @@ def register(prvr: Parser) -> None:
         "search",
         run,
         "Find videos and moments by a sentence",
-        "FOLDER QUERY [--encoder NAME] [-k 10] [--json FILE] [--csv FILE] [--html FILE] [OPTIONS]",
+        "FOLDER QUERY [--encoder NAME] [-k 10] [--json FILE] [--csv FILE] [--html FILE] [--paths] [--open]\n"
+        "FOLDER QUERY [--in FOLDER] [--name GLOB] [--after DATE] [--before DATE] [--save FOLDER] [OPTIONS]",
         "Find the films of a folder that answer a sentence best, and the moment in each. New films are extracted and "
         "indexed first, renamed ones are recognised, and those that are gone are forgotten. The time line shows how "
         "well each part of a film matches. An index of `prvr index add` is searched as it is.",
@@ -33,19 +41,82 @@ def register(prvr: Parser) -> None:
     parser.add_argument("--file", metavar="FILE", help="a text file with one sentence on each line, instead of QUERY")
     parser.option("-k", "--top", default=10, metavar="K", help="videos for each sentence")
     parser.option("--moments", metavar="N", default=3, help="the most moments of each video, in files")
-    parser.add_argument("--json", metavar="FILE", help="write everything, for programs")
-    parser.add_argument("--csv", metavar="FILE", help="write one line for each video found")
+    parser.add_argument("--json", metavar="FILE", help="write everything, for programs; `-` is standard output")
+    parser.add_argument("--csv", metavar="FILE", help="write one line for each video found; `-` is standard output")
     parser.add_argument("--html", metavar="FILE", help="write a page with pictures, in one file")
+    parser.add_argument("--paths", action="store_true", help="print the paths of the videos found and nothing else")
+    parser.add_argument("--print0", action="store_true", help="like --paths, with a NUL after each, for `xargs -0`")
+    parser.add_argument("--open", action="store_true", help="open the best video in a player, at its moment if it can")
+    parser.add_argument("--save", metavar="FOLDER", help="write the best moment of each video found as a clip")
+    add_clip_options(parser)
+    _add_filters(parser)
+
+
+def _add_filters(parser: Parser) -> None:
+    group = parser.add_argument_group("filters: only videos that meet all of them are searched")
+    group.add_argument(
+        "--in",
+        dest="folders",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="videos below this folder, as it stands in their names; or a pattern of names, such as 'holiday*'. "
+        "Repeat it for more folders",
+    )
+    group.add_argument(
+        "--name",
+        dest="names",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="file names of this pattern, such as '*.mkv'; repeat it for more",
+    )
+    group.add_argument("--after", type=date, metavar="DATE", help="files last changed on this date or later")
+    group.add_argument("--before", type=date, metavar="DATE", help="files last changed before this date")
+    group.add_argument("--longer", type=seconds, metavar="SECONDS", help="videos of this duration or a longer one")
+    group.add_argument("--shorter", type=seconds, metavar="SECONDS", help="videos of this duration or a shorter one")
 
 
 def run(args: Namespace) -> None:
-    """Searches, prints the results and writes the files that were asked for."""
-    queries = _queries(args)
+    """Searches, prints the results, and writes and opens what was asked for."""
+    queries, where, piped = _queries(args), _filter(args), _piped(args)
+    if (args.exact or args.force) and args.save is None:
+        raise CommandError("--exact and --force are for clips: name their folder with --save FOLDER.")
     with opened_index(args) as index:
-        results = index.search_many(queries, args.top, moments=args.moments)
-    console = stdout()
-    _show(console, results)
-    _write(console, args, results)
+        results = index.search_many(queries, args.top, moments=args.moments, where=where)
+    if where is not None and results[0].videos and not any(result.hits for result in results):
+        logger.warning("none of %d videos meets the filters", results[0].videos)
+    if not piped:
+        _show(stdout(), results)
+    say = partial(print, file=sys.stderr if piped else sys.stdout, flush=True)
+    _write(args, results, say)
+    if args.paths or args.print0:
+        _print_paths(results, b"\0" if args.print0 else b"\n")
+    if args.save is not None:
+        _save(args, results, say)
+    if args.open:
+        _open(results, say)
+
+
+def _filter(args: Namespace) -> "SearchFilter | None":
+    """The filter of the command line; None if every video is searched."""
+    from prvr.search import SearchFilter
+
+    found = SearchFilter(args.folders, args.names, args.after, args.before, args.longer, args.shorter)
+    return None if found == SearchFilter([], []) else found
+
+
+def _piped(args: Namespace) -> bool:
+    """Whether standard output holds one result for a program, and nothing for people.
+
+    Raises:
+        CommandError: two results are to go there.
+    """
+    wanted = [f"--{name} -" for name in ("json", "csv", "html") if getattr(args, name) == "-"]
+    wanted += ["--print0" if args.print0 else "--paths"] if args.paths or args.print0 else []
+    if len(wanted) > 1:
+        raise CommandError(f"{' and '.join(wanted)}: only one of them can be standard output. Name files for the rest.")
+    return bool(wanted)
 
 
 def _queries(args: Namespace) -> list[str]:
@@ -78,10 +149,52 @@ def _show(console: Console, results: "Sequence[SearchResult]") -> None:
         console.print(result_table(result, width=console.width, plain=plain))
 
 
-def _write(console: Console, args: Namespace, results: "Sequence[SearchResult]") -> None:
+def _write(args: Namespace, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
     from prvr.search.output import write_csv, write_html, write_json
 
     for path, write in ((args.json, write_json), (args.csv, write_csv), (args.html, write_html)):
         if path is not None:
             write(path, results)
-            print(f"{path}: written")
+            if path != "-":
+                say(f"{path}: written")
+
+
+def _print_paths(results: "Sequence[SearchResult]", end: bytes) -> None:
+    """Writes the path of each video found to standard output, once, as the bytes that the file system has."""
+    from prvr.search.output.files import write_stdout
+
+    paths = dict.fromkeys(hit.video.path for result in results for hit in result.hits)
+    write_stdout(b"".join(os.fsencode(path) + end for path in paths))
+
+
+def _save(args: Namespace, results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
+    """Writes the best moment of each hit into a folder; a film that cannot be read is named, and the others go on."""
+    from prvr.cli.clip import told
+    from prvr.video import VideoError, clip_name, write_clip
+
+    hits = [(n, rank, hit) for n, result in enumerate(results, 1) for rank, hit in enumerate(result.hits, 1)]
+    failed: VideoError | None = None
+    written = 0
+    for number, rank, hit in hits:
+        place = f"{rank:02}" if len(results) == 1 else f"{number:02}-{rank:02}"
+        target = Path(args.save) / f"{place} {clip_name(hit.video.path, hit.start, hit.end)}"
+        try:
+            clip = write_clip(hit.video.path, hit.start, hit.end, target, exact=args.exact, force=args.force)
+        except VideoError as error:
+            failed = error
+            logger.warning("no clip: %s", printable(str(error)))
+        else:
+            written += 1
+            say(told(clip, hit.start, args.exact))
+    if failed is not None and not written:
+        raise CommandError(f"--save {args.save}: no clip could be made of {len(hits)} videos found.")
+
+
+def _open(results: "Sequence[SearchResult]", say: Callable[[str], None]) -> None:
+    """Opens the best video of the first sentence that has one."""
+    from prvr.cli.player import open_film
+
+    best = next((result.hits[0] for result in results if result.hits), None)
+    if best is None:
+        raise CommandError("--open: no video was found, so there is none to open.")
+    say(printable(open_film(Path(best.video.path), best.start)))

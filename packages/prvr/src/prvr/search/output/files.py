@@ -1,8 +1,12 @@
-"""Search results as JSON for programs and as CSV for spreadsheets. A file appears whole or not at all."""
+"""Search results as JSON for programs and as CSV for spreadsheets. A file appears whole or not at all.
+
+The name `-` stands for standard output.
+"""
 
 import csv
 import io
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -62,7 +66,25 @@ def cell(text: str) -> str:
 def write_text(path: Path | str, text: str) -> None:
     """Writes a file as UTF-8, its line ends as they are; what stood there stays until it is complete.
 
+    Args:
+        path: the file; `-` is standard output.
+        text: its content.
+
     Raises:
         DataError: the file cannot be written.
     """
+    if str(path) == "-":
+        write_stdout(text.encode("utf-8"))
+        return
     write_file(Path(path).expanduser(), lambda file: file.write(text.encode("utf-8")))
+
+
+def write_stdout(content: bytes) -> None:
+    """Writes bytes to standard output as they are, whatever its encoding and line ends."""
+    sys.stdout.flush()
+    binary = getattr(sys.stdout, "buffer", None)
+    if binary is None:  # a program that embeds the command has put a file of text there
+        sys.stdout.write(content.decode("utf-8", "surrogateescape"))
+        return
+    binary.write(content)
+    binary.flush()
