@@ -104,13 +104,15 @@ def write_clip(
         raise DataError(f"{target}: is the film itself. Name another file.")
     made: list[VideoClip] = []
 
-    def write(file: BinaryIO, copied: bool) -> None:
-        made.append((_copy if copied else _encode)(film, start, end, target, file, limits))
+    def expect_free() -> None:
         if not force and target.exists():
             raise DataError(f"{target}: exists already. Name another file, or replace it with --force.")
 
-    if not force and target.exists():
-        raise DataError(f"{target}: exists already. Name another file, or replace it with --force.")
+    def write(file: BinaryIO, copied: bool) -> None:
+        made.append((_copy if copied else _encode)(film, start, end, target, file, limits))
+        expect_free()  # another process may have been faster
+
+    expect_free()
     if not exact:
         try:
             write_file(target, lambda file: write(file, True))

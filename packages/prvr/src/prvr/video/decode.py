@@ -210,12 +210,16 @@ class VideoFile:
         self._seek(start)
         try:
             for packet in self._container.demux(self._stream):
-                if packet.pts is None or not packet.is_keyframe:
+                decoded = packet.pts if packet.dts is None else packet.dts
+                if decoded is None:
                     continue
-                time = packet.pts * packet.time_base - self._origin
-                if found is not None and time > start:
-                    break
-                found = time
+                if found is not None and decoded * packet.time_base - self._origin > start:
+                    break  # nothing is shown before it is decoded
+                if packet.is_keyframe and packet.pts is not None:
+                    time = packet.pts * packet.time_base - self._origin
+                    if found is not None and time > start:
+                        break
+                    found = time
         except read_faults() as error:
             raise VideoError(self.path, f"cannot be read (FFmpeg: {_short(error)})", _MEND) from error
         return found
