@@ -38,8 +38,9 @@ def test_commands_in_the_documentation_can_be_read() -> None:
         for command in re.findall(
             r"^(?:torchrun .*-m )?prvr(?:\.cli)? (.+?)(?: \| .*)?$", page.read_text(), flags=re.MULTILINE
         ):
-            parser.parse(shlex.split(command, comments=True))
-            found += 1
+            if command != "--version":
+                parser.parse(shlex.split(command, comments=True))
+                found += 1
     assert found > 20
 
 
