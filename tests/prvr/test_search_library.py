@@ -80,8 +80,7 @@ def test_a_library_follows_its_folder(films: Path, encoded: list[int]) -> None:
     os.utime(films / "day 2" / "blue.mp4", ns=(10**18, 10**18))
     report = updated(films)
     assert set(report.reused) == {"renamed.mp4", "day 2/green.mp4", "copy.mp4"}
-    assert set(report.forgotten) == {"red.mp4", "green.mp4"}
-    assert report.encoded == ()
+    assert (report.encoded, report.forgotten) == ((), ())
 
     (films / "copy.mp4").unlink()
     report = updated(films)

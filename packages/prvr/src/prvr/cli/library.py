@@ -168,6 +168,5 @@ def _tell(library: "Library", report: "LibraryReport") -> None:
     if report.unreadable:
         some = ", ".join(one.id for one in report.unreadable[:_SHOWN])
         more = ", ..." if len(report.unreadable) > _SHOWN else ""
-        logger.warning(
-            "%d films cannot be read (%s%s); prvr where %s says why", len(report.unreadable), some, more, library.folder
-        )
+        count = "1 film" if len(report.unreadable) == 1 else f"{len(report.unreadable)} films"
+        logger.warning("%s cannot be read (%s%s); prvr where %s says why", count, some, more, library.folder)

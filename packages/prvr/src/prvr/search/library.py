@@ -78,7 +78,7 @@ class LibraryReport:
     Args:
         encoded: films that are new, or whose content has changed.
         reused: films that were renamed, moved or copied; nothing was encoded.
-        forgotten: films that are gone, or have another name now.
+        forgotten: films that are gone.
         unreadable: films from which no picture can be read, those of earlier times included.
         away: the folder is absent or holds no film any more, for example because its disk is not plugged in. Nothing
             was changed then.
@@ -283,8 +283,11 @@ class Library:
         if pending or len(failed) != len(listed):
             _write(place / _UNREADABLE, [asdict(one) for one in failed.values()])
         if pending or not known or known.keys() - by_id.keys():
-            forgotten = forget_videos(place / _STORE, by_id.keys())
-            self.index.update(VideoStore(place / _STORE), embedding)
+            gone = forget_videos(place / _STORE, by_id.keys())
+            store = VideoStore(place / _STORE)
+            moved = {store.entries[film].sha256 for film in reused}
+            forgotten = tuple(film for film in gone if film not in known or known[film].sha256 not in moved)
+            self.index.update(store, embedding)
         return LibraryReport(encoded, reused, forgotten, tuple(failed.values()))
 
     def _adopt(self, films: Sequence[Named]) -> None:
