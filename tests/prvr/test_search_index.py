@@ -89,7 +89,8 @@ def test_an_index_grows_and_follows_its_store(tmp_path: Path) -> None:
 def test_what_was_removed_is_not_found(index: VideoIndex, store: VideoStore) -> None:
     first, second = index.search(QUERY, 2).hits
     assert index.remove([first.video_id]).removed == (first.video_id,)
-    assert index.search(QUERY, 1).hits[0] == second
+    (found,) = index.search(QUERY, 1).hits
+    assert found == replace(second, confidence=found.confidence)  # which the other videos change
     assert first.video_id not in index
     assert len(index) == 7
     assert index.verify() == ()
@@ -136,7 +137,8 @@ def test_a_segment_of_which_half_is_gone_is_written_anew(index: VideoIndex) -> N
     assert index.info().removed == 0
     assert index.info().clips == 4 * 32
     assert index.source.live_keys().tolist() == [4, 5, 6, 7]
-    assert index.search(QUERY, 8).hits == tuple(h for h in before.hits if h.video_id >= "v004.mp4")
+    expected = [replace(hit, confidence=None) for hit in before.hits if hit.video_id >= "v004.mp4"]
+    assert [replace(hit, confidence=None) for hit in index.search(QUERY, 8).hits] == expected
 
 
 def test_keys_are_never_given_twice(index: VideoIndex, store: VideoStore) -> None:

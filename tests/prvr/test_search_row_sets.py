@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from search_files import EMBEDDED, found_in, make_index, npy, replace_in_segment, some_videos, write_store
+from search_files import EMBEDDED, QUERY, found_in, make_index, npy, replace_in_segment, some_videos, write_store
 
 from prvr.data import DataError
 from prvr.search import RowSet, VideoIndex, WindowVectors, open_model, verify_index
@@ -82,18 +82,27 @@ def test_stored_rows_come_back_and_survive_all_changes(dtype: str, store: VideoS
         index.update(store)
         check_rows(index, store, ACCURACY[dtype])
         assert index.verify() == ()
-    assert json.loads((tmp_path / "index" / "index.json").read_text())["format"] == 2
+    assert json.loads((tmp_path / "index" / "index.json").read_text())["format"] == 3
 
 
-def test_an_index_that_stores_nothing_more_is_of_the_first_format(store: VideoStore, tmp_path: Path) -> None:
-    with make_index(tmp_path / "index", store=store) as index:
+def test_an_index_without_these_sets_or_a_bank_is_of_an_older_format(store: VideoStore, tmp_path: Path) -> None:
+    with make_index(tmp_path / "index") as index:
+        replace(index.source.manifest, bank=0).write(index.folder)
+        index.update(store)
         with pytest.raises(KeyError, match="stores clips, frames"):
             index.source.stored_rows("words", [0])
         with pytest.raises(ValueError, match="lengths"):
             index.source.stored_rows("frames", [0], raw=True)
     body = json.loads((tmp_path / "index" / "index.json").read_text())
     assert body["format"] == 1
-    assert "stored" not in body["index"]
+    assert not {"stored", "bank"} & body["index"].keys()
+    with storing(tmp_path / "more") as index:
+        replace(index.source.manifest, bank=0).write(index.folder)
+        index.update(store)
+        assert index.search(QUERY).hits[0].confidence is None
+    body = json.loads((tmp_path / "more" / "index" / "index.json").read_text())
+    assert body["format"] == 2
+    assert "bank" not in body["index"]
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,20 @@ from prvr.search.index import VideoIndex
 from prvr.search.library import Library, LibraryBusy, LibraryReport, Unreadable
 from prvr.search.model import ModelIdentity, RowSet, SearchModel, WindowVectors
 from prvr.search.opening import open_model
-from prvr.search.results import CURVE_PARTS, IndexInfo, IndexReport, Moment, SearchHit, SearchResult
+from prvr.search.results import (
+    CURVE_PARTS,
+    WEAKER_BELOW,
+    IndexInfo,
+    IndexReport,
+    Moment,
+    SearchHit,
+    SearchResult,
+)
 from prvr.search.verifying import verify_index
 
 __all__ = [
     "CURVE_PARTS",
+    "WEAKER_BELOW",
     "IndexInfo",
     "IndexReport",
     "Library",

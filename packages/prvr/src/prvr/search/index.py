@@ -10,6 +10,7 @@ import numpy as np
 
 from prvr.errors import DataError, InputError
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
+from prvr.search.confidence import confidence, read_bank
 from prvr.search.filtering import SearchFilter
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest
 from prvr.search.model import Score, SearchModel
@@ -174,12 +175,26 @@ class VideoIndex:
         """Reads the whole index and compares hashes; returns the problems, see `verify_index`."""
         return verify_index(self.folder)
 
-    def search(self, query: str, k: int = 10, *, moments: int = 3, where: SearchFilter | None = None) -> SearchResult:
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        moments: int = 3,
+        where: SearchFilter | None = None,
+        min_confidence: float = 0.0,
+    ) -> SearchResult:
         """The k best videos for a query, see `search_many`."""
-        return self.search_many([query], k, moments=moments, where=where)[0]
+        return self.search_many([query], k, moments=moments, where=where, min_confidence=min_confidence)[0]
 
     def search_many(
-        self, queries: Sequence[str], k: int = 10, *, moments: int = 3, where: SearchFilter | None = None
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        *,
+        moments: int = 3,
+        where: SearchFilter | None = None,
+        min_confidence: float = 0.0,
     ) -> tuple[SearchResult, ...]:
         """The k best videos for each of some queries, by the exact score of the retriever, and after its stages.
 
@@ -189,17 +204,27 @@ class VideoIndex:
             moments: at most so many of each video, each from another part of it.
             where: which videos are searched; default: all. Those that pass are all scored exactly, whatever the
                 backend, and stages see no other video.
+            min_confidence: from 0 to 1; hits of a lower confidence are left out. 0 keeps all of them.
 
         Raises:
-            ValueError: k or moments is not positive; a query has no word, or more than the model reads.
-            DataError: the model cannot be loaded, or queries would be read by another model than that of the index.
+            ValueError: k or moments is not positive, or min_confidence is out of range; a query has no word, or more
+                than the model reads.
+            DataError: the model cannot be loaded, or queries would be read by another model than that of the index; a
+                confidence is asked for, and the index has none.
         """
         if k < 1 or moments < 1:
             raise InputError(f"k={k}, moments={moments}: expected positive numbers")
+        if not 0 <= min_confidence <= 1:
+            raise InputError(f"min_confidence={min_confidence}: expected a number from 0 to 1")
         if not queries:
             return ()
         with self._lock:
             snapshot = self._snapshot
+            if min_confidence and not snapshot.manifest.bank:
+                raise DataError(
+                    f"{self.folder}: this index has no confidences, because it was made by an older version or its "
+                    "model cannot read long sentences. Make the index anew, or search without a minimum confidence."
+                )
             text = np.stack([self.model.encode_text(query) for query in queries])
             backend, rescorer = self._in_step(snapshot)
             if where is None:
@@ -211,14 +236,15 @@ class VideoIndex:
         else:
             each = candidates or [None] * len(queries)
             ranked = [rescorer.rank(*one, k) for one in zip(queries, text, each, strict=True)]
+        hits = [[_hit(snapshot, one, moments) for one in found] for found in ranked]
         return tuple(
             SearchResult(
                 query,
-                tuple(_hit(snapshot, one, moments) for one in found),
+                tuple(hit for hit in found if hit.confidence is None or hit.confidence >= min_confidence),
                 len(snapshot.video_ids),
                 backend.name,
             )
-            for query, found in zip(queries, ranked, strict=True)
+            for query, found in zip(queries, hits, strict=True)
         )
 
     @property
@@ -307,7 +333,8 @@ class VideoIndex:
         with opened_for_writing(self.folder) as writer:
             if writer.manifest.index_id != manifest.index_id:
                 raise DataError(f"{self.folder}: another index has just replaced it. Run again.")
-            report = sync(writer, model, store, prune, progress)
+            bank = read_bank(self.folder / MODEL, manifest)
+            report = sync(writer, model, bank, store, prune, progress)
         self.refresh()
         return report
 
@@ -326,4 +353,5 @@ def _hit(snapshot: Snapshot, found: Ranked, moments: int) -> SearchHit:
     video = snapshot.video(snapshot.video_ids[found.video])
     best = merged_moments(found.windows, moments)
     curve = relevance_curve(found.windows, video.duration)
-    return SearchHit(video, found.score, best[0].start, best[0].end, best, curve)
+    sure = confidence(max(window.score for window in found.windows), snapshot.bank_best)
+    return SearchHit(video, found.score, best[0].start, best[0].end, best, curve, sure)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,6 +15,15 @@ from prvr.errors import DataError
 from prvr.search.model import ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import unit
 from prvr.video import StoreHeader, TextFeaturizer, check_joint
+
+
+@runtime_checkable
+class ReadsSentences(Protocol):
+    """A `TextFeaturizer` that encodes many sentences in less time than one after the other."""
+
+    def sentences(self, texts: Sequence[str]) -> Float32[np.ndarray, "t d"]:
+        """The vectors of sentences, up to rounding those of `TextFeaturizer.sentence`."""
+        ...
 
 
 class JointEncoder:
@@ -50,6 +59,12 @@ class JointEncoder:
     def encode_text(self, text: str) -> Tensor:
         """The sentence, `(1, d)`."""
         return torch.from_numpy(self._text.sentence(text)[None].astype(np.float32, copy=False))
+
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "t d"]:
+        """Several sentences."""
+        if isinstance(self._text, ReadsSentences):
+            return self._text.sentences(texts)
+        return np.stack([self._text.sentence(text) for text in texts])
 
 
 class JointModel:
@@ -87,6 +102,10 @@ class JointModel:
     def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
         """The sentence."""
         return unit(self._joint.encode_text(text).numpy())[0]
+
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+        """Several sentences."""
+        return unit(self._joint.encode_texts(texts))
 
     def rescorer(self, snapshot: Any) -> None:
         """There are no stages."""

@@ -201,7 +201,15 @@ class Library:
             self._shown = self._open_index(place)
         return self._shown
 
-    def search(self, query: str, k: int = 10, *, moments: int = 3, where: SearchFilter | None = None) -> SearchResult:
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        moments: int = 3,
+        where: SearchFilter | None = None,
+        min_confidence: float = 0.0,
+    ) -> SearchResult:
         """The k best films for a sentence, see `VideoIndex.search`; the first search of this object updates before.
 
         Raises:
@@ -209,7 +217,7 @@ class Library:
         """
         if self.report is None:
             self.update()
-        return self.index.search(query, k, moments=moments, where=where)
+        return self.index.search(query, k, moments=moments, where=where, min_confidence=min_confidence)
 
     def update(self, progress: Progress | None = None) -> LibraryReport:
         """Brings store and index up to date with the folder; run it again to go on after an interruption.

@@ -17,10 +17,11 @@ from prvr.search.vectors import Dtype
 from prvr.video import StoreHeader
 from prvr.video.store import check_header
 
-FORMATS = range(1, 3)
-"""Versions of the manifest that are read: 1; 2 says that the index stores more rows than those of the score."""
+FORMATS = range(1, 4)
+"""Versions of the manifest that are read: 1; 2 says that the index stores more rows than those of the score; 3 says
+that it has a bank of unrelated sentences."""
 MANIFEST, MODEL, SEGMENTS = "index.json", "model", "segments"
-VIDEOS = "videos.json"
+VIDEOS, BANK_SCORES = "videos.json", "bank_scores"
 MEND = "Put back a copy of it, or delete the index and make it anew."
 TABLES = {"keys": ("<i8", 1), "owners": ("<i8", 1), "spans": ("<f8", 2), "steps": ("<i8", 1)}
 """The tables of every segment that are not of a set of rows, with their types and numbers of axes."""
@@ -80,6 +81,8 @@ class Manifest:
         next_key: the key of the next window.
         segments: in the order in which they were written.
         stored: rows that are kept beside what the score needs, see `SearchModel.stored`.
+        bank: number of unrelated sentences whose scores are kept for every window, see `prvr.search.confidence`; 0 =
+            none, as in indexes of version 0.1.
     """
 
     index_id: str
@@ -96,11 +99,13 @@ class Manifest:
     next_key: int = 0
     segments: tuple[SegmentRecord, ...] = ()
     stored: Mapping[str, RowSet] = field(default_factory=dict)
+    bank: int = 0
 
     @property
     def row_sets(self) -> dict[str, RowSet]:
         """All sets of rows of a segment, by name."""
-        return {"clips": RowSet(self.dim), "frames": RowSet(self.dim), **self.stored}
+        bank = {BANK_SCORES: RowSet(self.bank, lengths=True)} if self.bank else {}
+        return {"clips": RowSet(self.dim), "frames": RowSet(self.dim), **self.stored, **bank}
 
     @property
     def segment_files(self) -> set[str]:
@@ -130,9 +135,11 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Replaces the manifest in a folder, in one step."""
         values = asdict(self)
-        body: dict[str, Any] = {"format": 2 if self.stored else 1, "index": values}
-        if not self.stored:  # format 1 has no such key
-            del values["stored"]
+        body: dict[str, Any] = {"format": 3 if self.bank else 2 if self.stored else 1, "index": values}
+        if not self.bank:  # older formats have no such keys
+            del values["bank"]
+            if not self.stored:
+                del values["stored"]
         replace_file(folder / MANIFEST, lambda file: file.write((signed(body) + "\n").encode()))
 
     @classmethod
@@ -192,6 +199,7 @@ def _check(manifest: Manifest) -> None:
     for true, what in (
         (0 < manifest.dim < _MOST and 0 < manifest.clips < _MOST, f"dim={manifest.dim}, clips={manifest.clips}"),
         (0 <= manifest.next_key < _MOST, f"next_key={manifest.next_key}"),
+        (0 <= manifest.bank < _MOST, f"bank={manifest.bank}"),
         (all(_PLAIN.fullmatch(name) for name in manifest.model_files), "a file of its model that has no plain name"),
         (len(set(names)) == len(names), "the same segment twice"),
         (manifest.model.frames == manifest.encoder.encoder, "a model of another encoder"),

@@ -127,3 +127,16 @@ class SearchModel(Protocol):
     def save(self, folder: Path) -> None:
         """Writes what `load_model` needs into an empty folder; nothing, if the encoder is all there is."""
         ...
+
+
+@runtime_checkable
+class EncodesTexts(Protocol):
+    """A `SearchModel` that encodes many queries in less time than one after the other."""
+
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+        """The unit vectors of queries, up to rounding those of `SearchModel.encode_text`.
+
+        Raises:
+            ValueError: as `SearchModel.encode_text`.
+        """
+        ...

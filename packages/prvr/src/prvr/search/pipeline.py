@@ -102,6 +102,10 @@ class PipelineModel:
         """The unit vector of a query, for the first stage."""
         return self.first.encode_text(text)
 
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+        """The unit vectors of queries, for the first stage."""
+        return self.first.encode_texts(texts)
+
     def encode_for_stages(self, text: str) -> list[Any]:
         """The embedding of a query as each stage reads it."""
         return [self.first.windows.encode_text(text) if one is None else one.encode_text(text) for one in self.encoders]

@@ -10,6 +10,7 @@ from jaxtyping import Float32, Int64
 from prvr.errors import DataError
 from prvr.scoring import clip_scores, packed_max_scores
 from prvr.search.backends import CandidateBackend
+from prvr.search.manifest import Manifest
 from prvr.search.results import WindowCosines
 from prvr.search.snapshot import RowBlock, Snapshot
 
@@ -115,7 +116,7 @@ def video_scores(
     rows = snapshot.rows_of_videos(videos)
     best = np.full((len(text), len(snapshot.video_ids)), -np.inf, np.float32)
     for block in snapshot.row_blocks(rows):
-        scores, owners = window_scores(snapshot, text, block), snapshot.owners[block.rows]
+        scores, owners = window_scores(snapshot.manifest, text, block), snapshot.owners[block.rows]
         starts = np.flatnonzero(np.diff(owners, prepend=-1))  # windows of a video lie together
         highest = np.maximum.reduceat(scores, starts, axis=1)
         best[:, owners[starts]] = np.maximum(best[:, owners[starts]], highest)
@@ -139,7 +140,7 @@ def best_windows(
         DataError: a score is not a number.
     """
     rows = snapshot.rows_of_videos(videos)
-    parts = [window_scores(snapshot, text[None], block)[0] for block in snapshot.row_blocks(rows)]
+    parts = [window_scores(snapshot.manifest, text[None], block)[0] for block in snapshot.row_blocks(rows)]
     scores = np.concatenate([np.empty(0, np.float32), *parts])
     _expect_numbers(scores)
     owners = snapshot.owners[rows]
@@ -148,9 +149,9 @@ def best_windows(
     return owners[first], scores[first], rows[first]
 
 
-def window_scores(snapshot: Snapshot, text: Float32[np.ndarray, "q d"], block: RowBlock) -> Float32[np.ndarray, "q w"]:
-    """Of every query with every window of a block."""
-    about, total = snapshot.manifest, np.zeros((len(text), len(block.rows)), np.float32)
+def window_scores(about: Manifest, text: Float32[np.ndarray, "q d"], block: RowBlock) -> Float32[np.ndarray, "q w"]:
+    """Of every query with every window of a block, as the manifest weighs clips and frames."""
+    total = np.zeros((len(text), len(block.rows)), np.float32)
     queries = torch.from_numpy(text)
     if about.clip_weight:
         w, c, d = block.clips.shape
@@ -170,7 +171,9 @@ def window_cosines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " d
     The cosines are those of its frames, or of its clips where frames do not share the time evenly.
     """
     rows = snapshot.rows_of_videos(np.array([video]))
-    scores = np.concatenate([window_scores(snapshot, text[None], block)[0] for block in snapshot.row_blocks(rows)])
+    scores = np.concatenate(
+        [window_scores(snapshot.manifest, text[None], block)[0] for block in snapshot.row_blocks(rows)]
+    )
     query = torch.from_numpy(text)[None]
     found = []
     for row, score in zip(rows.tolist(), scores.tolist(), strict=True):

@@ -13,6 +13,8 @@ from prvr.video import VideoEntry
 
 CURVE_PARTS = 64
 """Equal parts of a video that `SearchHit.relevance` has a value for."""
+WEAKER_BELOW = 0.95
+"""Hits of a lower confidence are weaker matches: among queries that nothing answers, one in 20 finds a better one."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class SearchHit:
         start, end: of the best moment, in seconds from the start of the video.
         moments: disjoint, best first; the first is (start, end).
         relevance: the relevance curve, the highest cosine of the query in each of `CURVE_PARTS` equal parts.
+        confidence: one minus the share of unrelated sentences that reach the score of the first stage somewhere in the
+            index, from 0 to 1; None if the index was made without such sentences.
     """
 
     video: VideoEntry
@@ -47,11 +51,17 @@ class SearchHit:
     end: float
     moments: tuple[Moment, ...]
     relevance: tuple[float, ...]
+    confidence: float | None = None
 
     @property
     def video_id(self) -> str:
         """The id of the video."""
         return self.video.id
+
+    @property
+    def is_weaker(self) -> bool:
+        """Whether its confidence is known and lower than `WEAKER_BELOW`."""
+        return self.confidence is not None and self.confidence < WEAKER_BELOW
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,16 @@ class SearchResult:
     hits: tuple[SearchHit, ...]
     videos: int
     backend: str
+
+    @property
+    def fitting(self) -> int:
+        """Number of hits up to the last one that is not a weaker match; what follows are weaker matches."""
+        return max((rank for rank, hit in enumerate(self.hits, 1) if not hit.is_weaker), default=0)
+
+    @property
+    def nothing_fits(self) -> bool:
+        """Whether all videos are weaker matches, those included that a minimum confidence has left out."""
+        return self.videos > 0 and not self.fitting
 
 
 @dataclass(frozen=True)

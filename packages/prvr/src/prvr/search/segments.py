@@ -17,6 +17,7 @@ from prvr.data.hashes import hash_file
 from prvr.errors import DataError
 from prvr.reading import parse_record, read_array, read_json
 from prvr.search.manifest import (
+    BANK_SCORES,
     MEND,
     SEGMENTS,
     TABLES,
@@ -126,7 +127,8 @@ class Segment:
                 yield f"{name}.npy", f"shape {getattr(self, name).shape}, expected {expected}"
         for name, kind in manifest.row_sets.items():
             rows, counts = self.sets[name].packed, self.sets[name].counts
-            length = {"clips": windows * manifest.clips, "frames": frames}.get(name, len(rows))
+            known = {"clips": windows * manifest.clips, "frames": frames, BANK_SCORES: windows}
+            length = known.get(name, len(rows))
             if rows.values.shape != (length, kind.dim):
                 yield f"{name}.npy", f"shape {rows.values.shape}, expected {(length, kind.dim)}"
             for suffix, numbers in rows.arrays.items():
@@ -134,6 +136,8 @@ class Segment:
                     yield f"{name}{suffix}.npy", f"expected {length} numbers from 0"
             if counts.shape != (windows,) or ((counts < 0) | (counts > length)).any() or counts.sum() != length:
                 yield counts_file(name), f"expected the numbers of rows of {windows} windows, {length} in all"
+            if name == BANK_SCORES and (counts != 1).any():
+                yield counts_file(name), "expected one row for each window"
         for entry in self.entries:
             try:
                 check_entry(entry, manifest.encoder.rate)

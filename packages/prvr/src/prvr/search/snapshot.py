@@ -11,7 +11,7 @@ from jaxtyping import Float32, Float64, Int64
 
 from prvr.errors import DataError
 from prvr.search.backends import ClipBlock
-from prvr.search.manifest import MANIFEST, MEND, Manifest
+from prvr.search.manifest import BANK_SCORES, MANIFEST, MEND, Manifest
 from prvr.search.segments import Segment
 from prvr.search.vectors import unpack_rows
 from prvr.video import VideoEntry
@@ -229,14 +229,25 @@ class Snapshot:
                 np.concatenate([[0], np.cumsum(self._frame_counts[block])]),
             )
 
-    def _unpacked(self, name: str, rows: np.ndarray) -> Float32[np.ndarray, "n d"]:
-        """Unit rows of a set for some windows, ascending, one window after the other."""
+    def _unpacked(self, name: str, rows: np.ndarray, *, raw: bool = False) -> Float32[np.ndarray, "n d"]:
+        """Rows of a set for some windows, ascending, one window after the other; unit rows unless they are `raw`."""
         bounds = np.searchsorted(rows, self._firsts)
         parts = [
-            unpack_rows(self.opened[s].sets[name].take(rows[bounds[s] : bounds[s + 1]] - self._firsts[s]))
+            unpack_rows(self.opened[s].sets[name].take(rows[bounds[s] : bounds[s + 1]] - self._firsts[s]), raw=raw)
             for s in np.flatnonzero(np.diff(bounds)).tolist()
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    @cached_property
+    def bank_best(self) -> Float32[np.ndarray, " s"] | None:
+        """The best score of each unrelated sentence over all videos; None without such a bank, or without videos."""
+        if not self.manifest.bank or not self.places:
+            return None
+        best, rows = np.full(self.manifest.bank, -np.inf, np.float32), self.rows_of_videos(None)
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            scores = self._unpacked(BANK_SCORES, rows[first : first + _BLOCK_ROWS], raw=True)
+            best = np.maximum(best, scores.max(0))
+        return best
 
     def stored_rows(
         self, name: str, windows: Sequence[int] | Int64[np.ndarray, " n"], *, raw: bool = False

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 
 from prvr.errors import DataError
-from prvr.search.manifest import Manifest
+from prvr.search.confidence import bank_scores
+from prvr.search.manifest import BANK_SCORES, Manifest
 from prvr.search.model import SearchModel
 from prvr.search.results import IndexReport
 from prvr.search.segments import VideoVectors
@@ -24,7 +25,12 @@ _AT_ONCE = 32  # windows whose vectors are held as float32
 
 
 def sync(
-    writer: IndexWriter, model: SearchModel, store: VideoStore, prune: bool, progress: Progress | None = None
+    writer: IndexWriter,
+    model: SearchModel,
+    bank: Float32[np.ndarray, "s d"] | None,
+    store: VideoStore,
+    prune: bool,
+    progress: Progress | None = None,
 ) -> IndexReport:
     """Adds the new videos of a store to an index; with `prune` the index then holds what the store holds.
 
@@ -34,6 +40,7 @@ def sync(
     Args:
         writer: of the index.
         model: of the index.
+        bank: `(s, d)` vectors of the unrelated sentences of the index; None if it has none.
         store: of features of the encoder of the index.
         prune: also embed changed videos again, and remove those that the store does not hold.
         progress: called before each video that is encoded, and when all is done.
@@ -50,7 +57,7 @@ def sync(
     for done, video in enumerate(todo):
         if progress is not None:
             progress(video, done, len(todo))
-        waiting.append(embed(model, writer.manifest, store.entries[video], store.read(video), next_key))
+        waiting.append(embed(model, bank, writer.manifest, store.entries[video], store.read(video), next_key))
         next_key = int(waiting[-1].keys[-1]) + 1
         if len(waiting) >= VIDEOS or sum(one.bytes for one in waiting) >= BYTES:
             writer.put(waiting)
@@ -74,12 +81,18 @@ def _differs(known: VideoEntry, now: VideoEntry) -> bool:
 
 
 def embed(
-    model: SearchModel, manifest: Manifest, entry: VideoEntry, features: Float[np.ndarray, "n f"], first_key: int
+    model: SearchModel,
+    bank: Float32[np.ndarray, "s d"] | None,
+    manifest: Manifest,
+    entry: VideoEntry,
+    features: Float[np.ndarray, "n f"],
+    first_key: int,
 ) -> VideoVectors:
-    """Encodes the windows of a video and packs their vectors.
+    """Encodes the windows of a video and packs their vectors, with the scores that the bank reaches in them.
 
     Args:
         model: of the index.
+        bank: `(s, d)` vectors of the unrelated sentences of the index; None if it has none.
         manifest: of the index.
         entry: what is known of the video.
         features: `(n, f)` as they are in the store.
@@ -97,9 +110,12 @@ def embed(
             rows = {**vectors.stored, "clips": vectors.clips, "frames": vectors.frames}
             if not all(np.isfinite(values).all() for values in rows.values()):
                 raise DataError(f"{entry.id}: the model gives NaN or infinity for this video. Use another model.")
-            for name, row_set in manifest.row_sets.items():
-                packed[name].append(pack_rows(rows[name], manifest.dtype, row_set.lengths))
+            for name in packed.keys() - {BANK_SCORES}:
+                packed[name].append(pack_rows(rows[name], manifest.dtype, manifest.row_sets[name].lengths))
             steps.append(vectors.steps)
+        if bank is not None:
+            scores = bank_scores(manifest, bank, packed["clips"][first:], packed["frames"][first:])
+            packed[BANK_SCORES] += [pack_rows(row[None], manifest.dtype, lengths=True) for row in scores]
     return VideoVectors(
         entry,
         np.arange(first_key, first_key + len(windows)),

@@ -30,7 +30,7 @@ from prvr.video.encoders import EMBEDDED
 from prvr.video.pretrained import hash_model
 
 _WEIGHTS, _CONFIG, _SAMPLING = "model.safetensors", "config.json", "feeding.json"
-_BATCH = 32  # windows encoded at a time
+_BATCH, _TEXTS = 32, 128  # windows and queries encoded at a time
 _CLIPS = 32  # for candidates, where the model has none
 _SEED = 0  # any number: no retriever draws in evaluation, its registers start from fixed numbers
 
@@ -80,10 +80,17 @@ class WindowEncoder:
 
     def encode_text(self, text: str) -> Any:
         """The query as the retriever gives it, its words cut off where the retriever's data were."""
-        words = self._settings.query(self.text.words(text))
-        given, mask = pad([torch.from_numpy(words).float()])
-        with self._lock, evaluation_mode(self.retriever, self.device, _SEED):
-            return self.retriever.encode_text(given.to(self.device), mask.to(self.device))
+        return self.encode_texts([text])[0]
+
+    def encode_texts(self, texts: Sequence[str]) -> list[Any]:
+        """Queries as the retriever gives them, a batch at a time."""
+        found = []
+        for first in range(0, len(texts), _TEXTS):
+            words = [self._settings.query(self.text.words(text)) for text in texts[first : first + _TEXTS]]
+            given, mask = pad([torch.from_numpy(rows).float() for rows in words])
+            with self._lock, evaluation_mode(self.retriever, self.device, _SEED):
+                found.append(self.retriever.encode_text(given.to(self.device), mask.to(self.device)))
+        return found
 
     def _encode(self, windows: Sequence[np.ndarray]) -> list[WindowRows]:
         sampled = [self._settings.video(rows) for rows in windows]
@@ -126,6 +133,10 @@ class TrainedModel:
     def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
         """The unit vector of a query."""
         return unit(self.windows.encode_text(text).float().cpu().numpy())[0]
+
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+        """The unit vectors of queries, a batch at a time."""
+        return unit(torch.cat(self.windows.encode_texts(texts)).float().cpu().numpy())
 
     def rescorer(self, snapshot: Any) -> None:
         """There are no stages."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from prvr.data.files import HALF_WRITTEN, clear_half_written, mark, new_folder, owned, remove_marked, unmark
 from prvr.errors import DISK_FULL, DataError, InputError
+from prvr.search.confidence import write_bank
 from prvr.search.manifest import MODEL, SEGMENTS, Manifest, check_windows
 from prvr.search.model import SearchModel
 from prvr.search.segments import Segment, VideoVectors, stamp_files, write_segment
@@ -24,7 +25,10 @@ _TIER = 8  # so many segments of about one size become one
 def make_index(
     target: Path, model: SearchModel, encoder: StoreHeader, dtype: Dtype, window: float | None, stride: float | None
 ) -> None:
-    """Makes an empty index with a copy of its model, whole or not at all; see `prvr.search.VideoIndex.create`."""
+    """Makes an empty index with a copy of its model and a bank of unrelated sentences, whole or not at all.
+
+    See `prvr.search.VideoIndex.create`.
+    """
     check_windows(window, stride)
     if dtype not in ("float16", "float32", "int8"):
         raise InputError(f"dtype={dtype!r}: expected float16, float32 or int8")
@@ -34,6 +38,7 @@ def make_index(
         (made / MODEL).mkdir()
         (made / SEGMENTS).mkdir()
         model.save(made / MODEL)
+        bank = write_bank(made / MODEL, model)
         Manifest(
             index_id=secrets.token_hex(8),
             model=model.identity,
@@ -47,6 +52,7 @@ def make_index(
             frame_weight=float(model.frame_weight),
             model_files=stamp_files(made / MODEL),
             stored=dict(model.stored),
+            bank=bank,
         ).write(made)
 
 

@@ -6,6 +6,7 @@ action, no sequence of frames and no video of a corpus. On natural footage its e
 
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache, cached_property
 from importlib import resources
 from itertools import accumulate
@@ -133,6 +134,19 @@ class JointEncoder(nn.Module):
         """
         with torch.inference_mode():
             return F.normalize(self.embed_words(split_words(text)).sum(0), dim=-1).numpy()
+
+    def encode_texts(self, texts: Sequence[str]) -> Float[np.ndarray, "t 256"]:
+        """The unit vectors of at least one text, each word embedded once: equal to `encode_text` but for rounding.
+
+        Raises:
+            ValueError: as [encode_words][prvr.data.synthetic.encoder.JointEncoder.encode_words].
+        """
+        words = [split_words(text) for text in texts]
+        known = {word: number for number, word in enumerate(sorted({word for some in words for word in some}))}
+        numbers = torch.tensor([known[word] for some in words for word in some])
+        starts = torch.tensor([0, *accumulate(len(some) for some in words[:-1])])
+        with torch.inference_mode():
+            return F.normalize(F.embedding_bag(numbers, self.embed_words([*known]), starts, mode="sum"), dim=-1).numpy()
 
 
 def split_words(text: str) -> list[str]:

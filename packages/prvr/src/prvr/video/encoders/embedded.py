@@ -1,6 +1,7 @@
 """The encoder of the embedded world, applied to video files: frames are squeezed to 64 x 64 pixels."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,10 @@ class EmbeddedText:
     def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
         """The unit vector of a text in the joint space."""
         return self._model.encode_text(text)
+
+    def sentences(self, texts: Sequence[str]) -> Float32[np.ndarray, "t d"]:
+        """The unit vectors of several texts in the joint space."""
+        return self._model.encode_texts(texts)
 
 
 ENCODERS.register(

@@ -1,0 +1,154 @@
+"""How confident a hit is: its score beside the best scores of sentences that answer nothing in any collection.
+
+An index keeps a bank of unrelated sentences, such as "an astronaut polishes a harpsichord inside a volcano", and for
+each of them the score that it reaches in every window. The confidence of a hit is one minus the share of the bank whose
+best score over the index is as high as that of the hit: of the nonsense queries, 5 % find something with a confidence
+of 0.95 or more.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Float32
+
+from prvr.data.files import write_file
+from prvr.errors import DataError, InputError
+from prvr.reading import read_array
+from prvr.search.manifest import MEND, Manifest
+from prvr.search.model import EncodesTexts, SearchModel
+from prvr.search.ranking import window_scores
+from prvr.search.snapshot import RowBlock
+from prvr.search.vectors import PackedRows, concatenate_rows, unit, unpack_rows
+
+__all__ = ["bank_scores", "confidence", "read_bank", "unrelated_sentences", "write_bank"]
+
+_WORDS = 32
+"""Number of subjects, of actions and of places."""
+_FILE = "bank.npy"
+_COSINES = 1 << 24  # held at a time
+
+_SUBJECTS = """an astronaut|a pharaoh|a glassblower|a submarine captain|a fencer|a beekeeper|a samurai|a surgeon|
+a falconer|a welder|a hypnotist|a lighthouse keeper|a cosmonaut|a matador|a puppeteer|a locksmith|a gladiator|
+an alchemist|a ventriloquist|a stonemason|a druid|a kangaroo|a walrus|a flamingo|an armadillo|a mermaid|a gargoyle|
+a pelican|a centaur|an android|a chimpanzee|a sphinx"""
+_ACTIONS = """polishes a harpsichord|auctions a meteorite|tattoos a cello|shears an alpaca|translates hieroglyphs|
+defuses a torpedo|varnishes a gondola|weighs plutonium|milks a yak|engraves a gravestone|restores a fresco|
+dissects a squid|forges a passport|tunes an accordion|inspects a reactor|harvests saffron|brews absinthe|
+embalms a crocodile|repairs a typewriter|calibrates a seismograph|smuggles truffles|excavates a mammoth|
+crowns an emperor|shoes a camel|distils turpentine|upholsters a throne|solders a radio telescope|
+trains a falcon|bottles a hurricane|counts ballots|refuels a zeppelin|signs a peace treaty"""
+_PLACES = """inside a volcano|beneath the polar ice|in a catacomb|in a monastery|at a stock exchange|in a coal mine|
+on an oil platform|in a cathedral crypt|at a royal funeral|in a wind tunnel|aboard a galleon|in a courtroom|
+behind a glacier|in a mangrove swamp|on a space station|in a salt desert|at the opera|in a medieval dungeon|
+beside a geyser|in a foundry|on a coral reef|at a coronation|in a planetarium|under a viaduct|
+in a parliament|on a Mongolian steppe|in a morgue|at a rocket launch|in an observatory|
+inside a pyramid|in a shipyard|on an iceberg"""
+
+
+def unrelated_sentences(draw: int = 0) -> tuple[str, ...]:
+    """1024 sentences that describe what no collection of films is expected to show.
+
+    A sentence is one of 32 subjects, one of 32 actions and one of 32 places. In every draw each pair of them stands
+    exactly once (a Latin square), so that draws differ far less than random ones; the 32 draws share no sentence. An
+    index keeps the first draw as its bank, and the others tell how well its confidences are calibrated.
+
+    Args:
+        draw: from 0 to 31.
+
+    Raises:
+        ValueError: there is no such draw.
+
+    Examples:
+        >>> unrelated_sentences()[0]
+        'an astronaut polishes a harpsichord inside a volcano'
+        >>> len({sentence for draw in range(32) for sentence in unrelated_sentences(draw)})
+        32768
+    """
+    if not 0 <= draw < _WORDS:
+        raise InputError(f"draw={draw}: expected 0 to {_WORDS - 1}")
+    subjects, actions, places = ([*map(str.strip, some.split("|"))] for some in (_SUBJECTS, _ACTIONS, _PLACES))
+    return tuple(
+        f"{subject} {action} {places[(i + j + draw) % _WORDS]}"
+        for i, subject in enumerate(subjects)
+        for j, action in enumerate(actions)
+    )
+
+
+def write_bank(folder: Path, model: SearchModel) -> int:
+    """Writes the vectors of the bank beside the copy of a model.
+
+    Args:
+        folder: of the copy.
+        model: that reads the sentences.
+
+    Returns:
+        How many sentences there are; 0, and nothing is written, if the model cannot read them.
+    """
+    sentences = unrelated_sentences()
+    try:
+        if isinstance(model, EncodesTexts):
+            rows = model.encode_texts(sentences)
+        else:
+            rows = np.stack([model.encode_text(sentence) for sentence in sentences])
+    except InputError:  # shorter texts than these
+        return 0
+    if not np.isfinite(rows).all():
+        return 0
+    write_file(folder / _FILE, lambda file: np.save(file, unit(rows).astype("<f4")))
+    return len(rows)
+
+
+def read_bank(folder: Path, manifest: Manifest) -> Float32[np.ndarray, "s d"] | None:
+    """The vectors that `write_bank` wrote; None if the index has no bank.
+
+    Args:
+        folder: of the copy of the model.
+        manifest: of the index.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    if not manifest.bank:
+        return None
+    try:
+        rows = read_array(folder / _FILE, "<f4", 2)
+    except (DataError, OSError) as error:
+        raise DataError(f"{error} {MEND}") from error
+    if rows.shape != (manifest.bank, manifest.dim):
+        raise DataError(f"{folder / _FILE}: shape {rows.shape}, expected {(manifest.bank, manifest.dim)}. {MEND}")
+    return rows
+
+
+def bank_scores(
+    manifest: Manifest, bank: Float32[np.ndarray, "s d"], clips: list[PackedRows], frames: list[PackedRows]
+) -> Float32[np.ndarray, "w s"]:
+    """The scores of the first stage of every sentence of the bank with some windows, from the rows that are stored.
+
+    Args:
+        manifest: of the index.
+        bank: `(s, d)` unit rows.
+        clips, frames: of each window, at least one window.
+    """
+    offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in frames])])
+    coarse = unpack_rows(concatenate_rows(clips)).reshape(len(clips), -1, manifest.dim)
+    block = RowBlock(np.arange(len(clips)), coarse, unpack_rows(concatenate_rows(frames)), offsets)
+    step = max(1, _COSINES // max(1, len(block.frames)))
+    parts = [window_scores(manifest, bank[first : first + step], block) for first in range(0, len(bank), step)]
+    return np.ascontiguousarray(np.concatenate(parts).T)
+
+
+def confidence(score: float, best: Float[np.ndarray, " s"] | None) -> float | None:
+    """One minus the share of the bank whose best score is as high as a score.
+
+    Args:
+        score: of the first stage.
+        best: `(s)` the best score of each sentence of the bank over the index; None if the index has no bank.
+
+    Returns:
+        From 0 to 1; None if there is no bank.
+
+    Examples:
+        >>> confidence(0.5, np.array([0.1, 0.2, 0.3, 0.6]))
+        0.75
+    """
+    return None if best is None else 1 - float(np.mean(best >= score))

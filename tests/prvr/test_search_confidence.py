@@ -1,0 +1,188 @@
+"""Confidence: the bank of unrelated sentences, its best scores through all changes, and how well it is calibrated."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from search_files import (
+    EMBEDDED,
+    QUERY,
+    forget,
+    make_index,
+    npy,
+    replace_in_segment,
+    some_videos,
+    tiny_model,
+    walk,
+    write_store,
+)
+from test_search_row_sets import Storing
+
+from prvr.data import DataError
+from prvr.errors import InputError
+from prvr.search import WEAKER_BELOW, SearchHit, VideoIndex, open_model, verify_index
+from prvr.search import confidence as bank
+from prvr.search.confidence import confidence, unrelated_sentences
+from prvr.search.ranking import video_scores
+from prvr.video import VideoStore
+
+ACCURACY = {"float16": 1e-3, "float32": 1e-6, "int8": 1e-2}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small retriever, which scores by clips and frames."""
+    return tiny_model(tmp_path_factory.mktemp("model"))
+
+
+def test_every_pair_of_words_stands_once_in_a_draw() -> None:
+    parts = [_parts(sentence) for sentence in unrelated_sentences(3)]
+    assert len({*map(tuple, parts)}) == 32**2
+    for first, second in combinations(range(3), 2):
+        assert set(Counter((part[first], part[second]) for part in parts).values()) == {1}
+    with pytest.raises(ValueError, match="0 to 31"):
+        unrelated_sentences(32)
+
+
+def _parts(sentence: str) -> list[str]:
+    """Subject, action and place of a sentence."""
+    lists = ([*map(str.strip, some.split("|"))] for some in (bank._SUBJECTS, bank._ACTIONS, bank._PLACES))
+    found = [max((one for one in some if one in sentence), key=len) for some in lists]
+    assert " ".join(found) == sentence
+    return found
+
+
+def check_bank(index: VideoIndex, accuracy: float) -> None:
+    """The best scores that the index keeps are those of its sentences, scored over all videos now."""
+    text = np.stack([index.model.encode_text(sentence) for sentence in unrelated_sentences()[::16]])
+    expected = video_scores(index.source, text, None).max(1)
+    best = index.source.bank_best
+    assert best is not None
+    assert len(best) == 1024
+    np.testing.assert_allclose(best[::16], expected, atol=accuracy)
+
+
+@pytest.mark.parametrize("dtype", list(ACCURACY))
+def test_the_best_scores_follow_all_changes(dtype: Any, tiny: Path, tmp_path: Path) -> None:
+    store = write_store(tmp_path / "store", some_videos([30, 7, 1, 24, 13]))
+    with make_index(tmp_path / "index", tiny, dtype=dtype, window=5.0, stride=2.5) as index:
+        assert index.source.bank_best is None  # nothing was found by anybody
+        assert index.search(QUERY).hits == ()
+        index.add(store)
+        check_bank(index, ACCURACY[dtype])
+        before = index.source.bank_best
+        index.remove(["v000.mp4"])
+        check_bank(index, ACCURACY[dtype])
+        assert not np.array_equal(before, index.source.bank_best)
+        index.remove(["v003.mp4", "v004.mp4"])  # more than half: the segment is written anew
+        assert index.info().removed == 0
+        check_bank(index, ACCURACY[dtype])
+        store = write_store(tmp_path / "store", {"v001.mp4": walk(40, 50), "new.mp4": walk(9, 51)})
+        index.update(forget(store, "v002.mp4"))
+        check_bank(index, ACCURACY[dtype])
+        assert index.verify() == ()
+    with VideoIndex.open(tmp_path / "index") as index:
+        check_bank(index, ACCURACY[dtype])
+
+
+@pytest.mark.parametrize("model", ["zero-shot", "tiny"])
+def test_false_alarms_are_as_frequent_as_they_should_be(
+    model: str, tiny: Path, store: VideoStore, tmp_path: Path
+) -> None:
+    """Of sentences that are not in the bank."""
+    with make_index(tmp_path / "index", tiny if model == "tiny" else model, store) as index:
+        held_out = [sentence for draw in (7, 22) for sentence in unrelated_sentences(draw)]
+        text: Any = index.model
+        best = video_scores(index.source, text.encode_texts(held_out), None).max(1)
+        found = np.array([confidence(score, index.source.bank_best) for score in best.tolist()])
+        alarms = {nominal: float(np.mean(found >= 1 - nominal)) for nominal in (0.05, 0.1)}
+        assert alarms == {nominal: pytest.approx(nominal, abs=0.02) for nominal in alarms}
+        for sentence, expected in zip(held_out[::400], found[::400], strict=True):  # as a search says
+            assert index.search(sentence, 1).hits[0].confidence == pytest.approx(expected, abs=2 / 1024)
+
+
+def test_a_text_alone_is_read_as_among_others(tiny: Path) -> None:
+    sentences = unrelated_sentences()[::200]
+    for name in ("zero-shot", tiny):
+        model: Any = open_model(name, EMBEDDED)
+        alone = np.stack([model.encode_text(sentence) for sentence in sentences])
+        np.testing.assert_allclose(model.encode_texts(sentences), alone, atol=1e-5)
+
+
+def test_hits_below_a_confidence_are_left_out(index: VideoIndex) -> None:
+    hits = index.search(QUERY).hits
+    best = index.source.bank_best
+    assert [one.confidence for one in hits] == [confidence(one.score, best) for one in hits]
+    sure = [one.confidence for one in hits if one.confidence is not None]
+    assert len(sure) == len(hits)
+    assert sure == sorted(sure, reverse=True)
+    assert len({*sure}) > 2
+    least = sure[1]
+    expected = tuple(one for one, its in zip(hits, sure, strict=True) if its >= least)
+    assert index.search(QUERY, min_confidence=least).hits == expected
+    assert 0 < len(expected) < len(hits)
+    result = index.search(QUERY, min_confidence=1.0)
+    assert result.nothing_fits == (not result.hits)
+    with pytest.raises(InputError, match="0 to 1"):
+        index.search(QUERY, min_confidence=1.5)
+
+
+def test_stages_leave_the_confidence_of_the_first_stage(tiny: Path, store: VideoStore, tmp_path: Path) -> None:
+    staged = open_model(tiny, EMBEDDED, stages=[{"kind": "zero_shot", "weight": 1.0}])
+    with make_index(tmp_path / "a", tiny, store) as plain, make_index(tmp_path / "b", staged, store) as index:
+        expected = {hit.video_id: hit for hit in plain.search(QUERY).hits}
+        found = {hit.video_id: hit for hit in index.search(QUERY).hits}
+    assert {name: hit.confidence for name, hit in found.items()} == {n: h.confidence for n, h in expected.items()}
+    assert {name: hit.score for name, hit in found.items()} != {name: hit.score for name, hit in expected.items()}
+
+
+class Brief(Storing):
+    """A model that reads a few words only."""
+
+    def encode_text(self, text: str) -> np.ndarray:
+        if len(text.split()) > 6:
+            raise InputError("too long")
+        return super().encode_text(text)
+
+
+def test_a_model_that_cannot_read_the_bank_has_no_confidence(store: VideoStore, tmp_path: Path) -> None:
+    with make_index(tmp_path / "index", Brief(), store) as index:
+        assert (index.source.manifest.bank, index.source.bank_best) == (0, None)
+        result = index.search(QUERY)
+        assert {hit.confidence for hit in result.hits} == {None}
+        assert result.fitting == len(result.hits)
+        with pytest.raises(DataError, match="has no confidences"):
+            index.search(QUERY, min_confidence=0.5)
+
+
+def test_what_is_damaged_is_named(store: VideoStore, tmp_path: Path) -> None:
+    with make_index(tmp_path / "index", store=store) as index:
+        file = index.folder / "model" / "bank.npy"
+        file.write_bytes(npy(np.load(file)[:-1]))
+        assert any("bank.npy" in problem for problem in verify_index(index.folder))
+        more = write_store(tmp_path / "more", some_videos([5], seed=9))
+        with pytest.raises(DataError, match=r"bank\.npy: shape"):
+            index.update(more)
+        file.unlink()
+        with pytest.raises(DataError, match=r"bank\.npy"):
+            index.update(more)
+    counts = np.ones(len(index.source.owners), np.int64)
+    counts[:2] = (2, 0)
+    replace_in_segment(index.folder, 0, {"bank_scores_counts.npy": npy(counts)})
+    with pytest.raises(DataError, match="one row for each window"):
+        VideoIndex.open(index.folder)
+
+
+def test_weaker_matches_follow_the_last_one_that_fits(index: VideoIndex) -> None:
+    result = index.search(QUERY, 3)
+
+    def graded(*sure: float | None) -> int:
+        hits: list[SearchHit] = [replace(hit, confidence=c) for hit, c in zip(result.hits, sure, strict=True)]
+        return replace(result, hits=tuple(hits)).fitting
+
+    assert [graded(1.0, WEAKER_BELOW, 0.94), graded(0.9, 0.99, 0.9), graded(0.9, 0.5, 0.0)] == [2, 2, 0]
+    assert graded(None, None, None) == 3
