@@ -46,7 +46,7 @@ def found(index: Path, query: str, k: int = 10) -> SearchResult:
 
 def rows(out: str) -> list[tuple[str, ...]]:
     """rank, video, score, moment of each line of the table."""
-    return re.findall(r"^(\d+) +(\S.*?) +(-?\d\.\d{3}) +([\d:]+-[\d:]+) ", out, flags=re.MULTILINE)
+    return re.findall(r"^(\d+) +(\S.*?) +(-?\d\.\d{3}) +\d+ % +([\d:]+-[\d:]+) ", out, flags=re.MULTILINE)
 
 
 def test_the_table_is_what_the_index_finds(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,6 +76,22 @@ def test_files(index: Path, tmp_path: Path) -> None:
     page = names["html"].read_text("utf-8")
     assert page.count("data:image/jpeg;base64,") == 4
     assert "red [x].mp4" in page
+
+
+def test_a_minimum_confidence_cuts_the_list(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hits = found(index, QUERY).hits
+    least = hits[0].confidence
+    assert least is not None
+    assert hits[-1].confidence is not None
+    assert hits[-1].confidence < least
+    kept = [hit.video_id for hit in hits if hit.confidence is not None and hit.confidence >= least]
+    path = tmp_path / "a.json"
+    assert main(["search", str(index), QUERY, "--min-confidence", str(least), "--json", str(path)]) == 0
+    written = json.loads(path.read_text())["results"][0]["hits"]
+    assert [(hit["video"]["id"], hit["confidence"]) for hit in written] == [(name, least) for name in kept]
+    assert [row[1] for row in rows(capsys.readouterr().out)] == kept
+    assert main(["search", str(index), "a centaur signs a peace treaty", "--min-confidence", "1"]) == 0
+    assert "0 of 4 videos; nothing fits well" in capsys.readouterr().out
 
 
 def test_a_file_of_sentences(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,6 +267,7 @@ def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         ([str(index), "word " * 65], "65 words"),
         ([str(index), QUERY, "-k", "0"], "expected positive numbers"),
         ([str(index), QUERY, "--moments", "0"], "expected positive numbers"),
+        ([str(index), QUERY, "--min-confidence", "1.5"], "from 0 to 1"),
         ([str(index), QUERY, "--backend", "magic"], "expected one of"),
         ([str(tmp_path / "none"), QUERY], "not found"),
         ([str(index), QUERY, "--encoder", str(tmp_path)], "no model of transformers"),

@@ -41,6 +41,7 @@ def register(prvr: Parser) -> None:
     parser.add_argument("--file", metavar="FILE", help="a text file with one sentence on each line, instead of QUERY")
     parser.option("-k", "--top", default=10, metavar="K", help="videos for each sentence")
     parser.option("--moments", metavar="N", default=3, help="the most moments of each video, in files")
+    parser.option("--min-confidence", metavar="X", default=0.0, help="leave out hits below this confidence, 0 to 1")
     parser.add_argument("--json", metavar="FILE", help="write everything, for programs; `-` is standard output")
     parser.add_argument("--csv", metavar="FILE", help="write one line for each video found; `-` is standard output")
     parser.add_argument("--html", metavar="FILE", help="write a page with pictures, in one file")
@@ -83,7 +84,9 @@ def run(args: Namespace) -> None:
     if (args.exact or args.force) and args.save is None:
         raise CommandError("--exact and --force are for clips: name their folder with --save FOLDER.")
     with opened_index(args) as index:
-        results = index.search_many(queries, args.top, moments=args.moments, where=where)
+        results = index.search_many(
+            queries, args.top, moments=args.moments, where=where, min_confidence=args.min_confidence
+        )
     if where is not None and results[0].videos and not any(result.hits for result in results):
         logger.warning("none of %d videos meets the filters", results[0].videos)
     if not piped:

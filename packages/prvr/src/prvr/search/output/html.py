@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prvr.reading import printable
 from prvr.search.output.files import write_text
-from prvr.search.output.terminal import clock, clock_span, split_name
+from prvr.search.output.terminal import clock, clock_span, percent, split_name
 from prvr.search.results import SearchHit, SearchResult
 from prvr.search.thumbnails import thumbnail
 from prvr.video import VideoError
@@ -74,10 +74,15 @@ def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
     heading = f"<h2>{escape(printable(result.query))}</h2>" if headed else ""
     values = [value for hit in result.hits for value in hit.relevance if isfinite(value)]
     scale = (min(values, default=0.0), max(values, default=0.0))
-    items = "\n".join(_hit(rank, hit, scale, picture) for rank, hit in enumerate(result.hits, 1))
+    shown = [_hit(rank, hit, scale, picture) for rank, hit in enumerate(result.hits, 1)]
+    if result.fitting < len(shown):
+        shown.insert(result.fitting, '<li class="small">weaker matches</li>')
+    items = "\n".join(shown)
+    verdict = "; nothing fits well" if result.nothing_fits else ""
     return (
         f"<section>{heading}\n"
-        f'<p class="small">{len(result.hits)} of {result.videos:,} videos; dark is where a video fits best</p>\n'
+        f'<p class="small">{len(result.hits)} of {result.videos:,} videos{verdict}; '
+        "dark is where a video fits best</p>\n"
         f"<ol>\n{items}\n</ol></section>"
     )
 
@@ -94,9 +99,10 @@ def _hit(rank: int, hit: SearchHit, scale: tuple[float, float], picture: Picture
         shown = f"<figcaption>no picture: {escape(printable(error.reason))}</figcaption>"
     others = ", ".join(clock_span(one.start, one.end) for one in hit.moments[1:])
     also = f"<p>also {others}</p>" if others else ""
+    sure = "" if hit.confidence is None else f", confidence {percent(hit.confidence)}"
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"
-        f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}</p>{also}\n"
+        f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}{sure}</p>{also}\n"
         f'{_curve(hit, scale)}<p class="small">{escape(printable(hit.video.path))}</p></div></li>'
     )
 

@@ -14,12 +14,15 @@ from prvr.search.results import SearchResult
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PLAIN = " .:-=+*#"  # for terminals without block characters
-_OTHER_COLUMNS = 28  # width of the table without the names and the relevance curve
+_OTHER_COLUMNS, _CONFIDENCE = 28, 15  # widths: of the table without names and curve, and of one column more
 _NAMES = (16, 32)  # width of the names: the least, and the most
 
 
 def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) -> Table:
-    """A table with a row for each hit: rank, video, score, best moment, and the relevance curve of the video.
+    """A table with a row for each hit: rank, video, score, confidence, best moment, and the relevance curve.
+
+    Weaker matches stand at the end, below a line that says so; if there are no others, the caption says that nothing
+    fits well.
 
     A video is shown as its file name, which is wrapped where it is long, and below it the folder, which is shortened in
     the middle. Neither loses its end.
@@ -32,28 +35,35 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         width: of the terminal, in columns.
         plain: draw with ASCII characters only.
     """
-    many = f"{len(result.hits)} of {result.videos:,} videos"
+    many = f"{len(result.hits)} of {result.videos:,} videos{'; nothing fits well' if result.nothing_fits else ''}"
+    known = any(hit.confidence is not None for hit in result.hits)
     table = Table(
         title=Text(printable(result.query), "bold"), caption=many, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("video", overflow="fold", min_width=8)
     table.add_column("score", justify="right", no_wrap=True)
+    if known:
+        table.add_column("confidence", justify="right", no_wrap=True)
     table.add_column("moment", justify="right", no_wrap=True)
     table.add_column("relevance", no_wrap=True)
     values = [value for hit in result.hits for value in hit.relevance if math.isfinite(value)]
     low, high = min(values, default=0.0), max(values, default=0.0)
     names = [split_name(printable(hit.video.id)) for hit in result.hits]
     column = min(max([_NAMES[0], *(cell_len(file) for file, _ in names)]), _NAMES[1])
-    room = max(8, min(64, width - _OTHER_COLUMNS - column))
+    room = max(8, min(64, width - _OTHER_COLUMNS - column - _CONFIDENCE * known))
     for rank, (hit, (file, folder)) in enumerate(zip(result.hits, names, strict=True), 1):
+        if rank == result.fitting + 1:
+            table.add_section()
+            table.add_row("", Text("weaker matches", "italic"))
         line = blocks(hit.relevance, low, high, room, PLAIN if plain else BLOCKS)
         moment = clock_span(hit.start, hit.end)
         # Text, not str: a name may hold square brackets, which rich would read as markup
         name = Text(file)
         if folder:
             name.append("\n" + shortened(folder, column, "..." if plain else "…"), "dim")
-        table.add_row(str(rank), name, f"{hit.score:.3f}", moment, Text(line))
+        sure = [percent(hit.confidence)] * known
+        table.add_row(str(rank), name, f"{hit.score:.3f}", *sure, moment, Text(line))
     return table
 
 
@@ -80,6 +90,16 @@ def shortened(text: str, width: int, mark: str = "…") -> str:
     room = max(2, width - cell_len(mark))
     head, tail = chop_cells(text, room - room // 2)[0], chop_cells(text[::-1], room // 2)[0][::-1]
     return head + mark + tail
+
+
+def percent(share: float | None) -> str:
+    """A share in percent, rounded down so that it never looks higher than a bound that it does not reach.
+
+    Examples:
+        >>> percent(0.9499), percent(1.0), percent(None)
+        ('94 %', '100 %', '')
+    """
+    return "" if share is None else f"{math.floor(100 * share + 1e-9)} %"
 
 
 def blocks(values: Sequence[float], low: float, high: float, width: int, letters: str = BLOCKS) -> str:
