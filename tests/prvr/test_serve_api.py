@@ -61,6 +61,8 @@ def test_search_gives_what_the_index_gives(client: TestClient, served: Served, t
         assert [(one["start"], one["end"]) for one in hit["moments"]] == [(m.start, m.end) for m in true.moments]
         assert (hit["start"], hit["end"]) == (true.start, true.end)
         assert hit["relevance"] == pytest.approx(list(true.relevance))
+        assert hit["confidence"] == pytest.approx(true.confidence)
+        assert hit["weaker"] == true.is_weaker
     assert str(served.films) not in answer.text  # where files lie is nobody's business
 
 

@@ -17,6 +17,7 @@ pytest.importorskip("playwright")
 from playwright import sync_api as playwright
 from serving import EVIL, FREE, TOKEN, Served, listening, shared
 
+from prvr.search import WEAKER_BELOW
 from prvr.search.output import clock, clock_span
 from prvr.serve import ServeLimits, ServeSettings
 
@@ -231,6 +232,39 @@ def test_what_is_typed_before_the_page_is_ready_stays(page: Any, address: str, t
     assert page.get_by_role("searchbox").input_value() == told[0]
     page.keyboard.press("Enter")
     page.wait_for_selector(".card")
+
+
+def test_weaker_matches_stand_below_a_line(page: Any, address: str, told: list[str]) -> None:
+    sure: list[float | None] = [1.0, 0.953, 0.9499, 0.2]
+
+    def graded(route: Any) -> None:
+        answer = route.fetch().json()
+        for hit, confidence in zip(answer["hits"], sure, strict=False):
+            hit |= {"confidence": confidence, "weaker": confidence is not None and confidence < WEAKER_BELOW}
+        route.fulfill(json=answer | {"hits": answer["hits"][: len(sure)]})
+
+    page.route("**/api/search?*", graded)
+    page.goto(address)
+    results(page, told[0])
+    items = page.locator("#results > li")
+    assert [items.nth(at).text_content() == "Weaker matches" for at in range(items.count())] == [0, 0, 1, 0, 0]
+    assert [text for text in page.locator(".score").all_text_contents() if "%" in text] == [
+        "100 %", "95 %", "94 %", "20 %",
+    ]  # fmt: skip
+    assert "Nothing fits" not in page.locator("#status").text_content()
+    page.locator(".open").nth(1).focus()
+    page.keyboard.press("ArrowDown")  # across the line
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("3. ")
+    sure[:2] = [0.94, 0.5]
+    page.reload()
+    until(page, "document.querySelector('#status').textContent.startsWith('Nothing fits well. ')")
+    assert items.first.text_content() == "Weaker matches"
+    sure[:] = [None, None]  # an index without such sentences
+    page.reload()
+    until(page, "document.querySelectorAll('.card').length == 2")
+    assert items.count() == 2
+    assert "%" not in page.locator("#results").text_content()
+    assert faults(page) == []
 
 
 def test_times_are_those_of_the_terminal(page: Any, address: str) -> None:

@@ -42,6 +42,11 @@ class HitResponse(BaseModel):
     end: float = Field(description="end of the best moment, in seconds")
     moments: list[MomentResponse] = Field(description="disjoint, best first")
     relevance: list[float] = Field(description="cosine of the query with equal parts of the video, in order of time")
+    confidence: float | None = Field(
+        description="one minus the share of unrelated sentences that score as high somewhere in the index; null if the "
+        "index has none"
+    )
+    weaker: bool = Field(description="whether the confidence is known and so low that the hit is a weaker match")
     video: VideoResponse
 
 

@@ -190,5 +190,8 @@ class Service:
 
 
 def _response(result: SearchResult) -> SearchResponse:
-    hits = [vars(hit) | {"rank": rank, "video": describe(hit.video)} for rank, hit in enumerate(result.hits, start=1)]
+    hits = [
+        vars(hit) | {"rank": rank, "video": describe(hit.video), "weaker": hit.is_weaker}
+        for rank, hit in enumerate(result.hits, start=1)
+    ]
     return SearchResponse.model_validate(vars(result) | {"hits": hits})

@@ -62,14 +62,18 @@ async function search(query) {
 function show(answer, milliseconds) {
   document.title = `${answer.query} – prvr`;
   const scale = range(answer.hits);
-  results.replaceChildren(...answer.hits.map((hit) => card(hit, scale)));
+  const cards = answer.hits.map((hit) => card(hit, scale));
+  const fitting = answer.hits.reduce((count, hit, at) => (hit.weaker ? count : at + 1), 0); // the others are weaker
+  if (fitting < cards.length) cards.splice(fitting, 0, make("li", "weaker", "Weaker matches"));
+  results.replaceChildren(...cards);
   const videos = answer.videos.toLocaleString();
   if (!answer.hits.length) {
     status.textContent = answer.videos ? "No results." : "The index has no videos yet. Add some with prvr index add.";
     return;
   }
   const first = answer.hits.length === answer.videos ? "All" : `Best ${answer.hits.length} of`;
-  status.textContent = `${first} ${videos} videos · ${(milliseconds / 1000).toFixed(2)} s`;
+  const verdict = fitting ? "" : "Nothing fits well. ";
+  status.textContent = `${verdict}${first} ${videos} videos · ${(milliseconds / 1000).toFixed(2)} s`;
   scrollTo({ top: 0 });
 }
 
@@ -103,6 +107,11 @@ function card(hit, scale) {
   const score = make("span", "score", hit.score === null ? "–" : hit.score.toFixed(3));
   score.title = "score of the video for this query";
   line.append(make("span", "rank", String(hit.rank)), name, score);
+  if (hit.confidence !== null) {
+    const sure = make("span", "score", `${Math.floor(100 * hit.confidence + 1e-9)} %`);
+    sure.title = "confidence: the share of unrelated sentences that score lower everywhere in this index";
+    line.append(sure);
+  }
   line.addEventListener("click", () => play(best, open));
 
   const more = make("div", "more");
