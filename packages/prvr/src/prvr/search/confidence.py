@@ -20,8 +20,6 @@ from prvr.search.ranking import window_scores
 from prvr.search.snapshot import RowBlock
 from prvr.search.vectors import PackedRows, concatenate_rows, unit, unpack_rows
 
-__all__ = ["bank_scores", "confidence", "read_bank", "unrelated_sentences", "write_bank"]
-
 _WORDS = 32
 """Number of subjects, of actions and of places."""
 _FILE = "bank.npy"
