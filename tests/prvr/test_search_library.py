@@ -248,8 +248,8 @@ def test_a_downloaded_encoder_is_found(films: Path, tmp_path: Path) -> None:
     done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "of 3 videos" in done.stdout
-    run = [sys.executable, "-m", "prvr.cli", "where", str(films)]
-    assert "owner/clip" in subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120).stdout
+    with Library(films) as library:
+        assert library.index.source.manifest.encoder.encoder.name == "owner/clip"
     environment["HF_HOME"] = str(tmp_path / "empty")
     shutil.rmtree(library_folder(films))
     run = [sys.executable, "-m", "prvr.cli", "search", str(films), "a red circle"]
