@@ -19,7 +19,7 @@ from prvr.data.files import owned
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.errors import DataError
 from prvr.search import LibraryBusy
-from prvr.search.library import choose_encoder, library_folder
+from prvr.search.film_library import choose_encoder, library_folder
 from prvr.video import DEFAULT_ENCODER, DownloadNeeded, open_encoder
 from prvr.video.encoders.embedded import EmbeddedEncoder
 

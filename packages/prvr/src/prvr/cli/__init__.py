@@ -18,13 +18,13 @@ from prvr.cli import (
     evaluate,
     extract,
     index,
-    library,
     pipeline,
     plot,
     presets,
     search,
     serve,
     train,
+    where,
 )
 from prvr.cli.console import CommandError, complain, logged
 from prvr.cli.options import Parser
@@ -44,7 +44,7 @@ _COMMANDS = (
     search,
     clip,
     serve,
-    library,
+    where,
     convert,
     presets,
     data,

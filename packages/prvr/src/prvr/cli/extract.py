@@ -11,8 +11,8 @@ from rich.text import Text
 
 from prvr.cli.console import CommandError, progress_bar, stdout
 from prvr.cli.folders import device_of
-from prvr.cli.library import with_consent
 from prvr.cli.options import Parser
+from prvr.cli.where import with_consent
 from prvr.reading import printable
 
 if TYPE_CHECKING:

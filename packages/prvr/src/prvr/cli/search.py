@@ -13,8 +13,8 @@ from rich.console import Console
 
 from prvr.cli.clip import add_clip_options
 from prvr.cli.console import CommandError, stdout
-from prvr.cli.library import add_place, opened_index
 from prvr.cli.options import Parser, date, seconds
+from prvr.cli.where import add_place, opened_index
 from prvr.reading import printable
 
 if TYPE_CHECKING:

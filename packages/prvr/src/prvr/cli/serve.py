@@ -4,8 +4,8 @@ import os
 import sys
 from argparse import Namespace
 
-from prvr.cli.library import add_place, opened_index
 from prvr.cli.options import Parser
+from prvr.cli.where import add_place, opened_index
 from prvr.errors import require
 
 

@@ -8,9 +8,9 @@ Examples:
     ...     print(hit.video_id, hit.start, hit.end)
 """
 
+from prvr.search.film_library import Library, LibraryBusy, LibraryReport, Unreadable
 from prvr.search.filtering import SearchFilter
 from prvr.search.index import VideoIndex
-from prvr.search.library import Library, LibraryBusy, LibraryReport, Unreadable
 from prvr.search.model import ModelIdentity, RowSet, SearchModel, WindowVectors
 from prvr.search.opening import open_model
 from prvr.search.results import (

@@ -53,6 +53,15 @@ class Named:
     id: str
     path: Path
 
+    @property
+    def state(self) -> tuple[int, int]:
+        """Size in bytes and time of the last change in ns, as they are now; zeros where there is no such file."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return 0, 0
+        return found.st_size, found.st_mtime_ns
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -149,9 +158,10 @@ def extract(
     with opened_for_writing(Path(out).expanduser(), header) as folder:
         job = _Job(folder, header, encoder, batch_size, limits or Limits())
         known = {one.id: job.known(one) for one in named}
-        fresh = {one.id for one in named if not thorough and _is_fresh(one, known[one.id])}
-        sizes = {one.id: 0 if one.id in fresh else _state(one.path)[0] for one in named}
-        job.expect([one for one in named if one.id not in fresh])
+        fresh = {one.id for one in named if not thorough and is_fresh(one, known[one.id])}
+        sizes = {one.id: 0 if one.id in fresh else one.state[0] for one in named}
+        if pending := [one for one in named if one.id not in fresh]:
+            job.expect(pending)
         done, total = 0.0, float(sum(sizes.values()))
         outcomes: list[Outcome] = []
         for one in named:
@@ -303,7 +313,7 @@ class _Job:
             raise VideoError(one.path, reason, "Name a folder that holds both, or extract them into two stores.")
         with open_video(one.path, self.limits) as video:
             try:
-                (size, changed), sha256 = _state(one.path), self._hash(one)
+                (size, changed), sha256 = one.state, self._hash(one)
             except OSError as error:
                 reason = f"cannot be read ({error.strerror or error})"
                 raise VideoError(one.path, reason, "Copy it again.") from error
@@ -316,7 +326,7 @@ class _Job:
             if reused is not None:
                 return Outcome(one.id, one.path, "reused", reused)
             features = encode_video(video, self.encoder, self.header.rate, self.batch_size, report)
-            if _state(one.path) != (size, changed):
+            if one.state != (size, changed):
                 raise VideoError(one.path, "it changed while it was read", "Run again when it is complete.")
             entry = VideoEntry(
                 id=one.id,
@@ -340,13 +350,13 @@ class _Job:
         self._contents = {entry.sha256: entry.id for entry in found}
         sizes = {entry.size for entry in found}
         for one in pending:
-            with suppress(OSError):  # told when it is its turn
-                if _state(one.path)[0] in sizes:
-                    self._hashes[one.path] = (_state(one.path), hash_file(one.path))
+            with suppress(OSError):  # reported when it is its turn
+                if one.state[0] in sizes:
+                    self._hashes[one.path] = (one.state, hash_file(one.path))
 
     def _hash(self, one: Named) -> str:
         state, sha256 = self._hashes.pop(one.path, (None, ""))
-        return sha256 if state == _state(one.path) else hash_file(one.path)
+        return sha256 if state == one.state else hash_file(one.path)
 
     def _again(self, one: Named, size: int, changed: int) -> VideoEntry | None:
         """Writes down where the same content is now, and since when; None if the features are damaged."""
@@ -388,18 +398,9 @@ def _is_another(known: Path, path: Path) -> bool:
     return known != path and known.exists() and not (path.exists() and known.samefile(path))
 
 
-def _state(path: Path) -> tuple[int, int]:
-    """Size in bytes and time of the last change in ns; zeros where there is no such file."""
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0
-    return found.st_size, found.st_mtime_ns
-
-
-def _is_fresh(one: Named, known: VideoEntry | None) -> bool:
-    """Whether the file has the path, the size and the time of last change that the store knows."""
-    return known is not None and (known.path, known.size, known.mtime_ns) == (str(one.path), *_state(one.path))
+def is_fresh(one: Named, known: VideoEntry | None) -> bool:
+    """Whether a file has the path, the size and the time of last change that are known of a video."""
+    return known is not None and (known.path, known.size, known.mtime_ns) == (str(one.path), *one.state)
 
 
 def _ahead(items: Iterator[T], count: int) -> Generator[T, None, None]:

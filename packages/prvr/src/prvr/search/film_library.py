@@ -38,6 +38,7 @@ from prvr.video import (
     open_video,
 )
 from prvr.video.encoders import EMBEDDED
+from prvr.video.extraction import is_fresh
 from prvr.video.pretrained import local_models, read_config
 from prvr.video.store import HEADER, read_header
 
@@ -270,9 +271,9 @@ class Library:
         before = _read_about(self.state)
         by_name = self._encoder is not None or bool(before and before.current == place.name and before.by_name)
         by_id, listed, known = {film.id: film for film in films}, _read_unreadable(place), self._known(place)
-        failed = {one.id: one for one in listed if one.id in by_id and _is_same(by_id[one.id], one)}
-        pending = [film for film in films if film.id not in failed and not _is_same(film, known.get(film.id))]
-        total = (1 + _EMBEDDING) * max(1, sum(_state(film.path)[0] for film in pending))
+        failed = {one.id: one for one in listed if one.id in by_id and (one.size, one.mtime_ns) == by_id[one.id].state}
+        pending = [film for film in films if film.id not in failed and not is_fresh(film, known.get(film.id))]
+        total = (1 + _EMBEDDING) * max(1, sum(film.state[0] for film in pending))
 
         def extracting(film: str, done: float, _: float) -> None:
             if progress is not None:
@@ -287,7 +288,9 @@ class Library:
         if encoder is not None:
             report = extract(pending, encoder, place / _STORE, progress=extracting)
             encoded, reused = (tuple(one.id for one in some) for some in (report.extracted, report.reused))
-            failed |= {one.id: Unreadable(one.id, *_state(one.path), one.reason, one.remedy) for one in report.failed}
+            failed |= {
+                one.id: Unreadable(one.id, *by_id[one.id].state, one.reason, one.remedy) for one in report.failed
+            }
         if pending or len(failed) != len(listed):
             _write(place / _UNREADABLE, [asdict(one) for one in failed.values()])
         if pending or not known or known.keys() - by_id.keys():
@@ -300,7 +303,7 @@ class Library:
 
     def _adopt(self, films: Sequence[Named]) -> None:
         """Starts from the library of a folder that is gone and held these films: it was moved, or its disk was."""
-        sizes = {(film.id, _state(film.path)[0]) for film in films}
+        sizes = {(film.id, film.state[0]) for film in films}
         for about in sorted(self.state.parent.glob(f"*/{_ABOUT}")):
             with suppress(DataError, OSError):  # a damaged one, or one that is just being changed
                 found = _read_about(about.parent)
@@ -328,7 +331,7 @@ class Library:
         return self.state / _key(identity.name, identity.weights + identity.preprocessing)
 
     def _open_encoder(self, place: Path, films: Sequence[Named]) -> FrameEncoder:
-        """The encoder of a place, which nobody has named for these films."""
+        """The encoder of a place; the one of drawn films is refused if any of these films was not drawn by prvr."""
         if self._opened is None:
             name = self._encoder or read_header(place / _STORE).encoder.name
             self._opened = open_encoder(name, self._device, download=self._download)
@@ -389,22 +392,6 @@ def _key(name: str, what: str) -> str:
     """A name of letters that any file system takes, and a hash that tells it."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[-40:].strip("-")
     return f"{slug or 'films'}-{hashlib.sha256(what.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
-
-
-def _state(path: Path) -> tuple[int, int]:
-    """Size in bytes and time of the last change in ns; zeros where there is no such file."""
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0
-    return found.st_size, found.st_mtime_ns
-
-
-def _is_same(film: Named, known: VideoEntry | Unreadable | None) -> bool:
-    """Whether a film has the id, the size and the time of last change that are known, and lies where it lay."""
-    if known is None or (known.id, known.size, known.mtime_ns) != (film.id, *_state(film.path)):
-        return False
-    return not isinstance(known, VideoEntry) or known.path == str(film.path)
 
 
 def _is_drawn(film: Path) -> bool | None:

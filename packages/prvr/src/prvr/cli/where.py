@@ -147,7 +147,7 @@ def _update(library: "Library", quiet: bool) -> None:
 
     try:
         with progress_bar("looking for films", quiet, "bytes") as bar:
-            report = library.update(lambda done, total, film: bar(done, total, film))
+            report = library.update(bar)
     except LibraryBusy as busy:
         if library.place is None:
             raise
