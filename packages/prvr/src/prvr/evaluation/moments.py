@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
-from prvr.scoring import best_moment, clip_scores
+from prvr.scoring import at_steps, best_moment, clip_scores
 from prvr.stages.scores import EncodedSplit
-from prvr.text import sentences
-from prvr.types import FirstStage
+from prvr.text import Texts, sentences
+from prvr.types import FirstStage, VideoEmbedding
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,6 @@ def find_moments(
         encoded = encode_split(retriever, split, device=where, video_batch=video_batch, seed=seed)
     with evaluation_mode(retriever, where, seed):
         text = encoded.text[torch.as_tensor(queries, device=where)]
-        vectors = sentences(text)
         scores = torch.cat([retriever.score(text, part).total for part in encoded.videos], 1)
         values, videos = (t.cpu() for t in scores.topk(min(k, scores.shape[1])))
         return tuple(
@@ -107,11 +105,11 @@ def find_moments(
                 split,
                 query,
                 [
-                    Hit(split.video_ids[v], value, *_moment(encoded, split, vectors[i], v))
+                    Hit(split.video_ids[v], value, *_moment(retriever, encoded, split, own, v))
                     for value, v in zip(values[i].tolist(), videos[i].tolist(), strict=True)
                 ],
             )
-            for i, query in enumerate(queries)
+            for i, (query, own) in enumerate(zip(queries, text.split(1), strict=True))
         )
 
 
@@ -129,16 +127,25 @@ def _example(split: PackedSplit, query: int, hits: list[Hit]) -> ExampleQuery:
     )
 
 
-def _moment(encoded: EncodedSplit, split: PackedSplit, text: Tensor, video: int) -> tuple[float | None, float | None]:
+def _moment(
+    retriever: FirstStage, encoded: EncodedSplit, split: PackedSplit, text: Texts, video: int
+) -> tuple[float | None, float | None]:
+    """The best moment by the score of frames and clips at the time of each frame, as in search."""
     duration = float(split.durations[video])
     if not duration > 0:  # NaN: unknown
         return None, None
     number = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
     part, row = encoded.videos[number], video - encoded.slices[number].start
+    clips = None if part.clips is None else part.clips[row]
+    frames = None
     if part.frames is not None and part.frames.shape[1] > 1:  # finer than clips, unless pooled to one
-        tokens = part.frames[row, : int(split.frame_counts[video])]  # padding is no time
-    elif part.clips is not None:
-        tokens = part.clips[row]
+        frames = part.frames[row, : int(split.frame_counts[video])]  # padding is no time
+    if clips is not None and frames is not None:  # each step of time is scored as a video of its own
+        every = torch.ones(len(frames), 1, dtype=torch.bool, device=frames.device)
+        steps = VideoEmbedding(at_steps(clips, len(frames))[:, None], frames[:, None], every, unit=part.unit)
+        line = retriever.score(text, steps).total[0]
+    elif (tokens := clips if frames is None else frames) is not None:
+        line = clip_scores(sentences(text), tokens[None])[0, 0]
     else:
         return None, None
-    return best_moment(clip_scores(text[None], tokens[None])[0, 0].float().cpu(), duration)
+    return best_moment(line.float().cpu(), duration)

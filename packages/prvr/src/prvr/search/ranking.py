@@ -6,12 +6,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
+from torch import Tensor
 
 from prvr.errors import DataError
-from prvr.scoring import clip_scores, packed_max_scores
+from prvr.scoring import at_steps, clip_scores, packed_max_scores
 from prvr.search.backends import CandidateBackend
 from prvr.search.manifest import Manifest
-from prvr.search.results import WindowCosines
+from prvr.search.results import WindowTimeline
 from prvr.search.snapshot import RowBlock, Snapshot
 
 _QUERIES = 32  # scored at a time over everything: their scores of all videos are held
@@ -24,7 +25,7 @@ class Ranked(NamedTuple):
 
     video: int
     score: float
-    windows: list[WindowCosines]
+    windows: list[WindowTimeline]
 
 
 def enough(k: int) -> int:
@@ -98,7 +99,7 @@ def _settled(snapshot: Snapshot, text: np.ndarray, videos: list[int], k: int) ->
     """Each video scored by itself: its score then does not depend on what it was compared with, to the last bit."""
     found = []
     for video in videos:
-        windows = window_cosines(snapshot, video, text)
+        windows = window_timelines(snapshot, video, text)
         found.append(Ranked(video, max(window.score for window in windows), windows))
     return sorted(found, key=lambda one: (-one.score, one.video))[:k]  # numbers are in the order of ids
 
@@ -165,25 +166,30 @@ def window_scores(about: Manifest, text: Float32[np.ndarray, "q d"], block: RowB
     return total
 
 
-def window_cosines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " d"]) -> list[WindowCosines]:
-    """Score and time line of each window of a video, in order of time.
+def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " d"]) -> list[WindowTimeline]:
+    """Score and timeline of each window of a video, in order of time.
 
-    The cosines are those of its frames, or of its clips where frames do not share the time evenly.
+    The timeline is that of its frames and clips, weighted as in the score, or of its clips where frames do not share
+    the time evenly.
     """
+    about = snapshot.manifest
     rows = snapshot.rows_of_videos(np.array([video]))
-    scores = np.concatenate(
-        [window_scores(snapshot.manifest, text[None], block)[0] for block in snapshot.row_blocks(rows)]
-    )
+    scores = np.concatenate([window_scores(about, text[None], block)[0] for block in snapshot.row_blocks(rows)])
     query = torch.from_numpy(text)[None]
+
+    def cosines(kind: str, row: int, count: int | None = None) -> Tensor:
+        return clip_scores(query, torch.from_numpy(snapshot.stored_rows(kind, [row])[0][:count])[None])[0, 0]
+
     found = []
     for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
         (start, end), steps = snapshot.spans[row].tolist(), int(snapshot.steps[row])
-        if steps > 1 and snapshot.manifest.frame_weight:
-            tokens = snapshot.stored_rows("frames", [row])[0][:steps]
+        if steps > 1 and about.frame_weight:
+            line = about.frame_weight * cosines("frames", row, steps)
+            if about.clip_weight:
+                line = line + at_steps(about.clip_weight * cosines("clips", row), steps)
         else:
-            tokens = snapshot.stored_rows("clips", [row])[0]
-        cosines = clip_scores(query, torch.from_numpy(tokens)[None])[0, 0]
-        found.append(WindowCosines(start, end, score, cosines.numpy()))
+            line = cosines("clips", row)
+        found.append(WindowTimeline(start, end, score, line.numpy()))
     return found
 
 

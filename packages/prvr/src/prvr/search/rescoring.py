@@ -10,7 +10,7 @@ from torch import Tensor
 
 from prvr.data.rows import pad
 from prvr.scoring import unit_rows
-from prvr.search.ranking import Ranked, best_windows, video_scores, window_cosines
+from prvr.search.ranking import Ranked, best_windows, video_scores, window_timelines
 from prvr.search.snapshot import Snapshot
 from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix, best_columns
 from prvr.stages.pipeline import rescored
@@ -76,7 +76,7 @@ class Rescorer:
                 row = rescored(self._bound(self._best, texts, numbers, windows), row, slice(0, 1))
             order = best_columns(row, min(k, depth))[0].tolist()
         return [
-            Ranked(int(numbers[i]), float(row[0, i]), window_cosines(self.snapshot, int(numbers[i]), text))
+            Ranked(int(numbers[i]), float(row[0, i]), window_timelines(self.snapshot, int(numbers[i]), text))
             for i in order
         ]
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 
-from prvr.scoring import best_moment
+from prvr.scoring import best_moment, moment_level
 from prvr.video import VideoEntry
 
 CURVE_PARTS = 64
@@ -23,7 +23,7 @@ class Moment:
 
     Args:
         start, end: in seconds from the start of the video.
-        score: of the window in which it was found.
+        score: the highest of its timeline.
     """
 
     start: float
@@ -40,7 +40,7 @@ class SearchHit:
         score: of the best window of the video, by the retriever; higher is better.
         start, end: of the best moment, in seconds from the start of the video.
         moments: disjoint, best first; the first is (start, end).
-        relevance: the relevance curve, the highest cosine of the query in each of `CURVE_PARTS` equal parts.
+        relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts.
         confidence: one minus the share of unrelated sentences that reach the score of the first stage somewhere in the
             index, from 0 to 1; None if the index was made without such sentences.
     """
@@ -138,49 +138,49 @@ class IndexInfo:
         return self.bytes / self.videos if self.videos else 0.0
 
 
-class WindowCosines(NamedTuple):
-    """A window of a video: its time in seconds, its score, and the cosines of what shares its time evenly."""
+class WindowTimeline(NamedTuple):
+    """A window of a video: its time in seconds, its score, and the scores of what shares its time evenly."""
 
     start: float
     end: float
     score: float
-    cosines: Float32[np.ndarray, " l"]
+    scores: Float32[np.ndarray, " t"]
 
 
-def merged_moments(windows: Sequence[WindowCosines], most: int) -> tuple[Moment, ...]:
-    """The best moment of each window, best window first, those that overlap put together.
+def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment, ...]:
+    """The best moment of each window, highest first, those that overlap put together.
 
-    A moment that overlaps a better one becomes a part of it if its highest cosine reaches half way between the median
-    and the highest of the better window, which is what [best_moment][prvr.scoring.best_moment] asks of a neighbour; or
-    else it is left out.
+    A moment that overlaps a higher one becomes a part of it if it reaches the level that
+    [best_moment][prvr.scoring.best_moment] asks of a neighbour there; or else it is left out.
 
     Args:
         windows: of one video.
         most: how many moments, at least one.
 
     Returns:
-        disjoint, best first.
+        disjoint, best first: the first holds the highest score of all timelines.
 
     Examples:
         >>> flat, peak = np.zeros(4, np.float32), np.array([0, 1, 0, 0], np.float32)
-        >>> merged_moments([WindowCosines(0.0, 40.0, 0.2, flat), WindowCosines(20.0, 60.0, 0.9, peak)], 3)
-        (Moment(start=30.0, end=40.0, score=0.9),)
+        >>> merged_moments([WindowTimeline(0.0, 40.0, 0.2, flat), WindowTimeline(20.0, 60.0, 0.9, peak)], 3)
+        (Moment(start=30.0, end=40.0, score=1.0),)
     """
-    found: list[tuple[Moment, float]] = []  # with the cosine that a part of it must reach
-    for one in sorted(windows, key=lambda one: (-one.score, one.start)):
-        start, end = best_moment(torch.from_numpy(one.cosines), one.end - one.start)
-        start, end, peak = one.start + start, min(one.start + end, one.end), float(one.cosines.max())
+    found: list[tuple[Moment, float]] = []  # with the score that a part of it must reach
+    for one in sorted(windows, key=lambda one: (-one.scores.max(), one.start)):
+        line = torch.from_numpy(one.scores)
+        start, end = best_moment(line, one.end - one.start)
+        start, end, peak = one.start + start, min(one.start + end, one.end), float(one.scores.max())
         hits = [i for i, (there, _) in enumerate(found) if start < there.end and there.start < end]
         if not hits:
-            found.append((Moment(start, end, one.score), (peak + float(np.median(one.cosines))) / 2))
+            found.append((Moment(start, end, peak), moment_level(line)))
         elif len(hits) == 1 and peak >= found[hits[0]][1]:
             there, level = found[hits[0]]
             found[hits[0]] = (Moment(min(there.start, start), max(there.end, end), there.score), level)
     return tuple(moment for moment, _ in found[:most])
 
 
-def relevance_curve(windows: Sequence[WindowCosines], duration: float, parts: int = CURVE_PARTS) -> tuple[float, ...]:
-    """The highest cosine in each of equal parts of a video.
+def relevance_curve(windows: Sequence[WindowTimeline], duration: float, parts: int = CURVE_PARTS) -> tuple[float, ...]:
+    """The highest score in each of equal parts of a video.
 
     Where windows overlap, the higher one counts; what is longer than a part counts in all parts that it touches.
 
@@ -190,16 +190,16 @@ def relevance_curve(windows: Sequence[WindowCosines], duration: float, parts: in
         parts: how many.
 
     Examples:
-        >>> relevance_curve([WindowCosines(0.0, 8.0, 0.0, np.array([0.25, 0.5], np.float32))], 8.0, 4)
+        >>> relevance_curve([WindowTimeline(0.0, 8.0, 0.0, np.array([0.25, 0.5], np.float32))], 8.0, 4)
         (0.25, 0.25, 0.5, 0.5)
     """
     line = np.full(parts, -np.inf, np.float32)
     for one in windows:
-        edges = one.start + (one.end - one.start) * np.arange(len(one.cosines) + 1) / len(one.cosines)
+        edges = one.start + (one.end - one.start) * np.arange(len(one.scores) + 1) / len(one.scores)
         scaled = edges * (parts / duration)
         first = np.clip(np.floor(scaled[:-1] + 1e-6).astype(int), 0, parts - 1)
         last = np.clip(np.ceil(scaled[1:] - 1e-6).astype(int) - 1, first, parts - 1)
         counts = last - first + 1
         touched = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
-        np.maximum.at(line, touched, np.repeat(one.cosines, counts))
+        np.maximum.at(line, touched, np.repeat(one.scores, counts))
     return tuple(line.tolist())

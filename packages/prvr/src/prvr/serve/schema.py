@@ -41,7 +41,7 @@ class HitResponse(BaseModel):
     start: float = Field(description="start of the best moment, in seconds")
     end: float = Field(description="end of the best moment, in seconds")
     moments: list[MomentResponse] = Field(description="disjoint, best first")
-    relevance: list[float] = Field(description="cosine of the query with equal parts of the video, in order of time")
+    relevance: list[float] = Field(description="highest score in each of equal parts of the video, in order of time")
     confidence: float | None = Field(
         description="one minus the share of unrelated sentences that score as high somewhere in the index; null if the "
         "index has none"
