@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_files import EMBEDDED, QUERY, make_index, tiny_model, walk, write_store
 
-from prvr.search import open_model
+from prvr.search import VideoIndex, open_model
 from prvr.search.joint import JointModel
 from prvr.search.results import CURVE_PARTS, WindowTimeline, merged_moments, relevance_curve
-from prvr.search.sync import cut
+from prvr.search.sync import cut, cut_at_shots
 from prvr.video import open_featurizer
 
 
@@ -128,6 +128,37 @@ def test_a_short_moment_in_a_long_film_is_found(planted, tmp_path) -> None:
     assert len(hit.moments) == 3
     assert int(np.argmax(hit.relevance)) == int(5002 / 7200 * CURVE_PARTS)
     assert len(hit.relevance) == CURVE_PARTS
+
+
+@given(
+    lengths=st.lists(st.integers(1, 90), min_size=1, max_size=12),
+    rate=st.sampled_from([0.5, 2.0]),
+    seed=st.integers(0, 99),
+)
+def test_shots_cover_a_video_and_end_at_its_cuts(lengths: list[int], rate: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = np.repeat(np.linalg.qr(rng.normal(size=(16, 16)))[0][: len(lengths)], lengths, axis=0)
+    rows = (rows + rng.normal(0, 0.003, rows.shape)).astype(np.float32)
+    duration = len(rows) / rate + 0.2
+    found = cut_at_shots(rows, duration, rate)
+    assert (found[0].first, found[0].start, found[-1].stop, found[-1].end) == (0, 0.0, len(rows), duration)
+    assert all(a.stop == b.first and a.end == b.start for a, b in pairwise(found))
+    assert max(w.stop - w.first for w in found) <= 30 * rate
+    assert len(found) == 1 or min(w.stop - w.first for w in found) >= 3 * rate
+    if len(lengths) > 1 and min(lengths) >= 10 * rate and max(lengths) <= 30 * rate:
+        assert [w.stop for w in found] == np.cumsum(lengths).tolist()
+
+
+def test_an_index_of_shots_finds_a_short_moment(planted, tmp_path) -> None:
+    with make_index(tmp_path / "index", store=planted, window="shots", stride=None) as index:
+        hit = index.search(QUERY, 1).hits[0]
+        assert index.source.windows_of("film1") > 7200 / 30
+    assert (hit.video_id, hit.start, hit.end) == ("film1", 5000, 5005)
+    with VideoIndex.open(tmp_path / "index") as index:
+        assert index.source.manifest.window == "shots"
+        assert index.add(planted).unchanged == index.video_ids
+    with pytest.raises(ValueError, match="stride"):
+        make_index(tmp_path / "other", store=planted, window="shots", stride=5.0)
 
 
 def test_without_windows_a_model_of_few_frames_does_not_see_it(planted, tmp_path) -> None:

@@ -152,14 +152,9 @@ def at_steps(clips: Float[Tensor, "c *d"], steps: int) -> Float[Tensor, "t *d"]:
     return clips[(2 * torch.arange(steps, device=clips.device) + 1) * len(clips) // (2 * steps)]
 
 
-def moment_level(scores: Float[Tensor, " t"]) -> float:
-    """The score that every part of a moment reaches: a third of the way from the median to the highest."""
-    return float((scores.max() + 2 * scores.median()) / 3)
-
-
-def best_moment(scores: Float[Tensor, " t"], duration: float) -> tuple[float, float]:
+def best_moment(scores: Float[Tensor, " t"], duration: float, usual: float | None = None) -> tuple[float, float]:
     """The best moment in seconds: the highest score of a video and its neighbours on both sides that reach
-    `moment_level`.
+    [moment_level][prvr.scoring.moment_level].
 
     Score i of t covers [i, i + 1) / t of the video. Nothing is averaged: on the drawn world averages over a 32nd of the
     video and more cost precision, and moved the moment away from the highest score.
@@ -168,12 +163,14 @@ def best_moment(scores: Float[Tensor, " t"], duration: float) -> tuple[float, fl
         scores: `(t,)` of one query with each clip or frame of one video in order of time, or the sum of both at the
             time of each frame.
         duration: length of the video in seconds.
+        usual: the score of most of the video; default: the median.
 
     Examples:
         >>> best_moment(torch.tensor([0.1, 0.9, 0.8, 0.1]), duration=40.0)
         (10.0, 30.0)
     """
-    keep = (scores >= moment_level(scores)).tolist()
+    level = moment_level(float(scores.max()), float(scores.median()) if usual is None else usual)
+    keep = (scores >= level).tolist()
     first = last = int(scores.argmax())
     while first > 0 and keep[first - 1]:
         first -= 1
@@ -181,6 +178,16 @@ def best_moment(scores: Float[Tensor, " t"], duration: float) -> tuple[float, fl
         last += 1
     unit = duration / len(keep)
     return first * unit, (last + 1) * unit
+
+
+def moment_level(highest: float, usual: float) -> float:
+    """The score that every part of a moment reaches: a third of the way from what is usual in the video to the highest.
+
+    Examples:
+        >>> moment_level(9.0, 3.0)
+        5.0
+    """
+    return (highest + 2 * usual) / 3
 
 
 def token_alignment(

@@ -46,9 +46,10 @@ def register(prvr: Parser) -> None:
     )
     add.add_argument(
         "--window",
-        type=number,
+        type=_window,
         metavar="SECONDS",
-        help="for a new index: split longer videos into windows of this length (default: 120; 0: do not split)",
+        help="for a new index: split longer videos into windows of this length (default: 120; 0: do not split; "
+        "`shots`: split every video where its picture changes)",
     )
     add.add_argument(
         "--stride",
@@ -145,7 +146,7 @@ def run_info(args: Namespace) -> None:
     with VideoIndex.open(args.index) as index:
         console, about, made = stdout(), index.info(), index.source.manifest
         table = Table(show_header=False, title=printable(str(index.folder)), title_justify="left")
-        cut = "not cut" if made.window is None else f"{made.window:g} s, every {made.stride:g} s"
+        cut = f"{made.window:g} s, every {made.stride:g} s" if made.stride else made.window or "not cut"
         for name, value in (
             ("videos", f"{about.videos} ({about.seconds / 3600:.2f} hours)"),
             ("windows", f"{about.windows} ({cut})"),
@@ -191,10 +192,14 @@ def _made(folder: Path, store: Any, args: Namespace) -> "VideoIndex":
     device = device_of(args.device)
     text = None if args.text is None else open_featurizer(args.text, device)
     window = 120.0 if args.window is None else args.window or None
-    stride = args.stride if args.stride is not None else window and window / 2
+    stride = window / 2 if args.stride is None and isinstance(window, float) else args.stride
     stages = [parse_stage(stage) for stage in args.stage]
     model = open_model(args.model, store.header, device, text, stages)
     return VideoIndex.create(folder, model, store.header, dtype=args.dtype or "float16", window=window, stride=stride)
+
+
+def _window(text: str) -> float | str:
+    return text if text == "shots" else number(text)
 
 
 def _show(index: "VideoIndex", report: "IndexReport") -> None:

@@ -12,7 +12,7 @@ from prvr.errors import DataError, InputError
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
 from prvr.search.confidence import confidence, read_bank
 from prvr.search.filtering import SearchFilter
-from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest
+from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest, WindowLength
 from prvr.search.model import Score, SearchModel
 from prvr.search.opening import load_model
 from prvr.search.ranking import Ranked, find_candidates, rank
@@ -69,7 +69,7 @@ class VideoIndex:
         encoder: StoreHeader,
         *,
         dtype: Dtype = "float16",
-        window: float | None = 120.0,
+        window: WindowLength = 120.0,
         stride: float | None = 60.0,
     ) -> "VideoIndex":
         """Makes an empty index, with a copy of the model.
@@ -80,7 +80,8 @@ class VideoIndex:
             encoder: header of the stores that will be added: `VideoStore.header`.
             dtype: of vectors on disk: `float16`, `float32`, or `int8` with one scale for each vector.
             window: seconds; longer videos are cut into windows of this length, which overlap. None: no video is cut.
-            stride: seconds from the start of one window to that of the next.
+                `shots`: every video is cut where its picture changes.
+            stride: seconds from the start of one window to that of the next; None without a length.
 
         Raises:
             DataError: the folder holds something, or cannot be written; the model is of another encoder.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from prvr.data.files import is_real_folder, replace_file
 from prvr.data.hashes import read_signed, signed
@@ -25,6 +25,8 @@ VIDEOS, BANK_SCORES = "videos.json", "bank_scores"
 MEND = "Put back a copy of it, or delete the index and make it anew."
 TABLES = {"keys": ("<i8", 1), "owners": ("<i8", 1), "spans": ("<f8", 2), "steps": ("<i8", 1)}
 """The tables of every segment that are not of a set of rows, with their types and numbers of axes."""
+SHOTS: Literal["shots"] = "shots"
+WindowLength = float | Literal["shots"] | None
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Manifest:
         model: identity of the model that made the vectors.
         encoder: header of the stores that the model reads.
         dtype: of vectors on disk.
-        window, stride: in seconds; None: videos are not cut.
+        window, stride: in seconds; None: videos are not cut. `shots`, without a stride: cut where the picture changes.
         dim: width of the vectors.
         clips: number of clips of each window.
         clip_weight, frame_weight: of the score.
@@ -89,7 +91,7 @@ class Manifest:
     model: ModelIdentity
     encoder: StoreHeader
     dtype: Dtype
-    window: float | None
+    window: WindowLength
     stride: float | None
     dim: int
     clips: int
@@ -173,17 +175,18 @@ def counts_file(row_set: str) -> str:
     return "frame_counts.npy" if row_set == "frames" else f"{row_set}_counts.npy"
 
 
-def check_windows(window: float | None, stride: float | None) -> None:
+def check_windows(window: WindowLength, stride: float | None) -> None:
     """Checks the lengths of windows.
 
     Raises:
         ValueError: one of them is not positive, or there would be gaps between windows.
     """
-    if window is None and stride is None:
+    if window in (None, SHOTS) and stride is None:
         return
-    if window is None or stride is None or not 0 < stride <= window < math.inf:
+    if window is None or window == SHOTS or stride is None or not 0 < stride <= window < math.inf:
         raise InputError(
-            f"window={window}, stride={stride} seconds: expected 0 < stride <= window, or None for both (whole videos)"
+            f"window={window}, stride={stride} seconds: expected 0 < stride <= window, or, without a stride, None "
+            "(whole videos) or 'shots'"
         )
 
 

@@ -151,7 +151,8 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
     """The best moment of each window, highest first, those that overlap put together.
 
     A moment that overlaps a higher one becomes a part of it if it reaches the level that
-    [best_moment][prvr.scoring.best_moment] asks of a neighbour there; or else it is left out.
+    [best_moment][prvr.scoring.best_moment] asks of a neighbour there; or else it is left out. What is usual is the
+    median of the whole video.
 
     Args:
         windows: of one video.
@@ -165,18 +166,18 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
         >>> merged_moments([WindowTimeline(0.0, 40.0, 0.2, flat), WindowTimeline(20.0, 60.0, 0.9, peak)], 3)
         (Moment(start=30.0, end=40.0, score=1.0),)
     """
-    found: list[tuple[Moment, float]] = []  # with the score that a part of it must reach
+    usual = float(np.median(np.concatenate([one.scores for one in windows])))
+    found: list[Moment] = []
     for one in sorted(windows, key=lambda one: (-one.scores.max(), one.start)):
-        line = torch.from_numpy(one.scores)
-        start, end = best_moment(line, one.end - one.start)
+        start, end = best_moment(torch.from_numpy(one.scores), one.end - one.start, usual)
         start, end, peak = one.start + start, min(one.start + end, one.end), float(one.scores.max())
-        hits = [i for i, (there, _) in enumerate(found) if start < there.end and there.start < end]
+        hits = [i for i, there in enumerate(found) if start < there.end and there.start < end]
         if not hits:
-            found.append((Moment(start, end, peak), moment_level(line)))
-        elif len(hits) == 1 and peak >= found[hits[0]][1]:
-            there, level = found[hits[0]]
-            found[hits[0]] = (Moment(min(there.start, start), max(there.end, end), there.score), level)
-    return tuple(moment for moment, _ in found[:most])
+            found.append(Moment(start, end, peak))
+        elif len(hits) == 1 and peak >= moment_level(found[hits[0]].score, usual):
+            there = found[hits[0]]
+            found[hits[0]] = Moment(min(there.start, start), max(there.end, end), there.score)
+    return tuple(found[:most])
 
 
 def relevance_curve(windows: Sequence[WindowTimeline], duration: float, parts: int = CURVE_PARTS) -> tuple[float, ...]:

@@ -1,18 +1,21 @@
 """Bringing an index up to date with a store: videos are cut into windows, encoded, and written a few at a time."""
 
 from collections.abc import Callable
+from itertools import pairwise
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32
+from numpy.lib.stride_tricks import sliding_window_view
 
 from prvr.errors import DataError
 from prvr.search.confidence import bank_scores
-from prvr.search.manifest import BANK_SCORES, Manifest
+from prvr.search.manifest import BANK_SCORES, SHOTS, Manifest
 from prvr.search.model import SearchModel
 from prvr.search.results import IndexReport
 from prvr.search.segments import VideoVectors
-from prvr.search.vectors import PackedRows, WindowRows, concatenate_rows, pack_rows
+from prvr.search.vectors import PackedRows, WindowRows, concatenate_rows, pack_rows, unit
 from prvr.search.writing import IndexWriter
 from prvr.video import VideoEntry, VideoStore
 
@@ -22,6 +25,8 @@ Progress = Callable[[str, int, int], None]
 VIDEOS, BYTES = 64, 64 * 2**20
 """A segment is written when so many videos, or so many bytes of vectors, are waiting: what a kill may lose."""
 _AT_ONCE = 32  # windows whose vectors are held as float32
+_SHORTEST, _LONGEST = 3.0, 30.0  # of the shots that are windows, in seconds
+_NEAR, _AROUND = 1.0, 10.0  # seconds around a cut: it changes most of the first, far more than is usual in the second
 
 
 def sync(
@@ -101,7 +106,11 @@ def embed(
     Raises:
         DataError: the model gives NaN or infinity for it.
     """
-    windows = cut(len(features), entry.duration, manifest.encoder.rate, manifest.window, manifest.stride)
+    about = manifest.encoder
+    if manifest.window == SHOTS:
+        windows = cut_at_shots(features[:, : about.joint_dim or None], entry.duration, about.rate)
+    else:
+        windows = cut(len(features), entry.duration, about.rate, manifest.window, manifest.stride)
     packed: dict[str, list[PackedRows]] = {name: [] for name in manifest.row_sets}
     steps = []
     for first in range(0, len(windows), _AT_ONCE):
@@ -163,3 +172,39 @@ def cut(rows: int, duration: float, rate: float, window: float | None, stride: f
     firsts = [*range(0, rows - size, step), rows - size]
     ends = [(first + size) / rate for first in firsts[:-1]] + [duration]
     return [Window(first, first + size, first / rate, end) for first, end in zip(firsts, ends, strict=True)]
+
+
+def cut_at_shots(features: Float[np.ndarray, "n f"], duration: float, rate: float) -> list[Window]:
+    """The shots of a video, as windows of 3 to 30 s that follow each other.
+
+    A cut is where neighbouring rows differ most within a second, and by far more than is usual within ten: their cosine
+    lies below one by 0.02 and four times the median. Shots of less than 3 s are joined with the next one, and those of
+    more than 30 s split evenly.
+
+    Args:
+        features: `(n, f)` rows whose cosines say how alike two pictures are.
+        duration: of the video, in seconds.
+        rate: rows per second.
+
+    Examples:
+        >>> features = np.eye(2, dtype=np.float32)[[0] * 10 + [1] * 6]
+        >>> [(w.first, w.stop, w.start, w.end) for w in cut_at_shots(features, 16.0, 1.0)]
+        [(0, 10, 0.0, 10.0), (10, 16, 10.0, 16.0)]
+    """
+    rows = unit(features.astype(np.float32, copy=False))
+    change = 1 - (rows[1:] * rows[:-1]).sum(1)
+    edges = [0]
+    if len(change):
+        usual, highest = (
+            some(sliding_window_view(np.pad(change, reach, mode="edge"), 2 * reach + 1), axis=1)
+            for some, reach in ((np.median, round(_AROUND * rate)), (np.max, round(_NEAR * rate)))
+        )
+        for place in np.flatnonzero((change > 0.02 + 4 * usual) & (change >= highest)) + 1:
+            if min(place - edges[-1], len(rows) - place) >= _SHORTEST * rate:
+                edges.append(int(place))
+    windows = []
+    for first, stop in pairwise([*edges, len(rows)]):
+        parts = max(1, ceil((stop - first) / max(1, _LONGEST * rate)))
+        bounds = [first + (stop - first) * part // parts for part in range(parts + 1)]
+        windows += [Window(a, b, a / rate, duration if b == len(rows) else b / rate) for a, b in pairwise(bounds)]
+    return windows

@@ -11,7 +11,7 @@ from pathlib import Path
 from prvr.data.files import HALF_WRITTEN, clear_half_written, mark, new_folder, owned, remove_marked, unmark
 from prvr.errors import DISK_FULL, DataError, InputError
 from prvr.search.confidence import write_bank
-from prvr.search.manifest import MODEL, SEGMENTS, Manifest, check_windows
+from prvr.search.manifest import MODEL, SEGMENTS, Manifest, WindowLength, check_windows
 from prvr.search.model import SearchModel
 from prvr.search.segments import Segment, VideoVectors, stamp_files, write_segment
 from prvr.search.snapshot import Snapshot
@@ -23,7 +23,7 @@ _TIER = 8  # so many segments of about one size become one
 
 
 def make_index(
-    target: Path, model: SearchModel, encoder: StoreHeader, dtype: Dtype, window: float | None, stride: float | None
+    target: Path, model: SearchModel, encoder: StoreHeader, dtype: Dtype, window: WindowLength, stride: float | None
 ) -> None:
     """Makes an empty index with a copy of its model and a bank of unrelated sentences, whole or not at all.
 
