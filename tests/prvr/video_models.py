@@ -1,6 +1,7 @@
 """Tiny models of `transformers` with random weights, as folders: nothing is downloaded."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,16 @@ import torch
 
 WORDS = ["a", "[PAD]", "red", "circle", "rises", "falls", "blue", "square", "moves", "left", "right", "[UNK]"]
 WORDS += ["<s>", "</s>"]
-_LAYERS = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-_TEXT = _LAYERS | {
+LETTERS = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "▁", *"abcdeilqrsu"]  # of the tokenizer of SigLIP 2
+_LAYERS: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+_TEXT: dict[str, Any] = _LAYERS | {
     "vocab_size": len(WORDS),
     "max_position_embeddings": 16,
     "bos_token_id": 12,
     "eos_token_id": 13,
     "pad_token_id": 13,
 }
-_VISION = _LAYERS | {"image_size": 32, "patch_size": 8}
+_VISION: dict[str, Any] = _LAYERS | {"image_size": 32, "patch_size": 8}
 
 
 def tiny_clip(folder: Path, nudge: float = 0.0) -> Path:
@@ -81,7 +83,7 @@ def _random(model: Any) -> Any:
     return model.eval()
 
 
-def _save(model: Any, folder: Path) -> Path:
+def _save(model: Any, folder: Path, most: int = 16) -> Path:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -90,6 +92,99 @@ def _save(model: Any, folder: Path) -> Path:
     ends = [("<s>", 12), ("</s>", 13)]
     cutter.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
     names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "[UNK]"}
-    PreTrainedTokenizerFast(tokenizer_object=cutter, model_max_length=16, **names).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=cutter, model_max_length=most, **names).save_pretrained(folder)
     model.save_pretrained(folder)
+    return folder
+
+
+_AFTER_PAD: dict[str, Any] = {
+    "pad_token_id": 1,
+    "max_position_embeddings": 10,
+}  # positions follow the padding token: 8 are left
+
+
+def _tiny_altclip() -> Any:
+    from transformers import AltCLIPConfig, AltCLIPModel
+
+    sizes: Any = {"projection_dim": 12}
+    text = _TEXT | sizes | _AFTER_PAD | {"project_dim": 12}
+    return AltCLIPModel(AltCLIPConfig(text_config=text, vision_config=_VISION | sizes, **sizes))
+
+
+def _tiny_chinese_clip() -> Any:
+    from transformers import ChineseCLIPConfig, ChineseCLIPModel
+
+    sizes: Any = {"projection_dim": 12}
+    return ChineseCLIPModel(ChineseCLIPConfig(text_config=_TEXT, vision_config=_VISION | sizes, **sizes))
+
+
+def _tiny_blip() -> Any:
+    from transformers import BlipConfig, BlipModel
+
+    sizes: Any = {"projection_dim": 12, "image_text_hidden_size": 12}
+    return BlipModel(BlipConfig(text_config=_TEXT | {"encoder_hidden_size": 16}, vision_config=_VISION, **sizes))
+
+
+def _tiny_align() -> Any:
+    from transformers import AlignConfig, AlignModel
+
+    vision = {
+        "image_size": 32,
+        "width_coefficient": 0.1,
+        "depth_coefficient": 0.1,
+        "in_channels": [32, 16],
+        "out_channels": [16, 24],
+        "kernel_sizes": [3, 3],
+        "strides": [1, 2],
+        "num_block_repeats": [1, 1],
+        "expand_ratios": [1, 2],
+        "depthwise_padding": [],
+        "hidden_dim": 12,
+    }
+    config: Any = AlignConfig(text_config=_TEXT, vision_config=vision, projection_dim=8)
+    return AlignModel(config)
+
+
+def _tiny_dual() -> Any:
+    """As multilingual CLIPs are made: a ViT and the text tower of an XLM-R."""
+    from transformers import VisionTextDualEncoderConfig, VisionTextDualEncoderModel, ViTConfig, XLMRobertaConfig
+
+    vision: Any = ViTConfig(**_VISION)
+    text: Any = XLMRobertaConfig(**_TEXT | _AFTER_PAD)
+    sizes: Any = {"projection_dim": 12}
+    return VisionTextDualEncoderModel(VisionTextDualEncoderConfig.from_vision_text_configs(vision, text, **sizes))
+
+
+def _tiny_siglip2() -> Any:
+    from transformers import Siglip2Config, Siglip2Model
+
+    vision = _LAYERS | {"num_patches": 16, "patch_size": 8}
+    text = _TEXT | {"vocab_size": len(LETTERS), "projection_size": 16}
+    config: Any = Siglip2Config(text_config=text, vision_config=vision)
+    return Siglip2Model(config)
+
+
+_SQUARE: dict[str, Any] = {"size": {"height": 32, "width": 32}, "resample": 3}
+_JOINT: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
+    "altclip": (_tiny_altclip, "CLIPImageProcessor", {"size": {"shortest_edge": 32}, "crop_size": 32}),
+    "chinese_clip": (_tiny_chinese_clip, "ChineseCLIPImageProcessor", _SQUARE | {"do_center_crop": False}),
+    "blip": (_tiny_blip, "BlipImageProcessor", _SQUARE),
+    "align": (_tiny_align, "EfficientNetImageProcessor", _SQUARE | {"include_top": False}),
+    "vision-text-dual-encoder": (_tiny_dual, "ViTImageProcessor", _SQUARE),
+    "siglip2": (_tiny_siglip2, "Siglip2ImageProcessor", {"patch_size": 8, "max_num_patches": 16}),
+}
+JOINT = tuple(_JOINT)
+"""Types of models other than CLIP and SigLIP that have features of images and of texts."""
+
+
+def tiny_joint(kind: str, folder: Path) -> Path:
+    """A model of one of these types, with its tokenizer and its own image processor; it reads 8 tokens, SigLIP 2 16."""
+    make, processor, about = _JOINT[kind]
+    _save(_random(make()), folder, most=16 if kind in ("altclip", "vision-text-dual-encoder") else 8)
+    if kind == "siglip2":
+        from transformers import Siglip2Tokenizer
+
+        letters = {letter: place for place, letter in enumerate(LETTERS)}
+        Siglip2Tokenizer(vocab=letters, merges=[], model_max_length=16).save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": processor} | about))
     return folder

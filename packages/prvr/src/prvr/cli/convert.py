@@ -62,7 +62,10 @@ def register(prvr: Parser) -> None:
     parser.add_argument("--features", required=True, metavar="STORE", help="the features that `prvr extract` wrote")
     parser.add_argument("--out", required=True, metavar="ROOT", help="the folder that holds corpora")
     parser.add_argument("--name", metavar="NAME", help="the name of the new corpus; by default, that of FILE")
-    parser.shared("--text", help="the encoder of the captions: by default that of the frames, or a RoBERTa")
+    parser.shared(
+        "--text",
+        help="the encoder of the captions, for example a RoBERTa, or MODULE:CLASS; by default, that of the frames",
+    )
     parser.option("--test", default=0.2, help="the share of test videos")
     parser.option("--val", default=0.1, help="the share of validation videos")
     parser.shared("--seed", help="the seed of the division into splits (default: 0)")
@@ -113,7 +116,7 @@ def run_captions(args: Namespace) -> None:
     file, shares = Path(args.file), SplitShares(args.test, args.val, args.seed)
     store = VideoStore(args.features)
     device = device_of(args.device)
-    text = open_featurizer(args.text or store.encoder.name, device)
+    text = open_featurizer(args.text or store.encoder, device)
     with progress_bar("encoding and writing", args.quiet, "captions and videos") as progress:
         report = convert_captions(
             file,
@@ -134,7 +137,7 @@ def run_benchmark(args: Namespace) -> None:
 
     rules = BENCHMARKS[args.name]
     with _features(Path(args.features)) as features:
-        name = args.text or (features.encoder.name if isinstance(features, VideoStore) else None)
+        name = args.text or (features.encoder if isinstance(features, VideoStore) else None)
         if name is None:
             raise CommandError(
                 f"--text is missing: {args.features} is no store of `prvr extract`, so it is not known which "
@@ -192,7 +195,7 @@ def _joint_side(store: "VideoStore", text: "TextFeaturizer", device: Any) -> "Te
     if not store.joint_dim or text.identity.weights == store.encoder.weights:
         return None
     try:
-        return open_featurizer(store.encoder.name, device)
+        return open_featurizer(store.encoder, device)
     except DataError as error:
         logger.warning("no comparison with zero-shot: the encoder of the frames cannot be opened. %s", error)
         return None

@@ -13,6 +13,7 @@ from prvr.reading import printable
 
 if TYPE_CHECKING:
     from prvr.search import IndexReport, VideoIndex
+    from prvr.video import TextFeaturizer
 
 
 def register(prvr: Parser) -> None:
@@ -38,7 +39,6 @@ def register(prvr: Parser) -> None:
         "or `zero-shot`, the encoder alone",
     )
     add.shared("--stage", help="for a new index: a stage that re-scores what was found; repeat it for more")
-    add.shared("--text", help="for a new index: the encoder of the sentences; by default, that of the videos")
     add.add_argument(
         "--dtype",
         **one_of("float16", "int8", "float32"),
@@ -67,6 +67,11 @@ def register(prvr: Parser) -> None:
     )
     update.shared("index", "--store")
     for parser in (add, update):
+        parser.shared(
+            "--text",
+            help="the encoder of the sentences, by its name, folder or MODULE:CLASS; by default, that of the index, or "
+            "for a new index that of the videos",
+        )
         parser.shared("--device")
     remove = group.command(
         "remove",
@@ -98,18 +103,14 @@ def run_add(args: Namespace) -> None:
     from prvr.video import VideoStore
 
     folder, store = Path(args.index).expanduser(), VideoStore(args.store)
-    given = [
-        name
-        for name in ("model", "stage", "text", "dtype", "window", "stride")
-        if getattr(args, name) not in (None, [])
-    ]
+    given = [name for name in ("model", "stage", "dtype", "window", "stride") if getattr(args, name) not in (None, [])]
     if (folder / "index.json").exists():
         if given:
             raise CommandError(
                 f"{folder}: is there already; --{', --'.join(given)} can only be chosen for a new index. Leave "
                 "them out, or name another folder."
             )
-        index = VideoIndex.open(folder, device=device_of(args.device))
+        index = VideoIndex.open(folder, device=device_of(args.device), text=_text(args))
     else:
         index = _made(folder, store, args)
     with index, progress_bar("embedding", args.quiet) as bar:
@@ -124,7 +125,7 @@ def run_update(args: Namespace) -> None:
 
     store = VideoStore(args.store)
     with (
-        VideoIndex.open(args.index, device=device_of(args.device)) as index,
+        VideoIndex.open(args.index, device=device_of(args.device), text=_text(args)) as index,
         progress_bar("embedding", args.quiet) as bar,
     ):
         report = index.update(store, lambda video, done, total: bar(done, total, video))
@@ -183,23 +184,28 @@ def run_verify(args: Namespace) -> int:
 def _made(folder: Path, store: Any, args: Namespace) -> "VideoIndex":
     from prvr.pipeline import parse_stage
     from prvr.search import VideoIndex, open_model
-    from prvr.video import open_featurizer
 
     if args.model is None:
         raise CommandError(
             f"{folder}: is to be made. Say with which model: --model RUN, a run of `prvr train`, or --model zero-shot."
         )
     device = device_of(args.device)
-    text = None if args.text is None else open_featurizer(args.text, device)
     window = 120.0 if args.window is None else args.window or None
     stride = window / 2 if args.stride is None and isinstance(window, float) else args.stride
     stages = [parse_stage(stage) for stage in args.stage]
-    model = open_model(args.model, store.header, device, text, stages)
+    model = open_model(args.model, store.header, device, _text(args), stages)
     return VideoIndex.create(folder, model, store.header, dtype=args.dtype or "float16", window=window, stride=stride)
 
 
 def _window(text: str) -> float | str:
     return text if text == "shots" else number(text)
+
+
+def _text(args: Namespace) -> "TextFeaturizer | None":
+    """The encoder of the sentences that was named."""
+    from prvr.video import open_featurizer
+
+    return None if args.text is None else open_featurizer(args.text, device_of(args.device))
 
 
 def _show(index: "VideoIndex", report: "IndexReport") -> None:

@@ -169,7 +169,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--store": {"required": True, "metavar": "STORE", "help": "the features that `prvr extract` wrote"},
     "--text": {
         "metavar": "ENCODER",
-        "help": "the encoder of the sentences: a name on the Hugging Face hub or a folder",
+        "help": "the encoder of the sentences: a name on the Hugging Face hub, a folder, or MODULE:CLASS",
     },
     "--encoder": {"metavar": "NAME"},
     "--download": {

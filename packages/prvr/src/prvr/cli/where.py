@@ -38,8 +38,9 @@ def add_place(parser: Parser) -> None:
     parser.add_argument("place", metavar="FOLDER", help="a folder of films, or an index of `prvr index add`")
     parser.shared(
         "--encoder",
-        help="for films: a CLIP or SigLIP, by its name on the Hugging Face hub or its folder, or `embedded` for films "
-        "that prvr has drawn; for an index: where the encoder of the sentences is now, if it was moved",
+        help="for films: a CLIP, SigLIP or another joint model, by its name on the Hugging Face hub or its folder; "
+        "`embedded` for films that prvr has drawn; or an encoder of your own, MODULE:CLASS or the short name of an "
+        "installed one. For an index: where the encoder of the sentences is now, if it was moved, or MODULE:CLASS",
     )
     parser.add_argument(
         "--model",

@@ -39,6 +39,7 @@ from prvr.video import (
 )
 from prvr.video.encoders import EMBEDDED
 from prvr.video.extraction import is_fresh
+from prvr.video.own import is_own
 from prvr.video.pretrained import local_models, read_config
 from prvr.video.store import HEADER, read_header
 
@@ -172,14 +173,16 @@ class Library:
         """Where store and index of the encoder are kept; None before the first `update`."""
         if self._place is not None:
             return self._place
+        about = _read_about(self.state)
         if self._encoder is not None:
             wanted = self._encoder
             folders = sorted(self.state.glob(f"*/{_STORE}/{HEADER}"))
+            if about is not None:  # the one used last first: an encoder that has changed has more than one
+                folders.sort(key=lambda path: path.parent.parent.name != about.current)
             for store in (path.parent for path in folders):
                 if read_header(store).encoder.name in (wanted, str(Path(wanted).expanduser().resolve())):
                     return store.parent
             return None
-        about = _read_about(self.state)
         place = self.state / about.current if about else None
         return place if place and (place / _STORE / HEADER).is_file() else None
 
@@ -267,7 +270,8 @@ class Library:
         self.close()
 
     def _update(self, films: Sequence[Named], progress: Progress | None) -> LibraryReport:
-        place = self._place = self.place or self._new_place(films)
+        changes = self._encoder is not None and is_own(self._encoder)  # under the same name
+        place = self._place = (None if changes else self.place) or self._new_place(films)
         before = _read_about(self.state)
         by_name = self._encoder is not None or bool(before and before.current == place.name and before.by_name)
         by_id, listed, known = {film.id: film for film in films}, _read_unreadable(place), self._known(place)
@@ -320,7 +324,7 @@ class Library:
                 return
 
     def _new_place(self, films: Sequence[Named]) -> Path:
-        """The folder of an encoder that has none under this name: of the same weights, or new."""
+        """The folder of the encoder, which is opened: that of the same identity, or a new one."""
         self._opened = open_encoder(
             self._encoder or choose_encoder([film.path for film in films]), self._device, download=self._download
         )
@@ -333,7 +337,7 @@ class Library:
     def _open_encoder(self, place: Path, films: Sequence[Named]) -> FrameEncoder:
         """The encoder of a place; the one of drawn films is refused if any of these films was not drawn by prvr."""
         if self._opened is None:
-            name = self._encoder or read_header(place / _STORE).encoder.name
+            name = self._encoder or read_header(place / _STORE).encoder
             self._opened = open_encoder(name, self._device, download=self._download)
         if self._opened.identity.name == EMBEDDED:
             strange = next((film.id for film in films if _is_drawn(film.path) is False), None)

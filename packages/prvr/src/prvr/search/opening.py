@@ -46,9 +46,9 @@ def open_model(
     if str(name) == ZERO_SHOT:
         if stages:
             raise InputError("zero-shot alone has no stages: name a trained first stage, and zero_shot as its stage")
-        return JointModel(encoder, text or open_featurizer(encoder.encoder.name, device))
+        return JointModel(encoder, text or open_featurizer(encoder.encoder, device))
     system = open_system(name, stages, device=device)
-    text = text or open_featurizer(text_encoder(system, encoder).name, device)
+    text = text or open_featurizer(text_encoder(system, encoder), device)
     first = open_trained(system, encoder, text, device)
     return PipelineModel(first, system.pipeline, encoder, text) if system.pipeline.stages else first
 
@@ -68,7 +68,7 @@ def load_model(
     Raises:
         DataError: the copy is damaged, or the texts would be read by another model than that of the index.
     """
-    text = text or open_featurizer(identity.text.name, device)
+    text = text or open_featurizer(identity.text, device)
     if text.identity != identity.text:
         raise DataError(
             f"queries would be read by {text.identity}, the index was made for {identity.text}: their vectors cannot "

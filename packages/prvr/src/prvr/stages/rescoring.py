@@ -249,7 +249,7 @@ class JointSplit:
         if rows is not None:
             self.sentences = torch.from_numpy(rows)[chosen]
         else:
-            side = text or open_featurizer(self.encoders.frames.name)
+            side = text or open_featurizer(self.encoders.frames)
             check_joint(side.identity, self.encoders.frames)
             wanted = [content.captions[i].text for i in chosen] if texts is None else texts
             self.sentences = torch.from_numpy(np.stack([side.sentence(sentence) for sentence in wanted]))

@@ -11,6 +11,7 @@ from prvr.video.clip import CONTAINERS, VideoClip, clip_name, write_clip
 from prvr.video.decode import Frame, Limits, VideoError, VideoFile, VideoInfo, open_video
 from prvr.video.encoders import (
     ENCODERS,
+    Encoder,
     EncoderFamily,
     FrameEncoder,
     Identity,
@@ -28,6 +29,7 @@ __all__ = [
     "DEFAULT_ENCODER",
     "ENCODERS",
     "DownloadNeeded",
+    "Encoder",
     "EncoderFamily",
     "ExtractReport",
     "Frame",

@@ -8,13 +8,14 @@ from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
 from prvr.errors import DataError, InputError, PrvrError, require
 from prvr.reading import read_object
+from prvr.video.own import installed_encoders
 
 _NOT_OF_THE_MODEL = ("transformers_version", "_name_or_path", "_commit_hash", "dtype", "torch_dtype", "architectures")
 
@@ -29,6 +30,8 @@ _KNOWN = (
 )  # what is suggested for a misspelt name
 _DOWNLOADABLE: ContextVar[frozenset[str]] = ContextVar("downloadable", default=frozenset())
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
+_COUNT_FROM_PAD = ("roberta", "xlm-roberta", "mpnet", "altclip_text_model")
+"""Types of models whose position of the first token follows the id of the padding token."""
 
 
 class DownloadNeeded(DataError):
@@ -39,7 +42,11 @@ class DownloadNeeded(DataError):
     """
 
     def __init__(self, name: str) -> None:
-        close = [] if name in _KNOWN else get_close_matches(name, {*_KNOWN, *local_models()}, n=2, cutoff=0.8)
+        close = (
+            []
+            if name in _KNOWN
+            else get_close_matches(name, {*_KNOWN, *local_models(), *installed_encoders()}, n=2, cutoff=0.8)
+        )
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         super().__init__(
             f"{name}: no such folder, and no model of this name was downloaded to this computer.{hint} Download it "
@@ -132,6 +139,29 @@ def read_config(name: str) -> dict[str, Any]:
     return found
 
 
+@runtime_checkable
+class _TwoSided(Protocol):
+    """What the models of transformers that compare pictures with texts have in common."""
+
+    def get_image_features(self, *args: Any, **given: Any) -> Any:
+        """Features of pictures in the joint space."""
+
+    def get_text_features(self, *args: Any, **given: Any) -> Any:
+        """Features of texts in the joint space."""
+
+
+def has_both_sides(name: str) -> bool:
+    """Whether the library has features of images and of texts for this type of model; its weights are not read.
+
+    Raises:
+        DataError: there is no such model, or the library does not know its type.
+    """
+    library = import_transformers()
+    with explained(name):
+        config = library.AutoConfig.from_pretrained(name, **_how(name))
+        return issubclass(library.MODEL_MAPPING.get(type(config), object), _TwoSided)
+
+
 def load_model(name: str, device: Any) -> nn.Module:
     """A model in float32, frozen. Only safetensors are read: no file that could run code.
 
@@ -141,7 +171,7 @@ def load_model(name: str, device: Any) -> nn.Module:
     library = import_transformers()
     with explained(name):
         model, report = library.AutoModel.from_pretrained(
-            name, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **_where(name)
+            name, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **_how(name)
         )
     # The library fills what is missing with random numbers. Some language models come without the unused pooler.
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
@@ -158,10 +188,27 @@ def load_tokenizer(name: str) -> Any:
     """
     library = import_transformers()
     with explained(name):
-        tokenizer = library.AutoTokenizer.from_pretrained(name, **_where(name))
+        tokenizer = library.AutoTokenizer.from_pretrained(name, **_how(name))
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # what the library makes where the files are missing
         raise DataError(f"{name}: its tokenizer knows no word. Copy the folder again, with the files of the tokenizer.")
     return tokenizer
+
+
+def load_image_processor(name: str) -> Any:
+    """What prepares pictures for a model, on the CPU with Pillow, so that it gives the same on every computer.
+
+    Raises:
+        DataError: it has none.
+    """
+    library = import_transformers()
+    with explained(name):
+        return library.AutoImageProcessor.from_pretrained(name, backend="pil", **_how(name))
+
+
+def most_tokens(config: Any) -> int:
+    """How many tokens a language model of transformers has positions for, from its configuration."""
+    taken = config.pad_token_id + 1 if config.model_type in _COUNT_FROM_PAD else 0
+    return int(config.max_position_embeddings) - taken
 
 
 def token_ids(tokenizer: Any, text: str, most: int) -> list[int]:
@@ -225,6 +272,10 @@ def _where(name: str) -> dict[str, bool]:
     return {"local_files_only": Path(name).is_dir() or name not in _DOWNLOADABLE.get()}
 
 
+def _how(name: str) -> dict[str, bool]:
+    return _where(name) | {"trust_remote_code": False}  # a model that brings code is refused, and nobody is asked
+
+
 @contextmanager
 def explained(name: str) -> Iterator[None]:
     """Hides the library's progress bars and turns what it raises into one message.
@@ -249,6 +300,6 @@ def explained(name: str) -> Iterator[None]:
 
 
 _MEND = (
-    "Expected 'embedded', the name of a model on the Hugging Face hub (downloaded once, with --download), or a folder "
-    "of save_pretrained with safetensors."
+    "Expected 'embedded', the name of a model on the Hugging Face hub (downloaded once, with --download), a folder of "
+    "save_pretrained with safetensors, or MODULE:CLASS."
 )

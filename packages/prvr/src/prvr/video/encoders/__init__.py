@@ -1,26 +1,29 @@
-"""Encoders of frames and texts: what they offer, how two of them are told apart, and which families there are.
+"""Encoders of frames and texts, by name: which families there are, and how one is opened.
 
-A family is a module of this package that registers itself in `ENCODERS`; nothing else has to know of it.
+What an encoder offers is in `prvr.video.protocol`; encoders that others wrote are opened by `prvr.video.own`. A family
+is a module of this package that registers itself in `ENCODERS`; nothing else has to know of it.
 """
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, Protocol, TypeVar, runtime_checkable
-
-import numpy as np
-from jaxtyping import Float32, UInt8
+from typing import Any, TypeVar
 
 from prvr.config import Registry
 from prvr.errors import DataError
-from prvr.video.pretrained import downloads, read_config
+from prvr.video.own import is_own, open_frames, open_text, own_class
+from prvr.video.pretrained import downloads, has_both_sides, read_config
+from prvr.video.protocol import Encoder, FrameEncoder, Identity, TextFeaturizer, check_joint
 
 __all__ = [
     "EMBEDDED",
     "ENCODERS",
+    "OTHER",
+    "Encoder",
     "EncoderFamily",
     "FrameEncoder",
     "Identity",
@@ -31,96 +34,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-EMBEDDED = "embedded"
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Identifies an encoder: two encoders with equal identities give the same features of the same input.
-
-    Args:
-        name: for people; not compared, because a model may lie in two places.
-        weights: sha256 of weights and configuration. Both sides of a joint model have the same.
-        preprocessing: what is done with pixels, or with letters, before the model sees them.
-    """
-
-    name: str = field(compare=False)
-    weights: str
-    preprocessing: str
-
-    def __str__(self) -> str:
-        return f"{self.name} (weights {self.weights[:12]}; {self.preprocessing})"
-
-
-@runtime_checkable
-class FrameEncoder(Protocol):
-    """Turns frames into features: each picture is prepared, batches are encoded, and the rows of a video are finished.
-
-    Attributes:
-        identity: the identity of weights and preprocessing.
-        dim: width f of the features.
-        joint_dim: how many of the first columns lie in one space with the sentences of the model; 0 if none do.
-    """
-
-    identity: Identity
-    dim: int
-    joint_dim: int
-
-    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s s 3"]:
-        """The picture as the encoder takes it. Called as frames are decoded, in another thread than `encode`."""
-        ...
-
-    def encode(self, frames: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n e"]:
-        """The features of each frame by itself."""
-        ...
-
-    def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
-        """The features of a whole video, from those of its frames in order of time."""
-        ...
-
-
-@runtime_checkable
-class TextFeaturizer(Protocol):
-    """Turns texts into features.
-
-    Attributes:
-        identity: the identity of weights and preprocessing.
-        word_dim: width e of the features of words.
-        joint_dim: width d of a sentence in one space with frames; 0 if the model has no such space.
-    """
-
-    identity: Identity
-    word_dim: int
-    joint_dim: int
-
-    def words(self, text: str) -> Float32[np.ndarray, "w e"]:
-        """The rows that a retriever reads of a query.
-
-        Raises:
-            ValueError: the text has no word, or more than the model reads.
-        """
-        ...
-
-    def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
-        """The unit vector whose cosine with a frame is their similarity.
-
-        Raises:
-            ValueError: as `words`, or the model has no joint space.
-        """
-        ...
-
-
-def check_joint(text: Identity, frames: Identity) -> None:
-    """Refuses a text side of another model than that of the frames.
-
-    Raises:
-        DataError: their weights differ.
-    """
-    if text.weights != frames.weights:
-        raise DataError(
-            f"texts encoded by {text}, frames by {frames}: two models, whose features cannot be compared. "
-            "Encode texts with the model of the frames, or extract the videos with the model of the texts."
-        )
+EMBEDDED, OTHER = "embedded", "transformers"
 
 
 @dataclass(frozen=True)
@@ -145,25 +59,27 @@ ENCODERS: Registry[EncoderFamily] = Registry("encoder")
 transformers."""
 
 
-def open_encoder(name: str, device: Any = "cpu", *, download: bool = False) -> FrameEncoder:
+def open_encoder(name: str | Identity, device: Any = "cpu", *, download: bool = False) -> FrameEncoder:
     """Opens an encoder of frames.
 
     Args:
         name: `embedded`, a folder of `save_pretrained`, or a name on the Hugging Face hub
-            (`openai/clip-vit-base-patch32`, `google/siglip-base-patch16-224`); or one of these names of a CLIP after
-            `pixels:`, for the pictures that it reads.
+            (`openai/clip-vit-base-patch32`, `google/siglip-base-patch16-224`); one of these names of a CLIP after
+            `pixels:`, for the pictures that it reads; the short name of an encoder that an installed package brings; or
+            `MODULE:CLASS`, a class that is imported and called. What a file says about an encoder is an `Identity`, and
+            no module is imported for one.
         device: torch device of the model.
         download: let the model be downloaded from the Hugging Face hub if it is not on this computer.
 
     Raises:
         prvr.video.DownloadNeeded: it is not on this computer, and `download` is False.
-        DataError: there is no such model, or it is of no family with an encoder of frames.
+        DataError: there is no such model, or it has no encoder of frames; or an `Identity` names a module.
         prvr.MissingExtraError: transformers is not installed.
     """
     return _opened(name, lambda family: family.frames, device, download)
 
 
-def open_featurizer(name: str, device: Any = "cpu", *, download: bool = False) -> TextFeaturizer:
+def open_featurizer(name: str | Identity, device: Any = "cpu", *, download: bool = False) -> TextFeaturizer:
     """Opens the text side of a model.
 
     Args:
@@ -174,21 +90,27 @@ def open_featurizer(name: str, device: Any = "cpu", *, download: bool = False) -
 
     Raises:
         prvr.video.DownloadNeeded: it is not on this computer, and `download` is False.
-        DataError: there is no such model, or it is of no family with a text side.
+        DataError: there is no such model, or it has no text side; or an `Identity` names a module.
         prvr.MissingExtraError: transformers is not installed.
     """
     return _opened(name, lambda family: family.text, device, download)
 
 
 def _opened(
-    name: str, side: Callable[[EncoderFamily], Callable[[str, Any], _T] | None], device: Any, download: bool
+    given: str | Identity, side: Callable[[EncoderFamily], Callable[[str, Any], _T] | None], device: Any, download: bool
 ) -> _T:
     """One side of a model; that of a folder is named by its absolute path, so that it is found from everywhere."""
+    name = given.name if isinstance(given, Identity) else given
     family, colon, model = name.partition(":")
     if not (colon and family in ENCODERS and ENCODERS[family].part.prefixed):
         family, colon, model = "", "", name
-    folder = Path(model).expanduser()
     bundled = model in ENCODERS and ENCODERS[model].part.bundled
+    if not (family or bundled) and is_own(name):
+        make = own_class(name, recorded=isinstance(given, Identity))
+        found = side(EncoderFamily(text=partial(open_text, make), frames=partial(open_frames, make)))
+        assert found is not None
+        return found(name, device)
+    folder = Path(model).expanduser()
     place = str(folder.resolve()) if folder.is_dir() and not bundled else model
     with downloads(model) if download else nullcontext():
         return _opener(family, place, side)(family + colon + place, device)
@@ -198,11 +120,15 @@ def _opener(family: str, model: str, side: Callable[[EncoderFamily], _T | None])
     """What opens one side of a model; `family` is empty where the name of the model does not say it."""
     bundled = model in ENCODERS and ENCODERS[model].part.bundled
     kind = family or (model if bundled else str(read_config(model)["model_type"]))
-    found = side(ENCODERS[kind].part) if kind in ENCODERS else None
+    entry = kind if kind in ENCODERS else OTHER if has_both_sides(model) else ""
+    found = side(ENCODERS[entry].part) if entry else None
     if found is None:
         families = [entry for entry in ENCODERS if not entry.part.bundled and not entry.part.prefixed]
-        known = [entry.name for entry in families if side(entry.part) is not None]
-        raise DataError(f"{model}: a model of type {kind!r}. Expected one of {', '.join(known)}.")
+        known = [entry.name for entry in families if entry.name != OTHER and side(entry.part) is not None]
+        raise DataError(
+            f"{model}: a model of type {kind!r}. Expected one of {', '.join(known)}, or another model of transformers "
+            "with features of images and of texts."
+        )
     return found
 
 

@@ -1,10 +1,11 @@
-"""CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023) of `transformers`: frames, words and sentences."""
+"""Joint encoders of `transformers`: CLIP (Radford et al., 2021), SigLIP (Zhai et al., 2023), and others like them."""
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,13 +14,15 @@ from jaxtyping import Float, Float32, UInt8
 from torch import Tensor
 
 from prvr.errors import DataError, InputError
-from prvr.video.encoders import ENCODERS, EncoderFamily, Identity
+from prvr.video.encoders import ENCODERS, OTHER, EncoderFamily, Identity
 from prvr.video.pretrained import (
     explained,
     hash_model,
     hash_tokenizer,
+    load_image_processor,
     load_model,
     load_tokenizer,
+    most_tokens,
     read_config,
     read_json,
     token_ids,
@@ -30,6 +33,7 @@ _LARGEST = 4096  # pixels of a side that any model takes
 _LONGEST = 64  # times the shorter side: what is longer is cut first, since only the middle is kept
 _OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+_FILLED = ("siglip", "siglip2")  # trained on texts in lower case that are filled up, without a mask
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,7 @@ class Preprocessing:
     def apply(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s t 3"]:
         """The picture resized and cropped, still 0 to 255: what is normalised later is a quarter as large."""
         if self.crop and not self.width:
-            most = _LONGEST * min(pixels.shape[:2])
-            top, left = (max(0, side - most) // 2 for side in pixels.shape[:2])
-            pixels = pixels[top : top + most, left : left + most]
+            pixels = _shortened(pixels)
         planes = torch.from_numpy(pixels).permute(2, 0, 1)[None]
         size = self._size(*pixels.shape[:2])
         smooth = self.mode in ("bilinear", "bicubic")
@@ -84,6 +86,10 @@ class Preprocessing:
         """Prepared pictures as the model takes them: each colour scaled by `mean` and `std`."""
         mean, std = (torch.tensor(x, device=device).view(3, 1, 1) for x in (self.mean, self.std))
         return (torch.from_numpy(frames).to(device).permute(0, 3, 1, 2).float() / 255 - mean) / std
+
+    def inputs(self, frames: UInt8[np.ndarray, "n s t 3"], device: Any) -> dict[str, Tensor]:
+        """Prepared pictures, normalised, by the name under which the model takes them."""
+        return {"pixel_values": self.normalised(frames, device)}
 
     @property
     def side(self) -> tuple[int, int]:
@@ -138,6 +144,63 @@ def preprocessing_from(found: Mapping[str, Any], model_type: str, image_size: in
     )
 
 
+def _shortened(pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s t 3"]:
+    """The middle of a very long, thin picture: resized as a whole, it would fill the memory."""
+    most = _LONGEST * min(pixels.shape[:2])
+    top, left = (max(0, side - most) // 2 for side in pixels.shape[:2])
+    return pixels[top : top + most, left : left + most]
+
+
+class OwnPreprocessing:
+    """Whatever the image processor of a model does, which may give more than one tensor for a picture.
+
+    A prepared picture is one row of numbers that holds all of them: the patches of a SigLIP 2 of any shape of picture,
+    for example, with their mask and how many there are in each direction.
+
+    Args:
+        processor: of transformers.
+        about: the content of its file.
+    """
+
+    def __init__(self, processor: Any, about: Mapping[str, Any]) -> None:
+        self._processor = processor
+        self._about = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+        self._parts = {name: (part.shape, part.dtype) for name, part in self._given(np.zeros((64, 64, 3), np.uint8))}
+
+    def __str__(self) -> str:
+        return f"image processor {self._about[:16]}"
+
+    def apply(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " n"]:
+        """All that the processor gives for a picture, one tensor after the other."""
+        return np.concatenate([part.astype(np.float32).ravel() for _, part in self._given(_shortened(pixels))])
+
+    def inputs(self, frames: Float32[np.ndarray, "n _"], device: Any) -> dict[str, Tensor]:
+        """The tensors, by the names under which the model takes them."""
+        found, first = dict[str, Tensor](), 0
+        for name, (shape, dtype) in self._parts.items():
+            last = first + math.prod(shape)
+            part = frames[:, first:last].astype(dtype).reshape(-1, *shape)
+            found[name], first = torch.from_numpy(part).to(device), last
+        return found
+
+    def _given(self, pixels: UInt8[np.ndarray, "h w 3"]) -> list[tuple[str, np.ndarray]]:
+        found = self._processor(images=pixels, input_data_format="channels_last", return_tensors="np")
+        return [(name, np.asarray(found[name])[0]) for name in self._processor.model_input_names]
+
+
+@runtime_checkable
+class Pictures(Protocol):
+    """How pictures are prepared for a model; its text is part of the identity of the encoder."""
+
+    def apply(self, pixels: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:
+        """A picture, prepared, of the same shape whatever the shape of the picture."""
+        ...
+
+    def inputs(self, frames: np.ndarray, device: Any) -> dict[str, Tensor]:
+        """What the model takes, of n prepared pictures."""
+        ...
+
+
 def _three(values: Any) -> tuple[float, float, float]:
     red, green, blue = values
     return float(red), float(green), float(blue)
@@ -145,14 +208,13 @@ def _three(values: Any) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Clip:
-    """A loaded model of either family.
+    """A loaded model of any family.
 
     Args:
         name: it was asked for by.
-        family: `clip` or `siglip`.
+        family: its `model_type`, such as `clip` or `siglip`.
         model: with `get_image_features` and `get_text_features`.
         weights: its sha256.
-        preprocessing: the preprocessing of pictures.
         device: it is on.
     """
 
@@ -160,7 +222,6 @@ class Clip:
     family: str
     model: Any
     weights: str
-    preprocessing: Preprocessing
     device: torch.device
 
 
@@ -168,44 +229,76 @@ def load_clip(name: str, device: Any = "cpu") -> Clip:
     """Loads a model, once for both of its sides.
 
     Raises:
-        DataError: there is no such model, or its preprocessing is not supported.
+        DataError: there is no such model.
         prvr.MissingExtraError: transformers is not installed.
     """
     config = read_config(name)
-    family: str = config["model_type"]
     model: Any = load_model(name, device)
-    found = read_json(name, "preprocessor_config.json") or read_json(name, "processor_config.json")
+    return Clip(name, config["model_type"], model, hash_model(model, config), torch.device(device))
+
+
+def preprocessing_of(clip: Clip) -> Preprocessing:
+    """How the pictures of a CLIP or SigLIP are prepared, as its files say.
+
+    Raises:
+        DataError: it asks for something else than is done here.
+    """
+    found = _about_pictures(clip.name)
     try:
-        size = int(model.config.vision_config.image_size)
-        preprocessing = preprocessing_from(found.get("image_processor", found), family, size)
+        size = int(clip.model.config.vision_config.image_size)
+        preprocessing = preprocessing_from(found, clip.family, size)
         side = preprocessing.crop or preprocessing.height
         if side != size or (not preprocessing.crop and preprocessing.width != size):
             raise InputError(f"it gives pictures of {side} pixels, the model takes {size} x {size}")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise DataError(f"{name}: its preprocessing cannot be followed ({error}). Choose another model.") from error
-    return Clip(name, family, model, hash_model(model, config), preprocessing, torch.device(device))
+        raise DataError(
+            f"{clip.name}: its preprocessing cannot be followed ({error}). Choose another model."
+        ) from error
+    return preprocessing
+
+
+def own_preprocessing_of(clip: Clip) -> OwnPreprocessing:
+    """How the pictures of any other model are prepared: by its own image processor.
+
+    Raises:
+        DataError: it has none, or the library cannot run it.
+    """
+    processor = load_image_processor(clip.name)
+    with explained(clip.name):
+        return OwnPreprocessing(processor, _about_pictures(clip.name))
+
+
+def _about_pictures(name: str) -> dict[str, Any]:
+    found = read_json(name, "preprocessor_config.json") or read_json(name, "processor_config.json")
+    return found.get("image_processor", found)
 
 
 class ClipEncoder:
-    """Frames in the joint space, not normalised, as the public CLIP features are."""
+    """Frames in the joint space, not normalised, as the public CLIP features are.
 
-    def __init__(self, clip: Clip) -> None:
-        self._clip = clip
-        how = clip.preprocessing
+    Args:
+        clip: the model.
+        how: how its pictures are prepared.
+
+    Raises:
+        DataError: the model gives no single row for a picture.
+    """
+
+    def __init__(self, clip: Clip, how: Pictures) -> None:
+        self._clip, self._how = clip, how
         self.identity = Identity(clip.name, clip.weights, str(how))
         with explained(clip.name):
-            self.dim = self.joint_dim = self.encode(np.zeros((1, *how.side, 3), np.uint8)).shape[1]
+            self.dim = self.joint_dim = self.encode(self.prepare(np.zeros((64, 64, 3), np.uint8))[None]).shape[1]
 
-    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s s 3"]:
+    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:
         """Resized and cropped as the model was trained."""
-        return self._clip.preprocessing.apply(pixels)
+        return self._how.apply(pixels)
 
-    def encode(self, frames: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n e"]:
+    def encode(self, frames: np.ndarray) -> Float32[np.ndarray, "n e"]:
         """Projected image embeddings."""
         with torch.inference_mode():
-            x = self._clip.preprocessing.normalised(frames, self._clip.device)
-            found = self._clip.model.get_image_features(pixel_values=x)
-            return found.pooler_output.float().cpu().numpy()
+            found = self._clip.model.get_image_features(**self._how.inputs(frames, self._clip.device))
+            return _pooled(found, len(frames)).float().cpu().numpy()
 
     def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
         """As they are."""
@@ -215,18 +308,27 @@ class ClipEncoder:
 class ClipText:
     """Hidden states of the last layer as words, the projected embedding as sentence.
 
-    The row of the token that begins every text is left out: it is the same for all.
+    A text goes through the model alone, so nothing is filled up and no mask is needed, but in SigLIP, which was trained
+    on texts of one length. In CLIP and SigLIP the row of a token that begins every text is left out: it is the same for
+    all. In other models that token has read the whole text.
+
+    Args:
+        clip: the model.
+
+    Raises:
+        DataError: its tokenizer is missing, or the model gives no single row for a text.
     """
 
     def __init__(self, clip: Clip) -> None:
         self._clip, self._tokenizer = clip, load_tokenizer(clip.name)
-        text = clip.model.config.text_config
-        self._most = int(text.max_position_embeddings)
+        with explained(clip.name):
+            self._most = most_tokens(clip.model.config.text_config)
+            if clip.family not in _FAMILIES:
+                self._most = min(self._most, self._tokenizer.model_max_length)
+            words, sentence = self._run("a")
         cut = hash_tokenizer(self._tokenizer)
         self.identity = Identity(clip.name, clip.weights, f"tokens {cut[:16]}, at most {self._most}")
-        self.word_dim = int(text.hidden_size)
-        with explained(clip.name):
-            self.joint_dim = self._run("a")[1].shape[0]
+        self.word_dim, self.joint_dim = words.shape[1], sentence.shape[0]
 
     def words(self, text: str) -> Float32[np.ndarray, "w e"]:
         """Hidden states of the tokens, that of the end included: in CLIP it has read all others."""
@@ -237,21 +339,55 @@ class ClipText:
         return self._run(text)[1]
 
     def _run(self, text: str) -> tuple[Float32[np.ndarray, "w e"], Float32[np.ndarray, " d"]]:
-        ids = token_ids(self._tokenizer, text, self._most)
-        count = len(ids)
-        if self._clip.family == "siglip":  # trained on texts that are filled up, without a mask
-            ids = ids + [self._tokenizer.pad_token_id] * (self._most - count)
+        filled = self._clip.family in _FILLED
+        ids = token_ids(self._tokenizer, text.lower() if filled else text, self._most)
+        first, count = 0, len(ids)
+        if filled:
+            filling = [self._tokenizer.pad_token_id] * (self._most - count)
+            left = self._tokenizer.padding_side == "left"
+            ids, first = (filling + ids, len(filling)) if left else (ids + filling, 0)
+        last = first + count
+        if self._clip.family in _FAMILIES and ids[first] == self._tokenizer.bos_token_id:
+            first += 1
         with torch.inference_mode():
             given = torch.tensor([ids], device=self._clip.device)
-            found = self._clip.model.get_text_features(input_ids=given)
-            first = 1 if ids[0] == self._tokenizer.bos_token_id else 0
-            words = found.last_hidden_state[0, first:count].float().cpu().numpy()
-            return words, F.normalize(found.pooler_output[0].float(), dim=-1).cpu().numpy()
+            mask = None if filled else torch.ones_like(given)
+            found = self._clip.model.get_text_features(input_ids=given, attention_mask=mask)
+            words = found.last_hidden_state[0, first:last].float().cpu().numpy()
+            return words, F.normalize(_pooled(found, 1)[0].float(), dim=-1).cpu().numpy()
 
 
-_FAMILY = EncoderFamily(
-    text=lambda name, device: ClipText(load_clip(name, device)),
-    frames=lambda name, device: ClipEncoder(load_clip(name, device)),
+def _pooled(found: Any, count: int) -> Float[Tensor, "n d"]:
+    """The rows of pictures or texts in the joint space.
+
+    Raises:
+        DataError: there is not one for each.
+    """
+    rows = found.pooler_output
+    if rows.ndim != 2 or len(rows) != count:
+        raise DataError(f"gives {tuple(rows.shape)} numbers for {count} pictures or texts, expected one row for each")
+    return rows
+
+
+def _clip_frames(name: str, device: Any) -> ClipEncoder:
+    clip = load_clip(name, device)
+    return ClipEncoder(clip, preprocessing_of(clip))
+
+
+def _own_frames(name: str, device: Any) -> ClipEncoder:
+    clip = load_clip(name, device)
+    return ClipEncoder(clip, own_preprocessing_of(clip))
+
+
+def _text(name: str, device: Any) -> ClipText:
+    return ClipText(load_clip(name, device))
+
+
+_FAMILIES = {"clip": "CLIP", "siglip": "SigLIP"}
+for _kind, _title in _FAMILIES.items():
+    ENCODERS.register(_kind, EncoderFamily(text=_text, frames=_clip_frames), _title)
+ENCODERS.register(
+    OTHER,
+    EncoderFamily(text=_text, frames=_own_frames),
+    "any other model of transformers with features of images and of texts",
 )
-ENCODERS.register("clip", _FAMILY, "CLIP")
-ENCODERS.register("siglip", _FAMILY, "SigLIP")

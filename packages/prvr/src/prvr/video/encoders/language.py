@@ -14,11 +14,10 @@ from prvr.video.pretrained import (
     hash_tokenizer,
     load_model,
     load_tokenizer,
+    most_tokens,
     read_config,
     token_ids,
 )
-
-_COUNT_FROM_PAD = ("roberta", "xlm-roberta", "mpnet")  # the position of the first token follows the padding token's id
 
 
 class WordModel:
@@ -39,8 +38,7 @@ class WordModel:
         config: Any = self._model.config
         found = read_config(name)
         with explained(name):
-            kept = config.pad_token_id + 1 if found["model_type"] in _COUNT_FROM_PAD else 0
-            self._most = int(config.max_position_embeddings) - kept
+            self._most = most_tokens(config)
             self.words("a")
         cut = hash_tokenizer(self._tokenizer)
         weights = hash_model(self._model, found)

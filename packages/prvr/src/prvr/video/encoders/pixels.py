@@ -10,7 +10,7 @@ from jaxtyping import Float32, UInt8
 
 from prvr.errors import DataError, InputError
 from prvr.video.encoders import ENCODERS, EncoderFamily, Identity
-from prvr.video.encoders.clip import load_clip
+from prvr.video.encoders.clip import load_clip, preprocessing_of
 from prvr.video.pretrained import (
     explained,
     hash_tokenizer,
@@ -52,7 +52,7 @@ class PixelEncoder:
     joint_dim = 0
 
     def __init__(self, name: str) -> None:
-        self._how = load_clip(_clip_of(name)).preprocessing
+        self._how = preprocessing_of(load_clip(_clip_of(name)))
         self.identity = _identity(name, str(self._how))
         self.dim = 3 * self._how.side[0] * self._how.side[1]
 

@@ -1,0 +1,193 @@
+"""Encoders that others wrote: a class of a module, named as MODULE:CLASS, or one that an installed package brings.
+
+A module is imported only where the user names it. A name that was read from a store, an index or a run is data: whoever
+wrote that file may have chosen it. The short name of an installed encoder may come from a file, because it can only
+stand for what was installed here on purpose.
+"""
+
+import importlib
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prvr.errors import DataError, PrvrError
+from prvr.video.protocol import EncoderClass, FrameEncoder, Identity, TextFeaturizer
+
+GROUP = "prvr.encoders"
+"""The group of entry points by which a package registers encoders."""
+_CODE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_SHORT = re.compile(r"[^\W_][\w-]*")  # no slash, dot or colon: never a path, a name on the hub, or MODULE:CLASS
+_TRIAL = "a video"
+
+
+class CodeNotNamed(DataError):
+    """A file names code of the user's as its encoder, and the user has not named it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name}: the encoder of these features is Python code, which is not run because a file names it. If you "
+            f"trust this code, name it yourself: add --encoder {name} to the command, or --text {name} to prvr index "
+            f"and prvr convert; in Python, encoder={name!r} of Library, or text=open_featurizer({name!r})."
+        )
+
+
+def names_code(name: str) -> bool:
+    """Whether a name is MODULE:CLASS, and no folder.
+
+    Examples:
+        >>> names_code("my_package.encoders:Colours"), names_code("openai/clip-vit-base-patch32"), names_code("./a:b")
+        (True, False, False)
+    """
+    return _CODE.fullmatch(name) is not None and not Path(name).is_dir()
+
+
+def installed_encoders() -> dict[str, list[EntryPoint]]:
+    """What installed packages register, by short name."""
+    found: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=GROUP):
+        if _SHORT.fullmatch(point.name):
+            found.setdefault(point.name, []).append(point)
+    return found
+
+
+def is_own(name: str) -> bool:
+    """Whether a name stands for an encoder that is not part of prvr and no model of transformers."""
+    return names_code(name) or name in installed_encoders()
+
+
+def own_class(name: str, recorded: bool) -> EncoderClass:
+    """The class that a name stands for.
+
+    Args:
+        name: one that `is_own`.
+        recorded: whether a file says so, and not the user.
+
+    Raises:
+        CodeNotNamed: a file names a module.
+        DataError: there is no such class, it cannot be imported, or two packages bring encoders of this name.
+    """
+    points = installed_encoders().get(name, [])
+    if len(points) > 1:
+        packages = " and ".join(point.dist.name if point.dist else point.value for point in points)
+        raise DataError(f"{name}: {packages} both bring an encoder of this name. Uninstall one of them.")
+    if points:
+        with _explained(name):
+            found = points[0].load()
+    else:
+        if recorded:
+            raise CodeNotNamed(name)
+        found = _imported(name)
+    if not callable(found):
+        raise DataError(f"{name}: is of type {type(found).__name__}, expected a class. {_SEE}")
+    return found
+
+
+def open_frames(make: EncoderClass, name: str, device: Any) -> FrameEncoder:
+    """An encoder of frames, tried on two pictures.
+
+    Raises:
+        DataError: it is none, its code fails, or it gives something else than it promises.
+    """
+    with _explained(name):
+        found = make(name, device)
+        if not isinstance(found, FrameEncoder):
+            raise _lacks(name, "frames", FrameEncoder, found)
+        _check_identity(name, found.identity)
+        noise = np.random.default_rng(0).integers(0, 256, (2, 48, 64, 3), dtype=np.uint8)
+        rows = found.finish(found.encode(np.stack([found.prepare(pixels) for pixels in noise])))
+    _check_rows(name, "two frames", rows, (2, found.dim))
+    if not 0 <= found.joint_dim <= found.dim:
+        raise DataError(f"{name}: joint_dim={found.joint_dim}, expected 0 to dim={found.dim}. {_SEE}")
+    return found
+
+
+def open_text(make: EncoderClass, name: str, device: Any) -> TextFeaturizer:
+    """The text side of an encoder, tried on a sentence.
+
+    Raises:
+        DataError: it has none, its code fails, or it gives something else than it promises.
+    """
+    with _explained(name):
+        found = make(name, device)
+        if not isinstance(found, TextFeaturizer):
+            raise _lacks(name, "texts", TextFeaturizer, found)
+        _check_identity(name, found.identity)
+        words = found.words(_TRIAL)
+        sentence = found.sentence(_TRIAL) if found.joint_dim else None
+    _check_rows(name, "the words of a text", words, (len(words) or 1, found.word_dim))
+    if sentence is not None:
+        _check_rows(name, "a sentence", sentence, (found.joint_dim,))
+        if abs(np.linalg.norm(sentence) - 1) > 1e-3:
+            raise DataError(
+                f"{name}: a sentence of length {np.linalg.norm(sentence):.3g}, expected 1. Divide it by its length. "
+                f"{_SEE}"
+            )
+    return found
+
+
+def _imported(name: str) -> Any:
+    """The attribute that MODULE:CLASS names; the module may also lie in the working folder, after all others."""
+    module, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    sys.path.append(here)  # at the end, so that no file there stands for an installed library
+    try:
+        with _explained(name):
+            loaded = importlib.import_module(module)
+    finally:
+        sys.path.remove(here)
+    if attribute not in vars(loaded):
+        raise DataError(f"{name}: {loaded.__name__} has no {attribute}. {_SEE}")
+    return vars(loaded)[attribute]
+
+
+def _check_identity(name: str, identity: Any) -> None:
+    if not isinstance(identity, Identity):
+        raise DataError(f"{name}: its identity is of type {type(identity).__name__}, expected Identity. {_SEE}")
+    if identity.name != name:
+        raise DataError(
+            f"{name}: its identity is named {identity.name!r}, by which it could not be opened again. Pass the name "
+            f"on that the class is called with: Identity(name, ...). {_SEE}"
+        )
+
+
+def _check_rows(name: str, what: str, rows: Any, shape: tuple[int, ...]) -> None:
+    got = f"{rows.dtype} of shape {rows.shape}" if isinstance(rows, np.ndarray) else type(rows).__name__
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.shape != shape:
+        raise DataError(f"{name}: gives {got} for {what}, expected float32 of shape {shape}. {_SEE}")
+    if not np.isfinite(rows).all():
+        raise DataError(f"{name}: gives NaN or infinity for {what}.")
+
+
+def _lacks(name: str, what: str, protocol: type, found: Any) -> DataError:
+    members = (member for member in (*protocol.__annotations__, *vars(protocol)) if not member.startswith("_"))
+    wanted = [member for member in members if not hasattr(found, member)]
+    return DataError(
+        f"{name}: is no encoder of {what}, {type(found).__name__} lacks {', '.join(wanted)}. Name one that has them. "
+        f"{_SEE}"
+    )
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Says which line of others' code failed, whatever it raised."""
+    try:
+        yield
+    except (PrvrError, MemoryError):
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        said = " ".join(str(error).split())[:300]
+        raise DataError(
+            f"{name}: cannot be used as an encoder ({type(error).__name__}: {said}; {where.filename}, line "
+            f"{where.lineno}). {_SEE}"
+        ) from error
+
+
+_SEE = "docs/video.md says how an encoder is written."

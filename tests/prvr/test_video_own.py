@@ -1,0 +1,287 @@
+"""Encoders of others' code: opened by MODULE:CLASS or a short name, and never imported because a file says so."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import explained
+from video_files import plain, write_video
+
+from prvr import Library
+from prvr.cli import main
+from prvr.corpora.convert import convert_captions
+from prvr.data import open_corpus
+from prvr.errors import DataError
+from prvr.evaluation.zero_shot import zero_shot_scores
+from prvr.search import VideoIndex, open_model
+from prvr.video import DownloadNeeded, Encoder, Identity, VideoStore, extract, open_encoder, open_featurizer
+from prvr.video.own import CodeNotNamed, names_code
+
+pytest.importorskip("av")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_encoder.py"
+PAGE = Path(__file__).parents[2] / "docs" / "video.md"
+NAME = "colour_rows:Colours"
+QUERY = "something red"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the example as the module `colour_rows`, which says when it is imported, and four films."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    forget(monkeypatch)
+    Path("colour_rows.py").write_text(f"open('imported', 'w')\n{EXAMPLE.read_text(encoding='utf-8')}")
+    Path("films").mkdir()
+    for place, name in enumerate(("red", "green", "blue", "grey")):
+        frames = plain([60] * 10, 32, 48)
+        for frame in frames:
+            frame[..., place : place + 1] += 120
+        write_video(Path("films") / f"{name}.mp4", frames)
+    return tmp_path
+
+
+@pytest.fixture
+def installed(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Installs a package with the encoder, under the short name `colours`."""
+
+    def install(package: str) -> None:
+        folder = here / "site" / f"{package}-1.0.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(
+            f"[prvr.encoders]\ncolours = {NAME}\nopenai/clip = {NAME}\nnothing = json:__name__\n"
+        )
+
+    monkeypatch.syspath_prepend(here / "site")
+    monkeypatch.syspath_prepend(here)
+    return install
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process: the module is not imported yet."""
+    monkeypatch.delitem(sys.modules, "colour_rows", raising=False)
+    Path("imported").unlink(missing_ok=True)
+
+
+def run(*arguments: str) -> None:
+    assert main([*arguments, "--device", "cpu"]) == 0
+
+
+def test_the_example_is_in_the_documentation() -> None:
+    code = EXAMPLE.read_text(encoding="utf-8").partition('"""\n\n')[2].partition("\n\n\ndef main")[0]
+    shown = code[code.index("import numpy") :]
+    assert shown in PAGE.read_text(encoding="utf-8")
+    assert len(shown.splitlines()) <= 35
+
+
+def test_every_command_takes_a_class(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("extract", "films", "--encoder", NAME, "--out", "store")
+    store = VideoStore("store")
+    assert (store.encoder.name, store.dim, store.joint_dim) == (NAME, 3, 3)
+    np.testing.assert_allclose(store.read("red.mp4"), np.tile(np.array([[180, 60, 60]]) / 255, (2, 1)), atol=0.02)
+    run("index", "add", "index", "--store", "store", "--model", "zero-shot", "--text", NAME)
+    run("index", "add", "index", "--store", "store", "--text", NAME)
+    run("index", "update", "index", "--store", "store", "--text", NAME)
+    for place in ("index", "films"):
+        capsys.readouterr()
+        run("search", place, QUERY, "--encoder", NAME, "-k", "1", "--paths")
+        assert capsys.readouterr().out.endswith("red.mp4\n")
+    lines = [f"{name},a {name} film" for name in ("red", "green", "blue", "grey")]
+    Path("films.csv").write_text("\n".join(["video,text", *lines]))
+    run("convert", "captions", "films.csv", "--features", "store", "--out", "data", "--text", NAME)
+    corpus = open_corpus(Path("data"), "films")
+    assert zero_shot_scores(corpus, "train").shape[0] > 0  # the sentences were read when the corpus was made
+
+
+def test_a_class_that_a_file_names_is_not_imported(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(here)  # it could be imported
+    extract(["films"], open_encoder(NAME), "store")
+    store = VideoStore("store")
+    with VideoIndex.create(
+        "index", open_model("zero-shot", store.header, text=open_featurizer(NAME)), store.header
+    ) as i:
+        i.add(store)
+    Library("films", encoder=NAME).search(QUERY)
+    Path("films.csv").write_text("video,text\n" + "".join(f"{v},a film\n" for v in ("red", "green", "blue", "grey")))
+    convert_captions(Path("films.csv"), store, open_featurizer(NAME), Path("data/films"))
+    forget(monkeypatch)
+
+    for line in (
+        ["search", "index", QUERY],
+        ["serve", "index", "--port", "0"],
+        ["search", "films", QUERY],
+        ["index", "add", "second", "--store", "store", "--model", "zero-shot"],
+        ["index", "update", "index", "--store", "store"],
+        ["convert", "captions", "films.csv", "--features", "store", "--out", "again"],
+    ):
+        said = explained([*line, "--device", "cpu"], capsys)
+        assert f"add --encoder {NAME} to the command, or --text {NAME} to prvr index" in said, line
+    write_video(Path("films/new.mp4"), plain([200] * 10))
+    attempts: list[Callable[[], object]] = [
+        lambda: open_encoder(store.encoder),
+        lambda: open_featurizer(store.encoder),
+        lambda: open_model("zero-shot", store.header),
+        lambda: VideoIndex.open("index").search(QUERY),
+        lambda: Library("films").update(),
+        lambda: zero_shot_scores(open_corpus(Path("data"), "films"), "train", ["a red film"]),
+    ]
+    for attempt in attempts:
+        with pytest.raises(CodeNotNamed, match="Python code, which is not run because a file names it"):
+            attempt()
+    assert "colour_rows" not in sys.modules
+    assert not Path("imported").exists()
+    assert Library("films", encoder=NAME).search(QUERY, 1).hits[0].video_id == "red.mp4"
+    assert Path("imported").exists()
+
+
+def test_a_recorded_name_cannot_reach_a_function_of_python(here: Path) -> None:
+    for name in ("os:abort", "pixels:os:abort", "builtins:exit", "os.path:exists"):
+        with pytest.raises(DataError):
+            open_featurizer(Identity(name, "weights", "preprocessing"))
+
+
+def test_an_installed_encoder_has_a_short_name_that_files_may_hold(
+    here: Path, installed: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed("colour-package")
+    run("search", "films", QUERY, "--encoder", "colours")
+    forget(monkeypatch)
+    with Library("films") as library:  # the index names it, and it may be loaded
+        assert library.search("something green", 1).hits[0].video_id == "green.mp4"
+        assert library.index.source.manifest.encoder.encoder.name == "colours"
+    assert Path("imported").exists()
+    with pytest.raises(DownloadNeeded, match="Did you mean colours"):
+        open_encoder("colour")
+    with pytest.raises(DownloadNeeded):  # a name on the hub cannot be taken by a package
+        open_encoder("openai/clip")
+    with pytest.raises(DataError, match="nothing: is of type str, expected a class"):
+        open_encoder("nothing")
+    installed("another-package")
+    with pytest.raises(DataError, match=r"(another|colour)-package and (another|colour)-package both bring"):
+        open_encoder("colours")
+
+
+def test_a_changed_encoder_is_noticed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Library("films", encoder=NAME) as library:
+        assert len(library.update().encoded) == 4
+    with Library("films", encoder=NAME) as library:
+        assert library.update().encoded == ()
+    extract(["films"], open_encoder(NAME), "store")
+    code = Path("colour_rows.py")
+    code.write_text(code.read_text().replace("version 1", "version 22"))
+    forget(monkeypatch)
+    with Library("films", encoder=NAME) as library:
+        assert len(library.update().encoded) == 4
+    with Library("films", encoder=NAME) as library:  # the newer of two places of one name
+        library.report = library.update()
+        assert library.report.encoded == ()
+        assert library.index.source.manifest.encoder.encoder.weights == "version 22"
+        assert len(library.search(QUERY).hits) == 4
+    with pytest.raises(DataError, match="version 22"):
+        extract(["films"], open_encoder(NAME), "store")
+
+
+BROKEN = """
+import numpy as np
+from prvr.video import Identity
+
+class Good:
+    dim = joint_dim = word_dim = 3
+    def __init__(self, name, device): self.identity = Identity(name, "1", "")
+    def prepare(self, pixels): return pixels
+    def encode(self, frames): return np.ones((len(frames), 3), np.float32)
+    def finish(self, rows): return rows
+    def words(self, text): return np.ones((2, 3), np.float32)
+    def sentence(self, text): return np.float32([1, 0, 0])
+
+class Unnamed(Good):
+    def __init__(self, name, device): self.identity = Identity("mine", "1", "")
+class Stated(Good):
+    def __init__(self, name, device): self.identity = "mine"
+class Raises(Good):
+    def __init__(self, name, device): raise KeyError("no weights here")
+class Nobody(Good):
+    def __init__(self): pass
+class Doubles(Good):
+    def encode(self, frames): return np.ones((len(frames), 3))
+    def words(self, text): return [[1.0, 2.0, 3.0]]
+class Narrow(Good):
+    def encode(self, frames): return np.ones((len(frames), 2), np.float32)
+    def words(self, text): return np.ones((2, 2), np.float32)
+class Endless(Good):
+    def encode(self, frames): return np.full((len(frames), 3), np.nan, np.float32)
+    def words(self, text): return np.full((2, 3), np.inf, np.float32)
+class Long(Good):
+    def sentence(self, text): return np.float32([3, 0, 0])
+class Wide(Good):
+    joint_dim = 4
+    def sentence(self, text): return np.float32([1, 0, 0])
+class Silent:
+    dim = joint_dim = 3
+    __init__, prepare, encode, finish = Good.__init__, Good.prepare, Good.encode, Good.finish
+class Blind:
+    word_dim = joint_dim = 3
+    __init__, words, sentence = Good.__init__, Good.words, Good.sentence
+number = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "frames", "text"),
+    [
+        ("Unnamed", "its identity is named 'mine'", "its identity is named 'mine'"),
+        ("Stated", "is of type str, expected Identity", "is of type str, expected Identity"),
+        ("Raises", r"KeyError: 'no weights here'; .*broken\.py, line 19", "KeyError"),
+        ("Nobody", "TypeError", "TypeError"),
+        ("Doubles", r"float64 of shape \(2, 3\) for two frames, expected float32", "gives list for the words"),
+        ("Narrow", r"shape \(2, 2\) for two frames.*\(2, 3\)", r"shape \(2, 2\) for the words.*\(2, 3\)"),
+        ("Endless", "NaN or infinity for two frames", "NaN or infinity for the words"),
+        ("Long", None, "a sentence of length 3, expected 1"),
+        ("Wide", "joint_dim=4, expected 0 to dim=3", r"shape \(3,\) for a sentence.*\(4,\)"),
+        ("Silent", None, "no encoder of texts, Silent lacks word_dim, words, sentence"),
+        ("Blind", "no encoder of frames, Blind lacks dim, prepare, encode, finish", None),
+        ("number", "is of type int, expected a class", "expected a class"),
+        ("Absent", "broken has no Absent", "broken has no Absent"),
+        ("Good", None, None),
+    ],
+)
+def test_what_breaks_the_protocol_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, frames: str | None, text: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    Path("broken.py").write_text(BROKEN)
+    for open_, said in ((open_encoder, frames), (open_featurizer, text)):
+        if said is None:
+            assert open_(f"broken:{kind}").joint_dim == 3
+        else:
+            with pytest.raises(DataError, match=said):
+                open_(f"broken:{kind}")
+    if kind == "Good":
+        assert isinstance(open_encoder("broken:Good"), Encoder)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+
+
+def test_modules_of_the_working_folder_come_last(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = list(sys.path)
+    Path("json.py").write_text("raise SystemExit('imported in place of the library')")
+    with pytest.raises(DataError, match="json has no Colours"):
+        open_encoder("json:Colours")
+    with pytest.raises(DataError, match="No module named 'nowhere'"):
+        open_encoder("nowhere:Colours")
+    assert sys.path == before
+    assert isinstance(open_encoder(NAME), Encoder)
+
+
+def test_names_of_code_are_told_from_other_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a:B", "my_package.encoders:Colours", "größe:Farbe"):
+        assert names_code(name)
+    for name in ("pixels:openai/clip", "./a:B", "/films/a:B", "a.b", "a:", ":B", "a:b:C", "a:B.c", "1a:B", "a-b:C"):
+        assert not names_code(name)
+    Path("a:B").mkdir()
+    assert not names_code("a:B")
