@@ -1,7 +1,8 @@
 """Confidence of hits on the drawn world: false alarms of nonsense queries, and how often the first hit is right.
 
-    python benchmarks/confidence.py          # the test videos of the demo corpus, without training: under a minute
-    python benchmarks/confidence.py --quick  # the tiny corpus: that it runs, not how well
+    python benchmarks/confidence.py              # the test videos of the demo corpus, without training: under a minute
+    python benchmarks/confidence.py --model RUN  # by a model that was trained on this corpus
+    python benchmarks/confidence.py --quick      # the tiny corpus: that it runs, not how well
 
 Nonsense queries are the sentences of the grammar of the bank that the bank does not have, and sentences of other words.
 A false alarm at a nominal rate of 5 % is a nonsense query whose first hit has a confidence of 0.95 or more. Of the
@@ -32,8 +33,8 @@ WHERE = ("in Lisbon", "on Thursday", "near the dentist", "during the eclipse", "
          "without shoes", "in the attic")  # fmt: skip
 
 
-def indexed(folder: Path, size: str) -> tuple[VideoIndex, list[tuple[str, frozenset[str]]]]:
-    """A zero-shot index of the test videos of a corpus, and its test captions with the videos that each describes."""
+def indexed(folder: Path, size: str, model: str = "zero-shot") -> tuple[VideoIndex, list[tuple[str, frozenset[str]]]]:
+    """An index of the test videos of a corpus, and its test captions with the videos that each describes."""
     corpus = write_corpus(folder, size)
     split, encoder = corpus.split("test"), open_encoder("embedded")
     header = StoreHeader(encoder.identity, 2.0, encoder.dim, encoder.joint_dim)
@@ -45,7 +46,7 @@ def indexed(folder: Path, size: str) -> tuple[VideoIndex, list[tuple[str, frozen
             seconds = len(rows) / header.rate
             entry = VideoEntry(video, video, 0, 0, f"{number:064}", seconds, len(rows), 64, 64, "features")
             write_entry(folder / "store", header, entry, rows)
-    index = VideoIndex.create(folder / "index", open_model("zero-shot", header), header)
+    index = VideoIndex.create(folder / "index", open_model(model, header), header)
     index.add(VideoStore(folder / "store"))
     return index, [(caption.text, frozenset(split.relevant(caption))) for caption in split.captions]
 
@@ -66,6 +67,7 @@ def main() -> None:
     args = parse_options(
         __doc__,
         quick=option(False, "the tiny corpus"),
+        model=option("zero-shot", "zero-shot, or a run of prvr train on the demo corpus"),
         draws=option(8, "draws of 1024 nonsense sentences each"),
     )
     draws = range(1, 1 + args.draws)
@@ -74,7 +76,7 @@ def main() -> None:
         "other words": [" ".join(words) for words in product(WHO, WHAT, WHERE)],
     }
     with tempfile.TemporaryDirectory() as name:
-        index, captions = indexed(Path(name), "tiny" if args.quick else "demo")
+        index, captions = indexed(Path(name), "tiny" if args.quick else "demo", args.model)
         with index:
             alarms = {}
             for kind, texts in nonsense.items():
