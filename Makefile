@@ -1,5 +1,5 @@
 # Every verb makes its own .venv first (scripts/venv.sh); the second call finds it ready.
-#   make demo | test | lint | docs | bench | wheels | examples | clean
+#   make demo | test | films | lint | docs | bench | wheels | examples | clean
 # Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/one.py
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,7 +16,7 @@ TEST_ARGS ?=
 WORKERS ?= 2
 BENCH ?= $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help venv demo test lint format docs bench wheels examples clean
+.PHONY: help venv demo test films lint format docs bench wheels examples clean
 
 help:
 	@sed -n '1,3p' Makefile
@@ -29,6 +29,9 @@ demo: venv  ## train a small model on the embedded corpus and search it
 
 test: venv  ## unit tests, laws, golden numbers and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS)
+
+films: venv  ## fetch the real films that some tests read (145 MB, of which 25 MB are kept in the user's cache)
+	$(BIN)/python tests/prvr/real_films.py
 
 lint: venv  ## style, format, types, import directions
 	$(BIN)/ruff check .

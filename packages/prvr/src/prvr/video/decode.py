@@ -4,7 +4,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -61,7 +61,7 @@ class VideoInfo:
     Args:
         width, height: as stored, before rotation.
         codec: for example `h264`.
-        duration: in seconds; None where the file does not state it.
+        duration: when the last frame ends, in seconds from where a player starts; None where the file does not say.
         frame_rate: the average, per second; None where the file does not state it.
         comment: what whoever made the file has written into it.
     """
@@ -201,12 +201,14 @@ class VideoFile:
             start: in seconds.
 
         Returns:
-            None if no packet says that it begins a key frame, or when it is shown.
+            None if no packet says that it begins a key frame, or when it is shown, or if the file has no time stamps.
 
         Raises:
             VideoError: the file cannot be read.
         """
         found: Fraction | None = None
+        if self._container.start_time is None:  # FFmpeg makes some up, which are not in the order of frames
+            return None
         self._seek(start)
         try:
             for packet in self._container.demux(self._stream):
@@ -287,12 +289,36 @@ class VideoFile:
         return Fraction(self._container.start_time or 0, _av().time_base)
 
     def _seek(self, start: float) -> None:
-        """Goes to the key frame before a time; what is not seekable is read from its beginning."""
-        if self._container.format.name in _WITHOUT_INDEX:  # FFmpeg goes to a packet there, not to a key frame
-            start -= _BACK
-        if start > 0:
-            with suppress(*read_faults()):  # a file that is not seekable, or a time beyond FFmpeg's numbers
-                self._container.seek(round(start * _av().time_base) + (self._container.start_time or 0))
+        """Goes to a key frame before a time; what is not seekable is read from its beginning."""
+        if self._container.start_time is None:  # without time stamps FFmpeg goes anywhere
+            return
+        unit = self._stream.time_base or Fraction(1, _av().time_base)
+        # FFmpeg goes to a packet, not to a key frame, in files without an index, and to one that is decoded before the
+        # time, but shown after it, where times are those of decoding.
+        steps = (_BACK, 3 * _BACK) if self._container.format.name in _WITHOUT_INDEX else (0.0, _BACK)
+        for back in (*steps, math.inf):
+            if start <= back and back == steps[0]:
+                return  # the file was opened just now
+            # Rounded down: FFmpeg takes the nearest frame, which may be the next one.
+            ticks = math.floor((max(Fraction(0), Fraction(start) - Fraction(min(back, start))) + self._origin) / unit)
+            place = round(ticks * unit * _av().time_base)
+            try:
+                self._container.seek(place)
+                if back == math.inf or self._begins_by(start):
+                    self._container.seek(place)
+                    return
+            except read_faults():  # a file that is not seekable, or a time beyond FFmpeg's numbers
+                return
+
+    def _begins_by(self, start: float) -> bool:
+        """Whether a key frame comes that is shown until a time."""
+        for packet in self._container.demux(self._stream):
+            time = packet.pts if packet.dts is None else packet.dts
+            if time is None or time * packet.time_base - self._origin > start:
+                break
+            if packet.is_keyframe and packet.pts is not None:
+                return packet.pts * packet.time_base - self._origin <= start
+        return False
 
     def _check_samples(self, count: int, rate: float) -> None:
         if count > self._limits.samples:
@@ -489,9 +515,13 @@ def _video_stream(path: Path, container: Any) -> Any:
 
 
 def _info(container: Any, stream: Any) -> VideoInfo:
-    seconds = None
-    if stream.duration is not None and stream.time_base:
-        seconds = float(stream.duration * stream.time_base)
+    seconds, begins = None, stream.start_time
+    if begins is None and container.start_time is None:
+        pass  # a stream without time stamps: FFmpeg guesses from the bit rate, and is wrong by any factor
+    elif stream.duration is not None and stream.time_base:
+        # The picture may begin later than the sound, with which a player starts.
+        late = (begins or 0) * stream.time_base - Fraction(container.start_time or 0, _av().time_base)
+        seconds = float(stream.duration * stream.time_base + max(Fraction(0), late))
     elif container.duration is not None:
         seconds = container.duration / _av().time_base
     seconds = seconds if seconds and seconds > 0 else None
