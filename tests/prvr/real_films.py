@@ -122,6 +122,20 @@ def program(name: str) -> str:
     return found or absent(f"{name} is not here: apt-get install ffmpeg, or what your system has for it")
 
 
+def make(source: Path, target: Path, options: str, before: str = "") -> Path:
+    """Has FFmpeg make one film of another.
+
+    Args:
+        source: the film.
+        target: the file to write.
+        options: of FFmpeg, after the input.
+        before: the same, before the input; `{base}` is the film.
+    """
+    command = [program("ffmpeg"), "-v", "error", "-nostdin", *before.format(base=source).split()]
+    subprocess.run([*command, "-i", source, *options.split(), "-threads", "1", target], check=True)
+    return target
+
+
 def absent(reason: str) -> NoReturn:
     """Ends a test."""
     import pytest

@@ -14,7 +14,7 @@ pytest.importorskip("av")
 pytest.importorskip("fastapi")
 
 import av
-from real_films import FILMS, FOLDER, program, real_film
+from real_films import FILMS, FOLDER, make, program, real_film
 from serving import FREE, HOST, keys_of
 from starlette.testclient import TestClient
 from video_files import cut
@@ -203,13 +203,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
     base = tmp_path_factory.mktemp("forms") / "base.mp4"
     make(real_film("bikes.mp4"), base, f"-vf scale=320:136 {FAST} -c:a aac -g 25 -t 6", "-f lavfi -i sine")
     return Original(base, Frames(base))
-
-
-def make(source: Path, target: Path, options: str, before: str = "") -> Path:
-    """Has FFmpeg make one film of another."""
-    command = [program("ffmpeg"), "-v", "error", "-nostdin", *before.format(base=source).split()]
-    subprocess.run([*command, "-i", source, *options.split(), "-threads", "1", target], check=True)
-    return target
 
 
 def turn(source: Path, target: Path, degrees: int) -> Path:

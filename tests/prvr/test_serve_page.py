@@ -1,5 +1,6 @@
 """The page of `prvr serve` in a real browser: by mouse, by keyboard, on a phone, and with hostile names."""
 
+import json
 import os
 import random
 import shutil
@@ -15,7 +16,8 @@ pytest.importorskip("av")
 pytest.importorskip("playwright")
 
 from playwright import sync_api as playwright
-from serving import EVIL, FREE, TOKEN, Served, listening, shared
+from real_films import make, real_film
+from serving import EVIL, FREE, TOKEN, Served, listening, make_index, shared
 
 from prvr.search import WEAKER_BELOW
 from prvr.search.output import clock, clock_span
@@ -180,8 +182,75 @@ def test_what_the_browser_cannot_play_is_shown_as_a_preview(page: Any, address: 
     page.locator(".card", has_text="old.avi").locator(".open").click()
     until(page, "document.querySelector('#video').src.startsWith('blob:')")
     until(page, "document.querySelector('#video').videoWidth")
-    assert "preview without sound" in page.locator("#playing-note").text_content()
+    note = page.locator("#playing-note").text_content()
+    assert note.startswith("A preview: this browser cannot play AVI files or MPEG-4 Part 2 (DivX, Xvid) pictures. ")
     assert faults(page) == []
+
+
+def codec(pictures: str, sound: str = "copy") -> str:
+    return f"-t 2 -c:v {pictures} -c:a {sound}"
+
+
+COPY, FAST = codec("copy"), "-preset ultrafast"
+OLD = "MPEG-4 Part 2 (DivX, Xvid) pictures"
+FORMS = {
+    "plain.mp4": (COPY, ""),
+    "phone.3gp": (COPY, ""),
+    "film.mov": (COPY, ""),
+    "vp8.webm": (codec("libvpx -deadline realtime -cpu-used 16", "libopus"), ""),
+    "vp9.webm": (codec("libvpx-vp9 -deadline realtime -cpu-used 8", "libvorbis"), ""),
+    "av1.mp4": (codec("libsvtav1 -preset 12"), ""),
+    "ac3.mp4": (codec("copy", "ac3"), "Without sound: this browser cannot play AC-3."),
+    "copy.avi": (COPY, "A preview without sound: this browser cannot play AVI files."),
+    "copy.ts": (COPY, "A preview without sound: this browser cannot play MPEG-TS files."),
+    "copy.flv": (COPY, "A preview without sound: this browser cannot play Flash Video files."),
+    "old.mp4": (codec("mpeg4"), f"A preview without sound: this browser cannot play {OLD}."),
+    "old.avi": (codec("mpeg4", "libmp3lame"), f"A preview without sound: this browser cannot play AVI files or {OLD}."),
+    "jpeg.mov": (codec("mjpeg"), "A preview without sound: this browser cannot play Motion JPEG pictures."),
+    "ffv1.mkv": (codec("ffv1", "flac"), "A preview without sound: this browser cannot play ffv1 pictures."),
+    "new.wmv": (
+        codec("wmv2", "wmav2"),
+        "A preview without sound: this browser cannot play Windows Media files or Windows Media Video pictures.",
+    ),
+}
+"""How FFmpeg makes films of a real one, and what the page says of each."""
+REAL = {
+    "bikes.mp4": "",
+    "alea.mpg": "A preview: this browser cannot play bare MPEG files or MPEG-1 pictures.",
+    "anim-1.mov": "A preview: this browser cannot play Motion JPEG pictures.",
+    "homer.avi": "A preview: this browser cannot play AVI files or indeo3 pictures.",
+    "xine-ui_logo.mpg": "A preview: this browser cannot play MPEG-PS files or MPEG-2 pictures.",
+}
+
+
+def test_real_films_play_or_the_page_says_why_not(page: Any, tmp_path: Path) -> None:
+    films = tmp_path / "films"
+    films.mkdir()
+    for name, (options, _) in FORMS.items():
+        make(real_film("b.mp4"), films / name, options)
+    for name in REAL:
+        shutil.copy(real_film(name), films)
+    expected = REAL | {name: said for name, (_, said) in FORMS.items()}
+    with listening(make_index(tmp_path)) as address:
+        page.goto(f"{address}/#q=a+film")
+        page.wait_for_selector(".card")
+        for video in page.evaluate("fetch('/api/videos').then(r => r.json()).then(a => a.videos)"):
+            page.evaluate(
+                """async video => {
+                  const { closePlayer, playAt } = await import("/static/player.js");
+                  closePlayer();
+                  playAt({ video, moments: [], relevance: [0, 1], start: 0, end: 1 }, [0, 1], 0.2);
+                }""",
+                video,
+            )
+            said = expected.pop(video["name"])
+            until(page, PLAYING)
+            note = "document.querySelector('#playing-note').textContent"
+            until(page, f"{note}.startsWith({json.dumps(said)}) && !{note}.startsWith('Making')")
+            assert page.evaluate(note) == (said and f"{said} Download the file to open it in a player."), video["name"]
+            preview = page.evaluate("document.querySelector('#video').src.startsWith('blob:')")
+            assert preview == said.startswith("A preview"), video["name"]
+    assert expected == {}
 
 
 def test_a_file_that_is_not_given_out_is_explained(page: Any, address: str) -> None:

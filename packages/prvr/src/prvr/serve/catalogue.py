@@ -19,6 +19,8 @@ _TYPES = {
     ".mp4": "video/mp4",
     ".m4v": "video/mp4",
     ".mov": "video/mp4",  # the same container; browsers play it under this name
+    ".3gp": "video/mp4",
+    ".3g2": "video/mp4",
     ".webm": "video/webm",
     ".mkv": "video/x-matroska",
     ".ogv": "video/ogg",

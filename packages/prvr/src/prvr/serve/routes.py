@@ -12,6 +12,7 @@ from prvr.serve.schema import (
     BatchRequest,
     BatchResponse,
     ErrorResponse,
+    FormatsResponse,
     InfoResponse,
     SearchResponse,
     SessionResponse,
@@ -40,7 +41,7 @@ _MEDIA_ERRORS = {
     404: "no such video",
     409: "the file has changed since it was indexed",
     410: "the file is no longer there",
-    415: "no picture can be made of the file",
+    415: "the file cannot be read, or no picture can be made of it",
     501: "this server cannot make such a preview",
 }
 Key = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit")]
@@ -159,6 +160,15 @@ def _add_media_routes(router: APIRouter, service: Service) -> None:
     async def file(request: Request, key: Key) -> Response:
         entry = service.catalogue.get(key)
         return file_response(await service.file(entry), entry.public.type, f'"{entry.public.key}"', request)
+
+    @router.get(
+        "/api/videos/{key}/formats",
+        summary="The container and the codecs of a video",
+        tags=["media"],
+        responses=_described(_MEDIA_ERRORS),
+    )
+    async def formats(key: Key) -> FormatsResponse:
+        return await service.formats(service.catalogue.get(key))
 
     @router.get(
         "/api/videos/{key}/preview", **media("A part of a video, encoded without sound", *PREVIEW_TYPES.values())

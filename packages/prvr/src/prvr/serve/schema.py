@@ -33,6 +33,21 @@ class VideoResponse(BaseModel):
     plays: bool = Field(description="whether browsers usually play the file itself; if not, ask for a preview")
 
 
+class FormatResponse(BaseModel):
+    """A container or a codec."""
+
+    name: str = Field(description="as people call it")
+    type: str | None = Field(description="media type for `canPlayType` of a browser; null: browsers know none for it")
+
+
+class FormatsResponse(BaseModel):
+    """What a video file is made of."""
+
+    container: FormatResponse
+    picture: FormatResponse
+    sound: FormatResponse | None = Field(description="null if it has no sound")
+
+
 class HitResponse(BaseModel):
     """A video that was found, and the moments in it."""
 

@@ -14,9 +14,10 @@ from starlette.exceptions import HTTPException
 from prvr.data import DataError
 from prvr.search import SearchResult, VideoIndex
 from prvr.serve.catalogue import Catalogue, CatalogueEntry, describe
+from prvr.serve.formats import read_formats
 from prvr.serve.media import PreviewKind, encode_preview, encode_thumbnail, preview_kinds
 from prvr.serve.middleware import Metrics
-from prvr.serve.schema import InfoResponse, SearchResponse
+from prvr.serve.schema import FormatsResponse, InfoResponse, SearchResponse
 from prvr.serve.settings import ServeLimits
 from prvr.serve.workers import Busy, SearchQueue, Workers
 
@@ -97,6 +98,15 @@ class Service:
             HTTPException: the file is not served.
         """
         return await self._media_workers.run(lambda: self.catalogue.open(entry))
+
+    async def formats(self, entry: CatalogueEntry) -> FormatsResponse:
+        """What the file of a video is made of.
+
+        Raises:
+            Busy: too much work is waiting.
+            HTTPException: the file is not served, or cannot be opened.
+        """
+        return await self._media_workers.run(lambda: read_formats(self.catalogue.path(entry), self.limits))
 
     async def thumbnail(self, entry: CatalogueEntry, at: float, width: int) -> bytes:
         """A JPEG of what a video shows at a time.

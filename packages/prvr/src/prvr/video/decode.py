@@ -189,6 +189,11 @@ class VideoFile:
             yield Frame(start, self._picture(held, matrix, most))
 
     @property
+    def container(self) -> str:
+        """What FFmpeg calls the format of the file, for example `matroska,webm`."""
+        return self._container.format.name
+
+    @property
     def streams(self) -> tuple[Any, ...]:
         """The streams of PyAV that a copy of the file has: the picture and, if there is one, the first sound."""
         sound = [one for one in self._container.streams.audio if one.codec_context is not None]
@@ -295,7 +300,7 @@ class VideoFile:
         unit = self._stream.time_base or Fraction(1, _av().time_base)
         # FFmpeg goes to a packet, not to a key frame, in files without an index, and to one that is decoded before the
         # time, but shown after it, where times are those of decoding.
-        steps = (_BACK, 3 * _BACK) if self._container.format.name in _WITHOUT_INDEX else (0.0, _BACK)
+        steps = (_BACK, 3 * _BACK) if self.container in _WITHOUT_INDEX else (0.0, _BACK)
         for back in (*steps, math.inf):
             if start <= back and back == steps[0]:
                 return  # the file was opened just now

@@ -23,6 +23,11 @@ export function fileUrl(video) {
   return `/api/videos/${video.key}/file`;
 }
 
+/** Names and media types of the container and the codecs of a video. */
+export function formatsOf(video, signal) {
+  return get(`/api/videos/${video.key}/formats`, signal);
+}
+
 export function thumbnailUrl(video, time, width = 320) {
   return `/api/videos/${video.key}/thumbnail?t=${time.toFixed(2)}&width=${width}`;
 }

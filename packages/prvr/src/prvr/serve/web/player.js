@@ -1,6 +1,6 @@
 // Plays a video at a moment: the file itself, or a preview where the browser cannot play it.
 
-import { blob, fileUrl, previewUrl } from "./api.js";
+import { blob, fileUrl, formatsOf, previewUrl } from "./api.js";
 import { makeStrip, nameParts, span } from "./strip.js";
 
 const element = (id) => document.getElementById(id);
@@ -69,19 +69,41 @@ function mayPlay(file) {
 function playFile(start) {
   tell("");
   const state = now;
-  video.onloadedmetadata = () => seek(start);
+  video.onloadedmetadata = () => {
+    // of a file whose picture they do not know, browsers play the sound alone
+    if (!video.videoWidth) return playPreview(start, until);
+    seek(start);
+    tellOfSound(state);
+  };
   video.onerror = () => state === now && playPreview(start, until);
   video.src = fileUrl(now.hit.video);
   video.load();
 }
 
+/** Says so if the picture of a file plays, and its sound does not. */
+async function tellOfSound(state) {
+  const { sound } = await formatsOf(state.hit.video).catch(() => ({}));
+  if (state === now && !now.url && sound && !knows(sound)) tell(`Without sound: this browser cannot play ${sound.name}.`, true);
+}
+
+function knows(format) {
+  return format.type !== null && video.canPlayType(format.type) !== "";
+}
+
+/** Why this browser does not play a file itself. */
+function whyNot({ container, picture }) {
+  const unknown = [];
+  if (!knows(container)) unknown.push(`${container.name} files`);
+  if (!knows(picture)) unknown.push(`${picture.name} pictures`);
+  if (unknown.length) return `this browser cannot play ${unknown.join(" or ")}`;
+  return `this browser cannot decode this file, though it plays ${picture.name} pictures in ${container.name} files`;
+}
+
 async function playPreview(start, end) {
   const state = now;
-  video.onerror = () => state === now && tell("This browser cannot play the preview either.");
-  if (!previews.length) {
-    tell(`This browser cannot play this file (${now.hit.video.codec}), and the server can make no preview for it.`);
-    return;
-  }
+  video.onerror = () => state === now && tell("This browser cannot play the preview either.", true);
+  video.removeAttribute("src"); // the sound of a file whose picture does not play
+  video.onloadedmetadata = null;
   tell("Making a preview …");
   const lead = Math.min(LEAD, longest / 4);
   const from = Math.max(0, start - (end === null ? 0 : lead));
@@ -89,14 +111,19 @@ async function playPreview(start, end) {
   loading?.abort();
   loading = new AbortController();
   try {
-    const made = await blob(previewUrl(now.hit.video, from, to, previews[0]), loading.signal);
+    const { signal } = loading;
+    const formats = await formatsOf(state.hit.video, signal);
+    const why = whyNot(formats);
+    if (state !== now) return;
+    if (!previews.length) return tell(`${why[0].toUpperCase()}${why.slice(1)}, and the server can make no preview.`, true);
+    const made = await blob(previewUrl(now.hit.video, from, to, previews[0]), signal);
     if (state !== now) return;
     release();
     now.url = URL.createObjectURL(made);
     now.offset = from;
     video.onloadedmetadata = () => seek(start);
     video.src = now.url;
-    tell(`A preview without sound: this browser cannot play the file itself (${now.hit.video.codec}).`);
+    tell(`A preview${formats.sound ? " without sound" : ""}: ${why}.`, true);
   } catch (error) {
     if (error.name !== "AbortError" && state === now) tell(error.message);
   }
@@ -107,9 +134,16 @@ function seek(seconds) {
   video.play().catch(() => {}); // a browser may want a click first: the controls are there
 }
 
-function tell(text) {
+/** Shows a note below the picture; `otherwise` adds what to do. */
+function tell(text, otherwise = false) {
   note.textContent = text;
   note.hidden = !text;
+  if (!otherwise) return;
+  const link = document.createElement("a");
+  link.href = fileUrl(now.hit.video);
+  link.download = now.hit.video.name.slice(now.hit.video.name.lastIndexOf("/") + 1);
+  link.textContent = "Download the file";
+  note.append(" ", link, " to open it in a player.");
 }
 
 function release() {
