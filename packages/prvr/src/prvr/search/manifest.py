@@ -137,7 +137,10 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Replaces the manifest in a folder, in one step."""
         values = asdict(self)
-        body: dict[str, Any] = {"format": 3 if self.bank else 2 if self.stored else 1, "index": values}
+        body: dict[str, Any] = {
+            "format": 3 if self.bank or self.window == SHOTS else 2 if self.stored else 1,
+            "index": values,
+        }
         if not self.bank:  # older formats have no such keys
             del values["bank"]
             if not self.stored:
