@@ -91,7 +91,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> VideoStore:
     write_header(folder, EMBEDDED)
     for number, features in enumerate(some_videos([30 if n % 3 == 0 else 8 + n % 5 for n in range(COUNT)]).values()):
         name, rows = f"{'abc'[number % 3]}/v{number:03}.mp4", len(features)
-        entry = VideoEntry(name, f"/{name}", 1000, number * DAY * 10**9, "0" * 64, rows / 2, rows, 64, 48, "h264")
+        entry = VideoEntry(
+            name, f"/{name}", 1000, number * DAY * 10**9, f"{number:064}", rows / 2, rows, 64, 48, "h264"
+        )
         write_entry(folder, EMBEDDED, entry, features)
     return VideoStore(folder)
 

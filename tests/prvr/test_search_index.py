@@ -236,7 +236,8 @@ def test_smaller_vectors_change_scores_a_little(
 
 def test_of_equal_scores_the_smaller_id_comes_first(tmp_path: Path) -> None:
     same = walk(10, 0)
-    store = write_store(tmp_path / "store", dict.fromkeys(("c", "a", "b", "d"), same))
+    longer = {video: np.concatenate([same, same[-1:].repeat(more, 0)]) for more, video in enumerate("cabd")}
+    store = write_store(tmp_path / "store", longer)
     with make_index(tmp_path / "index", store=store) as index:
         assert ids(index.search(QUERY, 3)) == ["a", "b", "c"]
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from prvr.models import Retriever, TokenRetriever
     from prvr.objective import Objective
     from prvr.released import load_released
-    from prvr.search import Library
+    from prvr.search import Library, Query
     from prvr.stages import CandidateReranker, Pipeline
     from prvr.text import TextEmbedding
     from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
@@ -28,6 +28,7 @@ __all__ = [
     "Objective",
     "Pipeline",
     "PrvrError",
+    "Query",
     "Retriever",
     "RetrieverOutput",
     "Scores",
@@ -45,6 +46,7 @@ _LATER = {
     "TokenRetriever": "prvr.models",
     "TextEmbedding": "prvr.text",
     "Library": "prvr.search",
+    "Query": "prvr.search",
     "Objective": "prvr.objective",
     "CandidateReranker": "prvr.stages",
     "Pipeline": "prvr.stages",

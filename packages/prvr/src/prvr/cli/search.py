@@ -1,9 +1,9 @@
-"""`prvr search`: the videos of an index that answer a sentence, and where in them."""
+"""`prvr search`: the videos of an index that answer a sentence, a picture or a moment, and where in them."""
 
 import logging
 import os
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from prvr.cli.clip import add_clip_options
+from prvr.cli.clip import add_clip_options, moment
 from prvr.cli.console import CommandError, stdout
 from prvr.cli.options import Parser, date, seconds
 from prvr.cli.where import add_place, opened_index
 from prvr.reading import printable
 
 if TYPE_CHECKING:
-    from prvr.search import SearchFilter, SearchResult
+    from prvr.search import Query, SearchFilter, SearchResult, VideoIndex
 
 logger = logging.getLogger(__name__)
 _MOST = 10_000  # queries of a file
@@ -29,8 +29,9 @@ def register(prvr: Parser) -> None:
     parser = prvr.command(
         "search",
         run,
-        "Find videos and moments by a sentence",
+        "Find videos and moments by a sentence, a picture or a moment",
         "FOLDER QUERY [--encoder NAME] [-k 10] [--json FILE] [--csv FILE] [--html FILE] [--paths] [--open]\n"
+        "FOLDER [QUERY] [--with SENTENCE] [--without SENTENCE] [--image PICTURE] [--like FILM@12:30] [OPTIONS]\n"
         "FOLDER QUERY [--in FOLDER] [--name GLOB] [--after DATE] [--before DATE] [--save FOLDER] [OPTIONS]",
         "Find the films of a folder that answer a sentence best, and the moment in each. New films are extracted and "
         "indexed first, renamed ones are recognised, and those that are gone are forgotten. The time line shows how "
@@ -39,6 +40,7 @@ def register(prvr: Parser) -> None:
     add_place(parser)
     parser.add_argument("query", metavar="QUERY", nargs="?", help="a sentence")
     parser.add_argument("--file", metavar="FILE", help="a text file with one sentence on each line, instead of QUERY")
+    _add_parts(parser)
     parser.option("-k", "--top", default=10, metavar="K", help="videos for each sentence")
     parser.option("--moments", metavar="N", default=3, help="the most moments of each video, in files")
     parser.option("--min-confidence", metavar="X", default=0.0, help="leave out hits below this confidence, 0 to 1")
@@ -51,6 +53,42 @@ def register(prvr: Parser) -> None:
     parser.add_argument("--save", metavar="FOLDER", help="write the best moment of each video found as a clip")
     add_clip_options(parser)
     _add_filters(parser)
+
+
+def _add_parts(parser: Parser) -> None:
+    group = parser.add_argument_group("more than a sentence: everything that is named is looked for at once")
+    group.add_argument(
+        "--with", dest="more", action="append", default=[], metavar="SENTENCE", help="also this; repeat it for more"
+    )
+    group.add_argument(
+        "--without", action="append", default=[], metavar="SENTENCE", help="rather not this; repeat it for more"
+    )
+    group.add_argument("--image", metavar="PICTURE", help="what a picture shows: a JPEG, PNG, WebP, GIF or BMP file")
+    group.add_argument(
+        "--like",
+        type=passage,
+        metavar="FILM@TIME",
+        help="what a film of the index shows at a time, or from a time to another: beach.mp4@12:30, "
+        "beach.mp4@12:30-12:45. The film itself is left out",
+    )
+
+
+def passage(text: str) -> tuple[str, float, float | None]:
+    """The type of an argument that takes a moment of a film, FILM@TIME or FILM@START-END.
+
+    Raises:
+        ArgumentTypeError: the text is something else.
+
+    Examples:
+        >>> passage("day 1/beach.mp4@12:30"), passage("me@home.mp4@90-95.5")
+        (('day 1/beach.mp4', 750.0, None), ('me@home.mp4', 90.0, 95.5))
+    """
+    film, at, time = text.rpartition("@")
+    if not at or not film:
+        raise ArgumentTypeError(
+            f"expected FILM@TIME, for example beach.mp4@12:30 or beach.mp4@12:30-12:45, got {text!r}"
+        )
+    return (film, *moment(time)) if "-" in time else (film, seconds(time), None)
 
 
 def _add_filters(parser: Parser) -> None:
@@ -80,12 +118,16 @@ def _add_filters(parser: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Searches, prints the results, and writes and opens what was asked for."""
-    queries, where, piped = _queries(args), _filter(args), _piped(args)
+    sentences, where, piped = _sentences(args), _filter(args), _piped(args)
     if (args.exact or args.force) and args.save is None:
         raise CommandError("--exact and --force are for clips: name their folder with --save FOLDER.")
     with opened_index(args) as index:
         results = index.search_many(
-            queries, args.top, moments=args.moments, where=where, min_confidence=args.min_confidence
+            _queries(args, sentences, index),
+            args.top,
+            moments=args.moments,
+            where=where,
+            min_confidence=args.min_confidence,
         )
     if where is not None and results[0].videos and not any(result.hits for result in results):
         logger.warning("none of %d videos meets the filters", results[0].videos)
@@ -122,10 +164,29 @@ def _piped(args: Namespace) -> bool:
     return bool(wanted)
 
 
-def _queries(args: Namespace) -> list[str]:
-    if (args.query is None) == (args.file is None):
+def _queries(args: Namespace, sentences: "Sequence[str | None]", index: "VideoIndex") -> "list[Query]":
+    """A query for each sentence, with what else is asked for; None is no sentence."""
+    from prvr.search import Query
+
+    like = args.like and (_film(args.like[0], index), *args.like[1:])
+    return [Query([*([] if one is None else [one]), *args.more], args.without, args.image, like) for one in sentences]
+
+
+def _film(name: str, index: "VideoIndex") -> str:
+    """The id of the film that is named by its id or its path; other names as they are, for the index to refuse."""
+    if name in index or not Path(name).expanduser().exists():
+        return name
+    path = Path(name).expanduser()
+    names = {str(path.absolute()), str(path.resolve())}
+    return next((video for video in index.video_ids if index.video(video).path in names), name)
+
+
+def _sentences(args: Namespace) -> list[str | None]:
+    other = bool(args.more or args.image is not None or args.like is not None)
+    if (args.query is None) == (args.file is None) and (args.query is not None or not other):
         raise CommandError(
-            'search takes a sentence, or --file with one a line: prvr search FOLDER "a dog catches a ball".'
+            'search takes a sentence, or --file with one a line: prvr search FOLDER "a dog catches a ball". '
+            "--image PICTURE and --like FILM@TIME need none."
         )
     if args.file is None:
         return [args.query]
@@ -139,7 +200,7 @@ def _queries(args: Namespace) -> list[str]:
     queries = [line.strip() for line in lines if line.strip()]
     if not 1 <= len(queries) <= _MOST:
         raise CommandError(f"--file {path}: {len(queries):,} sentences, expected 1 to {_MOST:,}, one a line.")
-    return queries
+    return [*queries]
 
 
 def _show(console: Console, results: "Sequence[SearchResult]") -> None:

@@ -13,6 +13,7 @@ from prvr.search.filtering import SearchFilter
 from prvr.search.index import VideoIndex
 from prvr.search.model import ModelIdentity, RowSet, SearchModel, WindowVectors
 from prvr.search.opening import open_model
+from prvr.search.query import Passage, Query
 from prvr.search.results import (
     CURVE_PARTS,
     WEAKER_BELOW,
@@ -34,6 +35,8 @@ __all__ = [
     "LibraryReport",
     "ModelIdentity",
     "Moment",
+    "Passage",
+    "Query",
     "RowSet",
     "SearchFilter",
     "SearchHit",

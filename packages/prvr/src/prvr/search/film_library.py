@@ -21,6 +21,7 @@ from prvr.search.index import VideoIndex
 from prvr.search.manifest import MANIFEST
 from prvr.search.model import ZERO_SHOT
 from prvr.search.opening import open_model
+from prvr.search.query import Query
 from prvr.search.results import SearchResult
 from prvr.video import (
     DEFAULT_ENCODER,
@@ -207,14 +208,14 @@ class Library:
 
     def search(
         self,
-        query: str,
+        query: str | Query,
         k: int = 10,
         *,
         moments: int = 3,
         where: SearchFilter | None = None,
         min_confidence: float = 0.0,
     ) -> SearchResult:
-        """The k best films for a sentence, see `VideoIndex.search`; the first search of this object updates before.
+        """The k best films for a query, see `VideoIndex.search`; the first search of this object updates before.
 
         Raises:
             ValueError, DataError: as `update` and `VideoIndex.search_many`.

@@ -54,6 +54,11 @@ class SearchFilter:
                 raise InputError(f"SearchFilter: {name}={value}; expected a number of seconds from 0")
         if self.longer is not None and self.shorter is not None and self.longer > self.shorter:
             raise InputError(f"SearchFilter: longer={self.longer} and shorter={self.shorter}: no video is both")
+        for name in ("after", "before"):
+            try:
+                _ = getattr(self, name) and getattr(self, name).timestamp()
+            except (ValueError, OverflowError, OSError) as error:  # the years at both ends of the calendar
+                raise InputError(f"SearchFilter: {name}={getattr(self, name)}; expected a year from 1970 on") from error
         if self.after and self.before and self.after.timestamp() >= self.before.timestamp():
             raise InputError(f"SearchFilter: after={self.after} and before={self.before}: no file is of such a time")
 

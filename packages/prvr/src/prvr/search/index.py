@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float32, Int64
 
 from prvr.errors import DataError, InputError
+from prvr.reading import printable
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
 from prvr.search.confidence import confidence, read_bank
 from prvr.search.filtering import SearchFilter
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest, WindowLength
 from prvr.search.model import Score, SearchModel
 from prvr.search.opening import load_model
+from prvr.search.query import Query, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank
 from prvr.search.rescoring import Rescorer
 from prvr.search.results import IndexInfo, IndexReport, SearchHit, SearchResult, merged_moments, relevance_curve
@@ -28,10 +31,10 @@ from prvr.video import StoreHeader, TextFeaturizer, VideoEntry, VideoStore
 
 
 class VideoIndex:
-    """The vectors of videos on disk, searched by sentences. Use `create` or `open`; it is a context manager.
+    """The vectors of videos on disk, searched by sentences or a `Query`.
 
-    It can be searched from several threads. It shows one state, which `refresh` and its own changes bring up to date;
-    other processes may change the index meanwhile.
+    Use `create` or `open`; it is a context manager. It can be searched from several threads. It shows one state, which
+    `refresh` and its own changes bring up to date; other processes may change the index meanwhile.
 
     Examples:
         >>> store = VideoStore("store")  # doctest: +SKIP
@@ -178,7 +181,7 @@ class VideoIndex:
 
     def search(
         self,
-        query: str,
+        query: str | Query,
         k: int = 10,
         *,
         moments: int = 3,
@@ -190,7 +193,7 @@ class VideoIndex:
 
     def search_many(
         self,
-        queries: Sequence[str],
+        queries: Sequence[str | Query],
         k: int = 10,
         *,
         moments: int = 3,
@@ -199,8 +202,11 @@ class VideoIndex:
     ) -> tuple[SearchResult, ...]:
         """The k best videos for each of some queries, by the exact score of the retriever, and after its stages.
 
+        Videos whose files have the same content are one hit, see `SearchHit.copies`. Stages re-score what is found for
+        one sentence; other queries have the order of the first stage, and no confidences.
+
         Args:
-            queries: sentences.
+            queries: sentences, or a `Query` where more is asked.
             k: how many videos; all where there are fewer.
             moments: at most so many of each video, each from another part of it.
             where: which videos are searched; default: all. Those that pass are all scored exactly, whatever the
@@ -208,8 +214,8 @@ class VideoIndex:
             min_confidence: from 0 to 1; hits of a lower confidence are left out. 0 keeps all of them.
 
         Raises:
-            ValueError: k or moments is not positive, or min_confidence is out of range; a query has no word, or more
-                than the model reads.
+            ValueError: k or moments is not positive, or min_confidence is out of range, or it is asked for of a query
+                that is not one sentence; a query has no word, or more than the model reads; as `query_vector`.
             DataError: the model cannot be loaded, or queries would be read by another model than that of the index; a
                 confidence is asked for, and the index has none.
         """
@@ -217,8 +223,13 @@ class VideoIndex:
             raise InputError(f"k={k}, moments={moments}: expected positive numbers")
         if not 0 <= min_confidence <= 1:
             raise InputError(f"min_confidence={min_confidence}: expected a number from 0 to 1")
-        if not queries:
+        asked = [Query.of(query) for query in queries]
+        if not asked:
             return ()
+        if min_confidence and (other := next((one for one in asked if one.sentence is None), None)):
+            raise InputError(
+                f"{printable(str(other))}: only hits of one sentence have a confidence. Search without a minimum."
+            )
         with self._lock:
             snapshot = self._snapshot
             if min_confidence and not snapshot.manifest.bank:
@@ -226,27 +237,42 @@ class VideoIndex:
                     f"{self.folder}: this index has no confidences, because it was made by an older version or its "
                     "model cannot read long sentences. Make the index anew, or search without a minimum confidence."
                 )
-            text = np.stack([self.model.encode_text(query) for query in queries])
+            text = np.stack([query_vector(query, self.model, snapshot) for query in asked])
             backend, rescorer = self._in_step(snapshot)
-            if where is None:
-                candidates = find_candidates(backend, snapshot, text, k if rescorer is None else rescorer.depth(k))
-            else:
-                candidates = [where.numbers([snapshot.video(one) for one in snapshot.video_ids])] * len(queries)
+            depth = k if rescorer is None else rescorer.depth(k)
+            candidates = _candidates(backend, snapshot, asked, text, where, depth)
         if rescorer is None:
             ranked = rank(snapshot, text, candidates, k)
         else:
-            each = candidates or [None] * len(queries)
-            ranked = [rescorer.rank(*one, k) for one in zip(queries, text, each, strict=True)]
-        hits = [[_hit(snapshot, one, moments) for one in found] for found in ranked]
+            each = candidates or [None] * len(asked)
+            ranked = [
+                rank(snapshot, row[None], None if videos is None else [videos], k)[0]
+                if query.sentence is None
+                else rescorer.rank(query.sentence, row, videos, k)
+                for query, row, videos in zip(asked, text, each, strict=True)
+            ]
+        hits = [
+            [_hit(snapshot, one, moments, query.sentence is not None) for one in found]
+            for query, found in zip(asked, ranked, strict=True)
+        ]
         return tuple(
             SearchResult(
-                query,
+                str(query),
                 tuple(hit for hit in found if hit.confidence is None or hit.confidence >= min_confidence),
                 len(snapshot.video_ids),
                 backend.name,
             )
-            for query, found in zip(queries, hits, strict=True)
+            for query, found in zip(asked, hits, strict=True)
         )
+
+    def encode(self, query: str | Query) -> Float32[np.ndarray, " d"]:
+        """The unit vector of a query, in the space of the index.
+
+        Raises:
+            ValueError, DataError: as `search_many`.
+        """
+        with self._lock:
+            return query_vector(Query.of(query), self.model, self._snapshot)
 
     @property
     def model(self) -> SearchModel:
@@ -349,10 +375,36 @@ class VideoIndex:
         return self._backend, self._rescorer
 
 
-def _hit(snapshot: Snapshot, found: Ranked, moments: int) -> SearchHit:
-    """The hit of a video that was found."""
+def _candidates(
+    backend: CandidateBackend,
+    snapshot: Snapshot,
+    queries: Sequence[Query],
+    text: Float32[np.ndarray, "q d"],
+    where: SearchFilter | None,
+    k: int,
+) -> list[Int64[np.ndarray, " _"]] | None:
+    """For each query the videos that are scored: of copies only the first, and never the film that is asked for."""
+    found, passages = None, [query.passage for query in queries]
+    originals = snapshot.originals
+    if where is None:
+        found = find_candidates(backend, snapshot, text, k + any(passages))  # the film that is asked for is found too
+        if found is None and passages == [None] * len(queries) and (originals == np.arange(len(originals))).all():
+            return None
+    if found is None:
+        videos = [snapshot.video(one) for one in snapshot.video_ids]
+        numbers = np.arange(len(videos)) if where is None else where.numbers(videos)
+        numbers = numbers[np.sort(np.unique(originals[numbers], return_index=True)[1])]
+        found = [numbers] * len(queries)
+    left_out = [None if one is None else originals[snapshot.video_ids.index(one.video)] for one in passages]
+    return [some if own is None else some[originals[some] != own] for some, own in zip(found, left_out, strict=True)]
+
+
+def _hit(snapshot: Snapshot, found: Ranked, moments: int, calibrated: bool) -> SearchHit:
+    """The hit of a video that was found; confidences hold for scores of sentences, which are those calibrated."""
     video = snapshot.video(snapshot.video_ids[found.video])
     best = merged_moments(found.windows, moments)
     curve = relevance_curve(found.windows, video.duration)
-    sure = confidence(max(window.score for window in found.windows), snapshot.bank_best)
-    return SearchHit(video, found.score, best[0].start, best[0].end, best, curve, sure)
+    sure = confidence(max(window.score for window in found.windows), snapshot.bank_best) if calibrated else None
+    same = np.flatnonzero(snapshot.originals == snapshot.originals[found.video]).tolist()
+    copies = tuple(snapshot.video(snapshot.video_ids[number]) for number in same if number != found.video)
+    return SearchHit(video, found.score, best[0].start, best[0].end, best, curve, sure, copies)

@@ -7,14 +7,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, UInt8
 from torch import Tensor
 
 from prvr.data.rows import segment_mean
 from prvr.errors import DataError
 from prvr.search.model import ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import unit
-from prvr.video import StoreHeader, TextFeaturizer, check_joint
+from prvr.video import FrameEncoder, StoreHeader, TextFeaturizer, check_joint, open_encoder
 
 
 @runtime_checkable
@@ -75,6 +75,7 @@ class JointModel:
     Args:
         encoder: header of the store of features.
         text: the text side of the same encoder.
+        device: torch device of the side of the pictures, which is opened when it is first needed.
 
     Raises:
         DataError: the encoder has no joint space, or the text side is of another model.
@@ -84,8 +85,9 @@ class JointModel:
     clip_weight, frame_weight = 0.0, 1.0
     stored: Mapping[str, RowSet] = MappingProxyType({})
 
-    def __init__(self, encoder: StoreHeader, text: TextFeaturizer) -> None:
-        self._joint = JointEncoder(encoder, text)
+    def __init__(self, encoder: StoreHeader, text: TextFeaturizer, device: Any = "cpu") -> None:
+        self._joint, self._device = JointEncoder(encoder, text), device
+        self._pictures = text if isinstance(text, FrameEncoder) else None  # an encoder of one's own has both sides
         self.dim = self._joint.dim
         self.identity = ModelIdentity(
             ZERO_SHOT, encoder.encoder.name, encoder.encoder.weights, encoder.encoder, text.identity
@@ -106,6 +108,19 @@ class JointModel:
     def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
         """Several sentences."""
         return unit(self._joint.encode_texts(texts))
+
+    def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
+        """A picture as a film of one frame."""
+        if self._pictures is None:
+            found = open_encoder(self.identity.text, self._device)  # both sides lie where the text side was found
+            if found.identity != self.identity.frames:
+                raise DataError(
+                    f"pictures would be read by {found.identity}, the index was made for {self.identity.frames}: "
+                    "their vectors cannot be compared. Name the encoder of the index with --encoder."
+                )
+            self._pictures = found
+        rows = self._pictures.finish(self._pictures.encode(self._pictures.prepare(pixels)[None]))
+        return unit(rows[:, : self.dim].astype(np.float32, copy=False))[0]
 
     def rescorer(self, snapshot: Any) -> None:
         """There are no stages."""

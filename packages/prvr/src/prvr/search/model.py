@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, UInt8
 
 from prvr.video import Identity
 
@@ -138,5 +138,18 @@ class EncodesTexts(Protocol):
 
         Raises:
             ValueError: as `SearchModel.encode_text`.
+        """
+        ...
+
+
+@runtime_checkable
+class EncodesPictures(Protocol):
+    """A `SearchModel` whose space holds pictures too."""
+
+    def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
+        """The unit vector of a picture, red green blue.
+
+        Raises:
+            DataError: the encoder of the frames cannot be opened, or is another one than that of the index.
         """
         ...

@@ -46,7 +46,7 @@ def open_model(
     if str(name) == ZERO_SHOT:
         if stages:
             raise InputError("zero-shot alone has no stages: name a trained first stage, and zero_shot as its stage")
-        return JointModel(encoder, text or open_featurizer(encoder.encoder, device))
+        return JointModel(encoder, text or open_featurizer(encoder.encoder, device), device)
     system = open_system(name, stages, device=device)
     text = text or open_featurizer(text_encoder(system, encoder), device)
     first = open_trained(system, encoder, text, device)
@@ -75,7 +75,7 @@ def load_model(
             "be compared. Give the text model of the index, or make the index anew with the other one."
         )
     if identity.kind == ZERO_SHOT:
-        found: SearchModel = JointModel(encoder, text)
+        found: SearchModel = JointModel(encoder, text, device)
     elif identity.kind == "pipeline":
         pipeline = Pipeline.from_pretrained(folder)
         alone = replace(identity, kind="trained", name=identity.name.rpartition(", ")[0], weights="")

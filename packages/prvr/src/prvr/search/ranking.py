@@ -43,6 +43,8 @@ def find_candidates(
 ) -> list[Int64[np.ndarray, " _"]] | None:
     """For each query, numbers of the videos of its nearest clips, ascending: `enough(k)` of them, if there are.
 
+    Of copies of a film, only the first is a candidate.
+
     A backend is asked for more clips until enough videos are among them. It is not asked where every video is scored:
     because it is exhaustive, or because there are not more than enough.
 
@@ -64,8 +66,8 @@ def find_candidates(
     while missing:
         vectors = min(vectors, total)
         for q, keys in zip(missing, backend.nearest(text[missing], vectors), strict=True):
-            videos = np.unique(snapshot.videos_of(keys))
-            found[q] = videos[videos >= 0]
+            videos = snapshot.videos_of(keys)
+            found[q] = np.unique(snapshot.originals[videos[videos >= 0]])
         missing = [q for q in missing if len(found[q]) < enough(k)] if vectors < total else []
         vectors *= 2
     return found
@@ -191,6 +193,19 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
             line = cosines("clips", row)
         found.append(WindowTimeline(start, end, score, line.numpy()))
     return found
+
+
+def timed_rows(snapshot: Snapshot, row: int) -> Float32[np.ndarray, "l d"]:
+    """Unit rows that share the time of a window evenly: its frames, or its clips where its frames do not.
+
+    Args:
+        snapshot: of the index.
+        row: number of the window through the whole snapshot.
+    """
+    steps = int(snapshot.steps[row])
+    if steps > 1 and snapshot.manifest.frame_weight:
+        return snapshot.stored_rows("frames", [row])[0][:steps]
+    return snapshot.stored_rows("clips", [row])[0]
 
 
 def _best(scores: Float32[np.ndarray, " v"], k: int) -> list[int]:

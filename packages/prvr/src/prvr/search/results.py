@@ -42,7 +42,9 @@ class SearchHit:
         moments: disjoint, best first; the first is (start, end).
         relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts.
         confidence: one minus the share of unrelated sentences that reach the score of the first stage somewhere in the
-            index, from 0 to 1; None if the index was made without such sentences.
+            index, from 0 to 1; None if the index was made without such sentences, or the query is not one sentence.
+        copies: other videos of the index whose files have the same content, in order of ids; they are no hits of their
+            own.
     """
 
     video: VideoEntry
@@ -52,6 +54,7 @@ class SearchHit:
     moments: tuple[Moment, ...]
     relevance: tuple[float, ...]
     confidence: float | None = None
+    copies: tuple[VideoEntry, ...] = ()
 
     @property
     def video_id(self) -> str:
@@ -69,7 +72,7 @@ class SearchResult:
     """What was found for a query.
 
     Args:
-        query: the text.
+        query: what was searched for, in words.
         hits: best first; of equal scores, the one with the smaller id first.
         videos: how many the index holds.
         backend: that looked for candidates.

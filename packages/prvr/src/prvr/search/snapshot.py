@@ -159,6 +159,13 @@ class Snapshot:
         at = np.minimum(np.searchsorted(live, keys), len(live) - 1)
         return np.where(live[at] == keys, self.owners[rows[at]], -1)
 
+    @cached_property
+    def originals(self) -> Int64[np.ndarray, " v"]:
+        """For each video the number of the first one whose file has the same content: its own, if it is no copy."""
+        first: dict[str, int] = {}
+        hashes = (self.video(video).sha256 for video in self.video_ids)
+        return np.array([first.setdefault(one, number) for number, one in enumerate(hashes)], np.int64)
+
     def rows_of_videos(self, videos: Int64[np.ndarray, " v"] | None) -> Int64[np.ndarray, " n"]:
         """Numbers of the windows of these videos (None = all), ascending: the order of time within a video."""
         if videos is None:

@@ -1,16 +1,26 @@
 """From what a decoder gives to the picture that a viewer sees: colours, shape of the pixels, rotation."""
 
+import io
+import warnings
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
+
+from prvr.errors import InputError
+from prvr.reading import printable
 
 _UNSPECIFIED = 2  # colour space number of the standard
 _BT709, _BT601 = "ITU709", "ITU601"
 _HD = 720  # rows from which a file that does not say has BT.709, as players take it
 _WIDEST = 4  # ratio of a pixel's sides beyond which the file is not believed
 _LARGEST = 3840 * 2160  # pixels that are shown of any picture
+PICTURE_PIXELS = 2**26
+"""The most pixels of a picture file: 8192 x 8192."""
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF")  # of files from anywhere: the fewer readers, the better
+_FINE = 1024  # pixels of the longer side, more than any encoder takes
 
 
 Matrix = tuple[int, int, int, int]
@@ -78,3 +88,57 @@ def display_matrix(frame: Any) -> Matrix | None:
         return None
     rows = np.frombuffer(bytes(data), np.int32)
     return (int(rows[0]), int(rows[1]), int(rows[3]), int(rows[4])) if len(rows) == 9 else None
+
+
+def read_picture(source: Path | str | bytes | np.ndarray) -> UInt8[np.ndarray, "h w 3"]:
+    """A picture as a viewer sees it: turned as its EXIF data say, on white where it is transparent, not too large.
+
+    Of a picture that moves, it is the first one. The longer side has at most 1024 pixels afterwards.
+
+    Args:
+        source: a file (JPEG, PNG, WebP, GIF, BMP, and AVIF where Pillow reads it), the content of one, or pixels,
+            which stay as they are.
+
+    Returns:
+        red green blue, 0 to 255.
+
+    Raises:
+        ValueError: there is no such file, it is no picture or a damaged one, or it has more than `PICTURE_PIXELS`.
+
+    Examples:
+        >>> read_picture(np.zeros((4, 6, 3), np.uint8)).shape
+        (4, 6, 3)
+    """
+    if isinstance(source, np.ndarray):
+        if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3 or not source.size:
+            raise InputError(f"pixels of shape {source.shape} {source.dtype}; expected (height, width, 3) uint8")
+        return source
+    from PIL import Image, ImageOps  # of matplotlib
+
+    name = "the picture" if isinstance(source, bytes) else printable(str(source))
+    Image.init()
+    known = [one for one in _FORMATS if one in Image.OPEN]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the size is checked here
+            file = io.BytesIO(source) if isinstance(source, bytes) else Path(source).expanduser()
+            with Image.open(file, formats=known) as image:
+                width, height = image.size
+                if width * height > PICTURE_PIXELS:
+                    raise Image.DecompressionBombError  # as Pillow does later
+                image.draft("RGB", (_FINE, _FINE))  # a JPEG is decoded at a part of its size
+                image.thumbnail((_FINE, _FINE))
+                shown = ImageOps.exif_transpose(image)
+                if shown.has_transparency_data:
+                    shown = shown.convert("RGBA")
+                    shown = Image.alpha_composite(Image.new("RGBA", shown.size, "white"), shown)
+                return np.array(shown.convert("RGB"))
+    except Image.DecompressionBombError as error:
+        raise InputError(f"{name}: more than {PICTURE_PIXELS:,} pixels. Make it smaller.") from error
+    except FileNotFoundError as error:
+        raise InputError(f"{name}: no such file. Name a picture.") from error
+    except Exception as error:  # whatever a reader of damaged files stumbles over
+        raise InputError(
+            f"{name}: cannot be read as a picture ({type(error).__name__}). Expected {', '.join(known)}; save it anew "
+            "with another program."
+        ) from error

@@ -99,6 +99,8 @@ def _hit(rank: int, hit: SearchHit, scale: tuple[float, float], picture: Picture
         shown = f"<figcaption>no picture: {escape(printable(error.reason))}</figcaption>"
     others = ", ".join(clock_span(one.start, one.end) for one in hit.moments[1:])
     also = f"<p>also {others}</p>" if others else ""
+    places = escape(", ".join(printable(copy.id) for copy in hit.copies))
+    also += f'<p class="small">the same film: {places}</p>' if places else ""
     sure = "" if hit.confidence is None else f", confidence {percent(hit.confidence)}"
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"

@@ -25,7 +25,7 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
     fits well.
 
     A video is shown as its file name, which is wrapped where it is long, and below it the folder, which is shortened in
-    the middle. Neither loses its end.
+    the middle. Neither loses its end. Copies of the file are named below it.
 
     The curve shows how well each part of the video fits, from left to right. All hits of the query share one scale,
     from their worst part to their best.
@@ -62,6 +62,8 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         name = Text(file)
         if folder:
             name.append("\n" + shortened(folder, column, "..." if plain else "…"), "dim")
+        for copy in hit.copies:
+            name.append("\nalso " + shortened(printable(copy.id), column - 5, "..." if plain else "…"), "dim")
         sure = [percent(hit.confidence)] * known
         table.add_row(str(rank), name, f"{hit.score:.3f}", *sure, moment, Text(line))
     return table

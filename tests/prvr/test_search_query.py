@@ -1,0 +1,332 @@
+"""More than one sentence: by picture, by moment, with and without, and copies of a film as one hit."""
+
+import io
+import json
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from search_files import EMBEDDED, QUERY, make_index, some_videos, tiny_model, walk, write_store
+
+from prvr import Query
+from prvr.cli import main
+from prvr.errors import DataError, InputError
+from prvr.search import Passage, SearchFilter, SearchResult, VideoIndex, open_model
+from prvr.search.joint import JointModel
+from prvr.search.query import WITHOUT
+from prvr.search.ranking import enough
+from prvr.video import Identity, StoreHeader, open_encoder, open_featurizer
+from prvr.video.picture import PICTURE_PIXELS, read_picture
+
+COLOURS = {"red": (220, 30, 30), "green": (30, 160, 50), "blue": (40, 80, 230), "white": (244, 244, 244)}
+
+
+def square(colour: str, ground: int = 90, size: int = 64) -> np.ndarray:
+    """A square of a colour on grey."""
+    pixels = np.full((size, size, 3), ground, np.uint8)
+    pixels[size // 4 : -size // 4, size // 4 : -size // 4] = COLOURS[colour]
+    return pixels
+
+
+def features(*pictures: np.ndarray) -> np.ndarray:
+    encoder = open_encoder("embedded")
+    return encoder.finish(encoder.encode(np.stack([encoder.prepare(one) for one in pictures])))
+
+
+def unit(row: np.ndarray) -> np.ndarray:
+    return row / np.linalg.norm(row)
+
+
+FILMS = {
+    "day 1/red.mp4": ["white", "white", "red", "red", "red", "red"],
+    "day 1/sky.mp4": ["blue", "blue", "white", "white"],
+    "day 2/meadow.mp4": ["green", "green", "blue", "green"],
+    "lamp.mp4": ["white", "white", "white", "white"],
+}
+COPIES = {"backup/red.mp4": "day 1/red.mp4", "a copy.mp4": "day 1/red.mp4"}
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, np.ndarray]:
+    own = {name: features(*map(square, colours)) for name, colours in FILMS.items()}
+    return own | {name: own[original] for name, original in COPIES.items()}
+
+
+@pytest.fixture(scope="module")
+def index(rows: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Iterator[VideoIndex]:
+    base = tmp_path_factory.mktemp("asked")
+    with make_index(base / "index", store=write_store(base / "store", rows), dtype="float32") as index:
+        yield index
+
+
+def ids(result: SearchResult) -> list[str]:
+    return [hit.video_id for hit in result.hits]
+
+
+# By picture.
+
+
+def test_a_picture_finds_the_film_that_shows_it_and_when(index: VideoIndex, tmp_path: Path) -> None:
+    Image.fromarray(square("blue")).save(tmp_path / "sky.png")
+    by_file = index.search(Query(image=tmp_path / "sky.png"))
+    best = by_file.hits[0]
+    assert {best.video_id, by_file.hits[1].video_id} == {"day 1/sky.mp4", "day 2/meadow.mp4"}
+    assert (best.score, best.confidence) == (
+        pytest.approx(1, abs=1e-5),
+        None,
+    )  # the very frame, on no scale of sentences
+    sky = next(hit for hit in by_file.hits if hit.video_id == "day 1/sky.mp4")
+    assert (sky.start, sky.end) == (0.0, 1.0)
+    assert by_file.query == "like sky.png"
+    for image in (str(tmp_path / "sky.png"), (tmp_path / "sky.png").read_bytes(), square("blue")):
+        assert index.search(Query(image=image)).hits == by_file.hits
+
+
+def test_the_vector_of_a_picture_is_that_of_the_frame(index: VideoIndex, rows: dict[str, np.ndarray]) -> None:
+    found = index.encode(Query(image=square("red")))
+    np.testing.assert_allclose(found, unit(rows["day 1/red.mp4"][2, :256]), atol=1e-6)
+
+
+def test_a_trained_model_reads_no_picture_and_says_what_to_do(tmp_path: Path) -> None:
+    with (
+        make_index(tmp_path / "index", tiny_model(tmp_path / "model")) as index,
+        pytest.raises(InputError, match=r"reads sentences and no pictures.*leave out --model"),
+    ):
+        index.search(Query(image=square("red")))
+
+
+def test_pictures_are_read_by_the_encoder_of_the_index_alone() -> None:
+    header = StoreHeader(Identity("embedded", EMBEDDED.encoder.weights, "cut"), 2.0, 512, 256)
+    with pytest.raises(DataError, match=r"pictures would be read by embedded"):
+        JointModel(header, open_featurizer("embedded")).encode_picture(square("red"))
+
+
+# By moment.
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "parts"),
+    [(0.0, None, [0]), (0.5, None, [1]), (1.9, None, [3]), (2.0, None, [3]), (0.4, 1.1, [0, 1, 2]), (0.5, 1.0, [1])],
+)
+def test_a_moment_is_the_mean_of_its_frames(
+    index: VideoIndex, rows: dict[str, np.ndarray], start: float, end: float | None, parts: list[int]
+) -> None:
+    joint = rows["day 2/meadow.mp4"][:, :256]
+    expected = unit((joint[parts] / np.linalg.norm(joint[parts], axis=1, keepdims=True)).sum(0))
+    np.testing.assert_allclose(index.encode(Query(like=("day 2/meadow.mp4", start, end))), expected, atol=1e-5)
+
+
+def test_the_film_that_is_asked_for_and_its_copies_are_left_out(index: VideoIndex) -> None:
+    for name in ("day 1/red.mp4", *COPIES):
+        assert sorted(ids(index.search(Query(like=(name, 0.0))))) == ["day 1/sky.mp4", "day 2/meadow.mp4", "lamp.mp4"]
+    found = index.search(Query(like=Passage("day 1/red.mp4", 0.0, 1.0)), k=1)
+    assert found.hits[0].score == pytest.approx(1, abs=1e-5)  # white, as the lamp
+    assert found.query == "like day 1/red.mp4@0:00-0:01"
+    inside = index.search(Query(like=("day 1/red.mp4", 0.0)), where=SearchFilter(folders=["backup", "day 1"]))
+    assert ids(inside) == ["day 1/sky.mp4"]
+
+
+@pytest.mark.parametrize("stages", [(), ({"kind": "zero_shot", "weight": 10.0},)])
+def test_a_trained_model_compares_moments_and_its_stages_read_sentences_only(tmp_path: Path, stages) -> None:
+    store = write_store(tmp_path / "store", some_videos([30, 8, 12, 9, 11, 40]))
+    model = open_model(tiny_model(tmp_path / "model"), EMBEDDED, stages=stages)
+    with make_index(tmp_path / "index", model, store, dtype="float32", window=10.0, stride=5.0) as index:
+        query = Query(["a circle", QUERY], without="blue", like=("v000.mp4", 6.0))
+        result, text = index.search(query), index.encode(query)
+        assert "v000.mp4" not in ids(result)
+        for hit in result.hits:
+            best = []
+            for window in index.source.rows_of_videos(np.array([index.video_ids.index(hit.video_id)])).tolist():
+                clips, frames = (index.source.stored_rows(name, [window])[0] for name in ("clips", "frames"))
+                weights = index.source.manifest.clip_weight, index.source.manifest.frame_weight
+                best.append(weights[0] * (clips @ text).max() + weights[1] * (frames @ text).max())
+            assert hit.score == pytest.approx(max(best), abs=1e-5)
+        both = index.search_many([query, QUERY])
+        assert both[0] == result
+        assert both[1] == index.search(QUERY)
+        assert both[1].hits[0].confidence is not None
+
+
+# With and without.
+
+
+def test_what_is_wanted_is_added_and_what_is_not_is_taken_away(index: VideoIndex) -> None:
+    read = index.model.encode_text
+    wanted = unit(read("a red square") + read("a white square"))
+    np.testing.assert_allclose(index.encode(Query(["a red square", "a white square"])), wanted, atol=1e-6)
+    other = unit(read("blue") + read("snow"))
+    query = Query(["a red square", "a white square"], without=["blue", "snow"])
+    np.testing.assert_allclose(index.encode(query), unit(wanted - WITHOUT * other), atol=1e-6)
+    assert str(query) == "a red square + a white square, without blue, without snow"
+    picture = unit(index.encode(Query(image=square("blue"))) + read("white"))
+    np.testing.assert_allclose(index.encode(Query("white", image=square("blue"))), picture, atol=1e-6)
+
+
+def test_one_sentence_is_asked_as_ever(index: VideoIndex) -> None:
+    assert index.search(Query(QUERY)) == index.search(QUERY)
+    assert index.search(QUERY).hits[0].confidence is not None
+    assert index.search(Query(QUERY, without="blue")).hits[0].confidence is None
+
+
+# Copies.
+
+
+def test_copies_are_one_hit(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    own = {f"v{number:02}.mp4": walk(4, number % 20) for number in range(60)}  # each film three times
+    make_index(tmp_path / "index", store=write_store(tmp_path / "store", own)).close()
+    assert enough(2) < len(own)
+    for backend in ("exact", "faiss"):
+        with VideoIndex.open(tmp_path / "index", backend=backend) as index:
+            everything = index.search(QUERY, 60)
+            assert sorted(ids(everything)) == [f"v{number:02}.mp4" for number in range(20)]
+            for hit in everything.hits:
+                number = int(hit.video_id[1:3])
+                assert [copy.id for copy in hit.copies] == [f"v{number + 20:02}.mp4", f"v{number + 40:02}.mp4"]
+            assert index.search(QUERY, 2).hits == everything.hits[:2]
+            some = index.search(QUERY, 60, where=SearchFilter(names=["v[2-5]*"]))  # here the second copies come first
+            assert sorted(ids(some)) == [f"v{number:02}.mp4" for number in range(20, 40)]
+            for hit in some.hits:
+                number = int(hit.video_id[1:3])
+                assert [copy.id for copy in hit.copies] == [f"v{number - 20:02}.mp4", f"v{number + 20:02}.mp4"]
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda index: Query(), "nothing to look for"),
+        (lambda index: Query(without="snow"), "nothing to look for"),
+        (lambda index: Query(like=("a", -1.0)), "a time from 0"),
+        (lambda index: Query(like=("a", float("nan"))), "a time from 0"),
+        (lambda index: Query(like=("a", 2.0, 2.0)), "an end after the start"),
+        (lambda index: index.search(Query(like=("red.mp4", 0.0))), r"no film of this index; close: \['day 1/red.mp4'"),
+        (lambda index: index.search(Query(like=("lamp.mp4", 2.1))), "ends at 0:02"),
+        (lambda index: index.search(Query(QUERY, without="!!!")), "no word"),
+        (lambda index: index.search(Query(image="nowhere.png")), "no such file"),
+        (lambda index: index.search(Query([QUERY, QUERY]), min_confidence=0.5), "only hits of one sentence"),
+    ],
+)
+def test_what_cannot_be_asked(index: VideoIndex, ask: Callable[[VideoIndex], object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ask(index)
+
+
+# Files of pictures.
+
+
+def encoded(pixels: np.ndarray, kind: str, mode: str = "RGB", **options: object) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
+def test_the_usual_files_are_read(kind: str) -> None:
+    wide = np.concatenate([square("red"), square("green")], 1)
+    found = read_picture(encoded(wide, kind)).astype(int)
+    assert found.shape == wide.shape
+    assert np.abs(found[30, [30, 100]] - wide[30, [30, 100]]).max() < 16
+
+
+def test_a_picture_is_turned_as_a_viewer_turns_it() -> None:
+    wide = np.concatenate([square("red"), square("green")], 1)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn to the right
+    found = read_picture(encoded(wide, "JPEG", exif=exif, quality=95)).astype(int)
+    assert found.shape == (128, 64, 3)
+    assert np.abs(found[[30, 100], 30] - wide[30, [30, 100]]).max() < 16
+
+
+def test_what_is_clear_becomes_white_and_what_is_large_small() -> None:
+    clear = np.zeros((8, 8, 4), np.uint8)
+    clear[:4] = (200, 0, 0, 255)
+    file = io.BytesIO()
+    Image.fromarray(clear).save(file, "PNG")
+    found = read_picture(file.getvalue())
+    assert found[0, 0].tolist() == [200, 0, 0]
+    assert found[7, 7].tolist() == [255, 255, 255]
+    for kind in ("PNG", "JPEG"):
+        assert read_picture(encoded(np.full((1500, 3000, 3), 90, np.uint8), kind)).shape == (512, 1024, 3)
+
+
+def bomb(side: int) -> bytes:
+    """A PNG of a hundred bytes that says it is huge."""
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 64)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "cannot be read as a picture"),
+        (b"no picture at all", "cannot be read as a picture"),
+        (encoded(square("red"), "PNG")[:120], "cannot be read as a picture"),
+        (encoded(square("red"), "TIFF"), "Expected JPEG, PNG"),
+        (bomb(60_000), f"more than {PICTURE_PIXELS:,} pixels"),
+        (bomb(9000), f"more than {PICTURE_PIXELS:,} pixels"),
+        (bomb(2**31 - 1), "Make it smaller"),
+        (np.zeros((4, 4), np.uint8), r"expected \(height, width, 3\) uint8"),
+        (np.zeros((0, 4, 3), np.uint8), r"expected \(height, width, 3\) uint8"),
+    ],
+)
+def test_other_files_are_refused(content: bytes | np.ndarray, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_picture(content)
+
+
+# The command.
+
+
+def test_the_command_asks_for_all_of_it(index: VideoIndex, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.fromarray(square("blue")).save(tmp_path / "sky.png")
+    place, picture = str(index.folder), str(tmp_path / "sky.png")
+    like = "day 1/red.mp4@0-1"
+    for given, query in (
+        (["--image", picture], Query(image=picture)),
+        (["--like", like], Query(like=("day 1/red.mp4", 0.0, 1.0))),
+        (["red", "--with", "white", "--without", "blue"], Query(["red", "white"], "blue")),
+        (["red", "--image", picture, "--like", like], Query("red", (), picture, ("day 1/red.mp4", 0.0, 1.0))),
+    ):
+        assert main(["search", place, *given, "--json", "-"]) == 0
+        found = json.loads(capsys.readouterr().out)["results"][0]
+        expected = index.search(query)
+        assert found["query"] == expected.query
+        assert [hit["video"]["id"] for hit in found["hits"]] == ids(expected)
+    assert main(["search", place, "--image", picture, "--html", str(tmp_path / "found.html")]) == 0
+    assert "also backu…d.mp4" in capsys.readouterr().out
+    assert "the same film: backup/red.mp4, day 1/red.mp4" in (tmp_path / "found.html").read_text()
+    (tmp_path / "some.txt").write_text("red\nblue\n")
+    assert main(["search", place, "--file", str(tmp_path / "some.txt"), "--without", "white", "--json", "-"]) == 0
+    queries = [one["query"] for one in json.loads(capsys.readouterr().out)["results"]]
+    assert queries == ["red, without white", "blue, without white"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "--image PICTURE and --like FILM@TIME need none"),
+        (["--without", "snow"], "--image PICTURE and --like FILM@TIME need none"),
+        (["--like", "beach.mp4"], "expected FILM@TIME"),
+        (["--like", "beach.mp4@noon"], "expected seconds"),
+        (["--like", "beach.mp4@9-8"], "expected an end after the start"),
+        (["--like", "beach.mp4@9"], "no film of this index"),
+        (["--image", "nowhere.png"], "no such file"),
+        (["--image", __file__], "cannot be read as a picture"),
+    ],
+)
+def test_the_command_refuses(
+    index: VideoIndex, given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["search", str(index.folder), *given]) == 2
+    assert said in capsys.readouterr().err.replace("\n", " ")
