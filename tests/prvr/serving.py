@@ -103,8 +103,8 @@ def hard_films(films: Path) -> None:
     still = [*GREYS, *(np.full((48, 64, 3), (200, 30, 30), np.uint8) for _ in range(20))]
     write_video(films / "old.avi", still, codec="mpeg4")
     shutil.copy(write_video(films / EVIL, still), films / "changing.mp4")
-    write_video(films / "leaving.mp4", still)
-    write_video(films.parent / "elsewhere.mp4", still)
+    write_video(films / "leaving.mp4", [*still, *still[-1:]])
+    write_video(films.parent / "elsewhere.mp4", [*still, *still[-2:]])  # another content: copies are one hit
     (films / "link.mp4").symlink_to(films.parent / "elsewhere.mp4")
     (films / "inner.mp4").symlink_to(films / "old.avi")
 

@@ -17,16 +17,31 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 
 import av
+from PIL import Image
 from search_files import make_index as index_of
 from search_files import some_videos, tiny_model, write_store
-from serving import EVIL, FREE, HOST, Served, WatchedText, app_of, keys_of, listening, make_index, shared, wait_for
+from serving import (
+    EVIL,
+    FREE,
+    HOST,
+    TOKEN,
+    Served,
+    WatchedText,
+    app_of,
+    keys_of,
+    listening,
+    make_index,
+    shared,
+    wait_for,
+)
 from starlette.testclient import TestClient
 
 from prvr.cli import main
-from prvr.search import VideoIndex
-from prvr.serve import ServeSettings, create_app
+from prvr.search import Query, SearchFilter, VideoIndex
+from prvr.serve import ServeLimits, ServeSettings, create_app
 from prvr.serve.media import parse_range
 from prvr.serve.security import TokenBuckets
+from prvr.serve.service import Service
 from prvr.serve.workers import Busy, SearchQueue, Workers
 
 
@@ -72,6 +87,147 @@ def test_a_batch_gives_what_single_queries_give(client: TestClient, told: list[s
         alone = client.get("/api/search", params={"q": query, "k": 3}).json()
         assert [hit["video"]["name"] for hit in one["hits"]] == [hit["video"]["name"] for hit in alone["hits"]]
         np.testing.assert_allclose([h["score"] for h in one["hits"]], [h["score"] for h in alone["hits"]], rtol=1e-5)
+
+
+# More than one sentence
+
+
+def names(answer) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [hit["video"]["name"] for hit in answer.json()["hits"]]
+
+
+def test_all_that_an_index_can_be_asked_is_asked_by_address(
+    client: TestClient, served: Served, told: list[str]
+) -> None:
+    key = keys_of(client)["old.avi"]
+    with VideoIndex.open(served.index) as index:
+        for params, query in (
+            ({"q": told[:2], "without": [told[2], "blue"]}, Query(told[:2], [told[2], "blue"])),
+            ({"like": key, "start": 1.5}, Query(like=("old.avi", 1.5))),
+            (
+                {"like": key, "start": 1, "end": 2, "q": "red", "without": "blue"},
+                Query("red", "blue", None, ("old.avi", 1, 2)),
+            ),
+        ):
+            answer = client.get("/api/search", params=params | {"k": 5})
+            expected = index.search(query, 5)
+            assert names(answer) == [hit.video_id for hit in expected.hits]
+            assert answer.json()["query"] == expected.query
+            assert {hit["confidence"] for hit in answer.json()["hits"]} == {None}
+            like = None if query.passage is None else {"key": key, "start": query.passage[1], "end": query.passage[2]}
+            body = {
+                "queries": [{"texts": list(query.texts), "without": list(query.without), "like": like}, told[0]],
+                "k": 5,
+            }
+            both = client.post("/api/search", json=body).json()["results"]
+            assert [hit["video"]["name"] for hit in both[0]["hits"]] == names(answer)
+            assert both[1]["query"] == told[0]
+
+
+def test_a_picture_is_sent_as_the_file_that_it_is(client: TestClient, served: Served) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (300, 200), (200, 30, 30)).save(file, "PNG")
+    with VideoIndex.open(served.index) as index:
+        expected = index.search(Query("a square", "blue", file.getvalue()), 3)
+    answer = client.post("/api/search/picture?k=3&q=a+square&without=blue", content=file.getvalue())
+    assert names(answer) == [hit.video_id for hit in expected.hits]
+    assert answer.json()["query"] == "a square + like a picture, without blue"
+    assert client.get("/api/info").json()["pictures"] is True
+    for content in (b"", b"no picture", file.getvalue()[:60]):
+        refused = client.post("/api/search/picture", content=content)
+        assert refused.status_code == 415
+        assert "cannot be read as a picture" in refused.json()["detail"]
+
+
+def test_pictures_have_limits_of_their_own(served: Served) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (300, 200)).save(file, "BMP")
+    size = len(file.getvalue())
+    limits = ServeLimits(rate=0.0, body_bytes=100, picture_bytes=size, pictures=1)
+    with TestClient(app_of(served, limits=limits, token=TOKEN), base_url=HOST) as client:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        assert client.post("/api/search/picture", content=file.getvalue()).status_code == 401
+        assert names(client.post("/api/search/picture", content=file.getvalue(), headers=headers))
+        for content in (
+            file.getvalue() + b"x",
+            iter([file.getvalue(), b"x"]),
+        ):  # the second does not say how long it is
+            assert client.post("/api/search/picture", content=content, headers=headers).status_code == 413
+
+        async def two_at_once() -> list[object]:
+            service = Service(VideoIndex.open(served.index), limits)
+            go = asyncio.Event()
+
+            async def receive() -> bytes:
+                await go.wait()
+                return file.getvalue()
+
+            first = asyncio.ensure_future(service.picture(receive))
+            await asyncio.sleep(0)
+            with pytest.raises(Busy, match="too many pictures"):
+                await service.picture(receive)
+            go.set()
+            shapes = [(await first).shape, (await service.picture(receive)).shape]
+            assert service.close(30.0)
+            return shapes
+
+        assert asyncio.run(two_at_once()) == [(200, 300, 3)] * 2
+
+
+def test_filters_are_those_of_the_index(client: TestClient, served: Served, told: list[str]) -> None:
+    with VideoIndex.open(served.index) as index:
+        for params, where in (
+            ({"in": ["day 1", "none"]}, {"folders": ["day 1", "none"]}),
+            ({"name": "*.avi"}, {"names": ["*.avi"]}),
+            ({"longer": 1, "shorter": 60}, {"longer": 1.0, "shorter": 60.0}),
+            ({"after": "2001-01-01T00:00:00Z", "before": "2001-01-02T00:00:00Z"}, None),
+        ):
+            found = names(client.get("/api/search", params={"q": told[0], "k": 20} | params))
+            expected = (
+                []
+                if where is None
+                else [h.video_id for h in index.search(told[0], 20, where=SearchFilter(**where)).hits]
+            )
+            assert found == expected
+            if where:
+                assert found
+                batch = client.post("/api/search", json={"queries": [told[0]], "k": 20, "where": where}).json()
+                assert [hit["video"]["name"] for hit in batch["results"][0]["hits"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("params", "status"),
+    [
+        ({}, 400),
+        ({"without": "snow"}, 400),
+        ({"like": "0" * 24}, 404),
+        ({"like": "day 1"}, 422),
+        ({"like": "KEY", "start": 4, "end": 3}, 400),
+        ({"like": "KEY", "start": 1000}, 400),
+        ({"q": "a", "longer": 3, "shorter": 2}, 400),
+        ({"q": "a", "after": "0001-01-01T00:00:00"}, 400),
+        ({"q": "a", "after": "yesterday"}, 422),
+        ({"q": "a", "longer": "nan"}, 422),
+        ({"q": "a", "in": ""}, 422),
+        ({"q": ["a"] * 17}, 422),
+        ({"q": "a", "without": "!!!"}, 400),
+    ],
+)
+def test_what_cannot_be_asked_by_address(client: TestClient, params: dict[str, object], status: int) -> None:
+    if params.get("like") == "KEY":
+        params = params | {"like": keys_of(client)["old.avi"]}
+    answer = client.get("/api/search", params=params)
+    assert answer.status_code == status, answer.text
+    assert len(answer.content) < 1000
+
+
+def test_copies_are_told_without_their_paths(tmp_path: Path) -> None:
+    served = make_index(tmp_path, "a.mp4", "b.mp4")  # the same bytes
+    with TestClient(app_of(served), base_url=HOST) as client:
+        (hit,) = client.get("/api/search", params={"q": "a red square"}).json()["hits"]
+        assert [one["key"] for one in hit["copies"]] == [keys_of(client)["b.mp4"]]
+        assert "path" not in hit["copies"][0]
 
 
 @pytest.mark.parametrize("query", ["!!!", " ", "word " * 90])

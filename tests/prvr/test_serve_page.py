@@ -1,5 +1,6 @@
 """The page of `prvr serve` in a real browser: by mouse, by keyboard, on a phone, and with hostile names."""
 
+import io
 import json
 import os
 import random
@@ -8,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -15,6 +17,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("av")
 pytest.importorskip("playwright")
 
+from PIL import Image
 from playwright import sync_api as playwright
 from real_films import make, real_film
 from serving import EVIL, FREE, TOKEN, Served, listening, make_index, shared
@@ -22,6 +25,7 @@ from serving import EVIL, FREE, TOKEN, Served, listening, make_index, shared
 from prvr.search import WEAKER_BELOW
 from prvr.search.output import clock, clock_span
 from prvr.serve import ServeLimits, ServeSettings
+from prvr.video import open_video
 
 CHROMIUM = shutil.which("chromium")
 if CHROMIUM is None and not os.environ.get("CI"):
@@ -109,7 +113,8 @@ def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list
     names = page.locator(".card .name").all_text_contents()
     assert names[0] == shown(best["video"]["name"])
     assert any(name.endswith(" day 1") for name in names)
-    assert len(names) == 10
+    assert len(names) == 8
+    assert "The same film: old.avi" in page.locator(".card", has_text="inner.mp4").text_content()
     assert "10 videos" in page.locator("#status").text_content()
     assert "Zero-shot" in page.locator("#note").text_content()
     assert page.locator(".card").first.locator(".strip rect.heat").count() == len(best["relevance"])
@@ -253,6 +258,110 @@ def test_real_films_play_or_the_page_says_why_not(page: Any, tmp_path: Path) -> 
     assert expected == {}
 
 
+def test_a_picture_is_dropped_pasted_and_taken_away(page: Any, address: str, made: tuple[Served, list[str]]) -> None:
+    with open_video(made[0].films / "day 1" / "test0000.mp4") as film:
+        frame = next(film.excerpt(4.0, 4.0, most=256)).pixels
+    file = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x010E] = "a secret of the camera"
+    Image.fromarray(frame).resize((1100, 1100)).save(file, "JPEG", quality=60, exif=exif)
+    page.add_init_script(WATCHED)
+    page.goto(address)
+    page.wait_for_selector("#choose:not([hidden])")
+    for kind in ("choose", "drop", "paste"):
+        page.evaluate("location.hash = ''")
+        until(page, "!document.querySelector('.card') && document.querySelector('#welcome').checkVisibility()")
+        if kind == "choose":
+            page.get_by_role("searchbox").focus()
+            page.keyboard.press("Tab")
+            with page.expect_file_chooser() as chooser:
+                page.keyboard.press("Enter")
+            chooser.value.set_files({"name": "photo.jpg", "mimeType": "image/jpeg", "buffer": file.getvalue()})
+        else:
+            page.evaluate(CARRY, [list(file.getvalue()), kind])
+        page.wait_for_selector(".card")
+        assert page.locator(".card .name").first.text_content() == "test0000.mp4 day 1"
+        assert page.locator("#asked").text_content().strip() == "like photo.jpg"
+        assert page.locator("#asked-picture").is_visible()
+    sent = page.evaluate("window.sent")
+    assert len(sent) == 3
+    for content in map(bytes, sent):
+        assert b"secret" not in content
+        assert max(Image.open(io.BytesIO(content)).size) == 1024
+    assert "%" not in page.locator("#results").text_content()  # there is no confidence of pictures
+    page.reload()
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "Choose it again" in page.locator("#problem").text_content()
+    page.get_by_role("button", name="Leave this out").press("Enter")
+    until(page, "document.querySelector('#welcome').checkVisibility()")
+    assert faults(page) == []
+
+
+WATCHED = """
+  window.sent = [];
+  const real = fetch;
+  window.fetch = async (path, options) => {
+    if (options?.body) sent.push([...new Uint8Array(await options.body.arrayBuffer())]);
+    return real(path, options);
+  };
+"""
+CARRY = """([bytes, kind]) => {
+  const carried = new DataTransfer();
+  carried.items.add(new File([new Uint8Array(bytes)], "photo.jpg", { type: "image/jpeg" }));
+  const options = { bubbles: true, cancelable: true };
+  document.body.dispatchEvent(kind === "drop"
+    ? new DragEvent("drop", { ...options, dataTransfer: carried })
+    : new ClipboardEvent("paste", { ...options, clipboardData: carried }));
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_more_like_this_and_options_by_keyboard(browser: Any, address: str, told: list[str], width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.said = []
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/search?" in request.url else None)
+    page.goto(address)
+    results(page, told[1])
+    first = page.locator(".card .name").first.text_content()
+    similar = page.get_by_role("button", name="More like").first
+    similar.focus()
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('#asked-text').textContent.includes('the film itself is left out')")
+    until(page, "document.querySelector('#results').getAttribute('aria-busy') === null")
+    assert first not in page.locator(".card .name").all_text_contents()
+    assert page.get_by_role("searchbox").input_value() == ""
+    page.get_by_role("button", name="Options").focus()
+    page.keyboard.press("Enter")
+    for text in ("blue", "day 1", "*.mp4"):  # without, folder, file name
+        page.keyboard.type(text)
+        page.keyboard.press("Tab")
+    page.locator("#more [name=longer]").fill("0.1")
+    page.locator("#more [name=after]").fill("2001-01-01")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelectorAll('.card').length <= 1")
+    query = parse_qs(urlsplit(asked[-1]).query)
+    assert (query["without"], query["in"], query["name"], query["longer"]) == (["blue"], ["day 1"], ["*.mp4"], ["6"])
+    assert query["after"][0].startswith(("2000-12-31T", "2001-01-01T"))
+    assert "like" in query
+    assert page.get_by_role("button", name="Options (5)").is_visible()
+    page.reload()
+    until(page, "document.querySelector('#more [name=without]').value === 'blue'")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.get_by_role("button", name="Options").press("Enter")
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.id") == "options"
+    page.get_by_role("button", name="Options").press("Enter")
+    page.get_by_role("button", name="Clear the options").press("Enter")
+    until(page, "document.querySelectorAll('.card').length > 2")
+    page.locator(".open").first.click()
+    until(page, PLAYING)
+    page.get_by_role("button", name="More like this", exact=True).press("Enter")
+    until(page, "document.querySelector('#player').hidden")
+    assert faults(page) == []
+    page.close()
+
+
 def test_a_file_that_is_not_given_out_is_explained(page: Any, address: str) -> None:
     page.goto(address)
     results(page, "a red square")
@@ -386,7 +495,7 @@ def test_the_page_keeps_to_the_limits_of_the_server(
         until(page, "document.querySelector('#query').maxLength > 0")
         page.get_by_role("searchbox").click()
         results(page, "a film of a red square that is a little longer"[: limits.query_characters])
-        assert page.locator(".card").count() == min(10, limits.results)
+        assert page.locator(".card").count() == min(8, limits.results)
         until(page, "document.querySelector('.frame img').naturalWidth")
         page.route("**/file", lambda route: route.abort())
         page.locator(".open").first.click()

@@ -52,7 +52,8 @@ class Query:
         without: one sentence, or several, about what is not wanted.
         image: a picture: its file, the content of the file, or its pixels, `(h, w, 3)` from 0 to 255. The index must be
             one of a joint encoder alone (`zero-shot`).
-        like: a moment of a film of the index: a `Passage`, or a tuple of its fields. This film and its copies are not found.
+        like: a moment of a film of the index: a `Passage`, or a tuple of its fields. This film and its copies are left
+            out.
 
     Raises:
         ValueError: nothing is wanted, or a time is not from 0, or the end not after the start.

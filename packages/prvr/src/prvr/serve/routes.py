@@ -1,19 +1,29 @@
 """The routes of the API."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import StringConstraints
 
+from prvr import search as searching
+from prvr.errors import InputError
 from prvr.serve.media import PREVIEW_TYPES, PreviewKind, file_response
-from prvr.serve.middleware import COOKIE
+from prvr.serve.middleware import COOKIE, PICTURE
 from prvr.serve.schema import (
+    LATEST,
+    PARTS,
     BatchRequest,
     BatchResponse,
     ErrorResponse,
+    FilterRequest,
     FormatsResponse,
     InfoResponse,
+    LikeRequest,
+    Pattern,
+    QueryRequest,
     SearchResponse,
     SessionResponse,
     StatusResponse,
@@ -23,7 +33,6 @@ from prvr.serve.security import Sessions
 from prvr.serve.service import Service
 from prvr.serve.workers import Busy
 
-_LATEST = 7 * 24 * 3600.0  # seconds: the latest time in a video that may be asked for
 _DEFAULT_PREVIEW = 30.0  # seconds
 _ROUNDING = 0.001  # seconds by which a preview may be too long: times in addresses are rounded
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
@@ -45,11 +54,21 @@ _MEDIA_ERRORS = {
     501: "this server cannot make such a preview",
 }
 Key = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit")]
-Seconds = Annotated[float, Query(ge=0, le=_LATEST, allow_inf_nan=False, description="seconds from the start")]
+Seconds = Annotated[float, Query(ge=0, le=LATEST, allow_inf_nan=False, description="seconds from the start")]
 End = Annotated[
     float | None,
-    Query(ge=0, le=_LATEST, allow_inf_nan=False, description="default: 30 s after the start, or the server's maximum"),
+    Query(ge=0, le=LATEST, allow_inf_nan=False, description="default: 30 s after the start, or the server's maximum"),
 ]
+
+
+class _Asked(NamedTuple):
+    """What all addresses of a search take."""
+
+    texts: list[str]
+    without: list[str]
+    k: int
+    moments: int
+    where: searching.SearchFilter | None
 
 
 def build_router(service: Service, sessions: Sessions, version: str) -> APIRouter:
@@ -109,27 +128,85 @@ def _add_server_routes(router: APIRouter, service: Service, sessions: Sessions, 
 def _add_search_routes(router: APIRouter, service: Service) -> None:
     limits = service.limits
     default_k, default_moments = min(10, limits.results), min(3, limits.moments)
+    sentence = StringConstraints(min_length=1, max_length=limits.query_characters)
 
-    @router.get("/api/search", summary="Videos and moments for a query", tags=["search"])
-    async def search(
-        q: Annotated[str, Query(min_length=1, max_length=limits.query_characters, description="the query")],
+    async def filtered(
+        in_: Annotated[list[Pattern], Query(alias="in", max_length=PARTS, description="a folder of videos")] = [],  # noqa: B006
+        name: Annotated[list[Pattern], Query(max_length=PARTS, description="a pattern of file names")] = [],  # noqa: B006
+        after: Annotated[datetime | None, Query(description="files last changed then or later")] = None,
+        before: Annotated[datetime | None, Query(description="files last changed earlier")] = None,
+        longer: Annotated[
+            float | None, Query(ge=0, allow_inf_nan=False, description="at least so many seconds")
+        ] = None,
+        shorter: Annotated[
+            float | None, Query(ge=0, allow_inf_nan=False, description="at most so many seconds")
+        ] = None,
+    ) -> searching.SearchFilter | None:
+        found = FilterRequest(folders=in_, names=name, after=after, before=before, longer=longer, shorter=shorter)
+        return _filter(found)
+
+    async def asked(
+        where: Annotated[searching.SearchFilter | None, Depends(filtered)],
+        q: Annotated[
+            list[Annotated[str, sentence]],
+            Query(max_length=PARTS, description="a sentence; several are to be true at once"),
+        ] = [],  # noqa: B006
+        without: Annotated[
+            list[Annotated[str, sentence]], Query(max_length=PARTS, description="a sentence about what is not wanted")
+        ] = [],  # noqa: B006
         k: Annotated[int, Query(ge=1, le=limits.results, description="number of videos")] = default_k,
         moments: Annotated[int, Query(ge=1, le=limits.moments, description="moments per video")] = default_moments,
-    ) -> SearchResponse:
-        return (await service.search([q], k, moments))[0]
+    ) -> _Asked:
+        return _Asked(q, without, k, moments, where)
 
-    @router.post("/api/search", summary="Videos and moments for several queries", tags=["search"])
+    unknown = _described({404: "no such video"})
+
+    @router.get("/api/search", summary="Videos and moments for a query", tags=["search"], responses=unknown)
+    async def search(
+        given: Annotated[_Asked, Depends(asked)],
+        like: Annotated[
+            str | None, Query(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit: more like it")
+        ] = None,
+        start: Annotated[float, Query(ge=0, le=LATEST, description="with `like`: its moment, in seconds")] = 0.0,
+        end: Annotated[float | None, Query(ge=0, le=LATEST, description="with `like`: where the moment ends")] = None,
+    ) -> SearchResponse:
+        passage = None if like is None else LikeRequest(key=like, start=start, end=end)
+        query = _query(service, QueryRequest(texts=given.texts, without=given.without, like=passage))
+        return (await service.search([query], given.k, given.moments, given.where))[0]
+
+    body = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+
+    @router.post(
+        PICTURE,
+        summary="Videos and moments for a picture",
+        description="The body is the file of the picture (JPEG, PNG, WebP, GIF, BMP); it is not kept.",
+        tags=["search"],
+        openapi_extra={"requestBody": {"required": True} | body},
+        responses=_described({415: "not a picture that can be read"}),
+    )
+    async def search_picture(request: Request, given: Annotated[_Asked, Depends(asked)]) -> SearchResponse:
+        query = searching.Query(given.texts, given.without, await service.picture(request.body))
+        return (await service.search([query], given.k, given.moments, given.where))[0]
+
+    @router.post("/api/search", summary="Videos and moments for several queries", tags=["search"], responses=unknown)
     async def search_many(batch: BatchRequest) -> BatchResponse:
         k, moments = batch.k or default_k, batch.moments or default_moments
+        asked = [QueryRequest(texts=[one]) if isinstance(one, str) else one for one in batch.queries]
         for name, value, most in (
-            ("queries", len(batch.queries), limits.batch),
-            ("characters of a query", max(map(len, batch.queries)), limits.query_characters),
+            ("queries", len(asked), limits.batch),
+            (
+                "characters of a sentence",
+                max((len(one) for query in asked for one in (*query.texts, *query.without)), default=0),
+                limits.query_characters,
+            ),
             ("k", k, limits.results),
             ("moments", moments, limits.moments),
         ):
             if value > most:
                 raise HTTPException(400, f"{name}: {value}, at most {most}")
-        return BatchResponse(results=await service.search(batch.queries, k, moments))
+        queries = [_query(service, one) for one in asked]
+        where = None if batch.where is None else _filter(batch.where)
+        return BatchResponse(results=await service.search(queries, k, moments, where))
 
     @router.get("/api/videos", summary="The videos of the index", tags=["search"])
     async def videos(
@@ -137,6 +214,34 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
     ) -> VideosResponse:
         page = service.catalogue.page(offset, limit)
         return VideosResponse(total=len(service.catalogue), videos=[entry.public for entry in page])
+
+
+def _query(service: Service, asked: QueryRequest) -> searching.Query:
+    """A query of the API; videos are named by their keys.
+
+    Raises:
+        HTTPException: it asks for nothing, or for a video that is not there.
+    """
+    like = asked.like
+    video = None if like is None else service.catalogue.get(like.key).video.id
+    try:
+        return searching.Query(asked.texts, asked.without, like=like and (video, like.start, like.end))
+    except InputError as error:
+        raise HTTPException(400, str(error)) from error
+
+
+def _filter(asked: FilterRequest) -> searching.SearchFilter | None:
+    """A filter of the API; None where it lets every video pass.
+
+    Raises:
+        HTTPException: no video can pass.
+    """
+    if asked == FilterRequest():
+        return None
+    try:
+        return searching.SearchFilter(**vars(asked))
+    except InputError as error:
+        raise HTTPException(400, str(error)) from error
 
 
 def _add_media_routes(router: APIRouter, service: Service) -> None:

@@ -1,5 +1,6 @@
 """The requests and responses of the API, as the OpenAPI schema describes them."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -59,26 +60,68 @@ class HitResponse(BaseModel):
     relevance: list[float] = Field(description="highest score in each of equal parts of the video, in order of time")
     confidence: float | None = Field(
         description="one minus the share of unrelated sentences that score as high somewhere in the index; null if the "
-        "index has none"
+        "index has none, or if the query is not one sentence"
     )
     weaker: bool = Field(description="whether the confidence is known and so low that the hit is a weaker match")
     video: VideoResponse
+    copies: list[VideoResponse] = Field(
+        description="other videos with the same content, which are no hits of their own"
+    )
 
 
 class SearchResponse(BaseModel):
     """The results of a query, best first."""
 
-    query: str
+    query: str = Field(description="what was searched for, in words")
     videos: int = Field(description="number of videos that were searched")
     backend: str
     hits: list[HitResponse]
+
+
+Sentence = Annotated[str, StringConstraints(min_length=1)]
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=300)]
+PARTS = 16
+"""The most sentences of a query, and patterns of a filter."""
+LATEST = 7 * 24 * 3600.0
+"""The latest time in a video that may be asked for, in seconds."""
+
+
+class LikeRequest(BaseModel):
+    """A moment of a video of the index."""
+
+    model_config = ConfigDict(extra="forbid")
+    key: str = Field(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit")
+    start: float = Field(ge=0, le=LATEST, description="seconds")
+    end: float | None = Field(default=None, ge=0, le=LATEST, description="seconds; default: the moment `start` alone")
+
+
+class QueryRequest(BaseModel):
+    """A query that is more than one sentence."""
+
+    model_config = ConfigDict(extra="forbid")
+    texts: list[Sentence] = Field(default=[], max_length=PARTS, description="sentences that are to be true at once")
+    without: list[Sentence] = Field(default=[], max_length=PARTS, description="sentences about what is not wanted")
+    like: LikeRequest | None = None
+
+
+class FilterRequest(BaseModel):
+    """Which videos are searched; they have to meet every condition that is given."""
+
+    model_config = ConfigDict(extra="forbid")
+    folders: list[Pattern] = Field(default=[], max_length=PARTS, description="folders, or patterns of whole names")
+    names: list[Pattern] = Field(default=[], max_length=PARTS, description="patterns of file names")
+    after: datetime | None = Field(default=None, description="files last changed then or later")
+    before: datetime | None = Field(default=None, description="files last changed earlier")
+    longer: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="at least so many seconds")
+    shorter: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="at most so many seconds")
 
 
 class BatchRequest(BaseModel):
     """Several queries at once."""
 
     model_config = ConfigDict(extra="forbid")
-    queries: list[Annotated[str, StringConstraints(min_length=1)]] = Field(min_length=1)
+    queries: list[Sentence | QueryRequest] = Field(min_length=1)
+    where: FilterRequest | None = Field(default=None, description="default: all videos are searched")
     k: int | None = Field(default=None, ge=1, description="videos per query; default: 10, or the server's maximum")
     moments: int | None = Field(default=None, ge=1, description="per video; default: 3, or the server's maximum")
 
@@ -103,10 +146,12 @@ class InfoResponse(BaseModel):
     windows: int
     hours: float
     model: str
+    pictures: bool = Field(description="whether this index can be asked by a picture")
     zero_shot: bool = Field(description="whether the encoder alone ranks the videos, without a trained model")
     encoder: str
     previews: list[Literal["mp4", "webm"]] = Field(description="kinds of preview that this server can make")
-    query_characters: int = Field(description="maximum length of a query")
+    query_characters: int = Field(description="maximum length of a sentence")
+    picture_bytes: int = Field(description="maximum size of a picture that is searched for")
     results: int = Field(description="maximum number of videos in an answer")
     preview_seconds: float = Field(description="maximum length of a preview")
     version: str

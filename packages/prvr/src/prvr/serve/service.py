@@ -3,16 +3,19 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, BinaryIO
 
+import numpy as np
 from cachetools import LRUCache, cached
 from prometheus_client import Gauge
 from starlette.exceptions import HTTPException
 
 from prvr.data import DataError
-from prvr.search import SearchResult, VideoIndex
+from prvr.errors import InputError
+from prvr.search import Query, SearchFilter, SearchResult, VideoIndex
+from prvr.search.model import EncodesPictures
 from prvr.serve.catalogue import Catalogue, CatalogueEntry, describe
 from prvr.serve.formats import read_formats
 from prvr.serve.media import PreviewKind, encode_preview, encode_thumbnail, preview_kinds
@@ -20,6 +23,7 @@ from prvr.serve.middleware import Metrics
 from prvr.serve.schema import FormatsResponse, InfoResponse, SearchResponse
 from prvr.serve.settings import ServeLimits
 from prvr.serve.workers import Busy, SearchQueue, Workers
+from prvr.video.picture import read_picture
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ class Service:
         self.failure: Exception | None = None
         self._ready = threading.Event()
         self._model = index.model.identity  # loaded now, so that a broken model is reported at the start
+        self._reads_pictures, self._receiving = isinstance(index.model, EncodesPictures), 0
         self.catalogue = Catalogue(map(index.video, index.video_ids))
         self._info, self._refreshed = index.info(), time.monotonic()
         self._search_worker = Workers("prvr-search", 1, limits.search_seconds)
@@ -68,7 +73,7 @@ class Service:
 
     def prepare(self) -> None:
         """Starts a first search, which loads the text encoder and builds what the backend needs."""
-        self._searches.submit([_FIRST_QUERY], 1, 1).add_done_callback(self._prepared)
+        self._searches.submit([_FIRST_QUERY], 1, 1, None).add_done_callback(self._prepared)
 
     def _prepared(self, answer: Future[Any]) -> None:
         error = None if answer.cancelled() else answer.exception()
@@ -76,7 +81,9 @@ class Service:
             logger.error("no search is possible: %s", error)
             self.failure = error
 
-    async def search(self, queries: Sequence[str], k: int, moments: int) -> list[SearchResponse]:
+    async def search(
+        self, queries: Sequence[str | Query], k: int, moments: int, where: SearchFilter | None = None
+    ) -> list[SearchResponse]:
         """One response per query.
 
         Raises:
@@ -84,11 +91,32 @@ class Service:
             HTTPException: the model cannot read a query, or the index cannot be read.
         """
         try:
-            results = await self._searches.ask(queries, k, moments)
+            results = await self._searches.ask(queries, k, moments, where)
         except DataError as error:  # the index is damaged: nothing that the client could mend
             logger.error("%s", error)
             raise HTTPException(503, "the index cannot be read; the log of the server says more") from error
         return [_response(result) for result in results]
+
+    async def picture(self, receive: Callable[[], Awaitable[bytes]]) -> np.ndarray:
+        """The pixels of a picture that a client sends, decoded beside the searches; the file itself is not kept.
+
+        Args:
+            receive: gives the content of its file.
+
+        Raises:
+            Busy: too many pictures are being received or made.
+            HTTPException: it is no picture, or too large.
+        """
+        if self._receiving >= self.limits.pictures:
+            raise Busy("the server is busy: too many pictures are being received")
+        self._receiving += 1
+        try:
+            content = await receive()
+            return await self._media_workers.run(lambda: read_picture(content))
+        except InputError as error:
+            raise HTTPException(415, str(error)) from error
+        finally:
+            self._receiving -= 1
 
     async def file(self, entry: CatalogueEntry) -> BinaryIO:
         """The file of a video, open and checked.
@@ -137,10 +165,12 @@ class Service:
             windows=self._info.windows,
             hours=self._info.seconds / 3600,
             model=self._model.name,
+            pictures=self._reads_pictures,
             zero_shot=self._model.kind == "zero-shot",
             encoder=self._model.frames.name,
             previews=preview_kinds(),
             query_characters=self.limits.query_characters,
+            picture_bytes=self.limits.picture_bytes,
             results=self.limits.results,
             preview_seconds=self.limits.preview_seconds,
             version=version,
@@ -166,10 +196,12 @@ class Service:
             self._index.close()
         return self._media_workers.close(max(0.0, until - time.monotonic())) and searched
 
-    def _search(self, queries: Sequence[str], k: int, moments: int) -> Sequence[SearchResult]:
+    def _search(
+        self, queries: Sequence[str | Query], k: int, moments: int, where: SearchFilter | None
+    ) -> Sequence[SearchResult]:
         try:
             self._refresh()
-            found = self._index.search_many(queries, k, moments=moments)
+            found = self._index.search_many(queries, k, moments=moments, where=where)
         except DataError:
             self._ready.clear()
             raise
@@ -187,12 +219,13 @@ class Service:
             self._ready.clear()
             self.catalogue.replace(map(self._index.video, self._index.video_ids))
             self._info, self._model = self._index.info(), self._index.source.manifest.model
+            self._reads_pictures = isinstance(self._index.model, EncodesPictures)
         self._refreshed = time.monotonic()
 
-    def _refuse_unreadable(self, queries: Sequence[str]) -> None:
+    def _refuse_unreadable(self, queries: Sequence[str | Query]) -> None:
         for query in queries:
             try:
-                self._index.model.encode_text(query)
+                self._index.encode(query)
             except DataError:
                 raise
             except ValueError as error:
@@ -201,7 +234,8 @@ class Service:
 
 def _response(result: SearchResult) -> SearchResponse:
     hits = [
-        vars(hit) | {"rank": rank, "video": describe(hit.video), "weaker": hit.is_weaker}
+        vars(hit)
+        | {"rank": rank, "video": describe(hit.video), "weaker": hit.is_weaker, "copies": [*map(describe, hit.copies)]}
         for rank, hit in enumerate(result.hits, start=1)
     ]
     return SearchResponse.model_validate(vars(result) | {"hits": hits})

@@ -24,7 +24,9 @@ class ServeLimits:
         results: maximum number of videos in one answer.
         moments: maximum number of moments per video in an answer.
         batch: maximum number of queries in one request.
-        body_bytes: maximum size of a request body.
+        body_bytes: maximum size of a request body, but for pictures.
+        picture_bytes: maximum size of a picture that is searched for.
+        pictures: pictures that may be received and decoded at the same time.
         rate: requests per second of one client in the long run; 0: unlimited. The page itself is not counted.
         burst: requests that one client may send at once. The page asks for up to 20 pictures at once.
         connections: maximum number of open connections. For another one, the one that has kept the server waiting for
@@ -54,6 +56,8 @@ class ServeLimits:
     moments: int = _limit(10, 1, 10**6)
     batch: int = _limit(32, 1, 10**6)
     body_bytes: int = _limit(128 * 1024, 1, 2**31)
+    picture_bytes: int = _limit(16 * 1024 * 1024, 1, 2**31)
+    pictures: int = _limit(8, 1, 10**6)
     rate: float = _limit(40.0, 0, 10**6)
     burst: int = _limit(200, 1, 10**6)
     connections: int = _limit(256, 1, 10**5)

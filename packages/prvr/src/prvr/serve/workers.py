@@ -148,13 +148,13 @@ class Request:
     """Queries of one client that wait for a search.
 
     Args:
-        queries: the texts.
-        options: number of videos per query, and of moments per video.
+        queries: what is searched for.
+        options: the further arguments of the search.
         answer: one result per query.
     """
 
-    queries: tuple[str, ...]
-    options: tuple[int, int]
+    queries: tuple[Any, ...]
+    options: tuple[Any, ...]
     answer: Future[Sequence[Any]]
 
 
@@ -164,15 +164,13 @@ class SearchQueue(Generic[T]):
     An index reads all of its vectors once for any number of queries.
 
     Args:
-        search: maps (queries, k, moments) to one result per query.
+        search: maps queries and further arguments to one result per query.
         worker: has one thread.
         waiting: requests that may wait.
         batch: queries that are searched together.
     """
 
-    def __init__(
-        self, search: Callable[[Sequence[str], int, int], Sequence[T]], worker: Workers, waiting: int, batch: int
-    ) -> None:
+    def __init__(self, search: Callable[..., Sequence[T]], worker: Workers, waiting: int, batch: int) -> None:
         self._search, self._worker, self._room, self._batch = search, worker, waiting, batch
         self._waiting: deque[Request] = deque()
 
@@ -181,27 +179,27 @@ class SearchQueue(Generic[T]):
         """The number of requests that wait."""
         return len(self._waiting)
 
-    def submit(self, queries: Sequence[str], k: int, moments: int) -> Future[Sequence[T]]:
-        """One result per query.
+    def submit(self, queries: Sequence[Any], *options: Any) -> Future[Sequence[T]]:
+        """One result per query. Requests with equal options are searched together.
 
         Raises:
             Busy: too many requests are waiting.
         """
         if self.pending >= self._room:
             raise Busy("the server is busy: too many searches are waiting")
-        request = Request(tuple(queries), (k, moments), self._worker.new_answer())
+        request = Request(tuple(queries), options, self._worker.new_answer())
         self._waiting.append(request)
         self._worker.submit(self._search_next)  # finds nothing left to do where an earlier batch took the request along
         return request.answer
 
-    async def ask(self, queries: Sequence[str], k: int, moments: int) -> Sequence[T]:
+    async def ask(self, queries: Sequence[Any], *options: Any) -> Sequence[T]:
         """Waits for one result per query.
 
         Raises:
             Busy: too many requests are waiting, the search took too long, or the server is ending.
             Exception: what the search raised.
         """
-        return await self._worker.wait(self.submit(queries, k, moments))
+        return await self._worker.wait(self.submit(queries, *options))
 
     def _search_next(self) -> None:
         """Searches what waits with the options of the first request, up to the size of a batch."""

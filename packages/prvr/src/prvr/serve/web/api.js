@@ -13,6 +13,12 @@ export async function get(path, signal) {
   return response.json();
 }
 
+/** JSON of an address to which something is sent. */
+export async function post(path, body, signal) {
+  const response = await send(path, { method: "POST", body, signal });
+  return response.json();
+}
+
 /** The bytes of an address as a Blob. */
 export async function blob(path, signal) {
   const response = await send(path, { signal });

@@ -189,6 +189,10 @@ element("loop").addEventListener("click", (event) => {
     if (video.paused) seek(now.moment.start);
   }
 });
+element("similar").addEventListener("click", () => {
+  const detail = { video: now.hit.video, start: Math.min(video.currentTime + now.offset, now.hit.video.duration) };
+  panel.dispatchEvent(new CustomEvent("similar", { detail }));
+});
 element("on").addEventListener("click", () => {
   until = null;
   element("loop").setAttribute("aria-pressed", "false");
