@@ -130,7 +130,7 @@ def write_index(folder: Path, videos: int, frames: int, queries: int, dtype: Dty
 
 def _video(first: int, i: int, clips: np.ndarray, frames: np.ndarray, dtype: Dtype) -> VideoVectors:
     name = f"{first + i:09d}"
-    entry = VideoEntry(name, name, 0, 0, "0" * 64, max(60.0, len(frames) / 2), len(frames), 640, 360, "h264")
+    entry = VideoEntry(name, name, 0, 0, name.zfill(64), max(60.0, len(frames) / 2), len(frames), 640, 360, "h264")
     return VideoVectors(
         entry,
         np.array([first + i], np.int64),
