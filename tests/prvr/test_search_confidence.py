@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from search_files import (
     EMBEDDED,
     QUERY,
@@ -24,9 +26,9 @@ from test_search_row_sets import Storing
 
 from prvr.data import DataError
 from prvr.errors import InputError
-from prvr.search import WEAKER_BELOW, SearchHit, VideoIndex, open_model, verify_index
+from prvr.search import WEAKER_BELOW, Query, SearchHit, VideoIndex, open_model, verify_index
 from prvr.search import confidence as bank
-from prvr.search.confidence import confidence, unrelated_sentences
+from prvr.search.confidence import confidence, score_to_pass, unrelated_sentences
 from prvr.search.ranking import video_scores
 from prvr.video import VideoStore
 
@@ -129,6 +131,26 @@ def test_hits_below_a_confidence_are_left_out(index: VideoIndex) -> None:
     assert result.nothing_fits == (not result.hits)
     with pytest.raises(InputError, match="0 to 1"):
         index.search(QUERY, min_confidence=1.5)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.sampled_from([0.0, 0.3, 0.5, 0.9, 0.95, 0.999]))
+def test_what_surpasses_a_score_has_its_confidence(scores: list[int], sure: float) -> None:
+    best = np.array(scores) / 10
+    level = score_to_pass(best, sure)
+    assert level is not None
+    for score in np.arange(-1, 21) / 20:
+        found = confidence(float(score), best)
+        assert found is not None
+        assert (found >= sure - 1e-9) == (score > level) or sure == 0.0
+
+
+def test_a_result_says_which_score_is_no_weaker_match(index: VideoIndex) -> None:
+    result = index.search(QUERY, 20)
+    assert result.level is not None
+    for hit in result.hits:
+        assert hit.is_weaker == (hit.score <= result.level)
+    assert result.scale[1] >= result.level
+    assert index.search(Query([QUERY, "a cat"])).level is None
 
 
 def test_stages_leave_the_confidence_of_the_first_stage(tiny: Path, store: VideoStore, tmp_path: Path) -> None:

@@ -278,9 +278,11 @@ class TestHtml:
     def test_the_time_line(self, tmp_path: Path) -> None:
         write_html(tmp_path / "a.html", [result(hit(peak=7))], picture=no_picture)
         page = read_page(tmp_path / "a.html")
-        shades = [float(value or 0) for name, value in page.attributes if name == "fill-opacity"]
-        assert len(shades) == CURVE_PARTS
-        assert np.argmax(shades) == 7
+        heights = [float(value or 0) for name, value in page.attributes if name == "height"]
+        assert len(heights) == len(hit().moments) + CURVE_PARTS
+        bars = heights[-CURVE_PARTS:]
+        assert np.argmax(bars) == 7
+        assert max(bars) == heights[0]
         assert ("aria-label", "best from 0:12 to 0:17") in page.attributes
 
 

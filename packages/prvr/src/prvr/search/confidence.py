@@ -150,3 +150,23 @@ def confidence(score: float, best: Float[np.ndarray, " s"] | None) -> float | No
         0.75
     """
     return None if best is None else 1 - float(np.mean(best >= score))
+
+
+def score_to_pass(best: Float[np.ndarray, " s"] | None, sure: float) -> float | None:
+    """The score that a hit has to surpass for a confidence.
+
+    Args:
+        best: `(s)` as in `confidence`.
+        sure: the confidence, from 0 to below 1.
+
+    Returns:
+        None if there is no bank.
+
+    Examples:
+        >>> score_to_pass(np.array([0.1, 0.2, 0.3, 0.6]), 0.75)
+        0.3
+    """
+    if best is None:
+        return None
+    place = len(best) - 1 - int((1 - sure) * len(best) + 1e-9)
+    return float(np.partition(best, place)[place])

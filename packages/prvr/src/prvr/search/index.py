@@ -12,7 +12,7 @@ from jaxtyping import Float32, Int64
 from prvr.errors import DataError, InputError
 from prvr.reading import printable
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
-from prvr.search.confidence import confidence, read_bank
+from prvr.search.confidence import confidence, read_bank, score_to_pass
 from prvr.search.filtering import SearchFilter
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest, WindowLength
 from prvr.search.model import Score, SearchModel
@@ -20,7 +20,15 @@ from prvr.search.opening import load_model
 from prvr.search.query import Query, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank
 from prvr.search.rescoring import Rescorer
-from prvr.search.results import IndexInfo, IndexReport, SearchHit, SearchResult, merged_moments, relevance_curve
+from prvr.search.results import (
+    WEAKER_BELOW,
+    IndexInfo,
+    IndexReport,
+    SearchHit,
+    SearchResult,
+    merged_moments,
+    relevance_curve,
+)
 from prvr.search.segments import check_files
 from prvr.search.snapshot import Snapshot
 from prvr.search.sync import Progress, sync
@@ -261,6 +269,7 @@ class VideoIndex:
                 tuple(hit for hit in found if hit.confidence is None or hit.confidence >= min_confidence),
                 len(snapshot.video_ids),
                 backend.name,
+                None if query.sentence is None else score_to_pass(snapshot.bank_best, WEAKER_BELOW),
             )
             for query, found in zip(asked, hits, strict=True)
         )

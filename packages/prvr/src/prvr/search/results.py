@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -76,17 +77,26 @@ class SearchResult:
         hits: best first; of equal scores, the one with the smaller id first.
         videos: how many the index holds.
         backend: that looked for candidates.
+        level: the score that a hit of one sentence surpasses if it is not a weaker match; None if that is not known.
     """
 
     query: str
     hits: tuple[SearchHit, ...]
     videos: int
     backend: str
+    level: float | None = None
 
     @property
     def fitting(self) -> int:
         """Number of hits up to the last one that is not a weaker match; what follows are weaker matches."""
         return max((rank for rank, hit in enumerate(self.hits, 1) if not hit.is_weaker), default=0)
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The lowest and the highest value of all curves, or `level` if that is higher."""
+        values = [value for hit in self.hits for value in hit.relevance if isfinite(value)]
+        known = [] if self.level is None else [self.level]
+        return min(values, default=0.0), max([*values, *known], default=0.0)
 
     @property
     def nothing_fits(self) -> bool:

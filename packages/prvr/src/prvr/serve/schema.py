@@ -75,6 +75,9 @@ class SearchResponse(BaseModel):
     query: str = Field(description="what was searched for, in words")
     videos: int = Field(description="number of videos that were searched")
     backend: str
+    level: float | None = Field(
+        description="the score that a hit surpasses if it is no weaker match; null if not known"
+    )
     hits: list[HitResponse]
 
 

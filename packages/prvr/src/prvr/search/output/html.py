@@ -16,18 +16,29 @@ from prvr.video import VideoError
 Picture = Callable[[SearchHit], bytes]
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_LINE = "; the dashed line is what one in 20 unrelated sentences reaches"
 _STYLE = """
-:root { color-scheme: light dark; }
+:root {
+  color-scheme: light dark;
+  --paper: #f6f6f3; --ink: #1b1d21; --quiet: #63676f; --line: #dfdfd9; --mark: #f8ddc6; --hot: #cf4f0c;
+}
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #121316; --ink: #ecebe8; --quiet: #a0a4ad; --line: #30333a; --mark: #4a3422; --hot: #f98d3f; }
+}
 body { font: 16px/1.4 system-ui, sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 1rem; }
+body { background: var(--paper); color: var(--ink); }
 h2 { margin: 2rem 0 .5rem; overflow-wrap: anywhere; }
 ol { list-style: none; padding: 0; }
-li { display: flex; flex-wrap: wrap; gap: 1rem; padding: .75rem 0; border-top: 1px solid #8886; }
+li { display: flex; flex-wrap: wrap; gap: 1rem; padding: .75rem 0; border-top: 1px solid var(--line); }
 figure { margin: 0; width: 15rem; }
 img { display: block; max-width: 100%; height: auto; }
-figcaption, .small { color: #777; font-size: .85rem; }
+figcaption, .small { color: var(--quiet); font-size: .85rem; }
 div { flex: 1 1 16rem; min-width: 0; }
 p { margin: 0 0 .25rem; overflow-wrap: anywhere; }
-svg { display: block; width: 100%; height: 1.5rem; }
+svg { display: block; width: 100%; height: 2.1rem; }
+.moments { fill: var(--mark); }
+.bars { fill: var(--hot); }
+path { stroke: var(--quiet); stroke-dasharray: 4 3; fill: none; }
 """
 
 
@@ -72,9 +83,7 @@ def picture_of(hit: SearchHit) -> bytes:
 
 def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
     heading = f"<h2>{escape(printable(result.query))}</h2>" if headed else ""
-    values = [value for hit in result.hits for value in hit.relevance if isfinite(value)]
-    scale = (min(values, default=0.0), max(values, default=0.0))
-    shown = [_hit(rank, hit, scale, picture) for rank, hit in enumerate(result.hits, 1)]
+    shown = [_hit(rank, hit, result, picture) for rank, hit in enumerate(result.hits, 1)]
     if result.fitting < len(shown):
         shown.insert(result.fitting, '<li class="small">weaker matches</li>')
     items = "\n".join(shown)
@@ -82,12 +91,12 @@ def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
     return (
         f"<section>{heading}\n"
         f'<p class="small">{len(result.hits)} of {result.videos:,} videos{verdict}; '
-        "dark is where a video fits best</p>\n"
+        f"high is where a video fits best{_LINE if result.level is not None else ''}</p>\n"
         f"<ol>\n{items}\n</ol></section>"
     )
 
 
-def _hit(rank: int, hit: SearchHit, scale: tuple[float, float], picture: Picture) -> str:
+def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> str:
     moment = clock_span(hit.start, hit.end)
     name = escape(printable(hit.video.id))
     file, folder = (escape(part) for part in split_name(printable(hit.video.id)))
@@ -105,22 +114,30 @@ def _hit(rank: int, hit: SearchHit, scale: tuple[float, float], picture: Picture
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"
         f"<p>{moment} of {clock(hit.video.duration)}, score {hit.score:.3f}{sure}</p>{also}\n"
-        f'{_curve(hit, scale)}<p class="small">{escape(printable(hit.video.path))}</p></div></li>'
+        f'{_curve(hit, result)}<p class="small">{escape(printable(hit.video.path))}</p></div></li>'
     )
 
 
-def _curve(hit: SearchHit, scale: tuple[float, float]) -> str:
-    """The relevance curve, the darker the better, with a line below the moment."""
-    low, span = scale[0], (scale[1] - scale[0]) or 1.0
-    shares = ((value - low) / span if isfinite(value) else 0.0 for value in hit.relevance)
+def _curve(hit: SearchHit, result: SearchResult) -> str:
+    """The relevance curve as bars, the moments behind them, and a line at the level of weaker matches."""
+    low, highest = result.scale
+    span = (highest - low) or 1.0
+    heights = (24 * min(max((value - low) / span, 0.0), 1.0) if isfinite(value) else 0.0 for value in hit.relevance)
     bars = "".join(
-        f'<rect x="{place}" y="0" width="1.02" height="10" fill-opacity="{min(max(share, 0.0), 1.0):.2f}"/>'
-        for place, share in enumerate(shares)
+        f'<rect x="{place + 0.1:.1f}" y="{26 - height:.1f}" width=".8" height="{height + 2:.1f}"/>'
+        for place, height in enumerate(heights)
     )
     parts = len(hit.relevance) or 1
-    start, end = (parts * time / (hit.video.duration or 1.0) for time in (hit.start, hit.end))
-    mark = f'<rect x="{start:.3f}" y="11" width="{max(end - start, 0.3):.3f}" height="3" fill="#c30"/>'
+    times = [[parts * time / (hit.video.duration or 1.0) for time in (one.start, one.end)] for one in hit.moments]
+    marks = "".join(
+        f'<rect x="{start:.3f}" y="0" width="{max(end - start, 0.3):.3f}" height="28"/>' for start, end in times
+    )
+    line = ""
+    if result.level is not None and result.level > low:
+        height = 26 - 24 * (result.level - low) / span
+        line = f'<path d="M0 {height:.1f}H{parts}" vector-effect="non-scaling-stroke"/>'
     return (
-        f'<svg viewBox="0 0 {parts} 14" preserveAspectRatio="none" role="img" '
-        f'aria-label="best from {clock(hit.start)} to {clock(hit.end)}"><g fill="#06c">{bars}</g>{mark}</svg>'
+        f'<svg viewBox="0 0 {parts} 28" preserveAspectRatio="none" role="img" '
+        f'aria-label="best from {clock(hit.start)} to {clock(hit.end)}">'
+        f'<g class="moments">{marks}</g><g class="bars">{bars}</g>{line}</svg>'
     )

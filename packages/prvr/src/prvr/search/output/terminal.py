@@ -27,8 +27,8 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
     A video is shown as its file name, which is wrapped where it is long, and below it the folder, which is shortened in
     the middle. Neither loses its end. Copies of the file are named below it.
 
-    The curve shows how well each part of the video fits, from left to right. All hits of the query share one scale,
-    from their worst part to their best.
+    The curve shows how well each part of the video fits, from left to right. All hits of the query share one scale, see
+    `SearchResult.scale`.
 
     Args:
         result: the result of one query.
@@ -47,8 +47,7 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         table.add_column("confidence", justify="right", no_wrap=True)
     table.add_column("moment", justify="right", no_wrap=True)
     table.add_column("relevance", no_wrap=True)
-    values = [value for hit in result.hits for value in hit.relevance if math.isfinite(value)]
-    low, high = min(values, default=0.0), max(values, default=0.0)
+    low, high = result.scale
     names = [split_name(printable(hit.video.id)) for hit in result.hits]
     column = min(max([_NAMES[0], *(cell_len(file) for file, _ in names)]), _NAMES[1])
     room = max(8, min(64, width - _OTHER_COLUMNS - column - _CONFIDENCE * known))

@@ -85,7 +85,7 @@ function parameters(asked, k) {
 
 function show(answer, milliseconds) {
   document.title = `${answer.query} – prvr`;
-  const scale = range(answer.hits);
+  const scale = range(answer);
   const cards = answer.hits.map((hit) => card(hit, scale));
   const fitting = answer.hits.reduce((count, hit, at) => (hit.weaker ? count : at + 1), 0); // the others are weaker
   if (fitting < cards.length) cards.splice(fitting, 0, make("li", "weaker", "Weaker matches"));
@@ -100,6 +100,7 @@ function show(answer, milliseconds) {
   const first = answer.hits.length === answer.videos ? "All" : `Best ${answer.hits.length} of`;
   const verdict = fitting ? "" : "Nothing fits well. ";
   status.textContent = `${verdict}${first} ${videos} videos · ${(milliseconds / 1000).toFixed(2)} s`;
+  if (answer.level !== null) status.textContent += " · dashed line: what one in 20 unrelated sentences reaches";
   scrollTo({ top: 0 });
 }
 

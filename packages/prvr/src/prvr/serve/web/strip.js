@@ -29,24 +29,21 @@ export function nameParts(name) {
   return at ? [name.slice(at), " ", folder] : [name];
 }
 
-/** Lowest and highest value of all strips: colours of different results can be compared. */
-export function range(hits) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (const hit of hits) {
-    for (const value of hit.relevance) {
-      if (value === null) continue;
-      low = Math.min(low, value);
-      high = Math.max(high, value);
-    }
-  }
-  return high > low ? [low, high] : [low - 1, low];
+/** What the bars of an answer are drawn by: the lowest and the highest value of all strips, so that those of different
+ * results can be compared, and the level that unrelated sentences hardly ever reach; the bars of what fits nothing stay
+ * below it. */
+export function range(answer) {
+  const values = answer.hits.flatMap((hit) => hit.relevance).filter((value) => value !== null);
+  const level = answer.level ?? -Infinity;
+  const low = Math.min(...values);
+  const high = Math.max(level, ...values);
+  return high > low ? [low, high, level] : [low - 1, low, level];
 }
 
 /**
  * A strip that can be clicked, and moved along with the arrow keys.
  * @param {object} hit of the API
- * @param {[number, number]} scale of `range`
+ * @param {[number, number, number]} scale of `range`
  * @param {(seconds: number) => void} play called with the time that was chosen
  */
 export function makeStrip(hit, scale, play) {
@@ -80,7 +77,8 @@ export function makeStrip(hit, scale, play) {
     at = Math.min(duration, Math.max(0, seconds));
     cursor.style.left = `${(100 * at) / duration}%`;
     cursor.classList.toggle("right", at > 0.8 * duration);
-    tip.textContent = clock(at);
+    const value = hit.relevance[Math.min(hit.relevance.length - 1, Math.floor((hit.relevance.length * at) / duration))];
+    tip.textContent = value === null || value === undefined ? clock(at) : `${clock(at)} · ${value.toFixed(2)}`;
     box.setAttribute("aria-valuenow", at.toFixed(1));
     box.setAttribute("aria-valuetext", clock(at));
   };
@@ -111,7 +109,7 @@ export function makeStrip(hit, scale, play) {
   return box;
 }
 
-function picture(hit, [low, high], duration) {
+function picture(hit, [low, high, level], duration) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
   svg.setAttribute("preserveAspectRatio", "none");
@@ -124,11 +122,17 @@ function picture(hit, [low, high], duration) {
     svg.append(rect(left, 0, Math.max(3, width), HEIGHT, name), rect(left, 0, Math.max(3, width), 3, `${name} edge`));
   }
   hit.relevance.forEach((value, part) => {
-    const level = value === null ? 0 : ((value - low) / (high - low)) ** 2; // the best stand out
-    const height = 2 + (HEIGHT - 9) * level;
-    const name = `heat h${Math.min(LEVELS - 1, Math.floor(LEVELS * level))}`;
+    const share = value === null ? 0 : (value - low) / (high - low);
+    const height = 2 + (HEIGHT - 9) * share;
+    const name = `heat h${Math.min(LEVELS - 1, Math.floor(LEVELS * share))}`;
     svg.append(rect(part * step + step * 0.1, HEIGHT - height, step * 0.8, height, name));
   });
+  if (level > low) {
+    const line = document.createElementNS(SVG, "path");
+    line.setAttribute("d", `M0 ${(HEIGHT - 2 - ((HEIGHT - 9) * (level - low)) / (high - low)).toFixed(2)}H${WIDTH}`);
+    line.setAttribute("class", "level");
+    svg.append(line);
+  }
   return svg;
 }
 
