@@ -139,6 +139,7 @@ class TestTables:
             ("a.jsonl", b"[" * 100_000, "Line 1: not valid JSON"),
             ("a.jsonl", b'["x", "a"]\n', "Line 1: expected an object"),
             ("a.jsonl", b'{"video": "x"}\n', "Line 1: no text among"),
+            ("a.jsonl", b'{"video": "x", "file": "y", "text": "a"}\n', "Line 1: two columns could be the video"),
             ("a.jsonl", b'{"video": 7, "text": ["a"]}\n', "video: expected words, got 7"),
             ("a.jsonl", b'{"video": "x", "text": "a", "start": NaN, "end": 1e999}\n', "NaN is no number of JSON"),
             ("a.jsonl", b'{"video": "x", "text": "a", "start": false, "end": true}\n', "got False"),
@@ -274,13 +275,35 @@ def test_lines_that_do_not_fit_the_store(store: VideoStore, tmp_path: Path) -> N
     lines = ["beach,a", "beech,b", "x,c,9,12", "x,d,10,11", "x,e,1,2", "y," + "long " * 65]
     path = table(tmp_path / "films.csv", "video,text,start,end", *lines)
     expected = (
-        r"4 problems.*Line 2: 2 videos fit 'beach', among them 'day 1/beach.mp4', 'day 2/beach.mp4'"
+        r"5 problems.*Line 2: 2 videos fit 'beach', among them 'day 1/beach.mp4', 'day 2/beach.mp4'"
         r".*Line 3: no video fits 'beech'; close: 'beach'"
         r".*Line 4: 9 - 12 s lies beyond the end of 'x.mp4', which is 10.00 s long.*Line 5: 10 - 11 s lies beyond"
+        r".*Line 7: 65 words"
     )
     with pytest.raises(DataError, match=expected):
         convert_captions(path, store, open_featurizer("embedded"), tmp_path / "root" / "films")
     assert not (tmp_path / "root").exists()
+
+
+def test_problems_of_every_kind_come_in_one_round(store: VideoStore, tmp_path: Path) -> None:
+    """Cells, videos, times and texts: mending what one message names leaves nothing for a second one."""
+    text = open_featurizer("embedded")
+    lines = ["x,,1,2", "nobody,a,5,4", "x,b,9,12", "y,?!,,", "z,c,one,2", ",d,,", "talk,e,1,", "day 1/beach,f,,"]
+    lines += [f"lost {number},g,," for number in range(30)] + ["x,h,2,1"]
+    path = table(tmp_path / "f.csv", "video,text,start,end", *lines)
+    with pytest.raises(DataError, match="39 problems") as error:
+        convert_captions(path, store, text, tmp_path / "films")
+    for number, whys in enumerate(
+        (["no text"], ["start 5 is not", "no video fits 'nobody'"], ["beyond the end"], [], ["got 'one'"], ["no video"])
+    ):
+        for why in whys:
+            assert re.search(rf"Line {number + 2}: (?:(?!Line ).)*{re.escape(why)}", str(error.value))
+    assert "And 19 more." in str(error.value)
+
+    mended = ["x,a,1,2", "talk,a,4,5", "x,b,9,10", "y,!,,", "z,c,1,2", "x,d,,", "talk,e,1,2", "day 1/beach,f,,"]
+    table(path, "video,text,start,end", *mended, "lost,g,,")
+    with pytest.raises(DataError, match=r"2 problems. Line 5: no word in .*Line 10: no video fits 'lost'"):
+        convert_captions(path, store, text, tmp_path / "films")
 
 
 def test_texts_that_cannot_be_read_leave_nothing(store: VideoStore, tmp_path: Path) -> None:

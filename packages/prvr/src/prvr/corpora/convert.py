@@ -18,12 +18,13 @@ from jaxtyping import Float32
 from prvr.corpora.annotations import CaptionedVideo, benchmark
 from prvr.corpora.encoders import CorpusEncoders, write_sentences
 from prvr.corpora.user_captions import (
+    MEND,
     SPLITS,
     Problems,
     SplitShares,
     UserCaption,
+    captions_of,
     plain_ids,
-    read_user_captions,
     split_videos,
 )
 from prvr.data.features import FeatureReader
@@ -39,7 +40,6 @@ _T = TypeVar("_T")
 MISSING, VIDEOS = "missing.txt", "videos.jsonl"
 _NAMED = 10  # videos named in a message
 _BEYOND = 1.0  # seconds that a moment may end after its video: times are rounded, and players differ
-_MEND = "Mend these lines; nothing was written."
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,7 @@ def convert_captions(
     """
     path, folder, shares = Path(path).expanduser(), _new_folder(folder), shares or SplitShares()
     joint = _joint_side(store, text if joint is None else joint)
-    table = read_user_captions(path)
-    lines = _lines(path, table, store)
+    table, lines = _table(path, store, text)
     captioned = sorted({line.video for line in lines})
     split_of = split_videos({video: store.entries[video].sha256 for video in captioned}, shares)
     ids = plain_ids(captioned)
@@ -227,7 +226,7 @@ def convert_captions(
         captions=_sizes(ordered),
         timed=sum(line.given.start is not None for line in lines),
         cut=sum(line.cut for line in lines),
-        repeated=len(table) - len(lines),
+        repeated=table - len(lines),
         left_out=tuple(video for video in store.video_ids if video not in ids),
         zero_shot=joint is not None,
     )
@@ -418,21 +417,28 @@ class _Line:
     cut: bool
 
 
-def _lines(path: Path, table: Sequence[UserCaption], store: VideoStore) -> list[_Line]:
-    """Each caption with the video that it names; a repeated caption of a video counts once."""
+def _table(path: Path, store: VideoStore, text: TextFeaturizer) -> tuple[int, list[_Line]]:
+    """The number of rows of a table, and each caption with the video that it names; a repeated one counts once.
+
+    Raises:
+        DataError: names whatever is wrong with the table, of whichever kind, in one message.
+    """
     problems, known = Problems(path), dict[str, str]()  # the video that each name stands for
     found: dict[tuple[object, ...], _Line] = {}
-    for given in table:
-        if problems.full:  # to look for similar names takes time
-            break
+    table = list[UserCaption]()
+    for given in captions_of(problems):
+        table.append(given)
+        if not given.video:  # the row has a problem already
+            continue
         name = given.video.replace("\\", "/").removeprefix("./")
+        if name not in known and problems.full and len(store.named(name)) != 1:
+            problems.add(given.line, "")  # it is only counted: to look for similar names takes time
+            continue
         try:
-            if name not in known:
-                known[name] = store.find(name)
+            video = known[name] = known.get(name) or store.find(name)
         except DataError as error:
             problems.add(given.line, str(error).removeprefix(f"{store.folder}: "))
             continue
-        video = known[name]
         duration = store.duration(video)
         if given.start is None or given.end is None:
             moment, cut = Moment(nan, nan, duration), False
@@ -443,8 +449,15 @@ def _lines(path: Path, table: Sequence[UserCaption], store: VideoStore) -> list[
         else:
             moment, cut = Moment(given.start, min(given.end, duration), duration), given.end > duration
         found.setdefault((video, given.text, given.start, given.end), _Line(given, video, moment, cut))
-    problems.refuse(_MEND)
-    return list(found.values())
+    if problems.count:  # nothing will be written, so texts that cannot be read are named now, with all the rest
+        for given in table:
+            if given.text:
+                try:
+                    text.words(given.text)
+                except ValueError as error:
+                    problems.add(given.line, str(error))
+    problems.refuse(MEND)
+    return len(table), list(found.values())
 
 
 def _read_texts(
@@ -457,7 +470,7 @@ def _read_texts(
             yield caption.id, text.words(caption.text), None if joint is None else joint.sentence(caption.text)
         except ValueError as error:
             problems.add(line.given.line, str(error))
-    problems.refuse(_MEND)
+    problems.refuse(MEND)
 
 
 def _relevance(

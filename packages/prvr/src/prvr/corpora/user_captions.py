@@ -22,6 +22,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 """The names that each column may have, in any case."""
 SPLITS = ("train", "val", "test")
 
+MEND = "Mend these lines; nothing was written."
 _MOST = 20
 _DELIMITERS = ",;\t"
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,5}):(\d{1,2}(?:\.\d{0,9})?)")
@@ -103,20 +104,37 @@ def read_user_captions(path: Path | str) -> tuple[UserCaption, ...]:
     Raises:
         DataError: names every line that cannot be used, up to 20 of them.
     """
-    path = Path(path).expanduser()
-    problems = Problems(path)
+    problems = Problems(Path(path).expanduser())
+    found = tuple(captions_of(problems))
+    problems.refuse(MEND)
+    return found
+
+
+def captions_of(problems: Problems) -> Iterator[UserCaption]:
+    """The rows of a table as `read_user_captions` gives them, and what is wrong with them as it is found.
+
+    A row with a problem is given too, without what cannot be read in it (an empty text, no time), so that whoever
+    checks more can name everything that is wrong with a file in one message. Refuse the problems before using any row.
+
+    Args:
+        problems: of the file to read; receives those of each row before the row is given.
+
+    Raises:
+        DataError: the file cannot be read as a table, or holds no row.
+    """
+    path = problems.path
     rows = _json_rows(path, problems) if path.suffix.lower() in (".jsonl", ".ndjson") else _csv_rows(path, problems)
-    found: dict[tuple[Any, ...], UserCaption] = {}
+    given = set[tuple[object, ...]]()
     for line, row in rows:
         caption = _caption(line, row, problems)
-        if caption is not None:
-            found.setdefault((caption.video, caption.text, caption.start, caption.end), caption)
-    problems.refuse("Mend these lines; nothing was written.")
-    if not found:
+        key = (caption.video, caption.text, caption.start, caption.end)
+        if key not in given:
+            given.add(key)
+            yield caption
+    if not given and not problems.count:
         raise DataError(
             f"{path}: holds no caption. Expected a line per sentence: video, text, and start, end if known."
         )
-    return tuple(found.values())
 
 
 @dataclass(frozen=True)
@@ -273,7 +291,11 @@ def _json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, 
             problems.add(line, f"expected an object, got {content.strip()[:40]!r}")
             continue
         names = list(row)
-        columns = _columns(path, names)
+        try:
+            columns = _columns(path, names)
+        except DataError as error:
+            problems.add(line, str(error).removeprefix(f"{path}: "))
+            continue
         lacking = [name for name in ("video", "text") if name not in columns]
         if lacking:
             problems.add(line, f"no {' and no '.join(lacking)} among {names[:8]} ({_aliases()})")
@@ -281,18 +303,18 @@ def _json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, 
         yield line, {key: row[names[place]] for key, place in columns.items()}
 
 
-def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> UserCaption | None:
-    before = problems.count
+def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> UserCaption:
     video, text = (_line(row.get(name), name, line, problems) for name in ("video", "text"))
+    before = problems.count
     start, end = (_seconds(row.get(name), name, line, problems) for name in ("start", "end"))
     if problems.count > before:
-        return None
+        return UserCaption(line, video, text)
     if (start is None) != (end is None):
         problems.add(line, f"{'start' if end is None else 'end'} without {'end' if end is None else 'start'}")
-        return None
+        return UserCaption(line, video, text)
     if start is not None and end is not None and not start < end:
         problems.add(line, f"start {start:g} is not before end {end:g}")
-        return None
+        return UserCaption(line, video, text)
     return UserCaption(line, video, text, start, end)
 
 
@@ -305,6 +327,7 @@ def _line(value: Any, name: str, line: int, problems: Problems) -> str:
     text = value.strip() if name == "video" else " ".join(value.split())
     if any(unicodedata.category(c) in ("Cc", "Cs") for c in text):
         problems.add(line, f"{name}: control characters in {text[:40]!r}")
+        return ""
     return text
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
@@ -304,9 +304,7 @@ class VideoStore(FeatureReader):
         Raises:
             DataError: no video fits, or more than one.
         """
-        if name in self.entries:
-            return name
-        fits = self._named.get(name, [])
+        fits = self.named(name)
         if len(fits) == 1:
             return fits[0]
         close = fits or get_close_matches(name, self._named, n=3)
@@ -316,6 +314,10 @@ class VideoStore(FeatureReader):
             f"{self.folder}: {what} {name!r}{some if close else ''}. Write the id as it stands in the store "
             f"({len(self.video_ids)} videos)."
         )
+
+    def named(self, name: str) -> Sequence[str]:
+        """The ids of all videos that a name may stand for, as `find` reads it; the id itself stands for no other."""
+        return (name,) if name in self.entries else self._named.get(name, ())
 
     @cached_property
     def _named(self) -> dict[str, list[str]]:
