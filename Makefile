@@ -24,7 +24,7 @@ help:
 venv:
 	@scripts/venv.sh
 
-demo: venv  ## train a small model on the embedded corpus and search it
+demo: venv  ## search with the model that ships, then train a small one and search with it
 	$(BIN)/prvr demo $(DEMO_ARGS)
 
 test: venv  ## unit tests, laws, golden numbers and doctests

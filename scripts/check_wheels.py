@@ -20,7 +20,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 DISTRIBUTIONS = {"lorentz": "lorentz-nn", "regdiff": "regdiff", "prvr": "prvr"}
-MUST_HOLD = {"lorentz": [], "regdiff": [], "prvr": ["prvr/presets/", "prvr/serve/web/index.html"]}
+MUST_HOLD = {
+    "lorentz": [],
+    "regdiff": [],
+    "prvr": ["prvr/presets/", "prvr/serve/web/index.html", "prvr/models/shipped/drawn-world/model.safetensors"],
+}
 
 
 def run(command: list[str | Path], *, cwd: Path = ROOT) -> str:

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -29,9 +30,12 @@ from prvr.search import VideoIndex
 def quick(embedded_cache: Path) -> Iterator[None]:
     """A demo of seconds, --quick as it is but for the size of the model."""
     with pytest.MonkeyPatch.context() as patch:
-        for key, value in (SMALL | {"data.cache_dir": str(embedded_cache)}).items():
+        changes = {key: value for key, value in SMALL.items() if key != "model.blocks"}
+        changes |= {"data.collection": "embedded-tiny", "data.cache_dir": str(embedded_cache)}
+        for key, value in changes.items():
             patch.setitem(demo._QUICK, key, value)
         patch.setattr(demo, "_FILMS", 4)
+        patch.setattr(demo, "_FIRST_FILMS", 2)
         yield
 
 
@@ -53,8 +57,34 @@ def numbers(out: str, row: str) -> list[float]:
     return [float(number) for number in re.findall(r"[\d.]+", line.strip().removeprefix(row))]
 
 
+def test_it_searches_before_it_trains(
+    shown: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(shown.folder)
+    before, _, _ = shown.out.partition("Now a model is trained")
+    hits = re.findall(r"^(\d) +(film-\d\.mp4) +([\d.]+) +(\d:\d\d-\d:\d\d)", before, flags=re.MULTILINE)
+    assert [hit[:2] for hit in hits] in (
+        [("1", "film-1.mp4"), ("2", "film-2.mp4")],
+        [("1", "film-2.mp4"), ("2", "film-1.mp4")],
+    )
+    assert "weaker" not in before
+    told = re.search(r"^(right|wrong): the sentence was written for (film-\d\.mp4)", before, flags=re.MULTILINE)
+    assert told is not None
+    assert told[1] == "right" or told[2] != hits[0][1]
+    count = re.search(r"comes first for (\d+)\s+of them, by chance for (\d+)", before)
+    assert count is not None
+    assert 5 <= int(count[2]) <= int(count[1]) <= 10
+
+    page = (shown.run.with_name("demo-first") / "found.html").read_text()
+    assert page.count("<img ") == 2 + 9
+    command = shlex.split(before.strip().splitlines()[-1])
+    assert command[:2] == ["prvr", "search"]
+    assert main([*command[1:], "--no-update"]) == 0
+    assert "2 of 2 videos" in capsys.readouterr().out
+
+
 def test_it_shows_what_was_found(shown: SimpleNamespace, embedded_root: Path, embedded_cache: Path) -> None:
-    out, drawn = shown.out, shown.drawn
+    out, drawn = shown.out.partition("Now a model is trained")[2], shown.drawn
     assert "epoch 1: loss" in shown.err
 
     parts = ["corpus:", "chance", "zero-shot", "this model", "95% interval", "moment-to-video ratio", "unseen word"]
@@ -105,7 +135,8 @@ def test_it_leaves_an_index_of_files(
         assert index.verify() == ()
         assert set(index.video_ids) == {path.name for path in (run / "videos").iterdir()}
         assert len(index) == 4
-        assert index.model.identity.kind == "trained"
+        mixed = "0 zero-shot (val chose)" not in re.sub(r"\d\.", "", shown.out)
+        assert index.model.identity.kind == ("pipeline" if mixed else "trained")
 
 
 def test_a_second_one_takes_another_folder_and_says_what_it_left_out_without_a_decoder(
@@ -119,21 +150,23 @@ def test_a_second_one_takes_another_folder_and_says_what_it_left_out_without_a_d
     assert "epoch" not in err
     assert str(Path("runs/demo-1/best")) in out
     assert list(Path("runs/demo").iterdir()) == []
-    assert "was left out:" in out
+    assert "The search with the model that ships was left out: " in out
+    assert "An index of video files, to search and serve, was left out: " in out
     assert "prvr[video]" in out
     assert not Path("runs/demo-1/videos").exists()
 
 
-@pytest.mark.parametrize(("option", "collection"), [([], "embedded-demo"), (["--quick"], "embedded-tiny")])
-def test_which_corpus(option: list[str], collection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("option", "name"), [([], "hybrid-embedded"), (["--quick"], "gmmformer-embedded")])
+def test_which_model(option: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def stop(config: Config, quiet: bool) -> None:
-        asked.append(config.data.collection)
+        asked.append(config.name)
         raise CommandError("enough")
 
     monkeypatch.setattr(demo, "open_corpus_of", stop)
+    monkeypatch.setattr(demo, "_search_first", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     assert main(["demo", *option]) == 2
-    assert asked == [collection]
+    assert asked == [name]
     assert list((tmp_path / "runs").iterdir()) == []

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import shutil
 from collections import Counter
 from pathlib import Path
 from string import ascii_lowercase
@@ -17,9 +19,9 @@ from search_files import noise_store
 from video_files import MeanColour
 
 from prvr.cli import main
-from prvr.cli.convert import command
+from prvr.cli.convert import training
 from prvr.corpora import SplitShares, read_user_captions, split_videos
-from prvr.corpora.convert import convert_captions
+from prvr.corpora.convert import convert_captions, films_folder
 from prvr.corpora.encoders import corpus_encoders, read_sentences
 from prvr.corpora.user_captions import COLUMNS, plain_ids
 from prvr.data import Corpus, DataError, open_corpus, pack
@@ -381,10 +383,10 @@ def test_the_command_and_training_on_it(
     convert = ["convert", "captions", str(folder / "films.csv"), "--features", str(folder / "store")]
     assert main([*convert, "--out", str(tmp_path / "data")]) == 0
     out = capsys.readouterr().out
-    said = (
+    said = out.splitlines()[-1]
+    assert said == (
         f"prvr train --preset hybrid-embedded --data-root {tmp_path}/data --data.collection films --train.protocol val"
     )
-    assert said in out
     assert "40 of 40 captions say when" in out
 
     small = [
@@ -399,10 +401,53 @@ def test_the_command_and_training_on_it(
     assert rows["zero-shot (joint encoder, no training)"][0] >= 30
     assert "this model" in rows
     assert "zero-shot" in out[out.index("this model") :]
+    searched = shlex.split(out.splitlines()[-1])  # the films that it was trained on, with it or with zero-shot
+    assert searched[:3] == ["prvr", "search", str(folder / "videos")]
+    assert searched[3] in {caption.text for caption in open_corpus(tmp_path / "data", "films").split("test").captions}
+    assert ("--model" in searched) == ("Search with zero-shot" not in out)
+    assert main([*searched[1:], "-k", "2", "-q"]) == 0
+    assert "2 of 8 videos" in capsys.readouterr().out
     assert main(["evaluate", str(tmp_path / "run"), "-q"]) == 0
     again = capsys.readouterr().out
     beside = out[out.index("% of sentences") : out.index("1 epochs")]
     assert beside.strip() in again
+
+
+def test_the_last_line_of_each_command_is_the_next_one(
+    films: tuple[Path, Corpus], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From films to a search, each command copied from what the one before has said; in a folder with a space."""
+    folder = tmp_path / "my films"
+    folder.mkdir()
+    shutil.copytree(films[0] / "store", folder / "store")
+    line = shlex.join(
+        ["prvr", "extract", str(films[0] / "videos"), "--encoder", "embedded", "--out", f"{folder}/store"]
+    )
+    typed = []
+    while not line.startswith("prvr search"):
+        typed.append(shlex.split(line)[1])
+        assert main([*shlex.split(line)[1:], "-q"]) == 0
+        *_, title, line = capsys.readouterr().out.splitlines()
+        assert title == "Next:"
+    assert typed == ["extract", "index"]
+    assert main(shlex.split(line)[1:]) == 0
+    assert "8 of 8 videos" in capsys.readouterr().out
+
+
+def test_a_corpus_of_several_folders_names_none(films: tuple[Path, Corpus], tmp_path: Path) -> None:
+    store = VideoStore(films[0] / "store")
+    found = convert_captions(films[0] / "films.csv", store, open_featurizer("embedded"), tmp_path / "films").folder
+    corpus, rows = open_corpus(tmp_path, "films"), (found / "videos.jsonl").read_text()
+    assert films_folder(corpus) == (films[0] / "videos").resolve()
+    (found / "videos.jsonl").write_text(rows.replace(f"{films[0]}/videos/", "/elsewhere/", 1))
+    assert films_folder(corpus) is None
+    (found / "videos.jsonl").write_text(rows.replace(f"{films[0]}/videos/", "/gone/"))
+    assert films_folder(corpus) is None
+    (found / "videos.jsonl").write_text('{"video": "x"}\n')
+    with pytest.raises(DataError, match="line 1: expected an object with video and path"):
+        films_folder(corpus)
+    (found / "videos.jsonl").unlink()
+    assert films_folder(corpus) is None
 
 
 def test_what_the_command_refuses(
@@ -420,9 +465,9 @@ def test_what_the_command_refuses(
 
 
 def test_widths_choose_the_preset() -> None:
-    assert "--preset hybrid-clip-l " in command(Path("a b/films"), 768, 768)
-    assert "--data-root 'a b' " in command(Path("a b/films"), 768, 768)
-    assert command(Path("data/films"), 512, 1024).endswith("--model.video_dim 512 --model.query_dim 1024")
+    assert {"hybrid-clip-l", "a b"} < set(training(Path("a b/films"), 768, 768))
+    widths = ["--model.video_dim", "512", "--model.query_dim", "1024"]
+    assert training(Path("data/films"), 512, 1024)[-4:] == widths
 
 
 def test_corpus_json_that_cannot_be_read(store: VideoStore, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from prvr.config import Config, load_config, read_yaml_file, yaml_value
 from prvr.errors import InputError
 from prvr.evaluation.encode import encode_split
 from prvr.models import load_pretrained
-from prvr.models.pretrained import model_files
+from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import STAGES, EncodedSplit, Pipeline
 from prvr.stages.pipeline import stage_settings
 from prvr.training import is_reranker_run, open_split, read_reranker_config
@@ -56,8 +56,9 @@ def open_system(
 
     Args:
         name: a run of `prvr train`, of a retriever or of a stage; a folder of save_pretrained, of a retriever or of a
-            pipeline; or a YAML file with the keys `first`, a run or a model, and `stages`, a list of objects with the
-            key `kind`, for trained ones the key `run`, and settings. Paths start from the folder of the file.
+            pipeline; a model that ships with prvr, by its name as a string (`drawn-world`); or a YAML file with the
+            keys `first`, a run or a model, and `stages`, a list of objects with the key `kind`, for trained ones the
+            key `run`, and settings. Paths start from the folder of the file.
         stages: put after those that the name stands for, in the same form as in the file.
         device: where the bank of a stage is computed; default: the CPU.
 
@@ -76,7 +77,8 @@ def open_system(
         listed = values.get("stages") or []
         if not isinstance(listed, list):
             raise InputError(f"{path}: stages: expected a list, got {type(listed).__name__}")
-        found = open_system(path.parent / Path(values["first"]).expanduser(), device=device)
+        first: str = values["first"]
+        found = open_system(first if shipped_model(first) else path.parent / Path(first).expanduser(), device=device)
         found = _extended(found, listed, path.parent, path.parent, device, str(path))
     elif Pipeline.is_folder(path):
         file = path / "config.yaml"
@@ -88,7 +90,7 @@ def open_system(
         found = open_system(base, device=device)
         found = _extended(found, [{"kind": "diffusion", "run": str(path.resolve())}], path, path, device, str(path))
     else:
-        weights, file = model_files(path)
+        weights, file = model_files(shipped_model(name) or path)
         found = System(Pipeline(load_pretrained(weights).eval()), file, path)
     return _extended(found, stages, Path(), found.folder, device, "--stage") if stages else found
 
@@ -137,6 +139,7 @@ def _extended(
         given = dict(values) if isinstance(values, Mapping) else values
         run = given.pop("run", None) if isinstance(given, dict) else None
         kind, settings = stage_settings(given, f"{source}: stage {number}")
-        built.append(STAGES[kind].part.build(settings, None if run is None else base / Path(run).expanduser(), encode))
+        place = None if run is None else shipped_model(run) or base / Path(run).expanduser()
+        built.append(STAGES[kind].part.build(settings, place, encode))
     pipeline = Pipeline(system.pipeline.first, [*system.pipeline.stages, *built])
     return System(pipeline, system.config_file, folder)

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -50,6 +51,18 @@ def stdout() -> Console:
 class _Output(Console):
     def on_broken_pipe(self) -> None:  # rich would exit with 1, which stands for a fault of prvr
         raise BrokenPipeError
+
+
+def show_next(*command: object) -> None:
+    """Prints the command to type next, the last line of what a command says, quoted for a shell.
+
+    Examples:
+        >>> show_next("prvr", "search", "my films", "a dog")
+        <BLANKLINE>
+        Next:
+        prvr search 'my films' 'a dog'
+    """
+    print(f"\nNext:\n{shlex.join(map(str, command))}")
 
 
 @contextmanager

@@ -3,12 +3,11 @@
 import logging
 from argparse import Namespace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from prvr.cli.console import CommandError, progress_bar, stdout
+from prvr.cli.console import CommandError, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, one_of, whole_number
 from prvr.corpora import BENCHMARKS, Benchmark, SplitShares
@@ -104,8 +103,9 @@ def run_checkpoint(args: Namespace) -> None:
     parameters = sum(p.numel() for p in found.retriever.parameters())
     print(
         f"{args.out}: {found.system}, {parameters:,} parameters, configuration {found.source}.\n"
-        f"Evaluate it: prvr evaluate {args.out} --data-root ROOT",
+        "ROOT holds the public features of that data set.",
     )
+    show_next("prvr", "evaluate", args.out, "--data-root", "ROOT")
 
 
 def run_captions(args: Namespace) -> None:
@@ -156,9 +156,11 @@ def run_benchmark(args: Namespace) -> None:
                 progress=progress,
             )
     print(_summary(rules, report))
+    root, name = report.folder.parent, report.folder.name
+    show_next("prvr", "train", "--preset", rules.part.preset, "--data-root", root.as_posix(), "--data.collection", name)
 
 
-def command(folder: Path, video_dim: int, query_dim: int, clip: str = "") -> str:
+def training(folder: Path, video_dim: int, query_dim: int, clip: str = "") -> list[str]:
     """The command that trains on a corpus: with a preset of its widths, or with options that change them.
 
     Args:
@@ -167,18 +169,15 @@ def command(folder: Path, video_dim: int, query_dim: int, clip: str = "") -> str
         clip: the CLIP whose pictures and token numbers they are; empty for others.
 
     Examples:
-        >>> print(command(Path("data/films"), 512, 512))
+        >>> print(*training(Path("data/films"), 512, 512))
         prvr train --preset hybrid-clip --data-root data --data.collection films --train.protocol val
     """
     preset = _PRESETS.get((video_dim, query_dim))
-    widths = "" if preset else f" --model.video_dim {video_dim} --model.query_dim {query_dim}"
+    widths = [] if preset else ["--model.video_dim", str(video_dim), "--model.query_dim", str(query_dim)]
     preset = preset or ("diffusionret-msrvtt-pixels" if clip else "hybrid-clip")
-    along = f" --model.clip {quote(clip)}" if clip else ""
-    name, root = folder.name, folder.parent.as_posix()
-    return (
-        f"prvr train --preset {preset} --data-root {quote(root)} --data.collection {quote(name)} "
-        f"--train.protocol val{widths}{along}"
-    )
+    where = ["--data-root", folder.parent.as_posix(), "--data.collection", folder.name]
+    along = ["--model.clip", clip] if clip else []
+    return ["prvr", "train", "--preset", preset, *where, "--train.protocol", "val", *widths, *along]
 
 
 def _folder(root: str, name: str) -> Path:
@@ -220,7 +219,7 @@ def _show_captions(report: "CaptionsReport", store: "VideoStore", text: "TextFea
         said.append("no comparison with zero-shot: captions and frames have no space in common")
     print("\n".join(said))
     clip = text.identity.name.partition("pixels:")[2]
-    print(f"\nTrain on it:\n{command(report.folder, store.dim, text.word_dim, clip)}")
+    show_next(*training(report.folder, store.dim, text.word_dim, clip))
 
 
 def _features(path: Path) -> "FeatureReader":
@@ -243,6 +242,4 @@ def _summary(rules: "Entry[Benchmark]", report: "BenchmarkReport") -> str:
         lines.append(f"  cut: {report.cut:,} captions are longer than the text features may be")
     if report.missing:
         lines.append("  not the whole benchmark: missing.txt names the videos")
-    root, name = report.folder.parent, report.folder.name
-    lines.append(f"Train on it: prvr train --preset {rules.part.preset} --data-root {root} --data.collection {name}")
     return "\n".join(lines)

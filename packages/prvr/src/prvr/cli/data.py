@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, progress_bar
+from prvr.cli.console import CommandError, progress_bar, show_next
 from prvr.cli.folders import open_corpus_of
 from prvr.cli.options import Parser, png_file
 from prvr.config import load_config
@@ -74,6 +74,7 @@ def run_make(args: Namespace) -> None:
         with progress_bar("writing MP4 files", args.quiet) as progress:
             folder = write_videos(corpus, progress=progress)
         print(f"{folder}: one MP4 file per video")
+        show_next("prvr", "search", folder, "a small blue circle rises")
 
 
 def _usage(args: Namespace, corpus: "Corpus") -> str:

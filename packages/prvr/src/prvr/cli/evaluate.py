@@ -87,6 +87,7 @@ def show_split(args: Namespace, config: Config, system: "System") -> None:
     if args.json is not None:
         targets[-1] = Path(args.json)
     for (name, report), target in zip(reports.items(), targets, strict=True):
+        target.parent.mkdir(parents=True, exist_ok=True)  # of a model that ships with prvr, a folder of its name
         report.to_json(target)
         print(f"{target}: {name}")
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from prvr.cli.console import CommandError, progress_bar, stdout
+from prvr.cli.console import CommandError, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import Parser
 from prvr.cli.where import with_consent
@@ -84,6 +84,11 @@ def run(args: Namespace) -> None:
         print(f"forgotten: {len(gone)} videos that are no longer there")
     if len(report.failed) == len(report.outcomes):
         raise CommandError(f"none of {len(report.outcomes)} files could be read; the table says why.")
+    if encoder.joint_dim:
+        index = report.folder.with_name(f"{report.folder.name}-index")
+        show_next("prvr", "index", "add", index, "--store", report.folder, "--model", "zero-shot")
+    else:  # such features lie in no space with sentences: a model has to be trained on them
+        show_next("prvr", "convert", "captions", "CAPTIONS.csv", "--features", report.folder, "--out", "data")
 
 
 def _show(console: Console, report: "ExtractReport") -> None:

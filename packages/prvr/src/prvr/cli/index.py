@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from prvr.cli.console import CommandError, progress_bar, stdout
+from prvr.cli.console import CommandError, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, number, one_of
 from prvr.reading import printable
@@ -36,7 +36,7 @@ def register(prvr: Parser) -> None:
         "--model",
         metavar="NAME",
         help="for a new index: a run of `prvr train`, a folder of save_pretrained, a pipeline (folder or YAML file), "
-        "or `zero-shot`, the encoder alone",
+        "`zero-shot`, the encoder alone, or `drawn-world`, which ships with prvr and knows films that prvr draws",
     )
     add.shared("--stage", help="for a new index: a stage that re-scores what was found; repeat it for more")
     add.add_argument(
@@ -222,3 +222,5 @@ def _show(index: "VideoIndex", report: "IndexReport") -> None:
     console.print(table)
     if report.stale:
         print("`prvr index update` embeds videos that have changed again.")
+    if len(index):
+        show_next("prvr", "search", index.folder, "a person opens the fridge")

@@ -124,7 +124,8 @@ _SHARED: dict[str, dict[str, Any]] = {
     "run": {"metavar": "RUN", "help": "the folder of a run of `prvr train`"},
     "system": {
         "metavar": "SYSTEM",
-        "help": "a run of `prvr train`, a folder of save_pretrained, a pipeline's folder, or its YAML file",
+        "help": "a run of `prvr train`, a folder of save_pretrained, a pipeline's folder, its YAML file, or a model "
+        "that ships with prvr: drawn-world",
     },
     "--data-root": {
         "dest": "data.root",

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 
+from prvr.cli.console import show_next
 from prvr.cli.folders import device_of
 from prvr.cli.options import Parser
 
@@ -29,3 +30,4 @@ def run(args: Namespace) -> None:
     config = None if system.config_file is None else system.config_file.read_text(encoding="utf-8")
     system.pipeline.save_pretrained(args.output, config)
     print("\n".join([*system.pipeline.describe(), f"{args.output}: the pipeline"]))
+    show_next("prvr", "evaluate", args.output)

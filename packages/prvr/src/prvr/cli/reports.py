@@ -10,6 +10,7 @@ from prvr.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
     from prvr.evaluation.report import EvaluationReport
+    from prvr.evaluation.zero_shot import Beside, Mixture
 
 
 def show_report(console: Console, report: "EvaluationReport", *, text_to_video: bool = False) -> None:
@@ -24,11 +25,16 @@ def show_report(console: Console, report: "EvaluationReport", *, text_to_video: 
 
 
 def show_baselines(
-    console: Console, config: Config, report: "EvaluationReport", split: str | None = None, note: str | None = None
-) -> None:
+    console: Console,
+    config: Config,
+    report: "EvaluationReport",
+    split: str | None = None,
+    note: str | None = None,
+    mixture: "Mixture | None" = None,
+) -> "Beside | None":
     """Prints a report beside chance and zero-shot, if the corpus names a joint encoder; the public ones do not.
 
-    If the comparison cannot be made, the reason is printed instead of the table.
+    If the comparison cannot be made, the reason is printed instead of the table, and None is returned.
 
     Args:
         console: the console to print on.
@@ -36,6 +42,7 @@ def show_baselines(
         report: the evaluation of the model.
         split: the split of the report; by default, the one that the configuration reports.
         note: printed below the table.
+        mixture: the model with the zero-shot score added, a further row.
     """
     from prvr.evaluation.tables import beside_table
     from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot
@@ -45,11 +52,12 @@ def show_baselines(
     try:
         corpus = run_corpus(config)
         if not has_zero_shot(corpus):
-            return
+            return None
         with closing(open_split(config, split or config.data.eval_split)) as packed:
-            table = beside_table(beside_zero_shot(report, corpus, packed), note)
+            beside = beside_zero_shot(report, corpus, packed, mixture)
     except (DataError, MissingExtraError) as error:  # the report itself is complete without it
         console.print(f"\nno comparison with zero-shot: {error}", markup=False, soft_wrap=True)
-        return
+        return None
     console.print()
-    console.print(table)
+    console.print(beside_table(beside, note))
+    return beside

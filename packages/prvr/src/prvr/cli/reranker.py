@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prvr.cli.console import CommandError, stdout
+from prvr.cli.console import CommandError, show_next, stdout
 from prvr.cli.folders import chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.options import more_keys, overrides
 from prvr.config import config_leaves, config_to_dict, dump_config, read_yaml_file
@@ -76,7 +76,9 @@ def train_reranker(args: Namespace, quiet: bool) -> "RerankerResult | None":
 
 def _retriever_folder(args: Namespace) -> Path:
     if args.retriever is not None:
-        return Path(args.retriever).expanduser().resolve()
+        from prvr.models.pretrained import shipped_model
+
+        return shipped_model(args.retriever) or Path(args.retriever).expanduser().resolve()
     file = _config_file(args)
     known = None if file is None else read_yaml_file(file).get("retriever")
     if not isinstance(known, str):
@@ -113,6 +115,7 @@ def show_reranker(result: "RerankerResult") -> None:
             f"{direction}: epoch {best.epoch} (from 0) and weight {best.weight:g} were selected, Rsum {best.rsum:.1f}",
         )
     print(
-        f"\n{result.output / 'best'}: the re-rankers, for `prvr evaluate {result.output}`\n"
+        f"\n{result.output / 'best'}: the re-rankers\n"
         f"{result.output / 'evaluation.json'}: re-ranked; evaluation_retriever.json beside it: the retriever alone",
     )
+    show_next("prvr", "evaluate", result.output)

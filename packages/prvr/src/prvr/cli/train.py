@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, stdout
+from prvr.cli.console import CommandError, show_next, stdout
 from prvr.cli.folders import device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.options import Parser, add_config_options, chosen_config, overrides
 from prvr.cli.reports import show_baselines, show_report
 from prvr.cli.reranker import show_reranker, train_reranker, wants_reranker
-from prvr.config import Config, dump_config, load_config
+from prvr.config import Config, ModelConfig, dump_config, load_config
 
 if TYPE_CHECKING:
+    from prvr.evaluation.zero_shot import Beside
     from prvr.training import RunResult
 
 
@@ -74,8 +75,25 @@ def run(args: Namespace) -> None:
     if rank == 0:
         console = stdout()
         show_report(console, trained.report)
-        show_baselines(console, load_config(trained.output / "config.yaml"), trained.report)
+        written = load_config(trained.output / "config.yaml")
+        beside = show_baselines(console, written, trained.report)
         show_folder(trained)
+        show_next(*_next(written, trained.output, beside))
+
+
+def _next(config: Config, output: Path, beside: "Beside | None") -> list[object]:
+    """The search of the films that the model was trained on, where they are known; else its evaluation."""
+    from prvr.corpora.convert import films_folder
+    from prvr.corpora.encoders import corpus_encoders
+    from prvr.training.data import run_corpus
+
+    corpus = run_corpus(config)
+    films, encoders = films_folder(corpus), corpus_encoders(corpus)
+    if films is None or encoders is None or not isinstance(config.model, ModelConfig):  # no index holds other models
+        return ["prvr", "evaluate", output]
+    sentence = corpus.split(config.data.eval_split).captions[0].text
+    model = [] if beside is not None and beside.zero_shot_wins else ["--model", output]
+    return ["prvr", "search", films, sentence, *model, "--encoder", encoders.frames.name]
 
 
 def _resumed(args: Namespace) -> tuple[Config, Path]:

@@ -45,7 +45,8 @@ def add_place(parser: Parser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="for films: a trained model or pipeline; by default, the encoder alone (zero-shot)",
+        help="for films: a trained model or pipeline, or `drawn-world`, which ships with prvr and knows films that "
+        "prvr draws; by default, the encoder alone (zero-shot)",
     )
     parser.add_argument(
         "--no-update", action="store_true", help="for films: search what is known, without looking for changes"

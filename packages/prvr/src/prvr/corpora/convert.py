@@ -27,9 +27,11 @@ from prvr.corpora.user_captions import (
     plain_ids,
     split_videos,
 )
+from prvr.data.corpus import Corpus
 from prvr.data.features import FeatureReader
 from prvr.data.layout import Caption, Formats, Moment, TextData, write_layout
 from prvr.errors import DataError
+from prvr.reading import LARGE, parse_json, read_text
 from prvr.video import TextFeaturizer, VideoStore
 from prvr.video.extraction import SUFFIXES
 
@@ -230,6 +232,29 @@ def convert_captions(
         left_out=tuple(video for video in store.video_ids if video not in ids),
         zero_shot=joint is not None,
     )
+
+
+def films_folder(corpus: Corpus) -> Path | None:
+    """The folder of the films of a corpus of `prvr convert captions`, as it was given to `prvr extract`.
+
+    None for another corpus, where the folder is gone, or where the films came from several folders.
+
+    Raises:
+        DataError: the list of its videos cannot be read.
+    """
+    path = corpus.folder / VIDEOS
+    if not path.is_file():
+        return None
+    found = set[str]()
+    for number, line in enumerate(read_text(path, LARGE).splitlines(), 1):
+        row = parse_json(line, f"{path}, line {number}")
+        video, file = (row.get(key) if isinstance(row, dict) else None for key in ("video", "path"))
+        if not isinstance(video, str) or not isinstance(file, str):
+            raise DataError(f"{path}, line {number}: expected an object with video and path. Make the corpus again.")
+        file = Path(file).as_posix()
+        found.add(file.removesuffix(video) if file.endswith(f"/{video}") else "")
+    folder = Path(found.pop()).resolve() if len(found) == 1 and "" not in found else None
+    return folder if folder is not None and folder.is_dir() else None
 
 
 def match_videos(wanted: Iterable[str], available: Iterable[str]) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """Retrieval without training: the joint encoder of frames and sentences alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -10,15 +10,34 @@ from torch import Tensor
 
 from prvr.corpora.encoders import corpus_encoders
 from prvr.data import Corpus, DataError, PackedSplit
+from prvr.evaluation.encode import encode_split
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
-from prvr.evaluation.rank import EvaluationConfig, report_from_scores
+from prvr.evaluation.rank import EvaluationConfig, evaluate, report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference, paired_test
-from prvr.stages.rescoring import JointSplit
+from prvr.stages import EncodedSplit, Pipeline
+from prvr.stages.rescoring import JointSplit, ZeroShotSettings, ZeroShotStage
+from prvr.types import FirstStage
 from prvr.video import TextFeaturizer
 
 _SURE = 0.05  # p-value from which on a difference is one
 _DEGENERATE = 0.5  # share of tied queries from which on it must be said
+_WEIGHTS = (0.125, 0.25, 0.5, 1.0, 2.0)  # of the zero-shot score, tried beside 0
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The score of a model plus the weighted zero-shot score, see `mixed_with_zero_shot`.
+
+    Args:
+        weight: of the zero-shot score; 0 where the model alone is best on the split that chooses.
+        chosen_on: the split on which the weight is the best one.
+        report: of the split that is reported.
+    """
+
+    weight: float
+    chosen_on: str
+    report: EvaluationReport
 
 
 @dataclass(frozen=True)
@@ -33,6 +52,8 @@ class Beside:
         sumr: what the model has more than zero-shot, paired by query and resampled by video.
         above_chance: whether zero-shot, and the model, are shown to be better than chance.
         warnings: what is wrong with the features, in sentences.
+        mixture: the model with the zero-shot score added, where that was asked for.
+        gains: what the mixture has more than the model, and more than zero-shot, as in `sumr`.
     """
 
     split: str
@@ -42,6 +63,13 @@ class Beside:
     sumr: Difference
     above_chance: tuple[bool, bool] = (True, True)
     warnings: tuple[str, ...] = ()
+    mixture: Mixture | None = None
+    gains: tuple[Difference, ...] = ()
+
+    @property
+    def zero_shot_wins(self) -> bool:
+        """Whether zero-shot is shown to be better than the model, and better than chance."""
+        return self.sumr.p_value < _SURE and self.sumr.value < 0 and self.above_chance[0]
 
     @property
     def verdict(self) -> str:
@@ -56,9 +84,7 @@ class Beside:
             >>> print(Beside("films test", (1.0,) * 5, metrics, metrics, worse).verdict)
             Zero-shot is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004). Search with zero-shot.
         """
-        low, high = self.sumr.interval.low, self.sumr.interval.high
-        p = "p < 0.001" if self.sumr.p_value < 0.001 else f"p = {self.sumr.p_value:.3f}"
-        found = f"SumR {self.sumr.value:+.1f} (95% {low:+.1f} .. {high:+.1f}, {p})"
+        found = _said(self.sumr)
         differ, won = self.sumr.p_value < _SURE, self.sumr.value > 0
         if not any(self.above_chance):
             said = f"Neither this model nor zero-shot is shown to be better than chance (SumR {self.chance[-1]:.1f})."
@@ -72,7 +98,15 @@ class Beside:
             said = f"This model is better than zero-shot: {found}."
         else:
             said = f"Zero-shot is better than this model: {found}. Search with zero-shot."
-        return " ".join([said, *self._ties, *self.warnings])
+        return " ".join([said, *self._together, *self._ties, *self.warnings])
+
+    @property
+    def _together(self) -> list[str]:
+        """A sentence on both scores together."""
+        if self.mixture is None:
+            return []
+        over_model, over_zero_shot = map(_said, self.gains)
+        return [f"Both together: {over_model} against this model, {over_zero_shot} against zero-shot."]
 
     @property
     def _ties(self) -> list[str]:
@@ -113,13 +147,54 @@ def zero_shot_scores(
     return torch.stack([(joint.sentences @ F.normalize(some, dim=-1).T).amax(1) for some in joint.frames()], 1)
 
 
-def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSplit) -> Beside:
+def mixed_with_zero_shot(
+    retriever: FirstStage, choosing: PackedSplit, reported: PackedSplit, config: EvaluationConfig | None = None
+) -> Mixture:
+    """Adds the zero-shot score to that of a retriever, by the stage `zero_shot`; another split chooses the weight.
+
+    Args:
+        retriever: trained.
+        choosing: the split on which the weight with the highest SumR is taken, 0 among them; not the one reported.
+        reported: the split of the report.
+        config: how both are evaluated.
+
+    Raises:
+        prvr.data.DataError: the corpus of a split has no zero-shot score.
+    """
+    config = config or EvaluationConfig()
+
+    def with_weight(weight: float) -> Pipeline:
+        return Pipeline(retriever, [ZeroShotStage(ZeroShotSettings(weight=weight))])
+
+    def encoded(split: PackedSplit) -> EncodedSplit:
+        return encode_split(
+            with_weight(1.0),
+            split,
+            video_batch=config.video_batch,
+            query_batch=config.query_batch,
+            seed=config.seed,
+        )
+
+    found, quiet = encoded(choosing), replace(config, bootstrap=0)
+    sumr = {
+        weight: evaluate(with_weight(weight), choosing, quiet, encoded=found).text_to_video.sumr
+        for weight in (0.0, *_WEIGHTS)
+    }
+    best = max(sumr, key=sumr.__getitem__)  # of equal ones the smaller weight
+    report = evaluate(with_weight(best), reported, config, encoded=encoded(reported))
+    return Mixture(best, str(choosing.files.about["split"]), report)
+
+
+def beside_zero_shot(
+    report: EvaluationReport, corpus: Corpus, split: PackedSplit, mixture: Mixture | None = None
+) -> Beside:
     """A report beside zero-shot and chance.
 
     Args:
         report: the evaluation of a model on all of a split.
         corpus: the corpus of the split, as in [zero_shot_scores][prvr.evaluation.zero_shot.zero_shot_scores].
         split: the same split, packed.
+        mixture: of the same model on the same split, to stand beside both.
 
     Raises:
         prvr.data.DataError: the corpus has no zero-shot score, or the report is of other queries.
@@ -130,16 +205,27 @@ def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSpli
         raise DataError(f"{report.split}: another gallery or other queries than {split.name}. Evaluate all of a split.")
     relevant = torch.tensor([len(videos) for videos in split.relevant])
     chance = [chance_recall(len(split), relevant, k) for k in RECALLS]
-    difference = paired_test(alone.ranks, report.ranks, report.query_to_video, seed=report.seed)["sumr"]
+
+    def gain(before: EvaluationReport, after: EvaluationReport) -> Difference:
+        return paired_test(before.ranks, after.ranks, report.query_to_video, seed=report.seed)["sumr"]
+
     return Beside(
         split=report.split,
         chance=(*chance, sum(chance)),
         zero_shot=alone.text_to_video,
         model=report.text_to_video,
-        sumr=difference,
+        sumr=gain(alone, report),
         above_chance=(alone.above_chance, report.above_chance),
         warnings=split.constant,
+        mixture=mixture,
+        gains=() if mixture is None else (gain(report, mixture.report), gain(alone, mixture.report)),
     )
+
+
+def _said(difference: Difference) -> str:
+    low, high = difference.interval.low, difference.interval.high
+    p = "p < 0.001" if difference.p_value < 0.001 else f"p = {difference.p_value:.3f}"
+    return f"SumR {difference.value:+.1f} (95% {low:+.1f} .. {high:+.1f}, {p})"
 
 
 def has_zero_shot(corpus: Corpus) -> bool:

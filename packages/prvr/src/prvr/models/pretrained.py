@@ -18,6 +18,10 @@ from prvr.reading import read_object, short
 
 _Model = TypeVar("_Model", bound="PretrainedModel")
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+SHIPPED = Path(__file__).parent / "shipped"
+"""The folder of the models that ship with prvr, each a folder of its name."""
+ABOUT = "prvr"
+"""Key of the metadata in the weights of a shipped model: a JSON object that says how it was trained."""
 
 
 class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC):
@@ -69,6 +73,22 @@ class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC):
         return model
 
 
+def shipped_model(name: str | Path) -> Path | None:
+    """The folder of a model that ships with prvr; None if none has this name.
+
+    A name is a string and comes before a folder of the same name, which `./NAME` or a Path stands for.
+
+    Examples:
+        >>> shipped_model("drawn-world").name
+        'drawn-world'
+    """
+    return SHIPPED / name if name in _shipped_names() else None
+
+
+def _shipped_names() -> list[str]:
+    return sorted(folder.name for folder in SHIPPED.iterdir() if (folder / WEIGHTS).is_file())
+
+
 def model_files(folder: Path) -> tuple[Path, Path | None]:
     """The files of a trained model.
 
@@ -82,7 +102,10 @@ def model_files(folder: Path) -> tuple[Path, Path | None]:
         DataError: the folder is neither.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder. Expected a run of `prvr train` or a folder of save_pretrained.")
+        raise DataError(
+            f"{folder}: no such folder. Expected a run of `prvr train`, a folder of save_pretrained, or a model that "
+            f"ships with prvr: {', '.join(_shipped_names())}."
+        )
     weights = next((place for place in (folder, folder / "best") if (place / WEIGHTS).is_file()), None)
     if weights is None:
         raise DataError(
@@ -97,7 +120,7 @@ def pretrained_folder(name: str | Path, **options: Any) -> Path:
     """The folder of a model; one of the hub is downloaded into its cache first.
 
     Args:
-        name: a folder, or OWNER/NAME on the hub. Whatever else looks like a path is one.
+        name: a folder, a model that ships with prvr, or OWNER/NAME on the hub. Whatever else looks like a path is one.
         options: options of `huggingface_hub.snapshot_download`.
 
     Raises:
@@ -111,7 +134,7 @@ def pretrained_folder(name: str | Path, **options: Any) -> Path:
         on the hub.
     """
     text = os.fspath(name)
-    folder = Path(text).expanduser()
+    folder = shipped_model(name) or Path(text).expanduser()
     if folder.is_dir():
         return folder
     on_hub = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", text) is not None

@@ -1,6 +1,13 @@
 """The embedded world: videos that prvr draws itself, sentences about them, and an encoder that has never seen them."""
 
-from prvr.data.synthetic.corpus import COLLECTIONS, corpus_key, read_embedded_scenes, write_corpus, write_videos
+from prvr.data.synthetic.corpus import (
+    COLLECTIONS,
+    corpus_key,
+    read_embedded_scenes,
+    write_corpus,
+    write_films,
+    write_videos,
+)
 from prvr.data.synthetic.encoder import JointEncoder, load_encoder
 from prvr.data.synthetic.render import render, render_frames
 from prvr.data.synthetic.scenes import Scenes, Sentence
@@ -16,5 +23,6 @@ __all__ = [
     "render",
     "render_frames",
     "write_corpus",
+    "write_films",
     "write_videos",
 ]

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +160,36 @@ def write_videos(
                 progress(done, len(videos))
         publish(temporary, target, lambda _: True)
     return target
+
+
+def write_films(folder: Path, count: int, seed: int) -> Scenes:
+    """Draws short films that are in no corpus of another seed, and writes them as `film-N.mp4`, all or none.
+
+    Args:
+        folder: to write, two films at a time; if it exists, it is left as it is.
+        count: the number of films: the shortest of nine times as many, because of few drawn at once most differ in one
+            detail only.
+        seed: the seed of the films.
+
+    Returns:
+        The films and the sentences about them; the ids of the films are the names of the files.
+
+    Raises:
+        DataError: the disk is full.
+        prvr.MissingExtraError: PyAV is not installed.
+    """
+    from prvr.data.synthetic.mp4 import write_mp4
+
+    drawn = draw_split("train", 9 * count, seed)  # "train": a test split would make room for near misses
+    films = sorted(drawn.videos, key=lambda video: video.duration)[:count]
+    names = {film.id: f"film-{number}.mp4" for number, film in enumerate(films, 1)}
+    if not folder.exists():
+        with temporary_folder(folder) as temporary, ThreadPoolExecutor(WORKERS) as pool:
+            written = pool.map(lambda film: write_mp4(temporary / names[film.id], render(film), fps=FPS), films)
+            deque(written, maxlen=0)
+            publish(temporary, folder, lambda _: True)
+    sentences = (replace(one, video_id=names[one.video_id]) for one in drawn.sentences if one.video_id in names)
+    return Scenes(tuple(replace(film, id=names[film.id]) for film in films), tuple(sentences))
 
 
 def frame_features(frames: UInt8[np.ndarray, "n 64 64 3"], encoder: JointEncoder) -> Float[np.ndarray, "n 512"]:

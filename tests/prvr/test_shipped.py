@@ -1,0 +1,66 @@
+"""The model that ships with prvr: it belongs to this version of the drawn world, has a name, and finds films."""
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+from prvr.config import load_config
+from prvr.data import DataError, load_encoder, open_corpus
+from prvr.data.hashes import HASHES
+from prvr.data.synthetic.corpus import GENERATOR, VERSION
+from prvr.evaluation import EvaluationConfig, evaluate
+from prvr.evaluation.zero_shot import beside_zero_shot
+from prvr.models import load_pretrained
+from prvr.models.pretrained import ABOUT, SHIPPED, WEIGHTS, model_files, shipped_model
+from prvr.pipeline import open_system
+from prvr.training import open_split
+
+NAME = "drawn-world"
+
+
+def test_it_is_of_this_version_and_says_how_it_was_made() -> None:
+    with safe_open(SHIPPED / NAME / WEIGHTS, "pt") as file:
+        about = json.loads(file.metadata()[ABOUT])
+    again = "Run scripts/train_drawn_world.py: the drawn world or its encoder has changed."
+    assert (about["corpus"], about["corpus_version"]) == (GENERATOR, VERSION), again
+    assert about["encoder_sha256"] == load_encoder().sha256, again
+    assert about["made_by"] == "scripts/train_drawn_world.py"
+    assert about["corpus_seed"] > 1_000_000  # of a corpus that nobody makes by chance: its videos are in no other
+    assert about["config"]["model"]["video_dim"] == 512
+    assert sum(path.stat().st_size for path in (SHIPPED / NAME).iterdir()) <= 5_000_000
+    assert (SHIPPED / NAME / HASHES).is_file()
+
+
+def test_it_is_better_than_zero_shot_on_videos_that_it_was_not_trained_on(
+    embedded_root: Path, embedded_cache: Path
+) -> None:
+    corpus = open_corpus(embedded_root, "embedded-tiny")
+    changes = {"data.collection": corpus.name, "data.cache_dir": str(embedded_cache)}
+    with open_split(load_config(SHIPPED / NAME / "config.yaml", changes), "test") as split:
+        report = evaluate(load_pretrained(NAME), split, EvaluationConfig(bootstrap=0))
+        beside = beside_zero_shot(report, corpus, split)
+    assert beside.sumr.value > 0  # few videos, most of which differ in one detail: p is large
+    assert beside.model.r1 > beside.zero_shot.r1
+    assert beside.above_chance == (True, True)
+
+
+def test_its_name_comes_before_a_folder_and_a_path_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(NAME).mkdir()
+    assert shipped_model(NAME) == SHIPPED / NAME
+    system = open_system(NAME)
+    assert system.config is not None
+    assert (system.config.name, system.config.data.collection) == (NAME, "embedded-demo")
+    for path in (f"./{NAME}", str(tmp_path / NAME)):
+        assert shipped_model(path) is None
+    with pytest.raises(DataError, match=r"neither a run of .* nor a folder"):
+        open_system(Path(NAME))
+    (tmp_path / "both.yaml").write_text(f"first: {NAME}\nstages:\n- kind: retriever\n  run: {NAME}\n")
+    assert len(open_system("both.yaml").pipeline.stages) == 1
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no such folder. .*ships with prvr: drawn-world"):
+        model_files(tmp_path / "drawn-word")
