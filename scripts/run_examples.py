@@ -1,6 +1,8 @@
 """Run every example as a reader would: no arguments, an empty working folder, small data.
 
 An example that needs arguments names them in a line of its docstring: `Quick: --preset gmmformer-tiny --out {out}`.
+Notebooks are run from the first cell to the last; they are kept without outputs, which would hold times and paths.
+Names of examples run only these: `run_examples.py quickstart`.
 """
 
 import os
@@ -11,7 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import nbformat
+from nbclient import NotebookClient
+
 ROOT = Path(__file__).resolve().parent.parent
+SECONDS = 300  # for a script, or a cell of a notebook
 
 
 def arguments(example: Path, out: Path) -> list[str]:
@@ -20,20 +26,44 @@ def arguments(example: Path, out: Path) -> list[str]:
     return shlex.split(line.group(1).replace("{out}", out.as_posix())) if line else []
 
 
-def main() -> None:
-    """Run all; stop at the first that fails."""
-    for example in sorted((ROOT / "examples").glob("*.py")):
+def run_script(example: Path, folder: Path, environment: dict[str, str]) -> None:
+    """Run a script; stop if it fails, says nothing or shows a traceback."""
+    command = [sys.executable, str(example), *arguments(example, folder / "out")]
+    print(f"== {shlex.join([example.name, *command[2:]])}", flush=True)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    print(done.stdout, flush=True)
+    print(done.stderr, file=sys.stderr, flush=True)
+    if done.returncode or not done.stdout.strip() or "Traceback" in done.stderr:
+        raise SystemExit(f"{example.name} failed ({done.returncode}), said nothing, or showed a traceback")
+
+
+def run_notebook(example: Path, folder: Path, environment: dict[str, str]) -> None:
+    """Run all cells in a fresh kernel of this Python; the first that fails ends the run with its traceback."""
+    print(f"== {example.name}", flush=True)
+    notebook = nbformat.read(example, as_version=4)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if any(cell.outputs or cell.execution_count for cell in cells):
+        raise SystemExit(f"{example.name} holds outputs. Clear all of them in Jupyter and save it again.")
+    quiet = ["--log-level=ERROR"]  # kernels warn of their connection, which is local
+    NotebookClient(notebook, timeout=SECONDS, extra_arguments=quiet).execute(cwd=str(folder), env=environment)
+    for output in (output for cell in cells for output in cell.outputs):
+        print(output.text if output.output_type == "stream" else f"[{', '.join(output.data)}]", flush=True)
+
+
+def main(names: list[str]) -> None:
+    """Run all, or those that are named; stop at the first that fails."""
+    runners = {".py": run_script, ".ipynb": run_notebook}
+    examples = {path.stem: path for path in sorted((ROOT / "examples").iterdir()) if path.suffix in runners}
+    if unknown := set(names) - set(examples):
+        raise SystemExit(f"no example {', '.join(sorted(unknown))}; there are {', '.join(examples)}")
+    # Small work is slower on several threads, much slower where the cores are shared.
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"MPLBACKEND": "Agg"}
+    for name in names or examples:
+        example = examples[name]
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            command = [sys.executable, str(example), *arguments(example, Path(folder) / "out")]
-            print(f"== {example.name} {shlex.join(command[2:])}", flush=True)
-            # Small work is slower on several threads, much slower where the cores are shared.
-            environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"MPLBACKEND": "Agg"}
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-            print(done.stdout, flush=True)
-            print(done.stderr, file=sys.stderr, flush=True)
-            if done.returncode or not done.stdout.strip() or "Traceback" in done.stderr:
-                raise SystemExit(f"{example.name} failed ({done.returncode}), said nothing, or showed a traceback")
+            runners[example.suffix](example, Path(folder), environment)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
