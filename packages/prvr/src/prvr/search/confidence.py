@@ -51,7 +51,7 @@ def unrelated_sentences(draw: int = 0) -> tuple[str, ...]:
     index keeps the first draw as its bank, and the others tell how well its confidences are calibrated.
 
     Args:
-        draw: from 0 to 31.
+        draw: the number of the draw, from 0 to 31.
 
     Raises:
         ValueError: there is no such draw.
@@ -76,8 +76,8 @@ def write_bank(folder: Path, model: SearchModel) -> int:
     """Writes the vectors of the bank beside the copy of a model.
 
     Args:
-        folder: of the copy.
-        model: that reads the sentences.
+        folder: the folder of the copy.
+        model: the model that reads the sentences.
 
     Returns:
         How many sentences there are; 0, and nothing is written, if the model cannot read them.
@@ -100,8 +100,8 @@ def read_bank(folder: Path, manifest: Manifest) -> Float32[np.ndarray, "s d"] | 
     """The vectors that `write_bank` wrote; None if the index has no bank.
 
     Args:
-        folder: of the copy of the model.
-        manifest: of the index.
+        folder: the folder of the copy of the model.
+        manifest: the manifest of the index.
 
     Raises:
         DataError: the file is missing or damaged.
@@ -123,9 +123,9 @@ def bank_scores(
     """The scores of the first stage of every sentence of the bank with some windows, from the rows that are stored.
 
     Args:
-        manifest: of the index.
+        manifest: the manifest of the index.
         bank: `(s, d)` unit rows.
-        clips, frames: of each window, at least one window.
+        clips, frames: the stored rows of each window, for at least one window.
     """
     offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in frames])])
     coarse = unpack_rows(concatenate_rows(clips)).reshape(len(clips), -1, manifest.dim)
@@ -139,7 +139,7 @@ def confidence(score: float, best: Float[np.ndarray, " s"] | None) -> float | No
     """One minus the share of the bank whose best score is as high as a score.
 
     Args:
-        score: of the first stage.
+        score: a score of the first stage.
         best: `(s)` the best score of each sentence of the bank over the index; None if the index has no bank.
 
     Returns:

@@ -62,7 +62,7 @@ class Unreadable:
 
     Args:
         id: its path below the folder.
-        size: of the file in bytes.
+        size: the size of the file in bytes.
         mtime_ns: when the file was last changed, in ns since 1970.
         reason, remedy: why it cannot be read, and what to do.
     """
@@ -98,7 +98,7 @@ def library_folder(folder: Path | str) -> Path:
     """Where the library of a folder of films is kept: in the user's cache, so that films may lie on a read-only disk.
 
     Args:
-        folder: of films; its absolute path counts, and it need not exist.
+        folder: a folder of films; its absolute path counts, and it need not exist.
 
     Examples:
         >>> library_folder("/films").parent == user_cache() / "libraries"
@@ -129,12 +129,12 @@ class Library:
     kept in one folder, see `library_folder`, one store and index for each encoder. It is a context manager.
 
     Args:
-        folder: of films; it is searched with all folders below it.
-        encoder: as `prvr.video.open_encoder` takes it; default: the one that was used last, else `choose_encoder`.
-        model: makes the vectors: `zero-shot`, the encoder alone, or whatever `prvr.search.open_model` takes.
+        folder: the folder of films; it is searched with all folders below it.
+        encoder: an encoder as `prvr.video.open_encoder` takes it; default: the last one used, else `choose_encoder`.
+        model: what makes the vectors: `zero-shot`, the encoder alone, or whatever `prvr.search.open_model` takes.
         device: torch device of encoder and model.
         download: let the encoder be downloaded if it is not on this computer.
-        backend: finds candidates, see `VideoIndex.open`.
+        backend: what finds candidates, see `VideoIndex.open`.
         state: where the library is kept; default: `library_folder`.
 
     Attributes:
@@ -383,7 +383,7 @@ class _About:
     """What `library.json` holds.
 
     Args:
-        folder: of films.
+        folder: the folder of films.
         current: name of the folder of the encoder that was used last.
         by_name: whether somebody has named this encoder, not `choose_encoder`.
     """

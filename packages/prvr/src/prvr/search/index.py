@@ -87,9 +87,9 @@ class VideoIndex:
 
         Args:
             folder: new, or empty.
-            model: of [open_model][prvr.search.open_model].
+            model: a model of [open_model][prvr.search.open_model].
             encoder: header of the stores that will be added: `VideoStore.header`.
-            dtype: of vectors on disk: `float16`, `float32`, or `int8` with one scale for each vector.
+            dtype: the type of vectors on disk: `float16`, `float32`, or `int8` with one scale for each vector.
             window: seconds; longer videos are cut into windows of this length, which overlap. None: no video is cut.
                 `shots`: every video is cut where its picture changes.
             stride: seconds from the start of one window to that of the next; None without a length.
@@ -115,12 +115,12 @@ class VideoIndex:
         """Opens an index. Nothing is written, so the folder may be read-only.
 
         Args:
-            folder: of the index.
-            device: of torch, of the model.
+            folder: the folder of the index.
+            device: the torch device of the model.
             text: encodes queries; default: the text model of the index, opened when it is first needed.
             backend: finds candidates: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to
                 20,000 videos, above them `faiss` where it is installed.
-            **options: of the backend.
+            **options: options of the backend.
 
         Raises:
             DataError: there is no index, or it is damaged; the message names the file.
@@ -216,10 +216,10 @@ class VideoIndex:
         Args:
             queries: sentences, or a `Query` where more is asked.
             k: how many videos; all where there are fewer.
-            moments: at most so many of each video, each from another part of it.
+            moments: the most moments of each video, each from another part of it.
             where: which videos are searched; default: all. Those that pass are all scored exactly, whatever the
                 backend, and stages see no other video.
-            min_confidence: from 0 to 1; hits of a lower confidence are left out. 0 keeps all of them.
+            min_confidence: a confidence from 0 to 1; hits below it are left out. 0 keeps all of them.
 
         Raises:
             ValueError: k or moments is not positive, or min_confidence is out of range, or it is asked for of a query

@@ -42,8 +42,8 @@ class SegmentRecord:
     """A segment and which of its videos were removed since it was written.
 
     Args:
-        name: of its folder: a hash of its files.
-        files: by name.
+        name: the name of its folder, which is a hash of its files.
+        files: its files by name.
         videos, windows, frames: their numbers, those of removed videos included.
         removed: numbers of the removed videos, in ascending order.
     """
@@ -74,14 +74,15 @@ class Manifest:
         index_id: random, fixed when the index is made.
         model: identity of the model that made the vectors.
         encoder: header of the stores that the model reads.
-        dtype: of vectors on disk.
-        window, stride: in seconds; None: videos are not cut. `shots`, without a stride: cut where the picture changes.
+        dtype: the type of vectors on disk.
+        window, stride: lengths in seconds; None: videos are not cut. `shots`, without a stride: videos are cut where
+            their picture changes.
         dim: width of the vectors.
         clips: number of clips of each window.
-        clip_weight, frame_weight: of the score.
+        clip_weight, frame_weight: the weights of the two parts of the score.
         model_files: files of the copy of the model.
         next_key: the key of the next window.
-        segments: in the order in which they were written.
+        segments: the segments in the order in which they were written.
         stored: rows that are kept beside what the score needs, see `SearchModel.stored`.
         bank: number of unrelated sentences whose scores are kept for every window, see `prvr.search.confidence`; 0 =
             none, as in indexes of version 0.1.

@@ -23,7 +23,7 @@ class ModelIdentity:
 
     Args:
         kind: a trained retriever, the joint encoder alone, or a pipeline of a trained retriever and stages.
-        name: for people; not compared, since a model may lie in two places.
+        name: a name for people to read; it is not compared, since a model may lie in two places.
         weights: sha256 of the weights as they are computed with, of the configuration and of how features are sampled;
             of the encoder, if there is no other. Indexes of version 0.1 hold the sha256 of the files instead.
         frames: encoder of the frames that the model reads.
@@ -87,10 +87,10 @@ class SearchModel(Protocol):
     need not be there.
 
     Attributes:
-        identity: of weights.
+        identity: what tells the model from any other.
         dim: width d of the vectors.
         clips: c, how many clips a window has.
-        clip_weight, frame_weight: of the score.
+        clip_weight, frame_weight: the weights of the two parts of the score.
         stored: the sets of rows that an index keeps beside clips and frames, by name; `frames` (or `clips`) among them
             says that the lengths of those rows are kept too. Names are lower-case letters, digits and hyphens.
     """

@@ -29,7 +29,7 @@ def open_model(
         name: a run of `prvr train` (its best epoch), a folder of `save_pretrained`, or `zero-shot`: the encoder alone,
             the cosine of the sentence with the frame that it fits best. Or a pipeline, see `prvr.pipeline.open_system`.
         encoder: header of the store that holds the features.
-        device: of torch.
+        device: the torch device.
         text: what reads queries; default: the text side of the encoder.
         stages: put after those that the name stands for, see `prvr.pipeline.open_system`.
 
@@ -59,10 +59,10 @@ def load_model(
     """The model of an index, from its own copy.
 
     Args:
-        folder: that `SearchModel.save` filled.
+        folder: the folder that `SearchModel.save` filled.
         identity: what the index was made with.
-        encoder: of frames.
-        device: of torch.
+        encoder: header of the store that holds the features of the frames.
+        device: the torch device.
         text: what reads queries; default: opened by the name in the identity.
 
     Raises:
@@ -92,9 +92,9 @@ def check_copy(folder: Path, identity: ModelIdentity, encoder: StoreHeader) -> S
     """How the model of an index scores, from its own copy; what reads queries is not needed for that.
 
     Args:
-        folder: that `SearchModel.save` filled.
+        folder: the folder that `SearchModel.save` filled.
         identity: what the index was made with.
-        encoder: of frames.
+        encoder: header of the store that holds the features of the frames.
 
     Raises:
         DataError: the copy is damaged, or of another model.

@@ -56,10 +56,10 @@ class PipelineModel:
 
     Args:
         first: the first stage.
-        pipeline: with the same first stage.
-        encoder: of the frames.
+        pipeline: a pipeline with the same first stage.
+        encoder: header of the store that holds the features of the frames.
         text: what reads queries.
-        folder: where `save` wrote them, if they come from there.
+        folder: the folder where `save` wrote them, if they come from there.
 
     Raises:
         DataError: a stage does not read these features or texts.
@@ -126,10 +126,10 @@ class RetrieverEncoder:
     """The retriever of a stage, with the inputs that it has in evaluation.
 
     Args:
-        stage: with the retriever.
-        encoder: of the frames.
+        stage: the stage with the retriever.
+        encoder: header of the store that holds the features of the frames.
         text: what reads queries.
-        device: of torch.
+        device: the torch device.
 
     Raises:
         DataError: it does not read these features or these texts.
@@ -176,9 +176,9 @@ def fingerprint_of(first: str, pipeline: Pipeline, folder: Path | None) -> str:
     """sha256 of the first stage, and of the settings and the files of all stages.
 
     Args:
-        first: that of the first stage.
-        pipeline: with the stages.
-        folder: where they are written; None = nowhere yet.
+        first: the sha256 of the first stage.
+        pipeline: the pipeline with the stages.
+        folder: the folder where they are written; None = nowhere yet.
     """
     if folder is None:
         with tempfile.TemporaryDirectory() as made:

@@ -49,8 +49,8 @@ def find_candidates(
     because it is exhaustive, or because there are not more than enough.
 
     Args:
-        backend: in step with the snapshot.
-        snapshot: of the index.
+        backend: the backend, in step with the snapshot.
+        snapshot: the state of the index that is searched.
         text: `(q, d)` unit rows.
         k: how many videos are wanted in the end.
 
@@ -79,10 +79,10 @@ def rank(
     """The k best videos of the candidates of each query, by score and then by id.
 
     Args:
-        snapshot: of the index.
+        snapshot: the state of the index that is searched.
         text: `(q, d)` unit rows.
-        candidates: for each query, numbers of the videos that are scored, ascending; None = all.
-        k: how many; all candidates where these are fewer.
+        candidates: the numbers of the videos that are scored for each query, ascending; None = all.
+        k: how many videos are wanted; all candidates, if there are fewer.
 
     Raises:
         DataError: a score is not a number.
@@ -112,7 +112,7 @@ def video_scores(
     """Scores of every query with every video of the index, by its best window; -inf for those that are not asked for.
 
     Args:
-        snapshot: of the index.
+        snapshot: the state of the index that is searched.
         text: `(q, d)` unit rows.
         videos: numbers of the videos that are scored, ascending; None = all.
     """
@@ -132,7 +132,7 @@ def best_windows(
     """Some videos, their scores for one query, and the window of each that has this score.
 
     Args:
-        snapshot: of the index.
+        snapshot: the state of the index that is searched.
         text: `(d)` unit vector of the query.
         videos: numbers of the videos, ascending; None = all.
 

@@ -26,8 +26,8 @@ class Rescorer:
     A stage reads the best window of each candidate, by the score of the first stage.
 
     Args:
-        pipeline: of the index.
-        sets: for each stage the sets of rows that it reads, `clips` and `frames`: their names in the index, and whether
+        pipeline: the pipeline of the index.
+        sets: the sets of rows that each stage reads as `clips` and `frames`: their names in the index, and whether
             they are read as they were encoded.
         encode: gives the embedding of a query as each stage reads it.
         snapshot: the state of the index.

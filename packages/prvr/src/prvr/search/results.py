@@ -23,8 +23,8 @@ class Moment:
     """A part of a video.
 
     Args:
-        start, end: in seconds from the start of the video.
-        score: the highest of its timeline.
+        start, end: where it starts and ends, in seconds from the start of the video.
+        score: the highest score of its timeline.
     """
 
     start: float
@@ -38,9 +38,9 @@ class SearchHit:
 
     Args:
         video: what is known of the video.
-        score: of the best window of the video, by the retriever; higher is better.
-        start, end: of the best moment, in seconds from the start of the video.
-        moments: disjoint, best first; the first is (start, end).
+        score: the score that the retriever gives the best window of the video; higher is better.
+        start, end: start and end of the best moment, in seconds from the start of the video.
+        moments: disjoint moments, best first; the first is (start, end).
         relevance: the relevance curve, the highest score of the timeline in each of `CURVE_PARTS` equal parts.
         confidence: one minus the share of unrelated sentences that reach the score of the first stage somewhere in the
             index, from 0 to 1; None if the index was made without such sentences, or the query is not one sentence.
@@ -76,7 +76,7 @@ class SearchResult:
         query: what was searched for, in words.
         hits: best first; of equal scores, the one with the smaller id first.
         videos: how many the index holds.
-        backend: that looked for candidates.
+        backend: the name of the backend that looked for candidates.
         level: the score that a hit of one sentence surpasses if it is not a weaker match; None if that is not known.
     """
 
@@ -128,12 +128,12 @@ class IndexInfo:
     """The size of an index.
 
     Args:
-        videos, windows: that count.
+        videos, windows: numbers of videos and windows that can be found.
         removed: videos whose vectors still lie on disk, until their segment is written anew.
-        seconds: of video.
-        clips, frames: vectors on disk.
+        seconds: total duration of the videos.
+        clips, frames: numbers of vectors on disk.
         bytes: size of all segments.
-        segments: their number.
+        segments: number of segments.
     """
 
     videos: int
@@ -168,7 +168,7 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
     median of the whole video.
 
     Args:
-        windows: of one video.
+        windows: the windows of one video.
         most: how many moments, at least one.
 
     Returns:
@@ -199,9 +199,9 @@ def relevance_curve(windows: Sequence[WindowTimeline], duration: float, parts: i
     Where windows overlap, the higher one counts; what is longer than a part counts in all parts that it touches.
 
     Args:
-        windows: of one video, which cover it.
-        duration: of the video, in seconds.
-        parts: how many.
+        windows: the windows of one video, which cover it.
+        duration: the duration of the video, in seconds.
+        parts: the number of parts.
 
     Examples:
         >>> relevance_curve([WindowTimeline(0.0, 8.0, 0.0, np.array([0.25, 0.5], np.float32))], 8.0, 4)

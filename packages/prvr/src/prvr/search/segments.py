@@ -91,8 +91,8 @@ class Segment:
 
         Args:
             index: the folder of the index.
-            manifest: of the index.
-            record: of the segment.
+            manifest: the manifest of the index.
+            record: the record of the segment.
 
         Raises:
             DataError: a file of the segment is missing or damaged; the message names it.
@@ -183,7 +183,7 @@ def write_segment(index: Path, videos: Sequence[VideoVectors]) -> SegmentRecord:
 
     Args:
         index: the folder of the index.
-        videos: at least one; written one at a time, so that mapped vectors need no memory.
+        videos: at least one video; they are written one at a time, so that mapped vectors need no memory.
 
     Raises:
         DataError: the disk is full, or the place cannot be written.

@@ -48,8 +48,8 @@ class Snapshot:
     """The videos and vectors of an index, for the scoring and for backends (`prvr.search.backends.ClipSource`).
 
     Args:
-        folder: of the index.
-        manifest: of the index.
+        folder: the folder of the index.
+        manifest: the manifest of the index.
         opened: the segments of the index.
     """
 
@@ -262,9 +262,9 @@ class Snapshot:
         """Rows of a set for each of some windows.
 
         Args:
-            name: of the set: `clips`, `frames`, or one of `Manifest.stored`.
+            name: the name of the set: `clips`, `frames`, or one of `Manifest.stored`.
             windows: numbers of windows through the whole snapshot, as `rows_of_videos` gives them, in any order.
-            raw: as they were before they were scaled to unit length; needs a set that keeps lengths.
+            raw: give the rows as they were before they were scaled to unit length; needs a set that keeps lengths.
 
         Raises:
             KeyError: the index has no such set.

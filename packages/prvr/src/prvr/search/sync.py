@@ -43,10 +43,10 @@ def sync(
     again, ends like one that was not.
 
     Args:
-        writer: of the index.
-        model: of the index.
+        writer: the writer of the index.
+        model: the model of the index.
         bank: `(s, d)` vectors of the unrelated sentences of the index; None if it has none.
-        store: of features of the encoder of the index.
+        store: a store of features that the encoder of the index made.
         prune: also embed changed videos again, and remove those that the store does not hold.
         progress: called before each video that is encoded, and when all is done.
     """
@@ -96,11 +96,11 @@ def embed(
     """Encodes the windows of a video and packs their vectors, with the scores that the bank reaches in them.
 
     Args:
-        model: of the index.
+        model: the model of the index.
         bank: `(s, d)` vectors of the unrelated sentences of the index; None if it has none.
-        manifest: of the index.
+        manifest: the manifest of the index.
         entry: what is known of the video.
-        features: `(n, f)` as they are in the store.
+        features: `(n, f)` the features as they are in the store.
         first_key: the key of its first window.
 
     Raises:
@@ -150,10 +150,10 @@ def cut(rows: int, duration: float, rate: float, window: float | None, stride: f
     """The overlapping windows of a video; one, if it is not longer than a window. The last one ends where it does.
 
     Args:
-        rows: of features, at least one; row k stands for the time from `k / rate` to `(k + 1) / rate`.
-        duration: of the video, in seconds.
+        rows: number of rows of features, at least one; row k stands for the time from `k / rate` to `(k + 1) / rate`.
+        duration: the duration of the video, in seconds.
         rate: rows per second.
-        window: seconds; None: the video is one window.
+        window: the length of a window in seconds; None: the video is one window.
         stride: seconds from the start of one window to that of the next, at most `window`.
 
     Examples:
@@ -183,7 +183,7 @@ def cut_at_shots(features: Float[np.ndarray, "n f"], duration: float, rate: floa
 
     Args:
         features: `(n, f)` rows whose cosines say how alike two pictures are.
-        duration: of the video, in seconds.
+        duration: the duration of the video, in seconds.
         rate: rows per second.
 
     Examples:

@@ -59,10 +59,10 @@ class WindowEncoder:
     """A retriever of any kind over windows of features and sentences, with the inputs that it has in evaluation.
 
     Args:
-        retriever: in any mode; put into evaluation mode for every call.
+        retriever: a retriever in any mode; it is put into evaluation mode for every call.
         keep_last: how frames are sampled, see `Sampling`.
         text: what reads queries.
-        device: of torch.
+        device: the torch device.
     """
 
     def __init__(self, retriever: AnyRetriever, keep_last: bool, text: TextFeaturizer, device: Any = "cpu") -> None:
@@ -112,7 +112,7 @@ class TrainedModel:
 
     Args:
         windows: the retriever, with what prepares its inputs.
-        identity: which model it is.
+        identity: what tells the model from any other.
     """
 
     stored: Mapping[str, RowSet] = MappingProxyType({})
@@ -198,11 +198,11 @@ def load_trained(
     """What [save][prvr.search.trained.TrainedModel.save] wrote.
 
     Args:
-        folder: where it lies.
-        identity: that it should have: names it, and tells of which kind its hash is.
-        encoder: of frames.
+        folder: the folder where it lies.
+        identity: the identity that it should have, which names it and says of which kind its hash is.
+        encoder: header of the store that holds the features of the frames.
         text: what reads queries.
-        device: of torch.
+        device: the torch device.
 
     Raises:
         DataError: it is damaged, or does not read these features or texts.
@@ -215,7 +215,7 @@ def load_retriever(folder: Path, expected: str) -> tuple[Retriever, str]:
     """A retriever that `TrainedModel.save` wrote, and its `ModelIdentity.weights`.
 
     Args:
-        folder: where it lies.
+        folder: the folder where it lies.
         expected: its hash, of either kind: if it is that of the files, as version 0.1 wrote it, that is given.
 
     Raises:

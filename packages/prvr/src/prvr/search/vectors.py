@@ -18,9 +18,9 @@ class PackedRows:
     """Rows as they are stored.
 
     Args:
-        arrays: by the suffix of their file's name. Without a suffix `(n, d)` values; `_scales`, where the values are
-            not unit vectors: `(n)` float32 factors that make them so; `_lengths`, where they were kept: `(n)` float32
-            lengths that the rows had.
+        arrays: the arrays by the suffix of their file's name. Without a suffix `(n, d)` values; `_scales`, where the
+            values are not unit vectors: `(n)` float32 factors that make them so; `_lengths`, where they were kept:
+            `(n)` float32 lengths that the rows had.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -87,7 +87,7 @@ def pack_rows(rows: Float32[np.ndarray, "n d"], dtype: Dtype, lengths: bool = Fa
 
     Args:
         rows: `(n, d)`.
-        dtype: of the result.
+        dtype: the type in which the rows are stored.
         lengths: keep the lengths of the rows, so that `unpack_rows` can give them back as they were.
 
     Examples:
@@ -113,7 +113,7 @@ def unpack_rows(packed: PackedRows, *, raw: bool = False) -> Float32[np.ndarray,
 
     Args:
         packed: the rows.
-        raw: with the lengths that they had before they were packed, which must have been kept.
+        raw: give the rows the lengths that they had before they were packed, which must have been kept.
     """
     rows = torch.from_numpy(packed.values).float()  # of half precision, ten times as fast as numpy
     if "_scales" in packed.arrays:
@@ -129,6 +129,6 @@ def concatenate_rows(parts: Sequence[PackedRows]) -> PackedRows:
     """Rows one after the other.
 
     Args:
-        parts: at least one, all with the same arrays.
+        parts: the rows to join, at least one part, all with the same arrays.
     """
     return PackedRows({suffix: np.concatenate([part.arrays[suffix] for part in parts]) for suffix in parts[0].arrays})

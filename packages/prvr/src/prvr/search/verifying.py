@@ -24,7 +24,7 @@ def verify_index(folder: Path | str) -> tuple[str, ...]:
     to be opened can be verified too.
 
     Args:
-        folder: of the index.
+        folder: the folder of the index.
     """
     root = Path(folder).expanduser()
     try:

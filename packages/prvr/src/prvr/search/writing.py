@@ -60,9 +60,9 @@ class IndexWriter:
     """Changes an index; after each method the manifest on disk is complete, and so are the segments that it names.
 
     Attributes:
-        manifest: as it is on disk.
-        places: name of the segment and number in the segment, by the id of the video.
-        entries: records of the videos, by id.
+        manifest: the manifest as it is on disk.
+        places: the name of the segment and the number in it, by the id of the video.
+        entries: the records of the videos, by id.
     """
 
     def __init__(self, folder: Path, snapshot: Snapshot) -> None:

@@ -48,7 +48,7 @@ class Catalogue:
     """The videos of an index by key.
 
     Args:
-        videos: in the order of the index.
+        videos: the videos in the order of the index.
     """
 
     def __init__(self, videos: Iterable[VideoEntry]) -> None:

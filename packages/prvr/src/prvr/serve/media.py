@@ -61,8 +61,8 @@ def file_response(file: BinaryIO, media_type: str, etag: str, request: Request) 
     """Sends a file or one range of it, and closes the file afterwards.
 
     Args:
-        file: open, at its start.
-        media_type: of the file.
+        file: the open file, at its start.
+        media_type: the media type of the file.
         etag: identifies the content. Where the request has a header If-Range, a range is sent only if it is this ETag.
         request: GET, or HEAD for the headers only; its header Range may ask for a range.
     """
@@ -99,8 +99,8 @@ def encode_thumbnail(path: Path, at: float, width: int, limits: ServeLimits) -> 
     Args:
         path: the video.
         at: time in seconds.
-        width: in pixels.
-        limits: of what is decoded.
+        width: the width of the picture in pixels.
+        limits: limits of what is decoded.
 
     Raises:
         HTTPException: no frame can be decoded.
@@ -126,7 +126,7 @@ def encode_preview(path: Path, start: float, end: float, kind: PreviewKind, limi
 
     Args:
         path: the video.
-        start, end: in seconds.
+        start, end: where the part starts and ends, in seconds.
         kind: H.264 in MP4, or VP8 in WebM.
         limits: maximum size and encoding time.
 

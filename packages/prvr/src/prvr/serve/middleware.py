@@ -77,7 +77,7 @@ class SecurityMiddleware:
 
     Args:
         app: the application.
-        settings: by which names clients may call the server, how often, and with how large a body.
+        settings: the names by which clients may call the server, how often they may, and with how large a body.
         sessions: the token and its cookies.
         metrics: counts the requests.
     """

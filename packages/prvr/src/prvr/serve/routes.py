@@ -75,9 +75,9 @@ def build_router(service: Service, sessions: Sessions, version: str) -> APIRoute
     """All routes but the page.
 
     Args:
-        service: answers.
-        sessions: makes cookies.
-        version: of the program.
+        service: what answers the requests.
+        sessions: what makes the cookies.
+        version: the version of the program.
     """
     router = APIRouter(responses=_described(_ERRORS))
     _add_server_routes(router, service, sessions, version)

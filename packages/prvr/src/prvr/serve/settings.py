@@ -36,7 +36,7 @@ class ServeLimits:
         head_seconds: time for the head of a request, and how long an unused connection is kept open.
         body_seconds: time for the body of a request.
         stalled_seconds: how long a client may take nothing of an answer. A paused player does so, and asks again later.
-        grace_seconds: from SIGTERM or Ctrl-C until the process ends, whatever clients do.
+        grace_seconds: time from SIGTERM or Ctrl-C until the process ends, whatever clients do.
         search_seconds: timeout of a search.
         search_waiting: searches that may wait; others are told to come back.
         media_threads: pictures and previews that are made at the same time.

@@ -48,7 +48,7 @@ def open_backend(name: str, **options: Any) -> CandidateBackend:
 
     Args:
         name: `exact`, `faiss`, or `milvus`, the last perhaps with an address: `milvus:http://host:19530`.
-        options: of its constructor.
+        options: arguments of its constructor.
 
     Raises:
         ValueError: no such backend.

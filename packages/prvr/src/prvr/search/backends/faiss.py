@@ -37,12 +37,12 @@ class _Header:
     """What the vectors in a file are, in its first line.
 
     Args:
-        index_id: of the index that they belong to.
+        index_id: the id of the index that they belong to.
         dim: width of the vectors.
-        storage: as `FaissBackend` was asked for.
+        storage: the storage that `FaissBackend` was asked for.
         trained: number of vectors when the centroids were found.
-        segments: whose windows are in it.
-        format: of the file.
+        segments: the segments whose windows are in the file.
+        format: the version of the format of the file.
     """
 
     index_id: str

@@ -36,15 +36,15 @@ class MilvusBackend:
     releases before 2.4 ignore `group_by_field` without a word.
 
     Args:
-        address: of a server or cluster, `http://host:19530`; or a file that ends in `.db`, which milvus-lite serves to
-            one process; None = such a file below `INDEX/backends/milvus`.
+        address: the address of a server or cluster, `http://host:19530`; or a file that ends in `.db`, which
+            milvus-lite serves to one process; None = such a file below `INDEX/backends/milvus`.
         token: None = the environment variable `PRVR_MILVUS_TOKEN`, if it is set.
         nprobe: lists that a query looks into, of every part that the server cuts a collection into; more, if these
             hold fewer vectors than were asked for.
         lists: inverted lists of such a part.
         storage: index type, `IVF_SQ8` or `IVF_FLAT`. The score of a candidate is computed from the index in any case.
             A collection that exists keeps its `lists` and `storage`: `drop` it to change them.
-        timeout: of a request, in seconds.
+        timeout: the longest time for a request, in seconds.
 
     Raises:
         prvr.MissingExtraError: pymilvus, or milvus-lite for a file, is not installed.

@@ -29,7 +29,7 @@ class ClipSource(Protocol):
         dim: width of the vectors.
         clips: number of clips of every window.
         index_id: random letters and digits, fixed when the index is made: names a collection, or a folder.
-        folder: of the index; a backend may keep files in `folder / "backends" / name`.
+        folder: the folder of the index; a backend may keep files in `folder / "backends" / name`.
         segments: names of the segments, each a hash of its content: a name never stands for anything else.
     """
 
@@ -80,7 +80,7 @@ class CandidateBackend(Protocol):
     """Looks for the windows whose clips are near a query. The score of what it finds is computed elsewhere, exactly.
 
     Attributes:
-        name: of the backend.
+        name: the name of the backend.
         exhaustive: whether every live window is a candidate for every query; then a search does not call `nearest`.
     """
 

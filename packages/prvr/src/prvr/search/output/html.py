@@ -51,7 +51,7 @@ def write_html(path: Path | str, results: Sequence[SearchResult], picture: Pictu
 
     Args:
         path: the file to write.
-        results: of some queries.
+        results: the results of one or more queries.
         picture: JPEG of a hit; default: `picture_of`, which reads the video file.
 
     Raises:

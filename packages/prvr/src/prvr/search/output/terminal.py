@@ -34,7 +34,7 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
 
     Args:
         result: the result of one query.
-        width: of the terminal, in columns.
+        width: the width of the terminal, in columns.
         plain: draw with ASCII characters only.
     """
     many = f"{len(result.hits)} of {result.videos:,} videos{'; nothing fits well' if result.nothing_fits else ''}"
@@ -109,7 +109,7 @@ def blocks(values: Sequence[float], low: float, high: float, width: int, letters
     """A curve as one line of characters; where there is less room than values, the highest of each part is shown.
 
     Args:
-        values: in order of time.
+        values: the values of the curve, in order of time.
         low, high: the values that the first and the last character stand for.
         width: the largest number of characters.
         letters: the characters, from low to high.
