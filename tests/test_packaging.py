@@ -187,7 +187,7 @@ def test_the_reference_of_the_command_line_is_that_of_the_parser() -> None:
 
 
 def texts_of_the_sources() -> Iterator[str]:
-    """Every string of the packages; `\0` stands for what is put into one when it is used."""
+    """Every string of the packages, where `\0` stands for what is put in when it is used, and the scripts of the page."""
     for path in (ROOT / "packages").rglob("src/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
@@ -195,6 +195,8 @@ def texts_of_the_sources() -> Iterator[str]:
                 yield "".join(str(part) for part in parts)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
+    for path in (ROOT / "packages").rglob("src/**/*.js"):
+        yield path.read_text(encoding="utf-8")
 
 
 def test_troubleshooting_quotes_messages_of_the_sources() -> None:

@@ -532,7 +532,7 @@ def test_bad_questions_are_refused(index: VideoIndex, k: int) -> None:
     ("options", "said"),
     [
         ({"window": 10.0, "stride": 20.0}, "0 < stride <= window"),
-        ({"window": None}, "None for both"),
+        ({"window": None}, "without a stride, None"),
         ({"window": 0.0, "stride": 0.0}, "0 < stride"),
         ({"dtype": "bfloat16"}, "dtype='bfloat16'"),
     ],

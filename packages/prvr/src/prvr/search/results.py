@@ -179,7 +179,7 @@ def merged_moments(windows: Sequence[WindowTimeline], most: int) -> tuple[Moment
         >>> merged_moments([WindowTimeline(0.0, 40.0, 0.2, flat), WindowTimeline(20.0, 60.0, 0.9, peak)], 3)
         (Moment(start=30.0, end=40.0, score=1.0),)
     """
-    usual = float(np.median(np.concatenate([one.scores for one in windows])))
+    usual = float(torch.from_numpy(np.concatenate([one.scores for one in windows])).median())
     found: list[Moment] = []
     for one in sorted(windows, key=lambda one: (-one.scores.max(), one.start)):
         start, end = best_moment(torch.from_numpy(one.scores), one.end - one.start, usual)
