@@ -187,7 +187,7 @@ def test_the_reference_of_the_command_line_is_that_of_the_parser() -> None:
 
 
 def texts_of_the_sources() -> Iterator[str]:
-    """Every string of the packages, where `\0` stands for what is put in when it is used, and the scripts of the page."""
+    """The scripts of the page, and every string of the packages; `\0` stands for what is put in when it is used."""
     for path in (ROOT / "packages").rglob("src/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
