@@ -77,11 +77,11 @@ def overlap(a: Span, b: Span) -> float:
     return common / (a[1] - a[0] + b[1] - b[0] - common)
 
 
-def features_from_files(corpus: Corpus, folder: Path) -> dict[str, VideoStore]:
-    """Two stores, of the test videos and of the others, decoded from MP4 files."""
-    files, test = write_videos(corpus), set(corpus.split("test").video_ids)
-    stores = {}
-    for name, keep in (("test", True), ("others", False)):
+def features_from_files(corpus: Corpus, folder: Path, others: bool) -> dict[str, VideoStore]:
+    """Stores of the test videos and of the others, if these are wanted, decoded from MP4 files."""
+    test = set(corpus.split("test").video_ids)
+    files, stores = write_videos(corpus, None if others else sorted(test)), {}
+    for name, keep in (("test", True), ("others", False))[: 1 + others]:
         chosen = [path for path in sorted(files.glob("*.mp4")) if (path.stem in test) == keep]
         report = extract(chosen, open_encoder("embedded"), folder / f"store-{name}")
         print(f"{name}: {len(report.extracted)} files extracted, {len(report.failed)} failed")
@@ -236,7 +236,7 @@ def main() -> None:
         quick=option(False, "the tiny corpus and two epochs"),
         run=option(None, "run of prvr train or prvr demo on the same corpus", type=Path),
         work=option(None, "folder for files, features and indexes; default: a temporary one", type=Path),
-        needles=option(100, "films of 2 h"),
+        needles=option(100, "films of 2 h; 0: the first table alone"),
         device=option("cpu", "to train on", choices=["cpu", "cuda"]),
     )
     with tempfile.TemporaryDirectory() as name:
@@ -245,7 +245,7 @@ def main() -> None:
 
 def run(args: argparse.Namespace, work: Path) -> None:
     corpus = write_corpus(work, "tiny" if args.quick else "demo")
-    stores = features_from_files(corpus, work)
+    stores = features_from_files(corpus, work, others=args.run is None or args.needles > 0)
     model = args.run
     if model is None:
         captioned(corpus, stores.values(), work)
@@ -263,6 +263,9 @@ def run(args: argparse.Namespace, work: Path) -> None:
     title = f"{len(queries)} queries, {len(stores['test'].video_ids)} videos, mean moment {length:.1f} s"
     table(title, rows)
 
+    if not args.needles:
+        write_figures(args, {"title": title, "rows": [asdict(row) for row in rows]})
+        return
     step = max(1, len(queries) // (6 if args.quick else args.needles))
     relevance = read_relevance(corpus.text_file("relevance"))
     answers = {caption.text: relevance[caption.id] for caption in corpus.split("test").captions}

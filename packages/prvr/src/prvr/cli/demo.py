@@ -143,9 +143,7 @@ def _search_first(console: Console, folder: Path) -> None:
     # The one whose best film is furthest ahead of the next one: chosen by what was found, not by what is right.
     clearest = max(range(len(results)), key=lambda n: results[n].hits[0].score - results[n].hits[1].score)
     sentence, best = films.sentences[clearest], results[clearest].hits[0]
-    # The confidence compares with sentences in words that this world does not have: here it would say nothing.
-    plain = [replace(one, hits=tuple(replace(hit, confidence=None) for hit in one.hits)) for one in results]
-    shown = replace(plain[clearest], hits=plain[clearest].hits[:3])
+    shown = replace(results[clearest], hits=results[clearest].hits[:3])
     console.print(result_table(shown, width=console.width, plain="utf" not in console.encoding.lower()))
     _show_picture(console, best)
     told = "right" if best.video_id in right[clearest] else "wrong"
@@ -158,7 +156,7 @@ def _search_first(console: Console, folder: Path) -> None:
         flush=True,
     )
     page = folder / "found.html"
-    write_html(page, [shown, *(replace(one, hits=one.hits[:1]) for one in plain if one.query != shown.query)])
+    write_html(page, [shown, *(replace(one, hits=one.hits[:1]) for one in results if one.query != shown.query)])
     print(
         f'{page}: what was found for all of them, with pictures\nprvr search {videos} "{_SENTENCE}" --model {_SHIPPED}',
         flush=True,

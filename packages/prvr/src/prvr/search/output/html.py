@@ -91,7 +91,7 @@ def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
     return (
         f"<section>{heading}\n"
         f'<p class="small">{len(result.hits)} of {result.videos:,} videos{verdict}; '
-        f"high is where a video fits best{_LINE if result.level is not None else ''}</p>\n"
+        f"the higher a bar, the better that part fits{_LINE if result.level is not None else ''}</p>\n"
         f"<ol>\n{items}\n</ol></section>"
     )
 
