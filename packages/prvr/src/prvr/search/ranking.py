@@ -179,19 +179,24 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
     scores = np.concatenate([window_scores(about, text[None], block)[0] for block in snapshot.row_blocks(rows)])
     query = torch.from_numpy(text)[None]
 
-    def cosines(kind: str, row: int, count: int | None = None) -> Tensor:
-        return clip_scores(query, torch.from_numpy(snapshot.stored_rows(kind, [row])[0][:count])[None])[0, 0]
+    def cosines(kind: str) -> Sequence[Tensor]:
+        parts = snapshot.stored_rows(kind, rows)
+        return clip_scores(query, torch.from_numpy(np.concatenate(parts))[None])[0, 0].split([*map(len, parts)])
 
+    steps = snapshot.steps[rows].tolist()
+    timed = bool(about.frame_weight) and max(steps) > 1
+    frames = cosines("frames") if timed else None
+    clips = cosines("clips") if about.clip_weight or not timed or min(steps) <= 1 else None
     found = []
-    for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-        (start, end), steps = snapshot.spans[row].tolist(), int(snapshot.steps[row])
-        if steps > 1 and about.frame_weight:
-            line = about.frame_weight * cosines("frames", row, steps)
-            if about.clip_weight:
-                line = line + at_steps(about.clip_weight * cosines("clips", row), steps)
+    for number, (start, end) in enumerate(snapshot.spans[rows].tolist()):
+        if frames is not None and steps[number] > 1:
+            line = about.frame_weight * frames[number][: steps[number]]
+            if clips is not None and about.clip_weight:
+                line = line + at_steps(about.clip_weight * clips[number], steps[number])
         else:
-            line = cosines("clips", row)
-        found.append(WindowTimeline(start, end, score, line.numpy()))
+            assert clips is not None
+            line = clips[number]
+        found.append(WindowTimeline(start, end, float(scores[number]), line.numpy()))
     return found
 
 
