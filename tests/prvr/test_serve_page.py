@@ -274,8 +274,9 @@ def test_a_picture_is_dropped_pasted_and_taken_away(page: Any, address: str, mad
         if kind == "choose":
             page.get_by_role("searchbox").focus()
             page.keyboard.press("Tab")
+            until(page, "document.activeElement.id === 'choose'")
             with page.expect_file_chooser() as chooser:
-                page.keyboard.press("Enter")
+                page.locator("#choose").press("Enter")
             chooser.value.set_files({"name": "photo.jpg", "mimeType": "image/jpeg", "buffer": file.getvalue()})
         else:
             page.evaluate(CARRY, [list(file.getvalue()), kind])
