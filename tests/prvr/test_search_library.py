@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import explained
+from search_files import tiny_model
 from video_files import plain, write_video
 from video_models import tiny_clip
 
@@ -178,6 +179,26 @@ def test_a_library_works_from_every_folder(films: Path, tmp_path: Path, monkeypa
     monkeypatch.chdir(films / "day 2")
     with Library(Path("..")) as library:
         assert len(library.search("a red circle").hits) == 3
+
+
+def test_a_model_has_one_index_wherever_it_is_named(
+    films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model that ships goes by its name; a folder of this name is meant by its path."""
+    updated(films, "embedded")
+    tiny_model(tmp_path / "drawn-world")
+    found = []
+    for model in ("drawn-world", Path("drawn-world"), "./drawn-world", "../drawn-world"):
+        monkeypatch.chdir(films if str(model).startswith("..") else tmp_path)
+        with Library(films, encoder="embedded", model=model) as library:
+            library.update()
+            found.append((library.index.folder, library.index.model.dim))
+    monkeypatch.chdir(films)
+    with Library(films, encoder="embedded", model="drawn-world") as library:
+        found.append((library.index.folder, library.index.model.dim))
+    assert found[0] == found[4]
+    assert found[1] == found[2] == found[3] == (found[1][0], 16)
+    assert found[0] != found[1]
 
 
 def test_drawn_films_alone_are_given_to_the_encoder_of_drawn_films(films: Path, tmp_path: Path) -> None:

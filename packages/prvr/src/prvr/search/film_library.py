@@ -13,8 +13,10 @@ from types import TracebackType
 from typing import Any
 
 from prvr.data.files import LOCK, MARK, owned, publish, replace_file, temporary_folder, user_cache
+from prvr.data.hashes import HASHES
 from prvr.data.synthetic.mp4 import DRAWN
 from prvr.errors import DataError
+from prvr.models.pretrained import shipped_model
 from prvr.reading import parse_record, read_json
 from prvr.search.filtering import SearchFilter
 from prvr.search.index import VideoIndex
@@ -164,6 +166,8 @@ class Library:
         self.state = library_folder(folder) if state is None else Path(state).expanduser()
         self.report: LibraryReport | None = None
         self._encoder, self._model, self._device, self._download = encoder, str(model), device, download
+        if self._model != ZERO_SHOT and shipped_model(model) is None:
+            self._model = str(Path(model).expanduser().resolve())
         self._backend = backend
         self._opened: FrameEncoder | None = None
         self._place: Path | None = None
@@ -366,8 +370,9 @@ class Library:
     def _index_folder(self, place: Path) -> Path:
         if self._model == ZERO_SHOT:
             return place / _INDEX
-        model = Path(self._model).expanduser().resolve()
-        return place / f"{_INDEX}-{_key(model.name, str(model))}"
+        shipped = shipped_model(self._model)
+        what = self._model if shipped is None else (shipped / HASHES).read_text(encoding="utf-8")
+        return place / f"{_INDEX}-{_key(Path(self._model).name, what)}"
 
     def _known(self, place: Path) -> dict[str, VideoEntry]:
         """What the index knows of each film."""
