@@ -117,7 +117,7 @@ def captions_of(problems: Problems) -> Iterator[UserCaption]:
     checks more can name everything that is wrong with a file in one message. Refuse the problems before using any row.
 
     Args:
-        problems: of the file to read; receives those of each row before the row is given.
+        problems: the problems of the file; receives those of each row before the row is given.
 
     Raises:
         DataError: the file cannot be read as a table, or holds no row.

@@ -30,9 +30,9 @@ class Mixture:
     """The score of a model plus the weighted zero-shot score, see `mixed_with_zero_shot`.
 
     Args:
-        weight: of the zero-shot score; 0 where the model alone is best on the split that chooses.
+        weight: the weight of the zero-shot score; 0 where the model alone is best on the split that chooses.
         chosen_on: the split on which the weight is the best one.
-        report: of the split that is reported.
+        report: the report of the split that is reported.
     """
 
     weight: float
@@ -194,7 +194,7 @@ def beside_zero_shot(
         report: the evaluation of a model on all of a split.
         corpus: the corpus of the split, as in [zero_shot_scores][prvr.evaluation.zero_shot.zero_shot_scores].
         split: the same split, packed.
-        mixture: of the same model on the same split, to stand beside both.
+        mixture: the mixture of the same model on the same split, to stand beside both.
 
     Raises:
         prvr.data.DataError: the corpus has no zero-shot score, or the report is of other queries.

@@ -112,8 +112,8 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
 
     Args:
         query: what is searched for.
-        model: of the index.
-        snapshot: of the index.
+        model: the model of the index.
+        snapshot: the state of the index.
 
     Raises:
         ValueError: the model cannot read a sentence or a picture, the picture is none, or there is no such moment.
@@ -141,7 +141,7 @@ def passage_vector(snapshot: Snapshot, passage: Passage) -> Float32[np.ndarray, 
     """The mean direction of what the index stores of a moment: of its frames, or of its clips, see `timed_rows`.
 
     Args:
-        snapshot: of the index.
+        snapshot: the state of the index.
         passage: where; where windows overlap, the rows of all of them count.
 
     Raises:

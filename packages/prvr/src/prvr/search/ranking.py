@@ -204,7 +204,7 @@ def timed_rows(snapshot: Snapshot, row: int) -> Float32[np.ndarray, "l d"]:
     """Unit rows that share the time of a window evenly: its frames, or its clips where its frames do not.
 
     Args:
-        snapshot: of the index.
+        snapshot: the state of the index.
         row: number of the window through the whole snapshot.
     """
     steps = int(snapshot.steps[row])

@@ -59,7 +59,7 @@ def read_formats(path: Path, limits: ServeLimits) -> FormatsResponse:
 
     Args:
         path: the video.
-        limits: of what is opened.
+        limits: the limits of what is opened.
 
     Raises:
         HTTPException: it cannot be opened.

@@ -158,7 +158,7 @@ class OwnPreprocessing:
     for example, with their mask and how many there are in each direction.
 
     Args:
-        processor: of transformers.
+        processor: the image processor of transformers.
         about: the content of its file.
     """
 
