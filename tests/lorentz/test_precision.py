@@ -194,3 +194,11 @@ def test_compiled_functions_follow_the_block(plain: ModuleType) -> None:
         assert same(compiled(x, y)[0], native)
     assert same(compiled(x, y)[0], wide)
     assert same(plain.pairwise_dist(x, y), wide)
+
+
+@pytest.mark.parametrize("function", [lf.pairwise_dist, lf.pairwise_inner])
+def test_matrix_products_are_float64_on_a_cpu_only(function: Callable[..., Tensor]) -> None:
+    for device in ("cpu", "meta"):  # meta stands for any other
+        with Dtypes() as dtypes:
+            function(torch.ones(3, 4, device=device), torch.ones(5, 4, device=device))
+        assert (torch.float64 in dtypes.seen) == (device == "cpu")

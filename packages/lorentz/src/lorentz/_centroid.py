@@ -15,7 +15,7 @@ def _gap(weights: Tensor, p: Tensor, s: Tensor, c: Scalar) -> Tensor:
     p, u = p.unsqueeze(-3), safe_divide(s, safe_sqrt(hyp.dot(s, s))).unsqueeze(-2)
     c = c.unsqueeze(-1) if isinstance(c, Tensor) and c.ndim else c
     along, p0 = hyp.dot(p, u), hyp.time(p, c)
-    perpendicular = p - along * u
+    perpendicular = hyp.off_the_line(p - along * u, hyp.dot(p, p))
     forward = along >= 0
     stable = (hyp.dot(perpendicular, perpendicular) + 1.0 / c) / (p0 + torch.where(forward, along, 0.0))
     return weights.unsqueeze(-2) @ torch.where(forward, stable, p0 - along)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ._precision import Scalar
-from ._series import safe_divide
+from ._series import safe_divide, safe_sqrt
 
 
 def root(c: Scalar) -> Scalar:
@@ -25,14 +25,26 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(-1, keepdim=True)
 
 
+# In eps of |e|: the rounding of the part of e across a line. That of float32 inputs is far below what they can hold.
+SNAP = 8.0
+
 # Squares of float32 coordinates overflow at radius 44. An exact power of two keeps them in range up to radius 66, and
 # what it lets underflow (|x| < 1e-9) is far below the rounding of 1/c.
 SHRINK = 2.0**-32
 
 
-def shrunk_square(x: Tensor) -> Tensor:
-    """SHRINK^2 |x|^2 in one pass, where |x|^2 itself might overflow (the factor is applied before the product)."""
-    return torch.addcmul(x.new_zeros(()), x, x, value=SHRINK**2).sum(-1, keepdim=True)
+def range_factor(x: Tensor) -> Tensor:
+    """An exact power of two for every row, (*b, 1), with which the squares of its coordinates stay in range."""
+    top = 2.0 ** (math.frexp(torch.finfo(x.dtype).max)[1] // 2)  # squares of larger numbers overflow
+    largest = torch.linalg.vector_norm(x.detach(), ord=math.inf, dim=-1, keepdim=True)
+    return torch.where(largest > 2.0**-8 * top, largest.new_full((), 1.0 / top), 1.0)
+
+
+def length(x: Tensor) -> Tensor:
+    """|x| up to the largest coordinates that the dtype has; zero subgradient at 0."""
+    factor = range_factor(x)
+    small = x * factor
+    return safe_sqrt(dot(small, small)) / factor
 
 
 def time(x: Tensor, c: Scalar) -> Tensor:
@@ -40,9 +52,17 @@ def time(x: Tensor, c: Scalar) -> Tensor:
     return torch.sqrt(dot(x, x) + 1.0 / c)
 
 
+def far_time(x: Tensor, c: Scalar) -> Tensor:
+    """`time` up to the largest coordinates that the dtype has."""
+    factor = range_factor(x)
+    small = x * factor
+    return torch.sqrt(dot(small, small) + factor.square() / c) / factor
+
+
 def safe_time(x: Tensor, c: Scalar) -> Tensor:
-    """`time`, where |x|^2 itself might overflow."""
-    return torch.sqrt(shrunk_square(x) + SHRINK**2 / c) / SHRINK
+    """`time` up to radius 66 in float32, for the cost of `time`: what lies inside of a network stays below that."""
+    squares = torch.addcmul(x.new_zeros(()), x, x, value=SHRINK**2)  # the factor is applied before the product
+    return torch.sqrt(squares.sum(-1, keepdim=True) + SHRINK**2 / c) / SHRINK
 
 
 def point(x: Tensor, x0: Tensor) -> Tensor:
@@ -67,16 +87,13 @@ def across_exact(x: Tensor, e: Tensor) -> Tensor:
     return across(x, safe_divide(e * pivot - e.gather(-1, k) * x, pivot))
 
 
-def wedge_squared(x: Tensor, v: Tensor, c: Scalar) -> Tensor:
-    """|x ^ v|^2 = |x|^2 |v|^2 - (x.v)^2.
+def off_the_line(p: Tensor, ee: Tensor) -> Tensor:
+    """The part p of e across a line, but exactly 0 where it is no more than the rounding of e; |e|^2 given.
 
-    Far out the Gram form cancels and |x|^2 |p|^2 is used, p the part of v across x; near the origin the Gram form is
-    exact enough, and smooth.
+    Far out even rounding would count, weighed with c |x|^2. Derivatives of p stay, which are not 0 on the line.
     """
-    xx, xv = dot(x, x), dot(x, v)
-    near = c * xx <= 1.0
-    p = v - xv / torch.where(near, 1.0, xx) * x
-    return torch.where(near, xx * dot(v, v) - xv.square(), xx * dot(p, p))
+    rounding = dot(p, p) <= (SNAP * torch.finfo(p.dtype).eps) ** 2 * ee
+    return torch.addcmul(p, rounding.to(p.dtype), p.detach(), value=-1)
 
 
 class Pair(NamedTuple):
@@ -84,14 +101,17 @@ class Pair(NamedTuple):
 
     d: Tensor  # y - x
     e: Tensor  # the shorter of d and y: both have the same part across x, and the shorter one rounds less
-    p: Tensor  # the part of y across x, where `near` is false
+    p: Tensor  # the part of y across x, where `near` is false; 0, with a derivative, where it is only rounding
     near: Tensor  # c |x|^2 <= 1
     xx: Tensor
     yy: Tensor
     dd: Tensor
     xy: Tensor
     xd: Tensor
-    wedge: Tensor  # |x ^ y|^2 = |x ^ d|^2, by the two forms of `wedge_squared`
+    wedge: tuple[
+        Tensor, Tensor
+    ]  # factors of |x ^ y|^2 = |x ^ d|^2, |x|^2 |d|^2 - (x.d)^2 near the origin, where it is smooth;
+    # far out that cancels and it is |x|^2 |p|^2
 
 
 def pair(x: Tensor, y: Tensor, c: Scalar) -> Pair:
@@ -101,33 +121,44 @@ def pair(x: Tensor, y: Tensor, c: Scalar) -> Pair:
     near, short = c * xx <= 1.0, dd < yy
     e = torch.where(short, d, y)
     p = torch.addcmul(e, torch.where(short, xd, xy) / torch.where(near, 1.0, xx), x, value=-1)
-    wedge = torch.where(near, xx * dd - xd.square(), xx * dot(p, p))
+    p = off_the_line(p, torch.where(short, dd, yy))
+    wedge = torch.where(near, 1.0, xx), torch.where(near, xx * dd - xd.square(), dot(p, p))
     return Pair(d, e, p, near, xx, yy, dd, xy, xd, wedge)
 
 
 def separation(of: Pair, c: Scalar) -> Tensor:
     """Q = c <x-y, x-y>_L = 4 sinh^2(sqrt(c) dist / 2): to rounding, also for close points far out."""
     a, b = c * of.xx, c * of.yy
-    product = torch.sqrt(1.0 + a) * torch.sqrt(1.0 + b)  # c x0 y0
+    total = 1.0 + torch.sqrt(1.0 + a) * torch.sqrt(1.0 + b)  # 1 + c x0 y0
     same_side = of.xy >= 0
-    acute = 2.0 * c * (of.dd + c * of.wedge) / (1.0 + product + torch.where(same_side, c * of.xy, 0.0))
-    obtuse = 2.0 * ((a + b + a * b) / (1.0 + product) - c * of.xy)
+    beyond = total + torch.where(same_side, c * of.xy, 0.0)
+    # In this order of factors nothing overflows before the squares a and b do.
+    acute = 2.0 * c * (of.dd / beyond + c * (of.wedge[0] / beyond) * of.wedge[1])
+    obtuse = 2.0 * (a / total * (1.0 + b) + b / total - c * of.xy)
     return torch.where(same_side, acute, obtuse)
 
 
 def ahead(of: Pair, q: Tensor, c: Scalar) -> Tensor:
     """|x| (x0 (u.y) - |x| y0), u = x/|x|, q the separation: how far y lies beyond x on the ray from the origin."""
     x0, y0 = torch.sqrt(of.xx + 1.0 / c), torch.sqrt(of.yy + 1.0 / c)
-    near = (of.xd * (2.0 + 0.5 * q) / c - of.wedge) / (x0 + y0)
+    total = x0 + y0
+    near = of.xd / total * ((2.0 + 0.5 * q) / c) - of.wedge[0] / total * of.wedge[1]
     return torch.where(of.xy >= 0, near, x0 * of.xy - of.xx * y0)
 
 
 def tangent_norm_squared(x: Tensor, v: Tensor, c: Scalar) -> Tensor:
-    """|v|_L^2 of the tangent vector at x with space part v, free of the cancellation in |v_s|^2 - v_0^2."""
-    return (dot(v, v) / c + wedge_squared(x, v, c)) / (dot(x, x) + 1.0 / c)
+    """|v|_L^2 of the tangent vector at x with space part v, free of the cancellation in |v_s|^2 - v_0^2.
+
+    (|v_s|^2 / c + |x ^ v_s|^2) / x0^2, the wedge by its two forms, see `Pair`.
+    """
+    xx, xv, vv = dot(x, x), dot(x, v), dot(v, v)
+    near = c * xx <= 1.0
+    p = off_the_line(torch.addcmul(v, xv / torch.where(near, 1.0, xx), x, value=-1), vv)
+    xx0 = xx + 1.0 / c
+    return vv / xx0 / c + torch.where(near, (xx * vv - xv.square()) / xx0, xx / xx0 * dot(p, p))
 
 
 def tangent_inner(x: Tensor, u: Tensor, v: Tensor, c: Scalar) -> Tensor:
     """<u, v>_L of tangent vectors at x by their space parts; `tangent_norm_squared` polarised."""
-    wedge = dot(x, x) * dot(across(x, u), across(x, v))
-    return (dot(u, v) / c + wedge) / (dot(x, x) + 1.0 / c)
+    xx0 = dot(x, x) + 1.0 / c
+    return dot(u, v) / c / xx0 + dot(x, x) / xx0 * dot(across(x, u), across(x, v))

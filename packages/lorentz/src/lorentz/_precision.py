@@ -117,6 +117,7 @@ def evaluate(
     *tensors: Tensor,
     auto: Precision = "float64",
     axes: int = 1,
+    fused: Callable[..., Tensor] | None = None,
 ) -> Tensor:
     """Run `kernel(*tensors, c)` in the dtype `precision` asks for, autocast off, and cast the result back.
 
@@ -127,11 +128,16 @@ def evaluate(
         tensors: checked by `spaces` or `vectors`.
         auto: what "auto" means for this operation.
         axes: how many last axes of the tensors are no batch axes.
+        fused: the same kernel with a backward pass of its own, (wide, result, c, *tensors); torch.compile takes
+            `kernel`.
     """
     check_curvature(c)
     if isinstance(c, Tensor) and c.ndim:
         check_scalar_like("c", c, axes, tensors)
     wide, result = working_dtypes(precision, tensors, auto)
+    if fused is not None and not torch.compiler.is_compiling():
+        with no_autocast(tensors[0].device.type):
+            return fused(wide, result, c, *tensors)
     # Calls on small tensors cost what happens here: nothing is converted or entered that need not be.
     tensors = tuple(tensor if tensor.dtype == wide else tensor.to(wide) for tensor in tensors)
     if isinstance(c, Tensor) and c.dtype != wide:

@@ -9,20 +9,21 @@ from torch import Tensor
 _SINHC = tuple(1.0 / math.factorial(2 * n + 1) for n in range(7))
 _SINHC_LIMIT = 0.2
 _ASINHC = tuple((-1) ** n * math.comb(2 * n, n) / (4.0**n * (2 * n + 1)) for n in range(9))
+_ASINHC_SLOPE = tuple(2 * n * _ASINHC[n] for n in range(1, 9))
 _ASINHC_LIMIT = 0.02
 # Float32 takes q + 2^-26 for q instead of a Taylor branch, a third of the work: values change by less than half an eps,
 # the root has a derivative at q = 0, and what rounding does to f'(q) vanishes in f'(q) dq, dq being of order sqrt(q).
 _NUDGE = 2.0**-26
 
 
-def _polynomial(coefficients: tuple[float, ...], q: Tensor) -> Tensor:
+def polynomial(coefficients: tuple[float, ...], q: Tensor) -> Tensor:
     value = q * coefficients[-1] + coefficients[-2]
     for coefficient in coefficients[-3::-1]:
         value = value * q + coefficient
     return value
 
 
-def _asinh(s: Tensor) -> Tensor:
+def asinh(s: Tensor) -> Tensor:
     """asinh(s), s >= 0, as log1p(s + s t), t = s/(1 + sqrt(1 + s^2)): no gradient squares a large s."""
     return torch.log1p(s + s * (s / (1.0 + torch.hypot(s, s.new_ones(())))))
 
@@ -34,7 +35,7 @@ def sinhc(q: Tensor) -> Tensor:
         return torch.sinh(root) / root
     small = q < _SINHC_LIMIT
     root = torch.sqrt(torch.where(small, 1.0, q))
-    return torch.where(small, _polynomial(_SINHC, torch.where(small, q, 0.0)), torch.sinh(root) / root)
+    return torch.where(small, polynomial(_SINHC, torch.where(small, q, 0.0)), torch.sinh(root) / root)
 
 
 def cosh_sinhc(q: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,14 +52,21 @@ def cosh_sinhc(q: Tensor) -> tuple[Tensor, Tensor]:
     return factor * torch.sqrt(torch.addcmul(q, inverse, inverse)), factor
 
 
-def asinhc(q: Tensor, shrink: float = 1.0) -> Tensor:
-    """asinh(s)/s at s = sqrt(q)/shrink, q >= 0: smooth through q = 0, and s may be too large to square."""
+def asinhc(q: Tensor) -> Tensor:
+    """asinh(s)/s at s = sqrt(q), q >= 0: smooth through q = 0."""
     if q.dtype != torch.float64:
-        root = torch.sqrt(q + _NUDGE * shrink**2) / shrink
-        return _asinh(root) / root
-    small = q < _ASINHC_LIMIT * shrink**2
-    root = torch.sqrt(torch.where(small, 1.0, q)) / shrink
-    return torch.where(small, _polynomial(_ASINHC, torch.where(small, q, 0.0) / shrink**2), _asinh(root) / root)
+        root = torch.sqrt(q + _NUDGE)
+        return asinh(root) / root
+    small = q < _ASINHC_LIMIT
+    root = torch.sqrt(torch.where(small, 1.0, q))
+    return torch.where(small, polynomial(_ASINHC, torch.where(small, q, 0.0)), asinh(root) / root)
+
+
+def asinhc_slope(value: Tensor, s: Tensor) -> Tensor:
+    """s times the derivative of asinh(s)/s, whose value at s is given: 1/sqrt(1 + s^2) - asinh(s)/s."""
+    small = s * s < _ASINHC_LIMIT
+    q = torch.where(small, s, 0.0).square()
+    return torch.where(small, q * polynomial(_ASINHC_SLOPE, q), 1.0 / torch.hypot(s, s.new_ones(())) - value)
 
 
 def safe_sqrt(q: Tensor) -> Tensor:

@@ -36,8 +36,8 @@ def half_aperture(
         raise ValueError(f"min_radius: got {min_radius}, expected a number > 0")
 
     def kernel(x: Tensor, c: Scalar) -> Tensor:
-        r = hyp.root(c) * safe_sqrt(hyp.dot(x, x))
-        cosine = safe_sqrt((r - 2.0 * min_radius) * (r + 2.0 * min_radius))
+        r = hyp.root(c) * hyp.length(x)
+        cosine = safe_sqrt(r - 2.0 * min_radius) * torch.sqrt(r + 2.0 * min_radius)
         return torch.atan2(torch.full_like(cosine, 2.0 * min_radius), cosine).squeeze(-1)
 
     return evaluate(kernel, precision, c, *spaces(x=x))

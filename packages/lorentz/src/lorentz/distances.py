@@ -5,8 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from . import _hyperboloid as hyp
+from ._fused import Fused, dist_backward, dist_forward
 from ._precision import Precision, Scalar, evaluate, no_autocast
-from ._series import safe_sqrt
+from ._series import asinh, safe_sqrt
 from ._validation import spaces, vectors
 
 
@@ -20,15 +21,23 @@ def _length(q: Tensor, c: Scalar) -> Tensor:
 
 
 def _dist(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
-    return _length(hyp.separation(hyp.pair(x, y, c), c), c).squeeze(-1)
+    return _length(hyp.separation(hyp.pair(x, y, c), c), c)
+
+
+_FUSED_DIST = Fused(_dist, dist_forward, dist_backward)
 
 
 def _dist0(x: Tensor, c: Scalar) -> Tensor:
-    return (torch.asinh(hyp.root(c) * safe_sqrt(hyp.dot(x, x))) / hyp.root(c)).squeeze(-1)
+    return (asinh(hyp.root(c) * hyp.length(x)) / hyp.root(c)).squeeze(-1)
 
 
 def _pairwise_inner(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     return x @ y.mT - hyp.time(x, c) * hyp.time(y, c).mT
+
+
+def _of_products(device: torch.device) -> Precision:
+    """Where "auto" computes matrix products in float64: on a CPU, at twice the cost; on many GPUs it is 64 times."""
+    return "float64" if device.type == "cpu" else "native"
 
 
 def _pairwise_dist(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
@@ -112,7 +121,7 @@ def dist(
         >>> dist(expmap0(torch.tensor([1.5])), expmap0(torch.tensor([-0.5])))
         tensor(2.0000)
     """
-    return evaluate(_dist, precision, c, *spaces(x=x, y=y))
+    return evaluate(_dist, precision, c, *spaces(x=x, y=y), fused=_FUSED_DIST).squeeze(-1)
 
 
 def dist0(x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | None = None) -> Float[Tensor, "*#b"]:
@@ -147,8 +156,8 @@ def pairwise_inner(
         x: ambient points; only their space parts are read.
         y: ambient points; only their space parts are read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with last axes of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
-            "native" is the fast choice where close pairs do not matter.
+        precision: dtype to compute in, "auto" being float64 on a CPU and native elsewhere, since many GPUs multiply
+            float64 at a 64th of their speed; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Matrix of inner products.
@@ -161,7 +170,8 @@ def pairwise_inner(
         >>> pairwise_inner(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
         tensor([[-1.0000, -1.5431]])
     """
-    return evaluate(_pairwise_inner, precision, c, *spaces(2, x=x, y=y), axes=2)
+    auto = _of_products(x.device)
+    return evaluate(_pairwise_inner, precision, c, *spaces(2, x=x, y=y), auto=auto, axes=2)
 
 
 def pairwise_dist(
@@ -174,15 +184,17 @@ def pairwise_dist(
 ) -> Float[Tensor, "*#b q k"]:
     """Geodesic distance of every x to every y.
 
-    The default uses a Gram matrix: fast, but pairs closer than about sqrt(eps) cosh(r) at radius r lose their digits.
-    `exact=True` forms every pair as `dist` does: accurate, about ten times slower, memory q * k * n.
+    The default uses a Gram matrix: fast, but pairs closer than about sqrt(eps) cosh(r) at radius r lose their digits
+    (eps of the dtype that it is computed in). `exact=True` forms every pair as `dist` does: accurate, about ten times
+    slower, memory q * k * n.
 
     Args:
         x: ambient points; only their space parts are read.
         y: ambient points; only their space parts are read.
         c: curvature -c < 0; a number or a tensor that broadcasts against `x` with last two axes of length 1.
         exact: accurate for close pairs.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        precision: dtype to compute in, "auto" being float64 with `exact` and on a CPU, and native elsewhere, since many
+            GPUs multiply float64 at a 64th of their speed; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Matrix of distances.
@@ -196,4 +208,5 @@ def pairwise_dist(
         tensor([[0.0000, 1.0000]])
     """
     kernel = _pairwise_dist_exact if exact else _pairwise_dist
-    return evaluate(kernel, precision, c, *spaces(2, x=x, y=y), axes=2)
+    auto = "float64" if exact else _of_products(x.device)
+    return evaluate(kernel, precision, c, *spaces(2, x=x, y=y), auto=auto, axes=2)

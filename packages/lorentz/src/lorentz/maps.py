@@ -5,13 +5,22 @@ from jaxtyping import Float
 from torch import Tensor
 
 from . import _hyperboloid as hyp
+from ._fused import (
+    Fused,
+    expmap_backward,
+    expmap_forward,
+    logmap0_backward,
+    logmap0_forward,
+    logmap_backward,
+    logmap_forward,
+)
 from ._precision import Precision, Scalar, evaluate
 from ._series import asinhc, cosh_sinhc, sinhc
 from ._validation import spaces, vectors
 
 
 def _project(x: Tensor, c: Scalar) -> Tensor:
-    return hyp.point(x, hyp.safe_time(x, c))
+    return hyp.point(x, hyp.far_time(x, c))
 
 
 def _expmap0(v: Tensor, c: Scalar) -> Tensor:
@@ -20,7 +29,18 @@ def _expmap0(v: Tensor, c: Scalar) -> Tensor:
 
 
 def _logmap0(x: Tensor, c: Scalar) -> Tensor:
-    return asinhc(hyp.scaled(hyp.shrunk_square(x), c), hyp.SHRINK) * x
+    factor = hyp.range_factor(x)
+    small = x * factor
+    q = hyp.scaled(hyp.dot(small, small), c)
+    # Where a factor is needed |x| is so large that the logarithm of its double is asinh, and a length of its own.
+    far = factor < 1.0
+    length = torch.sqrt(torch.where(far, q, 1.0))
+    return (
+        torch.where(
+            far, (torch.log(2.0 * length) - torch.log(factor)) / length * factor, asinhc(torch.where(far, 1.0, q))
+        )
+        * x
+    )
 
 
 def _expmap(x: Tensor, v: Tensor, c: Scalar) -> Tensor:
@@ -39,6 +59,11 @@ def _logmap(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     q = hyp.separation(of, c)
     v = asinhc(0.25 * q) / torch.sqrt(1.0 + 0.25 * q) * (of.d - 0.5 * q * x)
     return _tangent(x.expand_as(v), v, c)
+
+
+_FUSED_LOGMAP0 = Fused(_logmap0, logmap0_forward, logmap0_backward)
+_FUSED_EXPMAP = Fused(_expmap, expmap_forward, expmap_backward)
+_FUSED_LOGMAP = Fused(_logmap, logmap_forward, logmap_backward)
 
 
 def _project_tangent(x: Tensor, w: Tensor, c: Scalar) -> Tensor:
@@ -131,7 +156,7 @@ def logmap0(
         >>> logmap0(expmap0(torch.tensor([0.5, 0.0])))
         tensor([0.5000, 0.0000])
     """
-    return evaluate(_logmap0, precision, c, *spaces(x=x), auto="native")
+    return evaluate(_logmap0, precision, c, *spaces(x=x), auto="native", fused=_FUSED_LOGMAP0)
 
 
 def expmap(
@@ -156,7 +181,7 @@ def expmap(
         >>> expmap(project(torch.zeros(1)), torch.tensor([0.0, 1.0]))
         tensor([1.5431, 1.1752])
     """
-    return evaluate(_expmap, precision, c, *spaces(x=x, v=v))
+    return evaluate(_expmap, precision, c, *spaces(x=x, v=v), fused=_FUSED_EXPMAP)
 
 
 def logmap(
@@ -183,7 +208,7 @@ def logmap(
         >>> logmap(project(torch.zeros(1)), torch.tensor([1.5431, 1.1752]))
         tensor([0.0000, 1.0000])
     """
-    return evaluate(_logmap, precision, c, *spaces(x=x, y=y))
+    return evaluate(_logmap, precision, c, *spaces(x=x, y=y), fused=_FUSED_LOGMAP)
 
 
 def project_tangent(

@@ -61,7 +61,7 @@ class LorentzResidual(OnHyperboloid):
             m = (x + w * of.d) / torch.sqrt(1.0 + w * (1.0 - w) * hyp.separation(of, c))
             return hyp.point(m, hyp.time(m, c))
 
-        return evaluate(between, None, self.c, *spaces(1, x=x, y=y), auto="native")
+        return evaluate(between, None, self.c, *spaces(1, x=x, y=y))
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""

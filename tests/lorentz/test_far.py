@@ -1,0 +1,34 @@
+"""Values and gradients up to the largest radius that float32 can store, against the textbook in hundreds of digits."""
+
+import pytest
+import torch
+from far_rows import OPERATIONS, errors_at
+
+import lorentz.functional as lf
+
+
+@pytest.mark.parametrize("radius", [24, 88])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_float32_is_right_to_the_largest_radius(name: str, radius: float) -> None:
+    bound = 16.0 if name in ("expmap0", "logmap0") else 2.0  # these two compute in float32
+    assert max(errors_at(name, radius, 1.0, torch.float32, "auto")) <= bound * torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize("name", ["dist", "inner", "LorentzResidual"])
+def test_small_curvature(name: str) -> None:  # coordinates are ten times as large there
+    assert max(errors_at(name, 20, 0.01, torch.float32, "auto")) <= 2.0 * torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize("name", ["project", "expmap0", "logmap0", "dist0", "dist", "inner", "LorentzResidual"])
+def test_float64_beyond_the_fourth_root_of_its_largest_number(name: str) -> None:
+    # At radius 178 products of two squares would overflow.
+    assert max(errors_at(name, 300, 1.0, torch.float64, "auto")) <= 1e-12
+
+
+@pytest.mark.parametrize("radius", [25, 40])
+def test_native_distances_of_points_in_all_directions(radius: float) -> None:
+    x, y = radius * torch.nn.functional.normalize(torch.randn(2, 50, 8), dim=-1)
+    expected = lf.dist(lf.expmap0(x.double()), lf.expmap0(y.double()))
+    torch.testing.assert_close(
+        lf.dist(lf.expmap0(x), lf.expmap0(y), precision="native").double(), expected, rtol=1e-5, atol=0
+    )
