@@ -1,8 +1,8 @@
-"""Build the three wheels, install each alone in an empty environment, and run the first example of its README there.
+"""Build wheels and source archives, and try each wheel: alone in an empty environment, the first example of its README.
 
 Usage: python scripts/check_wheels.py [lorentz regdiff prvr]
 
-"Alone" means: lorentz-nn and regdiff without the other two packages, prvr with the wheels of both.
+`twine check` reads all archives. "Alone" means: lorentz-nn and regdiff without the other two packages, prvr with the wheels of both.
 """
 
 import os
@@ -17,9 +17,10 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import release
+from release import DISTRIBUTIONS, ROOT
+
 DIST = ROOT / "dist"
-DISTRIBUTIONS = {"lorentz": "lorentz-nn", "regdiff": "regdiff", "prvr": "prvr"}
 MUST_HOLD = {
     "lorentz": [],
     "regdiff": [],
@@ -44,20 +45,10 @@ def run(command: list[str | Path], *, cwd: Path = ROOT) -> str:
 
 
 def build(package: str) -> Path:
-    """The wheel of one package, checked for what it must hold."""
-    # no isolation: the environment that runs this holds hatchling already, and no second copy of anything is fetched
-    command = [
-        sys.executable,
-        "-m",
-        "build",
-        "--wheel",
-        "--no-isolation",
-        "--outdir",
-        DIST,
-        ROOT / "packages" / package,
-    ]
-    run(command)
-    (wheel,) = DIST.glob(f"{DISTRIBUTIONS[package].replace('-', '_')}-*.whl")
+    """The wheel of one package, checked for what it must hold; its source archive lies beside it."""
+    built = release.build(package, DIST)
+    release.check(built)
+    (wheel,) = (path for path in built if path.suffix == ".whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     for needed in [f"{package}/__init__.py", f"{package}/py.typed", "licenses/LICENSE", *MUST_HOLD[package]]:

@@ -277,3 +277,13 @@ def test_an_environment_that_a_kill_left_unfinished_is_made_anew(tmp_path: Path,
     )
     assert (tmp_path / "anew").exists(), done.stdout + done.stderr
     assert done.returncode == 9
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_readme_has_no_relative_link_left_on_an_index(package: str) -> None:
+    release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
+    readme = (ROOT / "packages" / package / "README.md").read_text(encoding="utf-8")
+    # it stops at a link to what is not there
+    absolute = release["with_absolute_links"](readme, package, "https://example.org/owner/name", "v1.0.0")
+    assert re.findall(r"\]\((?!https://|#)", absolute) == []
+    assert len(re.findall(r"\]\(", absolute)) == len(re.findall(r"\]\(", readme))

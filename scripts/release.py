@@ -1,0 +1,124 @@
+"""Build what goes to a package index: wheels and source archives of the three packages, with links that work there.
+
+    python scripts/release.py https://HOST/OWNER/NAME [--output FOLDER]
+
+An index shows a README far from the repository, so that its relative links lead nowhere: every one becomes an address
+below the given one, at the tag of this version, and the packages name it under [project.urls]. The three versions must
+agree with each other and with the first heading of CHANGELOG.md that is not "Unreleased". `twine check --strict` reads
+what was built. Nothing is uploaded, and the packages in this folder stay as they are. CONTRIBUTING.md says what to do
+before and after.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DISTRIBUTIONS = {"lorentz": "lorentz-nn", "regdiff": "regdiff", "prvr": "prvr"}
+LINK = re.compile(r"(!?\[[^\]]*\]\()((?![a-z]+:|#)[^)\s]+)")
+IMAGE = (".png", ".svg", ".gif", ".jpg")
+
+
+def version() -> str:
+    """The version of all three packages."""
+    found = {
+        name: tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+            "version"
+        ]
+        for name in DISTRIBUTIONS
+    }
+    if len(set(found.values())) != 1:
+        raise SystemExit(f"versions differ: {found}; the three packages are released together")
+    return found["prvr"]
+
+
+def with_absolute_links(text: str, package: str, address: str, tag: str) -> str:
+    """A README whose relative links lead into the repository at that tag; links inside of the page stay."""
+
+    def absolute(match: re.Match[str]) -> str:
+        target, _, anchor = match[2].partition("#")
+        path = (ROOT / "packages" / package / target).resolve()
+        if not path.is_relative_to(ROOT) or not path.exists():
+            raise SystemExit(f"packages/{package}/README.md links to {match[2]}, which is not there")
+        kind = "raw" if path.suffix in IMAGE else "tree" if path.is_dir() else "blob"
+        place = path.relative_to(ROOT).as_posix()
+        return f"{match[1]}{address}/{kind}/{tag}/{place}" + (f"#{anchor}" if anchor else "")
+
+    return LINK.sub(absolute, text)
+
+
+def urls(package: str, address: str, tag: str) -> str:
+    """The [project.urls] of a package."""
+    page = package if package != "prvr" else "index"
+    return (
+        f'\n[project.urls]\nHomepage = "{address}"\nDocumentation = "{address}/blob/{tag}/docs/{page}.md"\n'
+        f'Changelog = "{address}/blob/{tag}/CHANGELOG.md"\nIssues = "{address}/issues"\n'
+    )
+
+
+def build(package: str, output: Path, address: str | None = None) -> list[Path]:
+    """The wheel and the source archive of one package; with an address, links and [project.urls] lead there."""
+    tag = f"v{version()}"
+    with tempfile.TemporaryDirectory(prefix=f"release-{package}-") as scratch:
+        folder = ROOT / "packages" / package
+        if address is not None:
+            folder = Path(scratch) / package
+            shutil.copytree(ROOT / "packages" / package, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            readme, project = folder / "README.md", folder / "pyproject.toml"
+            text = with_absolute_links(readme.read_text(encoding="utf-8"), package, address, tag)
+            readme.write_text(text, encoding="utf-8", newline="\n")
+            described = project.read_text(encoding="utf-8") + urls(package, address, tag)
+            project.write_text(described, encoding="utf-8", newline="\n")
+        # no isolation: the environment that runs this holds hatchling already, so no second copy of it is fetched
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), str(folder)]
+        done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        if done.returncode:
+            raise SystemExit(f"{package} was not built:\n{done.stdout}")
+    stem = DISTRIBUTIONS[package].replace("-", "_")
+    return sorted(output.glob(f"{stem}-*"))
+
+
+def check(built: list[Path]) -> None:
+    """What twine says of names, descriptions and metadata; stops at the first complaint."""
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *map(str, built)],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("address", help="where the repository can be read, https://HOST/OWNER/NAME")
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "dist", help="folder to write to; must not hold files yet"
+    )
+    options = parser.parse_args()
+    if not re.fullmatch(r"https://[^/\s]+/\S+[^/\s]", options.address):
+        parser.error(f"address: got {options.address!r}, expected https://HOST/OWNER/NAME without a slash at the end")
+    if options.output.is_dir() and any(options.output.iterdir()):
+        parser.error(f"--output: {options.output} holds files; name an empty folder, so that nothing else is uploaded")
+    headings = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    released = next((heading for heading in headings if heading != "Unreleased"), None)
+    if released != version():
+        raise SystemExit(
+            f"CHANGELOG.md: its newest release is {released}, the packages are {version()}; move what is under "
+            f"Unreleased below a heading [{version()}] with its date"
+        )
+    built = [path for package in DISTRIBUTIONS for path in build(package, options.output, options.address)]
+    check(built)
+    print(*(str(path) for path in built), sep="\n")
+    print(f"checked; upload with: {Path(sys.executable).name} -m twine upload {options.output}/*")
+
+
+if __name__ == "__main__":
+    main()
