@@ -2,7 +2,8 @@
 
 Usage: python scripts/check_wheels.py [lorentz regdiff prvr]
 
-`twine check` reads all archives. "Alone" means: lorentz-nn and regdiff without the other two packages, prvr with the wheels of both.
+`twine check` reads all archives. "Alone" means: lorentz-nn and regdiff without the other two packages, prvr with the
+wheels of both.
 """
 
 import os
