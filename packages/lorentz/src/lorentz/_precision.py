@@ -55,7 +55,8 @@ def asked(precision: Precision | None) -> Precision:
 def precision(value: Precision) -> Iterator[None]:
     """Choose the dtype lorentz computes in, for the calls inside the block that do not choose their own.
 
-    "native" computes in the dtype of the inputs (half precision in float32), "float64" in float64, rounded once.
+    "native" computes in the dtype of the inputs (half precision in float32), "float64" in float64; the result is
+    rounded once, to the dtype of the inputs (under autocast half precision comes back as float32).
     "auto", as without a block, is each operation's own choice: float64 where accuracy needs it and the device has it,
     otherwise native. Every thread and every asyncio task has its own setting; blocks nest; it also decorates functions.
     Compiled functions follow the block they are called in (one compilation per setting). They see the last block that
@@ -84,9 +85,19 @@ def precision(value: Precision) -> Iterator[None]:
         _set_asked(outer)
 
 
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """float64 for float64, else float32."""
+    return dtype if dtype == torch.float64 else torch.float32
+
+
+def in_autocast(device_type: str) -> bool:
+    """Whether autocast is on for `device_type`."""
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+
+
 def no_autocast(device_type: str) -> contextlib.AbstractContextManager:
     """Switch autocast off for `device_type`: hyperbolic formulas lose all meaning in half precision."""
-    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+    if in_autocast(device_type):
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()
 
@@ -94,20 +105,24 @@ def no_autocast(device_type: str) -> contextlib.AbstractContextManager:
 def working_dtypes(
     precision: Precision | None, tensors: tuple[Tensor, ...], auto: Precision = "float64"
 ) -> tuple[torch.dtype, torch.dtype]:
-    """The dtype to compute in and the dtype to return; half precision is returned as float32.
+    """The dtype to compute in, never below float32, and the dtype to return.
 
-    Where `asked(precision)` is "auto" it is the operation's choice `auto`.
+    What is returned has the promoted dtype of the tensors, but half precision comes back as float32 under autocast, as
+    from torch's own operators that run in float32. Where `asked(precision)` is "auto" it is the operation's choice
+    `auto`.
     """
     result = tensors[0].dtype
     for tensor in tensors[1:]:
         if tensor.dtype != result:
             result = torch.promote_types(result, tensor.dtype)
-    if result != torch.float64:
-        result = torch.float32
+    device_type = tensors[0].device.type
+    native = at_least_float32(result)
+    if result != native and in_autocast(device_type):
+        result = native
     precision = asked(precision)
     if precision == "auto":
-        precision = auto if tensors[0].device.type in _FLOAT64_DEVICES else "native"
-    return (result if precision == "native" else torch.float64), result
+        precision = auto if device_type in _FLOAT64_DEVICES else "native"
+    return (native if precision == "native" else torch.float64), result
 
 
 def evaluate(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from . import _hyperboloid as hyp
 from ._fused import Fused, dist_backward, dist_forward
-from ._precision import Precision, Scalar, evaluate, no_autocast
+from ._precision import Precision, Scalar, evaluate, no_autocast, working_dtypes
 from ._series import asinh, safe_sqrt
 from ._validation import spaces, vectors
 
@@ -64,10 +64,10 @@ def lorentz_inner(u: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"]) -> Float
         tensor(-5.)
     """
     u, v = vectors(least=2, u=u, v=v)
+    wide, result = working_dtypes("native", (u, v))
     with no_autocast(u.device.type):
-        wide = torch.promote_types(torch.promote_types(u.dtype, v.dtype), torch.float32)
         u, v = u.to(wide), v.to(wide)
-        return (u[..., 1:] * v[..., 1:]).sum(-1) - u[..., 0] * v[..., 0]
+        return ((u[..., 1:] * v[..., 1:]).sum(-1) - u[..., 0] * v[..., 0]).to(result)
 
 
 def inner(

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from . import _hyperboloid as hyp
-from ._precision import Scalar, evaluate
+from ._precision import Scalar, at_least_float32, evaluate
 from ._validation import vectors
 
 
@@ -46,7 +46,8 @@ def check_point(
         on = (error <= atol + rtol * time) & torch.isfinite(x).all(-1, keepdim=True)  # NaN and inf are off
         return torch.cat([torch.where(on, 0.0, 1.0), time], dim=-1)
 
-    off, time = evaluate(excess, None, c, x.detach()).unbind(-1)
+    wide = x.detach().to(at_least_float32(x.dtype))  # what is counted and printed is not rounded to half precision
+    off, time = evaluate(excess, None, c, wide).unbind(-1)
     count = int(off.sum())
     if count:
         worst = (off * torch.nan_to_num((x.detach()[..., 0].to(time.dtype) - time).abs(), nan=torch.inf)).argmax()

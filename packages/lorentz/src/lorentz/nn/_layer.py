@@ -32,18 +32,19 @@ def check_features(name: str, features: int) -> None:
         raise ValueError(f"{name}: got {features}, expected at least 1")
 
 
-def check_points(name: str, x: Tensor, features: int, weight: Tensor | None) -> None:
-    """Refuse what is no point with `features` space coordinates, or does not go with the layer's `weight`."""
+def check_points(name: str, x: Tensor, features: int, weight: Tensor | None) -> Tensor:
+    """x in the dtype of the layer's `weight`; refused if it is no point with `features` space coordinates."""
     vectors(1, 2, **{name: x})
     if x.shape[-1] != features + 1:
         raise ValueError(
             f"{name}: got shape {tuple(x.shape)}, expected a last axis of length {features + 1}, the time and "
             f"{features} space coordinates"
         )
-    if weight is None:
-        return
+    if weight is None or (x.dtype == weight.dtype and x.device == weight.device):
+        return x
     if x.device != weight.device:
         raise ValueError(f"{name}: got {described(x)} on {x.device}, but the layer is on {weight.device}")
-    # Half precision meets float32: points are never below float32, the layer may be.
+    # Half precision and float32 mix, as in the functions; the layer's weights decide what comes out.
     if torch.promote_types(x.dtype, torch.float32) != torch.promote_types(weight.dtype, torch.float32):
         raise TypeError(f"{name}: got {described(x)}, but the layer is {weight.dtype}; convert one of them with .to()")
+    return x.to(weight.dtype)

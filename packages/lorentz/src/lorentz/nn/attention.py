@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lorentz import _hyperboloid as hyp
 from lorentz._centroid import largest_time
-from lorentz._precision import Scalar, evaluate
+from lorentz._precision import Scalar, at_least_float32, evaluate
 from lorentz._validation import check_batch
 from lorentz.attention import _check_shown, _logit_bias, _weighted_sum
 
@@ -124,14 +124,13 @@ class LorentzMultiheadAttention(OnHyperboloid):
         Returns:
             Points with heads * head_dim + 1 (or out_features + 1) ambient coordinates.
         """
-        self._check(q, k, v)
+        q, k, v = self._checked(q, k, v)
         # (*b, l, heads, d + 1), zeros in place of the time parts: heads change places with positions as views, later.
         pairs, cut = ((self.query, q), (self.key, k), (self.value, v)), (self.heads, self.head_dim + 1)
-        dtype = self.query.linear.weight.dtype
-        heads = tuple(linear._with_gaps(x.to(dtype), self.heads).unflatten(-1, cut) for linear, x in pairs)
+        heads = tuple(linear._with_gaps(x, self.heads).unflatten(-1, cut) for linear, x in pairs)
         if window is not None or mask is not None:
             _check_shown(heads[0].transpose(-3, -2), heads[1].transpose(-3, -2), window, mask)
-        temperature = 2.0 * torch.exp(-self.log_scale)
+        temperature = 2.0 * torch.exp(-self.log_scale.to(at_least_float32(self.log_scale.dtype)))
         dropout = self.dropout if self.training else 0.0
 
         def attend(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
@@ -151,19 +150,22 @@ class LorentzMultiheadAttention(OnHyperboloid):
         points = evaluate(attend, None, self.c, *heads, auto="native")
         return points if self.out is None else self.out(points)
 
-    def _check(self, q: Tensor, k: Tensor, v: Tensor) -> None:
-        weight = self.query.linear.weight
-        for i, (name, x) in enumerate((("q", q), ("k", k), ("v", v))):
-            if i and x is q:
-                continue
-            check_points(name, x, self.dim, weight)
+    def _checked(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def checked(name: str, x: Tensor) -> Tensor:
+            points = check_points(name, x, self.dim, self.query.linear.weight)
             if x.ndim < 2:
                 raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected (*b, length, {self.dim + 1})")
+            return points
+
+        queries = checked("q", q)
+        keys = queries if k is q else checked("k", k)
+        values = queries if v is q else keys if v is k else checked("v", v)
         if k.shape[-2] != v.shape[-2]:
             raise ValueError(f"v: got shape {tuple(v.shape)}, expected one value for each key of k {tuple(k.shape)}")
         if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
             check_batch("k", k.shape, k.shape[:-2], "q", q.shape[:-2])
             check_batch("v", v.shape, v.shape[:-2], "q", q.shape[:-2])
+        return queries, keys, values
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""

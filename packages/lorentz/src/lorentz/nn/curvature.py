@@ -1,10 +1,13 @@
 """The curvature as a module, learned within bounds."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from lorentz._precision import at_least_float32
 
 
 class Curvature(nn.Module):
@@ -41,10 +44,18 @@ class Curvature(nn.Module):
             self.register_buffer("value", torch.tensor(float(init)))
 
     def forward(self) -> Float[Tensor, ""]:
-        """Return c as a scalar tensor."""
+        """Return c as a scalar tensor: float64 if the parameter is, otherwise float32."""
         if not self.learnable:
             return self.get_buffer("value")
-        return torch.exp(self._log_low + self._log_range * torch.sigmoid(self.raw))
+        raw = self.raw.to(at_least_float32(self.raw.dtype))
+        return torch.exp(self._log_low + self._log_range * torch.sigmoid(raw))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Curvature":
+        before = None if self.learnable else self.value
+        super()._apply(fn, recurse)
+        if before is not None and self.value.dtype != at_least_float32(self.value.dtype):
+            self.value = before.to(self.value.device)  # `.half()` is meant for weights; c itself is no weight
+        return self
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""

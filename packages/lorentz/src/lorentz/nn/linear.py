@@ -18,8 +18,9 @@ from ._layer import OnHyperboloid, check_features, check_points
 from .curvature import Curvature
 
 
-def _along(direction: Tensor, length: Tensor, c: Scalar) -> Tensor:
-    """The vector of this length; the zero vector where the direction vanishes."""
+def _along(direction: Tensor, gate: Tensor, log_length: Tensor, c: Scalar) -> Tensor:
+    """The vector of length exp(log_length) sigmoid(gate); the zero vector where the direction vanishes."""
+    length = torch.exp(log_length) * torch.sigmoid(gate)
     return length * safe_divide(direction, safe_sqrt(hyp.dot(direction, direction)))
 
 
@@ -93,9 +94,7 @@ class LorentzLinear(OnHyperboloid):
         return self._with_gaps(self._checked(x), 1)[..., 1:]
 
     def _checked(self, x: Tensor) -> Tensor:
-        weight = self.linear.weight
-        check_points("x", x, self.in_features, weight)
-        return x.to(weight.dtype)
+        return check_points("x", x, self.in_features, self.linear.weight)
 
     def _with_gaps(self, x: Tensor, heads: int) -> Tensor:
         """Space part of an input that was checked, cut into heads, (*b, heads * (m/heads + 1)), each after a zero.
@@ -112,8 +111,7 @@ class LorentzLinear(OnHyperboloid):
             space = _with_gaps(linear(h), heads)
         if self.magnitude == "free":
             return space
-        length = torch.sigmoid(self.gate(x)) * torch.exp(self.log_length)
-        return evaluate(_along, None, self.c, space, length)
+        return evaluate(_along, None, self.c, space, self.gate(x), self.log_length)
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
         """Map points (*b, in_features + 1) to points (*b, out_features + 1); only the space parts of `x` are read."""

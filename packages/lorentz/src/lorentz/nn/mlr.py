@@ -69,7 +69,7 @@ class LorentzMLR(OnHyperboloid):
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b k"]:
         """Return the logits (*b, classes) of points (*b, in_features + 1)."""
-        check_points("x", x, self.in_features, self.weight)
+        x = check_points("x", x, self.in_features, self.weight)
 
         def kernel(space: Tensor, c: Scalar) -> Tensor:
             return _logits(space, self.weight.to(space.dtype), self.offset.to(space.dtype), c)

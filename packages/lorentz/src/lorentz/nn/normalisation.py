@@ -51,7 +51,7 @@ class LorentzLayerNorm(OnHyperboloid):
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
         """Normalise the space parts of points (*b, features + 1) and recompute their time parts."""
-        check_points("x", x, self.features, self.weight)
+        x = check_points("x", x, self.features, self.weight)
 
         def normalise(space: Tensor, c: Scalar) -> Tensor:
             affine = (None if p is None else p.to(space.dtype) for p in (self.weight, self.bias))

@@ -1,0 +1,142 @@
+"""Half precision: layers and maps take and give the dtype of the network, compute in float32 inside, and round once."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from test_nn_laws import LAYERS, call
+from torch import Tensor, nn
+
+import lorentz.functional as lf
+from lorentz.nn import (
+    Curvature,
+    ExpMap0,
+    LogMap0,
+    LorentzLayerNorm,
+    LorentzLinear,
+    LorentzMLR,
+    LorentzMultiheadAttention,
+    LorentzResidual,
+)
+
+Operation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Inputs = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
+HALVES = [torch.bfloat16, torch.float16]
+
+
+class Attend(LorentzMultiheadAttention):
+    """Self-attention, which a Sequential can call."""
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, x, x)
+
+
+class Join(LorentzResidual):
+    """A residual connection with the points in reversed order."""
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, x.flip(-2))
+
+
+def network(c: float | Curvature, magnitude: str = "free") -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(5, 8),
+        ExpMap0(c),
+        LorentzLinear(8, 8, magnitude=magnitude, c=c),  # type: ignore[arg-type]
+        Attend(8, 2, out_features=8, c=c),
+        LorentzLayerNorm(8, c=c),
+        Join(learnable=True, c=c),
+        LogMap0(c),
+        nn.Linear(8, 3),
+    )
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("magnitude", ["free", "bounded"])
+def test_a_network_in_half_precision_runs_forward_and_backward(dtype: torch.dtype, magnitude: str) -> None:
+    model, v = network(Curvature(0.7), magnitude), 0.5 * torch.randn(2, 6, 5)
+    wide = model(v)
+    half = copy.deepcopy(model).to(dtype)
+    seen: list[torch.dtype] = []
+    for part in half:
+        part.register_forward_hook(lambda _, __, output: seen.append(output.dtype))
+    got = half(v.to(dtype))
+    assert set(seen) == {dtype}
+    torch.testing.assert_close(got.float(), wide, rtol=0.05, atol=0.05)
+    got.float().square().sum().backward()
+    for name, parameter in half.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.dtype == dtype
+        assert torch.isfinite(parameter.grad).all(), name
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_mixed_precision_that_casts_parameters_and_inputs(dtype: torch.dtype) -> None:
+    """FSDP keeps float32 parameters, and casts them and the inputs for the time of a step."""
+    model, v = network(Curvature(0.7)), torch.randn(2, 6, 5)
+    parameters = dict(model.named_parameters())
+    cast = {name: parameter.to(dtype) for name, parameter in parameters.items()}
+    got = torch.func.functional_call(model, cast, (v.to(dtype),))
+    assert got.dtype == dtype
+    got.float().square().sum().backward()
+    for name, parameter in parameters.items():
+        assert parameter.grad is not None, name
+        assert parameter.grad.dtype == torch.float32
+        assert torch.isfinite(parameter.grad).all(), name
+
+
+@pytest.mark.parametrize("layer", [*LAYERS, "mlr"])
+@pytest.mark.parametrize("points", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
+def test_the_weights_decide_and_autocast_gives_float32(layer: str, points: torch.dtype, weights: torch.dtype) -> None:
+    build = LAYERS.get(layer) or (lambda c: LorentzMLR(4, 3, c=c))
+    module, x = build(0.8).eval().to(weights), lf.expmap0(torch.randn(2, 5, 4), 0.8).to(points)
+    weightless = layer in ("activation", "dropout", "residual")  # a scalar is no weight: it decides nothing
+    assert call(layer, module, x).dtype == (points if weightless else weights)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert call(layer, module, x).dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_functions_give_the_dtype_they_are_given_and_round_once(
+    operation: Operation, inputs: Inputs, dtype: torch.dtype
+) -> None:
+    arguments = tuple(argument.to(dtype) for argument in inputs(0.75, torch.float32))
+    got = operation(*arguments)
+    assert got.dtype == dtype
+    wide = operation(*(argument.float() for argument in arguments))
+    assert wide.dtype == torch.float32
+    # One rounding of the float32 result; four where the operation under test is made of several calls.
+    assert (got.float() - wide).abs().le(4 * torch.finfo(dtype).eps * (1 + wide.abs())).all()
+    mixed = operation(*(argument.float() if i else argument for i, argument in enumerate(arguments)))
+    assert mixed.dtype in (torch.float32, dtype)
+
+
+def test_one_rounding() -> None:
+    v = torch.randn(100, 8).bfloat16()
+    for got, wide in ((lf.expmap0(v), lf.expmap0(v.float())), (lf.dist0(lf.expmap0(v)), None)):
+        assert got.dtype == torch.bfloat16
+        assert wide is None or torch.equal(got, wide.bfloat16())
+    assert lf.dist(v, v.float()).dtype == torch.float32
+    assert lf.dist(v, v.half()).dtype == torch.float32  # neither holds the other
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_curvature_computes_in_float32_and_a_fixed_one_is_never_rounded(dtype: torch.dtype) -> None:
+    fixed = nn.Sequential(ExpMap0(Curvature(0.3, learnable=False))).to(dtype)
+    assert fixed[0].c.dtype == torch.float32
+    assert fixed[0].c == torch.tensor(0.3)
+    assert fixed.double()[0].c.dtype == torch.float64
+    learned = Curvature(0.3).to(dtype)
+    assert learned.raw.dtype == dtype
+    assert learned().dtype == torch.float32
+    torch.testing.assert_close(learned(), 0.1 * 100 ** torch.sigmoid(learned.raw.float()))
+
+
+def test_check_point_counts_in_full_precision() -> None:
+    x = lf.expmap0(torch.randn(1000, 4)).bfloat16()
+    assert lf.check_point(x) is x
+    x[:, 0] = 0.5
+    with pytest.raises(ValueError, match="1000 of 1000 points"):
+        lf.check_point(x)
