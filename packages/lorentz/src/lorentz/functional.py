@@ -3,7 +3,8 @@
 Conventions, everywhere: the curvature is -c with c > 0; points are ambient, time part first; the space part is the
 truth and an incoming time part is recomputed from it, so a point cannot drift off the manifold. `c` is a number or a
 tensor that broadcasts against the points with a last axis of length 1, and may be learned. Autocast is switched off
-inside and half precision is raised to float32. `precision="auto"` computes in float64 where the device has it and
+inside; half precision is computed in float32 or float64 and comes back as it was given, under autocast as float32,
+as from torch's own operators that run in float32. `precision="auto"` computes in float64 where the device has it and
 rounds once; `precision="native"` is several times faster and loses digits far out (above radius 6 in float32). The
 argument wins over a surrounding `lorentz.precision` block. Float32 and float64 tensors do not mix, half precision and
 float32 do; a tensor `c` may have any floating dtype.

@@ -96,7 +96,7 @@ def project(
         precision: dtype to compute in, "auto" being native; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
-        Ambient point, time first; half precision comes back as float32.
+        Ambient point, time first, in the dtype of `x`.
 
     Raises:
         ValueError: `c` is a number <= 0, or a shape does not fit.
