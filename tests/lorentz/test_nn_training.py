@@ -98,24 +98,26 @@ def test_copies_and_checkpoints_give_the_same_outputs() -> None:
 
 def test_keys_of_checkpoints_do_not_change() -> None:
     c = lnn.Curvature(1.0)
-    linear = ["linear.weight", "linear.bias"]
+    number, inner = ["curvature._extra_state"], ["linear.weight", "linear.bias"]
+    linear = [*number, *inner]
     bounded = ["log_length", *linear, "gate.weight", "gate.bias"]
     expected = {
-        lnn.Curvature(1.0): ["raw"],
-        lnn.Curvature(1.0, learnable=False): ["value"],
-        lnn.ExpMap0(c): ["curvature.raw"],
+        lnn.Curvature(1.0): ["raw", "_extra_state"],
+        lnn.Curvature(1.0, learnable=False): ["value", "_extra_state"],
+        lnn.ExpMap0(c): ["curvature.raw", *number],
         lnn.LorentzLinear(4, 3): linear,
         lnn.LorentzLinear(4, 3, magnitude="bounded"): bounded,
         lnn.LorentzLinear(4, 3, c=c): ["curvature.raw", *linear],
         lnn.LorentzMultiheadAttention(4, 2, out_features=4): [
             "log_scale",
+            *number,
             *(f"{part}.{name}" for part in ("query", "key", "value", "out") for name in linear),
         ],
-        lnn.LorentzLayerNorm(4): ["weight", "bias"],
-        lnn.LorentzResidual(learnable=True): ["logit"],
-        lnn.LorentzMLR(4, 3): ["weight", "offset"],
-        lnn.LorentzActivation(torch.relu): [],
-        lnn.LorentzDropout(): [],
+        lnn.LorentzLayerNorm(4): [*number, "weight", "bias"],
+        lnn.LorentzResidual(learnable=True): [*number, "logit"],
+        lnn.LorentzMLR(4, 3): [*number, "weight", "offset"],
+        lnn.LorentzActivation(torch.relu): number,
+        lnn.LorentzDropout(): number,
     }
     for module, keys in expected.items():
         assert sorted(module.state_dict()) == sorted(keys), type(module).__name__

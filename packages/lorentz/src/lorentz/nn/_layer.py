@@ -4,26 +4,24 @@ import torch
 from torch import Tensor, nn
 
 from lorentz._precision import Scalar
-from lorentz._validation import check_curvature, described, vectors
+from lorentz._validation import described, vectors
 
-from .curvature import Curvature
+from .curvature import Constant, Curvature
 
 
 class OnHyperboloid(nn.Module):
-    """Holds c: a `Curvature` is registered (and may be shared), a number is kept as it is."""
+    """Holds c: a `Curvature` is registered (and may be shared), a number is kept as it is and saved beside weights."""
 
     def __init__(self, c: float | Curvature = 1.0) -> None:
         super().__init__()
         if isinstance(c, Tensor):
             raise TypeError(f"c: got {described(c)}, expected a number or a lorentz.nn.Curvature, which moves with it")
-        if not isinstance(c, Curvature):
-            check_curvature(c)
-        self.curvature = c
+        self.curvature = c if isinstance(c, Curvature) else Constant(c)
 
     @property
     def c(self) -> Scalar:
         """The current c: a number, or a scalar tensor with gradient."""
-        return self.curvature() if isinstance(self.curvature, Curvature) else self.curvature
+        return self.curvature.c if isinstance(self.curvature, Constant) else self.curvature()
 
 
 def check_features(name: str, features: int) -> None:

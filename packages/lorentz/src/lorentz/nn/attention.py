@@ -97,11 +97,11 @@ class LorentzMultiheadAttention(OnHyperboloid):
         joined = heads * head_dim
 
         def linear() -> LorentzLinear:
-            return LorentzLinear(dim, joined, bias=bias, activation=activation, magnitude=magnitude, c=self.curvature)
+            return LorentzLinear(dim, joined, bias=bias, activation=activation, magnitude=magnitude, c=c)
 
         self.query, self.key, self.value = linear(), linear(), linear()
         self.log_scale = nn.Parameter(torch.tensor(0.5 * math.log(head_dim + 1)))
-        self.out = None if out_features is None else LorentzLinear(joined, out_features, bias=bias, c=self.curvature)
+        self.out = None if out_features is None else LorentzLinear(joined, out_features, bias=bias, c=c)
 
     def forward(
         self,

@@ -134,7 +134,8 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path 
         TrainingError: tensors are missing, unknown, or of another shape: a checkpoint of another model.
     """
     wanted = module.state_dict()
-    problems = [f"{name} is missing" for name in wanted if name not in weights]
+    # What modules record beside their weights (`get_extra_state`) is no tensor that training needs.
+    problems = [f"{name} is missing" for name in wanted if name not in weights and not name.endswith("_extra_state")]
     problems += [f"{name} is unknown here" for name in weights if name not in wanted]
     problems += [
         f"{name} has shape {tuple(weights[name].shape)}, expected {tuple(tensor.shape)}"
