@@ -9,6 +9,7 @@ has it, unless a `lorentz.precision` block says otherwise.
 
 from .attention import LorentzMultiheadAttention
 from .curvature import Curvature
+from .embedding import LorentzEmbedding
 from .linear import LorentzLinear
 from .maps import ExpMap0, LogMap0
 from .mlr import LorentzMLR
@@ -22,6 +23,7 @@ __all__ = [
     "LogMap0",
     "LorentzActivation",
     "LorentzDropout",
+    "LorentzEmbedding",
     "LorentzLayerNorm",
     "LorentzLinear",
     "LorentzMLR",

@@ -1,0 +1,115 @@
+"""The table of points: lookup, padding, a shared curvature, and training by ordinary optimisers."""
+
+from collections.abc import Callable
+
+import geoopt
+import pytest
+import torch
+from torch import nn
+
+import lorentz.functional as lf
+from lorentz.manifold import Lorentz
+from lorentz.nn import Curvature, LorentzEmbedding, LorentzLinear
+
+
+def test_is_the_exponential_map_of_torchs_embedding() -> None:
+    table, plain = LorentzEmbedding(7, 4, c=0.5), nn.Embedding(7, 4)
+    plain.weight.data.copy_(table.weight.data)
+    numbers = torch.randint(7, (2, 3))
+    torch.testing.assert_close(table(numbers), lf.expmap0(plain(numbers), 0.5))
+    assert torch.equal(table.points()[numbers], table(numbers))
+    assert table(torch.empty(0, dtype=torch.int64)).shape == (0, 5)
+
+
+@pytest.mark.parametrize("padding", [3, -4])
+def test_padding_is_the_origin_and_is_not_trained(padding: int) -> None:
+    c = Curvature(2.0)
+    table = LorentzEmbedding(7, 4, padding, c=c)
+    x = table(torch.tensor([3, 1]))
+    torch.testing.assert_close(x[0], lf.project(torch.zeros(4), c()))
+    lf.pairwise_dist(x, lf.project(torch.ones(1, 4), c())).sum().backward()
+    assert table.weight.grad is not None
+    assert (table.weight.grad[3] == 0).all()
+    assert (table.weight.grad[1] != 0).all()
+
+
+def test_starts_at_the_radius_asked_for_in_any_dimension() -> None:
+    for dim in (2, 64):
+        for c in (0.1, 10.0):
+            r = lf.dist0(LorentzEmbedding(4000, dim, c=c, radius=0.3).points(), c)
+            torch.testing.assert_close(r.square().mean().sqrt(), torch.tensor(0.3), rtol=0.05, atol=0.0)
+
+
+def test_a_learned_curvature_keeps_directions_and_distances_from_the_origin() -> None:
+    c = Curvature(0.5)
+    table = LorentzEmbedding(9, 3, c=c, radius=2.0)
+    before, r, d = table.points(), lf.dist0(table.points(), c()), lf.pairwise_dist(table.points(), table.points(), c())
+    with torch.no_grad():
+        c.raw += 1.0
+    assert c() > 0.9
+    torch.testing.assert_close(lf.dist0(table.points(), c()), r)
+    torch.testing.assert_close(
+        torch.nn.functional.normalize(table.points()[:, 1:], dim=-1),
+        torch.nn.functional.normalize(before[:, 1:], dim=-1),
+    )
+    grown = lf.pairwise_dist(table.points(), table.points(), c())
+    assert (grown >= d - 1e-4).all()  # negative curvature drives geodesics apart
+    lf.check_point(table.points(), c())
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "sparse"),
+    [
+        (lambda p: torch.optim.Adam(p, lr=0.05), False),
+        (lambda p: torch.optim.SGD(p, lr=0.1), True),
+        (lambda p: torch.optim.SparseAdam(p, lr=0.05), True),
+    ],
+)
+def test_any_optimiser_fits_distances(optimiser: Callable[..., torch.optim.Optimizer], sparse: bool) -> None:
+    """A star: the hub lies in the middle, the leaves at equal distances from each other."""
+    table = LorentzEmbedding(5, 3, sparse=sparse)
+    step = optimiser(table.parameters())
+    target = 3.0 - 3.0 * torch.eye(5)
+    target[0, 1:] = target[1:, 0] = 1.8
+    losses: list[float] = []
+    for _ in range(150):
+        x = table(torch.arange(5))
+        loss = (lf.pairwise_dist(x, x, exact=True) - target).square().mean()
+        step.zero_grad()
+        loss.backward()
+        step.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.05 * losses[0]
+
+
+def test_from_points_and_the_way_of_geoopt() -> None:
+    points = lf.expmap0(torch.randn(6, 3, dtype=torch.float64), 0.7)
+    table = LorentzEmbedding.from_points(points, 0, c=Curvature(0.7).double())
+    assert table.weight.dtype == torch.float64
+    torch.testing.assert_close(table.points()[1:], points[1:])
+    assert (table.points()[0, 1:] == 0).all()
+    kept = geoopt.ManifoldParameter(table.points().detach(), manifold=Lorentz(0.7))
+    torch.testing.assert_close(torch.nn.functional.embedding(torch.tensor([2]), kept), points[2:3])
+
+
+def test_one_curvature_for_table_and_layers() -> None:
+    c = Curvature(1.0)
+    model = nn.Sequential(LorentzEmbedding(6, 4, c=c), LorentzLinear(4, 4, c=c))
+    assert sum(name.endswith("raw") for name, _ in model.named_parameters()) == 1
+    model(torch.arange(6)).sum().backward()
+    assert c.raw.grad is not None
+    assert model.bfloat16()(torch.arange(6)).dtype == torch.bfloat16
+
+
+def test_bad_arguments(unchecked: None) -> None:
+    for build, message in (
+        (lambda: LorentzEmbedding(0, 4), "num_embeddings: got 0"),
+        (lambda: LorentzEmbedding(4, 0), "embedding_dim: got 0"),
+        (lambda: LorentzEmbedding(4, 4, 4), "padding_idx: got 4, expected one of the 4 numbers"),
+        (lambda: LorentzEmbedding(4, 4, radius=0.0), "radius: got 0.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build()
+    for numbers in (torch.ones(2), [1, 2]):
+        with pytest.raises(TypeError, match=r"numbers: got .*, expected integers"):
+            LorentzEmbedding(4, 4)(numbers)  # type: ignore[arg-type]
