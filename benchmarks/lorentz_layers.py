@@ -1,8 +1,9 @@
 """Ratios of lorentz's layers to torch's, on one thread: `python benchmarks/lorentz_layers.py`.
 
 1.00 is as fast as torch's layer; medians of all rounds with the lowest and the highest. Tensors have the same number of
-ambient coordinates. `need_weights=False` is the attention that counts: ours never forms the weights either. geoopt has
-no Lorentz layers.
+ambient coordinates. `need_weights=False` is the attention that counts: ours never forms the weights either. The recipe
+is that of docs/lorentz.md: vectors enter the hyperboloid, attend with an output layer, and leave it. geoopt has no
+Lorentz layers. A second table holds what is kept for the backward pass.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from torch import Tensor, nn
 import lorentz.functional as lf
 from _harness import Contender, Tasks, compare, environment, parse_options, show, write_figures
 from lorentz.nn import (
+    Curvature,
+    ExpMap0,
+    LogMap0,
     LorentzActivation,
     LorentzLayerNorm,
     LorentzLinear,
@@ -44,6 +48,34 @@ def lorentz_attention(dim: int, heads: int, out: int | None) -> Layer:
     return lambda x: module(x, x, x)
 
 
+def recipe(dim: int, heads: int, head_dim: int | None) -> Layer:
+    c = Curvature(1.0)
+    enter, leave = ExpMap0(c), LogMap0(c)
+    attend = LorentzMultiheadAttention(dim, heads, head_dim=head_dim, out_features=dim, c=c)
+
+    def layer(x: Tensor) -> Tensor:
+        points = enter(x)
+        return leave(attend(points, points, points))
+
+    return layer
+
+
+def kept(layer: Layer, x: Tensor) -> float:
+    """Megabytes of memory that a forward pass keeps for the backward pass, its input and the weights left out."""
+    found: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if not isinstance(tensor, nn.Parameter) and storage.data_ptr() != x.untyped_storage().data_ptr():
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = layer(x)
+    del output
+    return sum(found.values()) / 2**20
+
+
 def inputs(*shape: int) -> tuple[Tensor, Tensor]:
     """A vector of as many coordinates as the point, and the point."""
     v = 0.1 * torch.randn(*shape)
@@ -69,6 +101,10 @@ def layers(ours: bool, single: bool) -> dict[str, tuple[Layer, Tensor]]:
         add(f"{where}, space of 128: heads of 33", attention(128, 4), lorentz_attention(128, 4, 128), uneven)
         add(f"{where}, need_weights=True", attention(128, 4, weights=True), whole, tokens)
         add(f"{where}, in eval(), whose forward is fused", attention(128, 4, evaluate=True), whole, tokens)
+        vectors = 0.1 * torch.randn(batch, 128, 128, requires_grad=True)
+        for text, head_dim in (("heads of 33", None), ("heads of 32", 31)):
+            name = f"recipe of the page, {batch} x 128 tokens, space of 128, {text}"
+            add(name, attention(128, 4), recipe(128, 4, head_dim), (vectors, vectors))
     return found
 
 
@@ -106,7 +142,15 @@ def main() -> None:
     names = [task for task in comparison if not task.endswith(", b")]
     rows = [[name, *(comparison.ratio(task, "lorentz", "torch") for task in (name, f"{name}, b"))] for name in names]
     show("time of lorentz's layers over torch's", ["layer", "forward", "forward and backward"], rows)
-    write_figures(options, comparison.figures())
+    tokens, odd = inputs(4, 1024, 127), inputs(4, 1024, 128)
+    memory = {
+        "nn.MultiheadAttention(128)": kept(attention(128, 4), tokens[0]),
+        "LorentzMultiheadAttention, space of 127": kept(lorentz_attention(127, 4, 127), tokens[1]),
+        "LorentzMultiheadAttention, space of 128": kept(lorentz_attention(128, 4, 128), odd[1]),
+        "recipe of the page, heads of 32": kept(recipe(128, 4, 31), tokens[0]),
+    }
+    show("kept for the backward pass, 4 x 1,024 tokens, 4 heads", ["layer", "MB"], list(memory.items()))
+    write_figures(options, comparison.figures() | {"kept": memory})
 
 
 if __name__ == "__main__":

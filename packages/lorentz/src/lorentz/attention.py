@@ -3,7 +3,7 @@
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from . import _hyperboloid as hyp
 from ._centroid import largest_time, normalised
@@ -39,8 +39,24 @@ def _logit_bias(bias: Tensor | None, mask: Tensor | None, dtype: torch.dtype) ->
     return torch.where(visible, bias, torch.where(alive, -torch.inf, 0.0).to(dtype)), alive
 
 
+def fused_width(width: int, device: torch.device) -> int:
+    """How many numbers a row of `width` is to have, zeros included, so that a fused kernel takes it.
+
+    On a GPU a row of float32 must be a multiple of 4 numbers long and of half precision 8; others fall to the kernel
+    that forms all logits. On a CPU a wider row costs time and gains nothing.
+    """
+    return width if device.type == "cpu" else width + -width % 8
+
+
 def _weighted_sum(q: Tensor, k: Tensor, v: Tensor, shown: Tensor | None, dropout_p: float) -> Tensor:
-    """softmax(q k^T + shown) v. More than one batch axis is merged: the fused kernels take four axes, no more."""
+    """softmax(q k^T + shown) v, such that one of torch's fused kernels, which never form all logits, takes it.
+
+    They ask for rows of one width, also in v. More than one batch axis is merged: they take four axes, no more.
+    """
+    width = fused_width(max(q.shape[-1], v.shape[-1]), q.device)
+    if q.shape[-1] != width or v.shape[-1] != width:
+        q, k, padded = (pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
+        return _weighted_sum(q, k, padded, shown, dropout_p)[..., : v.shape[-1]]
     if max(q.ndim, k.ndim, v.ndim) <= 4:
         return scaled_dot_product_attention(q, k, v, attn_mask=shown, dropout_p=dropout_p, scale=1.0)
     lead = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])

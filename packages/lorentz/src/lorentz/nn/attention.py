@@ -8,35 +8,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lorentz import _hyperboloid as hyp
 from lorentz._centroid import largest_time
 from lorentz._precision import Scalar, at_least_float32, evaluate
 from lorentz._validation import check_batch
-from lorentz.attention import _check_shown, _logit_bias, _weighted_sum
+from lorentz.attention import _check_shown, _logit_bias, _weighted_sum, fused_width
 
+from ._heads import joined, lifted
 from ._layer import OnHyperboloid, check_features, check_points
 from .curvature import Curvature
 from .linear import LorentzLinear
-
-
-def _joined_centroids(total: Tensor, largest: Tensor, alive: Tensor | None, gaps: bool, c: Scalar) -> Tensor:
-    """Points whose space parts are the heads' centroids side by side, from their weighted sums (*b, l, heads, n).
-
-    The formula of `_centroid.normalised`, with the lengths it has anyway used again for the joined time part. A head is
-    the origin where `alive` is False and where its sum is empty, which it can be if `gaps`.
-    """
-    s0, s = total.split([1, total.shape[-1] - 1], dim=-1)
-    ss = hyp.dot(s, s)
-    # The bound is the reversed triangle inequality, which rounding must not break.
-    squared = torch.maximum(c * (s0 * s0 - ss), (s0 / largest).square())
-    if gaps:
-        alive = s0 > 0 if alive is None else alive & (s0 > 0)
-    if alive is None:
-        factor = 1.0 / torch.sqrt(squared)
-    else:
-        factor = torch.where(alive, 1.0 / torch.sqrt(torch.where(alive, squared, 1.0)), 0.0)
-    lengths = (ss * factor.square()).sum(-2)
-    return hyp.point((s * factor).flatten(-2), torch.sqrt(lengths + 1.0 / c))
 
 
 class LorentzMultiheadAttention(OnHyperboloid):
@@ -45,6 +25,11 @@ class LorentzMultiheadAttention(OnHyperboloid):
     Query, key and value pass through a `LorentzLinear` each and are cut into heads; a head's logit is -d^2/scale with a
     learned scale, initially sqrt(head_dim + 1). Heads are joined on the manifold: space parts side by side, time
     recomputed.
+
+    One of torch's fused kernels takes the product, so that memory grows with the length, not with its square; on a GPU
+    zeros fill the heads up to a multiple of 8 coordinates, as these kernels ask for. It runs in float32 for points in
+    half precision too: -q0 k0 + q.k cancels. A bfloat16 kernel was as good as its inputs up to radius 2; at radius 5
+    half of its results were off by more than 2 % of their distance from the origin, some by all of it.
 
     Args:
         dim: space dimension of the input points.
@@ -125,29 +110,31 @@ class LorentzMultiheadAttention(OnHyperboloid):
             Points with heads * head_dim + 1 (or out_features + 1) ambient coordinates.
         """
         q, k, v = self._checked(q, k, v)
-        # (*b, l, heads, d + 1), zeros in place of the time parts: heads change places with positions as views, later.
-        pairs, cut = ((self.query, q), (self.key, k), (self.value, v)), (self.heads, self.head_dim + 1)
-        heads = tuple(linear._with_gaps(x, self.heads).unflatten(-1, cut) for linear, x in pairs)
+        gap = fused_width(self.head_dim + 1, q.device) - self.head_dim
+        # (*b, l, heads, gap + d), zeros in place of the time parts: heads change places with positions as views, later.
+        pairs = ((self.query, q), (self.key, k), (self.value, v))
+        parts = tuple(linear._gapped(x, self.heads, gap) for linear, x in pairs)
         if window is not None or mask is not None:
-            _check_shown(heads[0].transpose(-3, -2), heads[1].transpose(-3, -2), window, mask)
+            _check_shown(parts[0].transpose(-3, -2), parts[1].transpose(-3, -2), window, mask)
         temperature = 2.0 * torch.exp(-self.log_scale.to(at_least_float32(self.log_scale.dtype)))
         dropout = self.dropout if self.training else 0.0
 
         def attend(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
-            v = v[..., 1:]
-            v0 = hyp.time(v, c)  # summed in the order of _joined_centroids: for equal points the rounding cancels
-            queries = hyp.point(q[..., 1:], -hyp.time(q, c)) * temperature.to(q.dtype)
-            keys, values = hyp.point(k[..., 1:], hyp.time(k, c)), hyp.point(v, v0)
+            queries, keys, values = lifted(q, c, -1.0) * temperature.to(q.dtype), lifted(k, c), lifted(v, c)
             shown, alive = _logit_bias(window, mask, q.dtype)
+            largest = None
+            if dropout or not v.shape[-3]:  # what is left of the weights has any total, also none
+                largest = largest_time(values[..., :1].transpose(-3, -2)).transpose(-3, -2)
             queries, keys, values = (part.transpose(-3, -2) for part in (queries, keys, values))
             total = _weighted_sum(queries, keys, values, shown, dropout).transpose(-3, -2)
-            largest = largest_time(v0.transpose(-3, -2)).transpose(-3, -2)
             if alive is not None:
                 alive = alive.reshape((1,) * (3 - alive.ndim) + alive.shape).transpose(-3, -2)
-            return _joined_centroids(total, largest, alive, bool(dropout) or not v.shape[-3], c)
+            if largest is not None:
+                alive = total[..., :1] > 0 if alive is None else alive & (total[..., :1] > 0)
+            return joined(total, c, gap, largest, alive)
 
         # join_heads(lorentz_attention(split_heads(q), split_heads(k), split_heads(v))) in fewer passes over memory.
-        points = evaluate(attend, None, self.c, *heads, auto="native")
+        points = evaluate(attend, None, self.c, *parts, auto="native")
         return points if self.out is None else self.out(points)
 
     def _checked(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -14,6 +14,7 @@ from lorentz._precision import Scalar, evaluate
 from lorentz._series import safe_divide, safe_sqrt
 from lorentz._validation import check_positive
 
+from ._heads import lifted
 from ._layer import OnHyperboloid, check_features, check_points
 from .curvature import Curvature
 
@@ -24,14 +25,9 @@ def _along(direction: Tensor, gate: Tensor, log_length: Tensor, c: Scalar) -> Te
     return length * safe_divide(direction, safe_sqrt(hyp.dot(direction, direction)))
 
 
-def _with_gaps(x: Tensor, heads: int) -> Tensor:
-    """A zero in front of each of `heads` pieces of the last axis."""
-    return F.pad(x.unflatten(-1, (heads, -1)), (1, 0)).flatten(-2)
-
-
-def _fill_gap(x: Tensor, c: Scalar) -> Tensor:
-    """The point with this space part after a zero."""
-    return hyp.point(x[..., 1:], hyp.safe_time(x, c))
+def _with_gaps(x: Tensor, heads: int, gap: int) -> Tensor:
+    """`gap` zeros in front of each of `heads` pieces of the last axis, which becomes two."""
+    return F.pad(x.unflatten(-1, (heads, -1)), (gap, 0))
 
 
 def _is_plain(linear: nn.Linear) -> bool:
@@ -91,31 +87,33 @@ class LorentzLinear(OnHyperboloid):
 
     def space(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
         """Space part of the output; x is read as it is, time part included."""
-        return self._with_gaps(self._checked(x), 1)[..., 1:]
+        return self._gapped(self._checked(x), 1, 1)[..., 0, 1:]
 
     def _checked(self, x: Tensor) -> Tensor:
         return check_points("x", x, self.in_features, self.linear.weight)
 
-    def _with_gaps(self, x: Tensor, heads: int) -> Tensor:
-        """Space part of an input that was checked, cut into heads, (*b, heads * (m/heads + 1)), each after a zero.
+    def _gapped(self, x: Tensor, heads: int, gap: int) -> Tensor:
+        """Space part for an input that was checked, cut into heads (*b, heads, gap + m/heads), each after `gap` zeros.
 
-        The zero is the place of a time part. It adds nothing to a norm, and products with an ambient number of columns,
-        usually a multiple of 8, take down to two thirds of the time of those with one fewer.
+        The first is the place of a time part. It adds nothing to a norm, and products with an ambient number of
+        columns, usually a multiple of 8, take down to two thirds of the time of those with one fewer.
         """
         linear, h = self.linear, x if self.activation is None else self.activation(x)
         if _is_plain(linear):
-            weight = F.pad(linear.weight.unflatten(0, (heads, -1)), (0, 0, 1, 0)).flatten(0, 1)
-            bias = None if linear.bias is None else _with_gaps(linear.bias, heads)
-            space = F.linear(h, weight, bias)
+            weight = F.pad(linear.weight.unflatten(0, (heads, -1)), (0, 0, gap, 0)).flatten(0, 1)
+            bias = None if linear.bias is None else _with_gaps(linear.bias, heads, gap).flatten()
+            space = F.linear(h, weight, bias).unflatten(-1, (heads, -1))
         else:
-            space = _with_gaps(linear(h), heads)
+            space = _with_gaps(linear(h), heads, gap)
         if self.magnitude == "free":
             return space
-        return evaluate(_along, None, self.c, space, self.gate(x), self.log_length)
+        # The length is that of all heads together.
+        flat = evaluate(_along, None, self.c, space.flatten(-2), self.gate(x), self.log_length)
+        return flat.unflatten(-1, (heads, -1))
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:
         """Map points (*b, in_features + 1) to points (*b, out_features + 1); only the space parts of `x` are read."""
-        return evaluate(_fill_gap, None, self.c, self._with_gaps(self._checked(x), 1), auto="native")
+        return evaluate(lifted, None, self.c, self._gapped(self._checked(x), 1, 1).squeeze(-2), auto="native")
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""

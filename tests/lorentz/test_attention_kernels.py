@@ -1,0 +1,128 @@
+"""What reaches torch's attention: rows and masks that its fused kernels take, so that no n x n logits are formed.
+
+A GPU is not needed: the conditions are those of torch's kernel choice (sdp_utils), checked on the meta device, where
+shapes, strides and dtypes are as on a GPU. On the CPU the kernel itself is seen.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import lorentz.functional as lf
+from lorentz.nn import LorentzMultiheadAttention
+
+
+class Calls(TorchFunctionMode):
+    """The arguments of every scaled_dot_product_attention inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[tuple[Tensor, ...], dict[str, Any]]] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            self.seen.append((args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+class Operators(TorchDispatchMode):
+    """The names of all operators inside, and the largest number of elements that one of them returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.names.add(func.name())
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(tensor, Tensor):
+                self.largest = max(self.largest, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return result
+
+
+def fit(call: tuple[tuple[Tensor, ...], dict[str, Any]], mask: tuple[int, ...] | None) -> None:
+    """The conditions of the memory-efficient kernel, which takes float32 and masks."""
+    (q, k, v), options = call
+    for x in (q, k, v):
+        assert x.ndim == 4
+        assert x.dtype == torch.float32
+        assert x.shape[-1] == q.shape[-1]
+        assert x.shape[-1] % 8 == 0  # rows of 16 bytes, in half precision too
+        assert x.shape[:2] == q.shape[:2]
+        assert x.stride(-1) == 1
+        assert all(stride % 4 == 0 for stride in x.stride()[:-1])
+    shown = options["attn_mask"]
+    assert (shown is None) == (mask is None)
+    assert mask is None or tuple(shown.shape) == mask
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("dim", "heads", "width"), [(128, 4, 40), (127, 4, 32), (128, 2, 72), (6, 2, 8), (126, 3, 48)])
+def test_rows_of_the_module_fit_the_fused_kernels_of_a_gpu(
+    dim: int, heads: int, width: int, dtype: torch.dtype
+) -> None:
+    with torch.device("meta"):
+        module = LorentzMultiheadAttention(dim, heads, out_features=dim).to(dtype)
+        x, valid = torch.randn(2, 9, dim + 1, dtype=dtype), torch.ones(2, 1, 1, 9, dtype=torch.bool)
+    with Calls() as calls:
+        assert module(x, x, x).shape == (2, 9, dim + 1)
+        assert module(x, x[:, :5], x[:, :5], mask=valid[..., :5]).dtype == dtype
+        module(x, x, x, window=torch.zeros(9, 9, device="meta"))
+    for call, mask in zip(calls.seen, (None, (2, 1, 1, 5), (9, 9)), strict=True):
+        fit(call, mask)
+        assert call[0][0].shape[-1] == width
+
+
+@pytest.mark.parametrize(("n", "m"), [(33, 33), (65, 65), (5, 9), (32, 32)])
+def test_rows_of_the_function_fit_them_too(n: int, m: int) -> None:
+    q, k, v = (torch.randn(2, 3, 7, width, device="meta") for width in (n, n, m))
+    with Calls() as calls:
+        assert lf.lorentz_attention(q, k, v, scale=1.0).shape == (2, 3, 7, m)
+    fit(calls.seen[0], None)
+
+
+@pytest.mark.parametrize("gap", [1, 2, 8])
+def test_more_zeros_before_a_head_change_nothing(gap: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layout of a GPU, computed on the CPU."""
+    module, x = LorentzMultiheadAttention(6, 2, out_features=4).double(), lf.expmap0(torch.randn(2, 5, 6).double())
+    x.requires_grad_()
+    mask = torch.rand(2, 1, 5, 5) > 0.3
+    mask[0, 0, 2] = False
+    expected = module(x, x, x, mask=mask)
+    before = torch.autograd.grad(expected.square().sum(), [x, *module.parameters()])
+    monkeypatch.setattr("lorentz.nn.attention.fused_width", lambda width, _: width + gap - 1)
+    got = module(x, x, x, mask=mask)
+    torch.testing.assert_close(got, expected)
+    after = torch.autograd.grad(got.square().sum(), [x, *module.parameters()])
+    torch.testing.assert_close(after, before)
+
+
+@pytest.mark.parametrize("with_mask", [False, True])
+@pytest.mark.parametrize("dim", [128, 127])
+def test_the_fused_kernel_of_a_cpu_runs_forward_and_backward(dim: int, with_mask: bool) -> None:
+    module, n = LorentzMultiheadAttention(dim, 4, out_features=dim), 700
+    x = lf.expmap0(0.1 * torch.randn(1, n, dim)).requires_grad_()
+    mask = (torch.arange(n) < 600).reshape(1, 1, 1, n) if with_mask else None
+    with Operators() as seen:
+        module(x, x, x, mask=mask).sum().backward()
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu" in seen.names
+    assert seen.largest < n * n
+
+
+def test_values_of_another_dimension_run_the_fused_kernel_and_match() -> None:
+    q, k, v = (
+        lf.expmap0(torch.randn(2, 3, 7, 4)),
+        lf.expmap0(torch.randn(2, 3, 6, 4)),
+        lf.expmap0(torch.randn(2, 3, 6, 9)),
+    )
+    with Operators() as seen:
+        got = lf.lorentz_attention(q, k, v, scale=2.0)
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu" in seen.names
+    weights = ((2 + 2 * lf.pairwise_inner(q, k)) / 2.0).softmax(-1)
+    torch.testing.assert_close(got, lf.centroid(v, weights), rtol=1e-4, atol=1e-5)
