@@ -101,7 +101,7 @@ def layers(ours: bool, single: bool) -> dict[str, tuple[Layer, Tensor]]:
         add(f"{where}, space of 128: heads of 33", attention(128, 4), lorentz_attention(128, 4, 128), uneven)
         add(f"{where}, need_weights=True", attention(128, 4, weights=True), whole, tokens)
         add(f"{where}, in eval(), whose forward is fused", attention(128, 4, evaluate=True), whole, tokens)
-        vectors = 0.1 * torch.randn(batch, 128, 128, requires_grad=True)
+        vectors = (0.1 * torch.randn(batch, 128, 128)).requires_grad_()
         for text, head_dim in (("heads of 33", None), ("heads of 32", 31)):
             name = f"recipe of the page, {batch} x 128 tokens, space of 128, {text}"
             add(name, attention(128, 4), recipe(128, 4, head_dim), (vectors, vectors))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from test_nn_laws import LAYERS, call
+from test_precision import Dtypes
 from torch import Tensor, nn
 
 import lorentz.functional as lf
@@ -132,6 +133,31 @@ def test_curvature_computes_in_float32_and_a_fixed_one_is_never_rounded(dtype: t
     assert learned.raw.dtype == dtype
     assert learned().dtype == torch.float32
     torch.testing.assert_close(learned(), 0.1 * 100 ** torch.sigmoid(learned.raw.float()))
+
+
+@pytest.mark.parametrize("layer", [*LAYERS, "mlr"])
+def test_only_the_classifier_computes_in_float64(layer: str) -> None:
+    module = (LAYERS.get(layer) or (lambda c: LorentzMLR(4, 3, c=c)))(Curvature(0.8))
+    x = lf.expmap0(torch.randn(2, 5, 4), 0.8).requires_grad_()
+    with Dtypes() as seen:
+        call(layer, module, x).sum().backward()
+    assert (torch.float64 in seen.seen) == (layer == "mlr")
+
+
+@pytest.mark.parametrize("layer", ["norm", "bounded"])
+@pytest.mark.parametrize("radius", [1e-6, 1.0, 8.0, 30.0, 60.0])
+def test_native_layers_are_accurate_near_and_far(layer: str, radius: float) -> None:
+    """Against float64: a few roundings of the coordinates, also where squares of float32 overflow or vanish."""
+    module = LAYERS[layer](1.0)
+    x = lf.expmap0(radius * torch.nn.functional.normalize(torch.randn(2, 50, 4), dim=-1))
+    if layer == "bounded":  # the direction, with lengths that do not vanish
+        for parameter in (module.linear.bias, module.gate.weight):  # type: ignore[union-attr]
+            torch.nn.init.zeros_(parameter)  # type: ignore[arg-type]
+    got, wide = call(layer, module, x), call(layer, copy.deepcopy(module).double(), x.double())
+    error = (got.double() - wide)[..., 1:].norm(dim=-1) / wide[..., 1:].norm(dim=-1)
+    # Both cancel before they normalise: the mean in one, a product in the other.
+    assert error.median() < 4e-7
+    assert error.max() < 1e-4
 
 
 def test_check_point_counts_in_full_precision() -> None:

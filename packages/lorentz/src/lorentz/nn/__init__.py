@@ -3,8 +3,8 @@
 Every module takes the curvature as `c`: a number, or a `Curvature` (learned, shared between modules). Points are
 ambient, time first. Layers read the space part and recompute the time; `LorentzLinear` also reads the time it is given.
 What they return has the dtype of their weights, or that of the points where they have none; under autocast it is
-float32. They compute in that dtype, half precision in float32; norms and distances are float64 inside where the device
-has it, unless a `lorentz.precision` block says otherwise.
+float32. They compute in that dtype, half precision in float32, and `LorentzMLR` in float64 where the device has it; a
+`lorentz.precision` block says otherwise.
 """
 
 from .attention import LorentzMultiheadAttention

@@ -22,6 +22,8 @@ from .curvature import Curvature
 def _along(direction: Tensor, gate: Tensor, log_length: Tensor, c: Scalar) -> Tensor:
     """The vector of length exp(log_length) sigmoid(gate); the zero vector where the direction vanishes."""
     length = torch.exp(log_length) * torch.sigmoid(gate)
+    # A scale does not matter to a direction; with the largest coordinate 1, no square overflows or vanishes.
+    direction = safe_divide(direction, direction.detach().abs().amax(-1, keepdim=True))
     return length * safe_divide(direction, safe_sqrt(hyp.dot(direction, direction)))
 
 
@@ -108,7 +110,7 @@ class LorentzLinear(OnHyperboloid):
         if self.magnitude == "free":
             return space
         # The length is that of all heads together.
-        flat = evaluate(_along, None, self.c, space.flatten(-2), self.gate(x), self.log_length)
+        flat = evaluate(_along, None, self.c, space.flatten(-2), self.gate(x), self.log_length, auto="native")
         return flat.unflatten(-1, (heads, -1))
 
     def forward(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b m"]:

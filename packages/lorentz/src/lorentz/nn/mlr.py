@@ -36,8 +36,10 @@ class LorentzMLR(OnHyperboloid):
 
     The bracket cancels near the plane, far out. With w^2 = 1 + c(|x|^2 - (u.x)^2) it is w sinh(eta - A),
     eta = asinh(sqrt(c) u.x / w), and cancels no more: asinh(w sinh(eta - A)) is what is computed. As c -> 0 the logit
-    becomes z.x - |z| a, that of a Euclidean linear layer. |x|^2 - (u.x)^2 is formed in float64 where the device has it:
-    full float32 accuracy to about radius 10. Feed the logits to `nn.CrossEntropyLoss`.
+    becomes z.x - |z| a, that of a Euclidean linear layer. |x|^2 - (u.x)^2 cancels where x lies along z, as after
+    training; so this layer, unlike the others, computes in float64 where the device has it: full float32 accuracy to
+    about radius 10. `with lorentz.precision("native")` is cheaper; its error grows with exp(2|A|), in float32 from 1e-7
+    at A = 0 and 5e-6 at |A| = 2 to 1 % at 6. Feed the logits to `nn.CrossEntropyLoss`.
 
     Args:
         in_features: space dimension of the points.

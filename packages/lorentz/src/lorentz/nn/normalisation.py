@@ -60,7 +60,7 @@ class LorentzLayerNorm(OnHyperboloid):
             normal = F.layer_norm(small, (self.features,), *affine, eps=eps)
             return hyp.point(normal, hyp.time(normal, c))
 
-        return evaluate(normalise, None, self.c, x[..., 1:])
+        return evaluate(normalise, None, self.c, x[..., 1:], auto="native")
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
