@@ -108,6 +108,26 @@ def test_heads_of_a_chosen_width() -> None:
     assert LorentzMultiheadAttention(8, 5, head_dim=3)(*[lf.project(torch.zeros(1, 2, 8))] * 3).shape == (1, 2, 16)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor:UserWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LorentzLinear(6, 7),
+        lambda: LorentzLinear(6, 7, magnitude="bounded"),
+        lambda: LorentzMultiheadAttention(6, 2, out_features=4),
+    ],
+)
+def test_runs_with_its_linear_maps_quantised(make: Callable[[], nn.Module]) -> None:
+    module, x = make(), lf.expmap0(0.5 * torch.randn(2, 5, 6))
+    arguments = (x, x, x) if isinstance(module, LorentzMultiheadAttention) else (x,)
+    quantised = torch.ao.quantization.quantize_dynamic(module, {nn.Linear}, dtype=torch.qint8)
+    assert not any(type(part) is nn.Linear for part in quantised.modules())
+    got = quantised(*arguments)
+    assert not torch.equal(got, module(*arguments))
+    torch.testing.assert_close(got, module(*arguments), rtol=0.05, atol=0.05)
+    lf.check_point(got)
+
+
 @pytest.mark.parametrize("make", [lambda: LorentzLinear(6, 7), lambda: LorentzMultiheadAttention(6, 2, out_features=4)])
 def test_what_watches_or_replaces_the_inner_linear_is_obeyed(
     make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch

@@ -139,7 +139,7 @@ class LorentzMultiheadAttention(OnHyperboloid):
 
     def _checked(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         def checked(name: str, x: Tensor) -> Tensor:
-            points = check_points(name, x, self.dim, self.query.linear.weight)
+            points = check_points(name, x, self.dim, self.query.weight)
             if x.ndim < 2:
                 raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected (*b, length, {self.dim + 1})")
             return points

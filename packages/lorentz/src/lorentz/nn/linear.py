@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from lorentz import _hyperboloid as hyp
 from lorentz._precision import Scalar, evaluate
-from lorentz._series import safe_divide, safe_sqrt
 from lorentz._validation import check_positive
 
 from ._heads import lifted
@@ -23,8 +22,12 @@ def _along(direction: Tensor, gate: Tensor, log_length: Tensor, c: Scalar) -> Te
     """The vector of length exp(log_length) sigmoid(gate); the zero vector where the direction vanishes."""
     length = torch.exp(log_length) * torch.sigmoid(gate)
     # A scale does not matter to a direction; with the largest coordinate 1, no square overflows or vanishes.
-    direction = safe_divide(direction, direction.detach().abs().amax(-1, keepdim=True))
-    return length * safe_divide(direction, safe_sqrt(hyp.dot(direction, direction)))
+    largest = direction.detach().abs().amax(-1, keepdim=True)
+    zero = largest == 0
+    direction = direction / torch.where(zero, 1.0, largest)
+    return direction * torch.where(
+        zero, 0.0, length * torch.rsqrt(torch.where(zero, 1.0, hyp.dot(direction, direction)))
+    )
 
 
 def _with_gaps(x: Tensor, heads: int, gap: int) -> Tensor:
@@ -32,10 +35,15 @@ def _with_gaps(x: Tensor, heads: int, gap: int) -> Tensor:
     return F.pad(x.unflatten(-1, (heads, -1)), (gap, 0))
 
 
-def _is_plain(linear: nn.Linear) -> bool:
-    """Whether it is torch's layer and nothing watches or replaces its `forward` (LoRA, offloading, quantisation)."""
+def _is_plain(linear: nn.Module) -> bool:
+    """Whether it is torch's layer, its weight an ordinary tensor, and nothing watches or replaces its `forward`.
+
+    LoRA, offloading and quantisation do.
+    """
+    if type(linear) is not nn.Linear or type(linear.weight) not in (nn.Parameter, Tensor):
+        return False
     hooks = (linear._forward_hooks, linear._forward_pre_hooks, linear._backward_hooks, linear._backward_pre_hooks)
-    return type(linear) is nn.Linear and not any(hooks) and "forward" not in vars(linear)
+    return not any(hooks) and "forward" not in vars(linear)
 
 
 class LorentzLinear(OnHyperboloid):
@@ -92,7 +100,13 @@ class LorentzLinear(OnHyperboloid):
         return self._gapped(self._checked(x), 1, 1)[..., 0, 1:]
 
     def _checked(self, x: Tensor) -> Tensor:
-        return check_points("x", x, self.in_features, self.linear.weight)
+        return check_points("x", x, self.in_features, self.weight)
+
+    @property
+    def weight(self) -> Tensor | None:
+        """The weight of the linear map inside; None if it is quantised, packed in a form of its own."""
+        weight = self.linear.weight
+        return weight if isinstance(weight, Tensor) and weight.is_floating_point() else None
 
     def _gapped(self, x: Tensor, heads: int, gap: int) -> Tensor:
         """Space part for an input that was checked, cut into heads (*b, heads, gap + m/heads), each after `gap` zeros.
