@@ -86,5 +86,5 @@ def test_curvature_may_be_a_tensor() -> None:
     x, y = Lorentz(2.0).random_normal(2, 5, 4, dtype=torch.float64)
     for manifold in (fixed, learned):
         torch.testing.assert_close(manifold.dist(x, y), Lorentz(2.0).dist(x, y))
-    assert "_c" in fixed.state_dict()
-    assert [name for name, _ in learned.named_parameters()] == ["log_c"]
+    assert list(fixed.state_dict()) == ["curvature.c"]
+    assert [name for name, _ in learned.named_parameters()] == ["curvature.log_c"]

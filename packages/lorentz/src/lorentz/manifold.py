@@ -1,19 +1,25 @@
 """The hyperboloid as a geoopt manifold."""
 
-import math
+import warnings
+from typing import Any
 
-import geoopt
 import torch
-from geoopt.manifolds.base import Manifold
-from geoopt.utils import size2shape
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from . import _hyperboloid as hyp
 from . import functional as lf
-from ._precision import Scalar, check_curvature, evaluate
+from ._manifold_curvature import ManifoldCurvature, as_float, one_number, read_names_of_manifold
+from ._precision import Scalar, evaluate
 from ._series import asinhc, safe_sqrt
 from ._validation import spaces, vectors
+from .nn.curvature import Curvature
+
+with warnings.catch_warnings():  # geoopt compiles its own functions by torch.jit.script, which torch deprecates
+    warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
+    import geoopt
+    from geoopt.manifolds.base import Manifold, ScalingInfo
+    from geoopt.utils import size2shape
 
 
 def _dist2(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
@@ -26,20 +32,44 @@ def _tangent_inner(x: Tensor, u: Tensor, v: Tensor, c: Scalar) -> Tensor:
     return hyp.tangent_inner(x, u, v, c).squeeze(-1)
 
 
+def _last(dim: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors with the axis of their coordinates at the end, where the functions expect it."""
+    return tensors if dim == -1 else tuple(tensor.movedim(dim, -1) for tensor in tensors)
+
+
+def _back(dim: int, value: Tensor) -> Tensor:
+    return value if dim == -1 else value.movedim(-1, dim)
+
+
+def _kept(value: Tensor, keepdim: bool, dim: int) -> Tensor:
+    return value.unsqueeze(dim) if keepdim else value
+
+
+def _share(dim: int, t: Any) -> Any:
+    return t.movedim(dim, -1) if isinstance(t, Tensor) and t.ndim and dim != -1 else t
+
+
 class Lorentz(Manifold):
     """Lorentz model for `geoopt.ManifoldParameter` and geoopt's optimisers, accurate in float32.
 
-    geoopt's convention: points and tangent vectors are ambient, time first, in every method, `expmap0` and `logmap0`
-    included. The time part of an argument is recomputed from its space part: points do not drift, nothing to stabilise.
-    The curvature is -c; `geoopt.Lorentz(k)` is `Lorentz(c=1/k)`.
+    Has every method and keyword of `geoopt.Lorentz`. Points and tangent vectors are ambient, time first, d + 1 numbers
+    in every method: `expmap0` takes and `logmap0` returns (*b, d+1), where `lorentz.expmap0` and `lorentz.logmap0` have
+    the d space coordinates. The time part of an argument is recomputed from its space part: points do not drift, and
+    there is nothing to stabilise. `dim` is the axis of the coordinates; `project`, which asks geoopt to mend the time
+    part of a result, is accepted and changes nothing.
+
+    The curvature is -c, and geoopt's k is 1/c. A `state_dict` holds c, and a checkpoint of another fixed curvature is
+    refused when it is loaded; the k of a `geoopt.Lorentz` is converted.
 
     Args:
-        c: curvature -c < 0, a number or a scalar tensor.
-        learnable: learn log c, so that c stays positive.
+        c: curvature -c < 0: a number, a tensor of one number, or a `lorentz.nn.Curvature`, which is followed with its
+            gradient and may be shared with layers. 1 where neither c nor k is given.
+        learnable: learn log c, so that c stays positive; a `Curvature` decides this itself.
+        k: geoopt's way to give the curvature, <x, x>_L = -k; in place of c.
 
     Raises:
-        ValueError: `c` <= 0, or a tensor that is not a scalar.
-        TypeError: `c` is neither a number nor a floating-point tensor.
+        ValueError: `c` or `k` <= 0, a tensor of more than one number, both given, or learnable with a `Curvature`.
+        TypeError: `c` or `k` is neither a number nor a floating-point tensor.
 
     Examples:
         >>> manifold = Lorentz(c=0.5)
@@ -52,173 +82,271 @@ class Lorentz(Manifold):
     ndim = 1
     reversible = True
     name = "Lorentz"
+    __scaling__ = Manifold.__scaling__.copy()
 
-    def __init__(self, c: Scalar = 1.0, learnable: bool = False) -> None:
+    def __init__(
+        self, c: Scalar | Curvature | None = None, learnable: bool = False, *, k: Scalar | None = None
+    ) -> None:
         super().__init__()
-        check_curvature(c)
-        if isinstance(c, Tensor):
-            if c.ndim:
-                raise ValueError(f"c: got shape {tuple(c.shape)}, expected a scalar: one manifold has one curvature")
-            check_curvature(c.item())
-            c = c.detach().clone()
-        self.log_c = None
-        if learnable:
-            self.log_c = nn.Parameter(c.log() if isinstance(c, Tensor) else torch.tensor(math.log(c)))
-        elif isinstance(c, Tensor):
-            self.register_buffer("_c", c)  # follows the module to its device
+        if c is not None and k is not None:
+            raise ValueError(f"c, k: got {c} and {k}, expected one of them (k = 1/c)")
+        if isinstance(c, Curvature):
+            if learnable:
+                raise ValueError("learnable: got True and a Curvature; write Curvature(..., learnable=True) instead")
+            self.curvature = c
         else:
-            self._c = c
+            given = c if k is None else k
+            if k is not None:
+                number = 1.0 / one_number("k", k, "<x, x>_L = -k, and the curvature is -1/k")
+            else:
+                number = 1.0 if c is None else one_number("c", c, "the curvature is -c; geoopt's k is 1/c")
+            self.curvature = ManifoldCurvature(number, learnable, given if isinstance(given, Tensor) else None)
+        self.register_load_state_dict_pre_hook(read_names_of_manifold)
 
     @property
     def c(self) -> Scalar:
-        """Curvature -c: a number, or a scalar tensor with gradient if learnable."""
-        return self._c if self.log_c is None else torch.exp(self.log_c)
+        """Curvature -c: a number, or a scalar tensor with gradient if it is learned."""
+        return self.curvature()
 
     @property
-    def k(self) -> Scalar:
-        """geoopt's k, with <x, x>_L = -k."""
-        return 1.0 / self.c
+    def k(self) -> Float[Tensor, ""]:
+        """geoopt's k = 1/c, a tensor as there, with <x, x>_L = -k."""
+        c = self.c
+        return 1.0 / c if isinstance(c, Tensor) else torch.tensor(1.0 / c, dtype=self.dtype, device=self.device)
 
-    def projx(self, x: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
+    def projx(self, x: Float[Tensor, "*b n"], *, dim: int = -1) -> Float[Tensor, "*b n"]:
         """The point with the space part of x."""
-        return lf.project(spaces(x=x)[0], self.c)
+        return _back(dim, lf.project(spaces(x=_last(dim, x)[0])[0], self.c))
 
-    def proju(self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
+    def proju(self, x: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"], *, dim: int = -1) -> Float[Tensor, "*#b n"]:
         """Orthogonal projection of an ambient vector onto the tangent space at x."""
-        return lf.project_tangent(x, u, self.c)
+        return _back(dim, lf.project_tangent(*_last(dim, x, v), c=self.c))
 
-    def egrad2rgrad(self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
+    def egrad2rgrad(
+        self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"], *, dim: int = -1
+    ) -> Float[Tensor, "*#b n"]:
         """Riemannian gradient from the ambient one: raise the index with the Minkowski metric, then project."""
+        x, u = _last(dim, x, u)
         x, u = vectors(least=2, x=x, u=u)
-        return lf.project_tangent(x, torch.cat([-u[..., :1], u[..., 1:]], dim=-1), self.c)
+        return _back(dim, lf.project_tangent(x, torch.cat([-u[..., :1], u[..., 1:]], dim=-1), self.c))
 
     def inner(
         self,
-        x: Float[Tensor, "*#b n"],
+        x: Float[Tensor, "*#b n"] | None,
         u: Float[Tensor, "*#b n"],
         v: Float[Tensor, "*#b n"] | None = None,
         *,
         keepdim: bool = False,
+        dim: int = -1,
     ) -> Float[Tensor, "..."]:
-        """Lorentz inner product of tangent vectors at x; never negative for v = u."""
-        v = u if v is None else v
-        value = evaluate(_tangent_inner, None, self.c, *spaces(x=x, u=u, v=v))
-        return value.unsqueeze(-1) if keepdim else value
+        """Lorentz inner product of tangent vectors at x; never negative for v = u.
+
+        With None for x that of any two ambient vectors, time parts as they are.
+        """
+        u, v = _last(dim, u, u if v is None else v)
+        if x is None:
+            return _kept(lf.lorentz_inner(u, v), keepdim, dim)
+        value = evaluate(_tangent_inner, None, self.c, *spaces(x=_last(dim, x)[0], u=u, v=v))
+        return _kept(value, keepdim, dim)
+
+    def inner0(self, v: Float[Tensor, "*b n"], *, keepdim: bool = False, dim: int = -1) -> Float[Tensor, "..."]:
+        """Lorentz inner product of an ambient vector with the origin: -v0 / sqrt(c)."""
+        (v,) = vectors(least=2, v=_last(dim, v)[0])
+        return _kept(evaluate(lambda v0, c: -v0 / hyp.root(c), None, self.c, v[..., :1]).squeeze(-1), keepdim, dim)
 
     def norm(
-        self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"], *, keepdim: bool = False
+        self,
+        x: Float[Tensor, "*#b n"] | None = None,
+        u: Float[Tensor, "*#b n"] | None = None,
+        *,
+        keepdim: bool = False,
+        dim: int = -1,
     ) -> Float[Tensor, "..."]:
-        """Lorentz length of a tangent vector at x; zero subgradient at 0."""
-        return safe_sqrt(self.inner(x, u, keepdim=keepdim))
+        """Lorentz length of a tangent vector at x; zero subgradient at 0.
+
+        `norm(u)`, as in geoopt, reads the time part of u, which far out leaves no digits: `norm(x, u)` is exact.
+        """
+        if u is None:
+            x, u = None, x
+        if u is None:
+            raise TypeError("u: got None, expected a tangent vector, as norm(u) or norm(x, u)")
+        return safe_sqrt(self.inner(x, u, keepdim=keepdim, dim=dim))
 
     def dist(
-        self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], *, keepdim: bool = False
+        self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], *, keepdim: bool = False, dim: int = -1
     ) -> Float[Tensor, "..."]:
         """Geodesic distance."""
-        value = lf.dist(x, y, self.c)
-        return value.unsqueeze(-1) if keepdim else value
+        return _kept(lf.dist(*_last(dim, x, y), c=self.c), keepdim, dim)
 
     def dist2(
-        self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], *, keepdim: bool = False
+        self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], *, keepdim: bool = False, dim: int = -1
     ) -> Float[Tensor, "..."]:
         """Squared geodesic distance, smooth at x = y."""
-        value = evaluate(_dist2, None, self.c, *spaces(x=x, y=y))
-        return value.unsqueeze(-1) if keepdim else value
+        x, y = _last(dim, x, y)
+        return _kept(evaluate(_dist2, None, self.c, *spaces(x=x, y=y)), keepdim, dim)
 
-    def dist0(self, x: Float[Tensor, "*b n"], *, keepdim: bool = False) -> Float[Tensor, "..."]:
+    @__scaling__(ScalingInfo(1))
+    def dist0(self, x: Float[Tensor, "*b n"], *, dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:
         """Distance from the origin."""
-        value = lf.dist0(x, self.c)
-        return value.unsqueeze(-1) if keepdim else value
+        return _kept(lf.dist0(*_last(dim, x), c=self.c), keepdim, dim)
 
-    def expmap(self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
-        """Exponential map at x."""
-        return lf.expmap(x, u, self.c)
+    def expmap(
+        self,
+        x: Float[Tensor, "*#b n"],
+        u: Float[Tensor, "*#b n"],
+        *,
+        norm_tan: bool = False,
+        project: bool = True,
+        dim: int = -1,
+    ) -> Float[Tensor, "*#b n"]:
+        """Exponential map at x.
 
-    def retr(self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
-        """The exponential map: exact and cheap here, so it serves as retraction."""
-        return lf.expmap(x, u, self.c)
+        The space part of u is read: right for a tangent vector. `norm_tan=True` (geoopt's default) first projects u
+        orthogonally, which is for vectors that are not tangent, and costs digits far out.
+        """
+        x, u = _last(dim, x, u)
+        return _back(dim, lf.expmap(x, lf.project_tangent(x, u, self.c) if norm_tan else u, self.c))
 
-    def logmap(self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
+    retr = expmap  # exact and cheap here, so it serves as retraction
+
+    @__scaling__(ScalingInfo(u=-1))
+    def expmap0(self, u: Float[Tensor, "*b n"], *, project: bool = True, dim: int = -1) -> Float[Tensor, "*b n"]:
+        """Exponential map at the origin of an ambient tangent vector: (*b, d+1), its time part 0 and not read.
+
+        `lorentz.expmap0` takes the d space coordinates alone.
+        """
+        return _back(dim, lf.expmap0(spaces(u=_last(dim, u)[0])[0], self.c))
+
+    def logmap(self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], *, dim: int = -1) -> Float[Tensor, "*#b n"]:
         """Logarithmic map at x."""
-        return lf.logmap(x, y, self.c)
+        return _back(dim, lf.logmap(*_last(dim, x, y), c=self.c))
 
-    def expmap0(self, u: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
-        """Exponential map at the origin of an ambient tangent vector (time part 0, not read)."""
-        return lf.expmap0(spaces(u=u)[0], self.c)
+    @__scaling__(ScalingInfo(1))
+    def logmap0(self, y: Float[Tensor, "*b n"], *, dim: int = -1) -> Float[Tensor, "*b n"]:
+        """Logarithmic map at the origin, ambient: (*b, d+1) with time part 0. `lorentz.logmap0` gives d numbers."""
+        v = lf.logmap0(*_last(dim, y), c=self.c)
+        return _back(dim, torch.cat([torch.zeros_like(v[..., :1]), v], dim=-1))
 
-    def logmap0(self, y: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
-        """Logarithmic map at the origin, ambient (time part 0)."""
-        v = lf.logmap0(y, self.c)
-        return torch.cat([torch.zeros_like(v[..., :1]), v], dim=-1)
+    @__scaling__(ScalingInfo(1))
+    def logmap0back(self, x: Float[Tensor, "*b n"], *, dim: int = -1) -> Float[Tensor, "*b n"]:
+        """Logarithmic map of the origin at x: the tangent vector at x that leads to the origin."""
+        (x,) = _last(dim, x)
+        return _back(dim, lf.logmap(x, self._origin_like(x), self.c))
 
     def transp(
-        self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"]
+        self, x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"], *, dim: int = -1
     ) -> Float[Tensor, "*#b n"]:
         """Parallel transport of v from x to y."""
-        return lf.parallel_transport(x, y, v, self.c)
+        return _back(dim, lf.parallel_transport(*_last(dim, x, y, v), c=self.c))
 
-    def transp0(self, y: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
+    def transp0(self, y: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"], *, dim: int = -1) -> Float[Tensor, "*#b n"]:
         """Parallel transport of u from the origin to y."""
-        return lf.parallel_transport(self._origin_like(y), y, u, self.c)
+        y, u = _last(dim, y, u)
+        return _back(dim, lf.parallel_transport(self._origin_like(y), y, u, self.c))
 
-    def transp0back(self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b n"]:
+    def transp0back(
+        self, x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"], *, dim: int = -1
+    ) -> Float[Tensor, "*#b n"]:
         """Parallel transport of u from x to the origin."""
-        return lf.parallel_transport(x, self._origin_like(x), u, self.c)
+        x, u = _last(dim, x, u)
+        return _back(dim, lf.parallel_transport(x, self._origin_like(x), u, self.c))
+
+    def transp_follow_expmap(
+        self,
+        x: Float[Tensor, "*#b n"],
+        u: Float[Tensor, "*#b n"],
+        v: Float[Tensor, "*#b n"],
+        *,
+        dim: int = -1,
+        project: bool = True,
+    ) -> Float[Tensor, "*#b n"]:
+        """Parallel transport of v from x to expmap(x, u)."""
+        return self.transp(x, self.expmap(x, u, dim=dim), v, dim=dim)
 
     def geodesic(
-        self, t: float | int | Float[Tensor, "..."], x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"]
+        self,
+        t: float | int | Float[Tensor, "..."],
+        x: Float[Tensor, "*#b n"],
+        y: Float[Tensor, "*#b n"],
+        *,
+        dim: int = -1,
     ) -> Float[Tensor, "*#b n"]:
-        """Point at share t of the way from x to y; t is a number or has a last axis of length 1."""
-        return lf.geodesic(x, y, t, self.c)
+        """Point at share t of the way from x to y; t is a number or has an axis `dim` of length 1."""
+        return _back(dim, lf.geodesic(*_last(dim, x, y), t=_share(dim, t), c=self.c))
 
+    @__scaling__(ScalingInfo(t=-1))
     def geodesic_unit(
-        self, t: float | int | Float[Tensor, "..."], x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]
+        self,
+        t: float | int | Float[Tensor, "..."],
+        x: Float[Tensor, "*#b n"],
+        u: Float[Tensor, "*#b n"],
+        *,
+        dim: int = -1,
+        project: bool = True,
     ) -> Float[Tensor, "*#b n"]:
-        """Point at distance t from x in the direction of the unit vector u; t is a number or has a last axis of 1."""
-        return lf.expmap(x, t * u, self.c)
+        """Point at distance t from x in the direction of the unit vector u; t: a number, or axis `dim` of length 1."""
+        return self.expmap(x, t * u, dim=dim)
 
     def _origin_like(self, x: Tensor) -> Tensor:
         return lf.project(torch.zeros_like(spaces(x=x)[0]), self.c)
 
+    @__scaling__(ScalingInfo(std=-1), "random")
     def random_normal(
         self,
-        *size: int,
-        mean: float = 0.0,
-        std: float = 1.0,
+        *size: int | tuple[int, ...],
+        mean: float | Tensor = 0.0,
+        std: float | Tensor = 1.0,
         dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
+        device: torch.device | str | None = None,
         generator: torch.Generator | None = None,
     ) -> geoopt.ManifoldTensor:
-        """Wrapped normal at the origin: expmap0 of mean + std * standard normal; `size` is ambient."""
-        shape = size2shape(*size)
-        self._assert_check_shape(shape, "x")
-        v = torch.randn(*shape[:-1], shape[-1] - 1, dtype=dtype, device=device, generator=generator)
+        """Wrapped normal at the origin: expmap0 of mean + std * standard normal.
+
+        `size` is ambient, its last number d + 1; dtype and device are those of the manifold unless given. geoopt
+        scales every tangent vector to length 1 in place of using `std`.
+        """
+        v = torch.randn(self._space_size(*size), **self._kind(dtype, device), generator=generator)
         return geoopt.ManifoldTensor(lf.expmap0(mean + std * v, self.c).detach(), manifold=self)  # pyright: ignore[reportCallIssue]
 
     random = random_normal
 
     def origin(
         self,
-        *size: int,
+        *size: int | tuple[int, ...],
         dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
+        device: torch.device | str | None = None,
         seed: int | None = 42,
     ) -> geoopt.ManifoldTensor:
         """The origin (1/sqrt(c), 0), repeated; `size` is ambient, `seed` is there for geoopt and not read."""
-        shape = size2shape(*size)
-        self._assert_check_shape(shape, "x")
-        space = torch.zeros(*shape[:-1], shape[-1] - 1, dtype=dtype, device=device)
+        space = torch.zeros(self._space_size(*size), **self._kind(dtype, device))
         return geoopt.ManifoldTensor(lf.project(space, self.c).detach(), manifold=self)  # pyright: ignore[reportCallIssue]
 
-    def _check_point_on_manifold(self, x: Tensor, *, atol: float = 1e-5, rtol: float = 1e-5) -> tuple[bool, str | None]:
+    def _space_size(self, *size: int | tuple[int, ...]) -> tuple[int, ...]:
+        shape = tuple(size2shape(*size))  # pyright: ignore[reportArgumentType]
+        self._assert_check_shape(shape, "size")  # pyright: ignore[reportArgumentType]
+        return (*shape[:-1], shape[-1] - 1)
+
+    def _kind(self, dtype: torch.dtype | None, device: torch.device | str | None) -> dict[str, Any]:
+        return {"dtype": self.dtype if dtype is None else dtype, "device": self.device if device is None else device}
+
+    def _check_shape(self, shape: tuple[int, ...], name: str) -> tuple[bool, str | None]:
+        if len(shape) >= 1 and shape[-1] >= 2:
+            return True, None
+        return False, f"{name}: got shape {tuple(shape)}, expected a last axis of d + 1 >= 2, time first"
+
+    def _check_point_on_manifold(
+        self, x: Tensor, *, atol: float = 1e-5, rtol: float = 1e-5, dim: int = -1
+    ) -> tuple[bool, str | None]:
+        (x,) = _last(dim, x)
         time = self.projx(x)[..., 0]
         if torch.allclose(x[..., 0].to(time.dtype), time, atol=atol, rtol=rtol):
             return True, None
         return False, "time part is not sqrt(1/c + |x|^2)"
 
     def _check_vector_on_tangent(
-        self, x: Tensor, u: Tensor, *, ok_point: bool = True, atol: float = 1e-5, rtol: float = 1e-5
+        self, x: Tensor, u: Tensor, *, ok_point: bool = True, atol: float = 1e-5, rtol: float = 1e-5, dim: int = -1
     ) -> tuple[bool, str | None]:
+        x, u = _last(dim, x, u)
         point = self.projx(x)
         time = (point[..., 1:] * u[..., 1:]).sum(-1) / point[..., 0]
         if torch.allclose(u[..., 0].to(time.dtype), time, atol=atol, rtol=rtol):
@@ -227,4 +355,4 @@ class Lorentz(Manifold):
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
-        return f"c={float(self.c):g}, learnable={self.log_c is not None}"
+        return f"c={as_float(self.c):g}, learnable={self.curvature.learnable}"

@@ -1,0 +1,233 @@
+"""In the place of geoopt.Lorentz: its methods and keywords, its checkpoints, and an import that stays quiet."""
+
+import copy
+import inspect
+import pickle
+import subprocess
+import sys
+
+import geoopt
+import pytest
+import torch
+from torch import Tensor
+
+import lorentz
+from lorentz.manifold import Lorentz
+
+F64 = torch.float64
+METHODS = [
+    name
+    for name, member in inspect.getmembers(geoopt.Lorentz, inspect.isfunction)
+    if not hasattr(torch.nn.Module, name) and not name.startswith("__")
+]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_what_that_of_geoopt_takes(name: str) -> None:
+    theirs = inspect.signature(getattr(geoopt.Lorentz, name)).parameters
+    ours = inspect.signature(getattr(Lorentz, name)).parameters
+    assert [argument for argument in theirs if argument not in ours and argument != "kwargs"] == []
+    for argument, parameter in theirs.items():
+        if argument == "kwargs":
+            continue
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY and name != "norm":  # norm(u) has a test of its own
+            assert list(ours).index(argument) == list(theirs).index(argument)
+        if (name, argument) not in {("expmap", "norm_tan"), ("retr", "norm_tan")}:  # see docs/lorentz.md
+            assert ours[argument].default == parameter.default or name in {"norm", "inner0"}
+
+
+def test_the_comparison_of_signatures_sees_the_methods() -> None:
+    assert {"expmap", "logmap0back", "inner0", "component_inner", "geodesic_unit", "retr_transp"} < set(METHODS)
+    assert len(METHODS) > 35
+
+
+@pytest.fixture
+def pair() -> tuple[Lorentz, geoopt.Lorentz]:
+    return Lorentz(k=2.0), geoopt.Lorentz(k=torch.tensor(2.0, dtype=F64))
+
+
+def points(*shape: int) -> Tensor:
+    return torch.as_tensor(Lorentz(k=2.0).random_normal(*shape, std=0.7, dtype=F64))
+
+
+def test_values_are_those_of_geoopt(pair: tuple[Lorentz, geoopt.Lorentz]) -> None:
+    ours, theirs = pair
+    x, y, z = points(3, 6, 4)
+    u, v, w = ours.logmap(x, y), ours.logmap(x, z), torch.randn(6, 4, dtype=F64)
+    close = {"rtol": 1e-6, "atol": 1e-6}
+    for name, arguments, keywords in (
+        ("inner", (None, w, x), {}),
+        ("inner", (None, w), {"keepdim": True}),
+        ("inner0", (w,), {"keepdim": True}),
+        ("inner0", (x,), {}),
+        ("norm", (u,), {}),
+        ("norm", (), {"u": u, "keepdim": True}),
+        ("expmap", (x, w), {"norm_tan": True}),
+        ("retr", (x, u), {"norm_tan": False, "project": False}),
+        ("expmap0", (ours.logmap0(x),), {"project": False}),
+        ("logmap0back", (x,), {}),
+        ("transp_follow_expmap", (x, u, v), {"project": True}),
+        ("transp_follow_retr", (x, u, v), {}),
+        ("geodesic_unit", (torch.tensor(0.3, dtype=F64), x, u / ours.norm(x, u, keepdim=True)), {}),
+        ("component_inner", (x, u, v), {}),
+    ):
+        ours_value = getattr(ours, name)(*arguments, **keywords)
+        torch.testing.assert_close(ours_value, getattr(theirs, name)(*arguments, **keywords), **close, msg=name)
+    for ours_value, theirs_value in zip(ours.expmap_transp(x, u, v), theirs.expmap_transp(x, u, v), strict=True):
+        torch.testing.assert_close(ours_value, theirs_value, **close)
+    with pytest.raises(TypeError, match="u: got None"):
+        ours.norm()
+
+
+@pytest.mark.parametrize("dim", [0, 1, -2])
+def test_coordinates_may_be_on_any_axis(dim: int) -> None:
+    manifold = Lorentz(k=2.0)
+    x, y, z = points(3, 4, 4, 4)
+    u, v = manifold.logmap(x, y), manifold.logmap(x, z)
+    t = torch.linspace(0.1, 0.9, 16, dtype=F64).reshape(4, 4, 1)
+    vectors = {
+        "projx": (x,),
+        "proju": (x, y),
+        "egrad2rgrad": (x, y),
+        "expmap": (x, u),
+        "retr": (x, u),
+        "expmap0": (v,),
+        "logmap": (x, y),
+        "logmap0": (x,),
+        "logmap0back": (x,),
+        "transp": (x, y, u),
+        "transp0": (x, v),
+        "transp0back": (x, u),
+        "transp_follow_expmap": (x, u, v),
+        "geodesic": (t, x, y),
+        "geodesic_unit": (t, x, u),
+    }
+    for name, arguments in vectors.items():
+        expected = getattr(manifold, name)(*arguments)
+        got = getattr(manifold, name)(*(argument.movedim(-1, dim) for argument in arguments), dim=dim)
+        torch.testing.assert_close(got, expected.movedim(-1, dim), msg=name)
+    for name, arguments in {
+        "inner": (x, u, v),
+        "inner0": (x,),
+        "norm": (x, u),
+        "dist": (x, y),
+        "dist2": (x, y),
+        "dist0": (x,),
+    }.items():
+        expected = getattr(manifold, name)(*arguments)
+        moved = [argument.movedim(-1, dim) for argument in arguments]
+        torch.testing.assert_close(getattr(manifold, name)(*moved, dim=dim), expected, msg=name)
+        kept = getattr(manifold, name)(*moved, dim=dim, keepdim=True)
+        torch.testing.assert_close(kept, expected.unsqueeze(dim), msg=name)
+    assert manifold._check_point_on_manifold(x.movedim(-1, dim), dim=dim)[0]
+    assert manifold._check_vector_on_tangent(x.movedim(-1, dim), u.movedim(-1, dim), dim=dim)[0]
+
+
+def test_scaled_by_geoopt() -> None:
+    plain, doubled = Lorentz(k=2.0), geoopt.Scaled(Lorentz(k=2.0), 2.0)
+    x, y = points(2, 5, 4)
+    torch.testing.assert_close(doubled.dist(x, y), 2.0 * plain.dist(x, y))
+    torch.testing.assert_close(doubled.dist0(x), 2.0 * plain.dist0(x))
+    for manifold in (plain, doubled):
+        torch.testing.assert_close(manifold.expmap(x, manifold.logmap(x, y)), y)
+        torch.testing.assert_close(manifold.expmap0(manifold.logmap0(y)), y)
+        torch.testing.assert_close(manifold.expmap(x, manifold.logmap0back(x))[..., 1:], torch.zeros_like(x[..., 1:]))
+
+
+@pytest.mark.parametrize("learnable", [False, True])
+def test_float64_has_the_number_that_was_given_and_not_a_float32_rounding(learnable: bool) -> None:
+    manifold = Lorentz(c=0.1, learnable=learnable)
+    assert (manifold.dtype, manifold.k.dtype) == (torch.float32, torch.float32)
+    manifold = manifold.bfloat16().double()
+    assert (manifold.dtype, manifold.k.dtype) == (F64, F64)
+    assert float(torch.as_tensor(manifold.c, dtype=F64).detach()) == pytest.approx(0.1, rel=1e-15)
+    assert float(next(iter(manifold.state_dict().values()))) == pytest.approx(
+        float(torch.tensor(0.1, dtype=F64).log()) if learnable else 0.1, rel=1e-15
+    )
+    assert manifold.random_normal(2, 3).dtype == manifold.origin(2, 3).dtype == F64
+    if learnable:  # what has been learned is not overwritten
+        with torch.no_grad():
+            manifold.get_parameter("curvature.log_c").add_(1.0)
+        assert manifold.float().double().c.item() == pytest.approx(0.1 * 2.718281828, rel=1e-6)
+
+
+def test_curvature_of_a_layer_is_followed_with_its_gradient() -> None:
+    curvature = lorentz.nn.Curvature(0.5)
+    manifold, layer = Lorentz(curvature), lorentz.nn.LorentzLinear(3, 3, c=curvature)
+    x, y = lorentz.expmap0(torch.randn(2, 5, 3), 0.5)
+    manifold.dist(x, y).sum().backward()
+    assert float(curvature.raw.grad.abs()) > 0.0
+    assert layer.c == manifold.c == 1.0 / manifold.k
+    with torch.no_grad():
+        curvature.raw.add_(1.0)
+    assert layer.c == manifold.c > 0.6
+    assert [name for name, _ in manifold.named_parameters()] == ["curvature.raw"]
+    with pytest.raises(RuntimeError, match=r"k: the checkpoint has c = 4, this manifold has c = "):
+        manifold.load_state_dict({**manifold.state_dict(), "k": torch.tensor(0.25)})
+    manifold.load_state_dict(manifold.state_dict())
+
+
+@pytest.mark.parametrize("make", [lambda c: Lorentz(c), lambda c: Lorentz(torch.tensor(c)), lambda c: Lorentz(k=1 / c)])
+def test_a_checkpoint_of_another_curvature_is_refused(make) -> None:
+    saved = torch.nn.ModuleDict({"space": make(0.3)}).state_dict()
+    assert float(saved["space.curvature.c"]) == pytest.approx(0.3)
+    torch.nn.ModuleDict({"space": make(0.3)}).load_state_dict(saved)
+    torch.nn.ModuleDict({"space": make(0.3).bfloat16()}).load_state_dict(saved)
+    with pytest.raises(RuntimeError, match=r"c: the checkpoint has c = 0.3, this manifold has c = 0.5; make"):
+        torch.nn.ModuleDict({"space": make(0.5)}).load_state_dict(saved)
+    learned = Lorentz(1.0, learnable=True)
+    learned.load_state_dict(make(0.3).state_dict())
+    assert learned.c.item() == pytest.approx(0.3)
+    with pytest.raises(RuntimeError, match=r"log_c: the checkpoint has c = 0.3"):
+        make(0.5).load_state_dict(learned.state_dict())
+
+
+@pytest.mark.parametrize("k", [torch.tensor(2.0), torch.tensor([2.0]), torch.tensor(2.0, dtype=F64)])
+def test_a_checkpoint_of_geoopt_is_converted(k: Tensor) -> None:
+    saved = geoopt.Lorentz(k=k, learnable=True).state_dict()
+    Lorentz(0.5).load_state_dict(saved)
+    Lorentz(lorentz.nn.Curvature(0.5, learnable=False)).load_state_dict(saved, strict=False)
+    for manifold in (Lorentz(learnable=True), torch.nn.Sequential(Lorentz(learnable=True))):
+        prefix = "0." if isinstance(manifold, torch.nn.Sequential) else ""
+        manifold.load_state_dict({prefix + name: value for name, value in saved.items()})
+        space = manifold[0] if isinstance(manifold, torch.nn.Sequential) else manifold
+        assert space.c.item() == pytest.approx(0.5)
+    with pytest.raises(RuntimeError, match=r"k: the checkpoint has c = 0.5, this manifold has c = 2"):
+        Lorentz(2.0).load_state_dict(saved)
+    with pytest.raises(RuntimeError, match="Missing key"):
+        Lorentz(0.5).load_state_dict({})
+
+
+def test_copies_and_pickles_load_checkpoints_too() -> None:
+    manifold = Lorentz(0.5)
+    for twin in (copy.deepcopy(manifold), pickle.loads(pickle.dumps(manifold))):
+        twin.load_state_dict({"k": torch.tensor(2.0)})
+        assert twin.c == 0.5
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_refuses_what_is_no_curvature_and_what_is_no_ambient_vector() -> None:
+    with pytest.raises(ValueError, match=r"c, k: got 0.5 and 2.0, expected one of them"):
+        Lorentz(0.5, k=2.0)
+    with pytest.raises(ValueError, match=r"k: got -1.0, expected a finite number > 0"):
+        Lorentz(k=-1.0)
+    with pytest.raises(ValueError, match=r"c: got shape \(2,\), expected a scalar"):
+        Lorentz(torch.ones(2))
+    with pytest.raises(ValueError, match="learnable: got True and a Curvature"):
+        Lorentz(lorentz.nn.Curvature(1.0), learnable=True)
+    manifold = Lorentz()
+    x, space = lorentz.expmap0(torch.randn(5, 3)), torch.randn(5, 3)
+    for name, arguments in {"expmap": (x, space), "transp0": (x, space), "geodesic_unit": (0.5, x, space)}.items():
+        with pytest.raises(ValueError, match=r"got shape \(5, 3\), expected a last axis of length 4"):
+            getattr(manifold, name)(*arguments)
+    for size in ((), (3, 1)):
+        with pytest.raises(ValueError, match="expected a last axis of d \\+ 1 >= 2"):
+            manifold.origin(*size)
+
+
+@pytest.mark.parametrize("module", ["lorentz", "lorentz.manifold"])
+def test_import_is_quiet_and_geoopt_is_there_only_with_the_manifold(module: str) -> None:
+    script = f"import sys, {module}\nprint('geoopt' in sys.modules)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout.strip(), done.stderr) == (str(module == "lorentz.manifold"), "")
