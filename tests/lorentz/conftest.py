@@ -47,6 +47,13 @@ def operations(lf: ModuleType) -> dict[str, Operation]:
         "pairwise_dist_exact": lambda x, y, v, c: lf.pairwise_dist(x, y, c, exact=True),
         "centroid": lambda x, y, v, c: lf.centroid(x, weights(v), c),
         "centroid_native": lambda x, y, v, c: lf.centroid(x, weights(v), c, precision="native"),
+        "frechet_mean": lambda x, y, v, c: lf.frechet_mean(torch.stack([x, y], -2), v[..., :2].sigmoid(), c),
+        "busemann": lambda x, y, v, c: lf.busemann(x, v[..., 1:], c),
+        "horospherical_projection": lambda x, y, v, c: lf.horospherical_projection(
+            x, torch.eye(v.shape[-1] - 1, dtype=x.dtype, device=x.device)[:2], c
+        ),
+        "gyro_add": lambda x, y, v, c: lf.gyro_add(x, y, c),
+        "gyro_scale": lambda x, y, v, c: lf.gyro_scale(1.5 * v[..., :1].sigmoid(), x, c),
         "lorentz_attention": lambda x, y, v, c: lf.lorentz_attention(
             x, y, y, c, scale=1.0 + c, bias=-lf.pairwise_dist(x, y)
         ),

@@ -8,6 +8,7 @@ imported here (geoopt takes longer to import than everything else together).
 from . import functional, nn
 from ._precision import precision
 from .functional import (
+    busemann,
     centroid,
     check_point,
     dist,
@@ -16,14 +17,19 @@ from .functional import (
     expmap,
     expmap0,
     exterior_angle,
+    frechet_mean,
     geodesic,
+    gyro_add,
+    gyro_scale,
     half_aperture,
+    horospherical_projection,
     inner,
     join_heads,
     logmap,
     logmap0,
     lorentz_attention,
     lorentz_inner,
+    origin,
     pairwise_dist,
     pairwise_inner,
     parallel_transport,
@@ -33,6 +39,7 @@ from .functional import (
 )
 
 __all__ = [
+    "busemann",
     "centroid",
     "check_point",
     "dist",
@@ -41,9 +48,13 @@ __all__ = [
     "expmap",
     "expmap0",
     "exterior_angle",
+    "frechet_mean",
     "functional",
     "geodesic",
+    "gyro_add",
+    "gyro_scale",
     "half_aperture",
+    "horospherical_projection",
     "inner",
     "join_heads",
     "logmap",
@@ -51,6 +62,7 @@ __all__ = [
     "lorentz_attention",
     "lorentz_inner",
     "nn",
+    "origin",
     "pairwise_dist",
     "pairwise_inner",
     "parallel_transport",

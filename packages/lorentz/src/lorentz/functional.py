@@ -16,10 +16,14 @@ from .attention import join_heads, lorentz_attention, split_heads
 from .cones import entailment_violation, exterior_angle, half_aperture
 from .distances import dist, dist0, inner, lorentz_inner, pairwise_dist, pairwise_inner
 from .geodesics import geodesic
+from .gyro import gyro_add, gyro_scale
+from .horospheres import busemann, horospherical_projection
 from .maps import expmap, expmap0, logmap, logmap0, parallel_transport, project, project_tangent
-from .points import check_point
+from .means import frechet_mean
+from .points import check_point, origin
 
 __all__ = [
+    "busemann",
     "centroid",
     "check_point",
     "dist",
@@ -28,14 +32,19 @@ __all__ = [
     "expmap",
     "expmap0",
     "exterior_angle",
+    "frechet_mean",
     "geodesic",
+    "gyro_add",
+    "gyro_scale",
     "half_aperture",
+    "horospherical_projection",
     "inner",
     "join_heads",
     "logmap",
     "logmap0",
     "lorentz_attention",
     "lorentz_inner",
+    "origin",
     "pairwise_dist",
     "pairwise_inner",
     "parallel_transport",

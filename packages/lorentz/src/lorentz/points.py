@@ -1,4 +1,4 @@
-"""Whether a tensor holds points of the hyperboloid."""
+"""The origin of the hyperboloid, and whether a tensor holds points of it."""
 
 import torch
 from jaxtyping import Float
@@ -7,6 +7,38 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Scalar, at_least_float32, evaluate
 from ._validation import vectors
+from .maps import project
+
+
+def origin(
+    *size: int,
+    c: Scalar = 1.0,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "..."]:
+    """The origin (1/sqrt(c), 0, ..., 0), repeated.
+
+    Args:
+        size: shape of the result, its last number d + 1 >= 2.
+        c: curvature -c < 0; a number or a tensor that broadcasts against the result with a last axis of length 1.
+        dtype: floating-point dtype; None: torch's default. Half precision gives float32.
+        device: None: torch's default.
+
+    Returns:
+        Ambient points, differentiable in `c`.
+
+    Raises:
+        ValueError: `c` is a number <= 0 or does not fit, or the last number of `size` is below 2.
+        TypeError: `c` is neither a number nor a floating-point tensor.
+
+    Examples:
+        >>> origin(2, 3, c=4.0)
+        tensor([[0.5000, 0.0000, 0.0000],
+                [0.5000, 0.0000, 0.0000]])
+    """
+    if not size or size[-1] < 2:
+        raise ValueError(f"size: got {size}, expected a last number d + 1 >= 2, the time and the space coordinates")
+    return project(torch.zeros(*size[:-1], size[-1] - 1, dtype=dtype, device=device), c)
 
 
 def check_point(

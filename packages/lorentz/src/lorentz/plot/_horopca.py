@@ -1,63 +1,14 @@
 """Horospherical principal components (Chami, Gu, Nguyen, Re 2021), in the Lorentz model."""
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lorentz import functional as lf
-from lorentz._hyperboloid import dot, time
 from lorentz._precision import Scalar
-from lorentz._series import safe_sqrt
+from lorentz.horospheres import coordinates_along_horospheres
 
 from ._number import as_number
-
-_MEAN_STEPS = 200
-
-
-def horospheres(x: Float[Tensor, "n d"], directions: Float[Tensor, "k d"], c: float) -> Float[Tensor, "n k"]:
-    """-<x, (1, p)>_L = x0 - p.x > 0 for space parts x and unit vectors p.
-
-    Its logarithm is the Busemann function of the ideal point (1, p): log(sqrt(c)(x0 - p.x))/sqrt(c). Far out towards p
-    the difference cancels, and (1/c + |x across p|^2)/(x0 + p.x) is the same number.
-    """
-    x0, along = time(x, c), x @ directions.mT
-    across = x.unsqueeze(-2) - along.unsqueeze(-1) * directions
-    ahead = along > 0
-    stable = (1.0 / c + across.square().sum(-1)) / torch.where(ahead, x0 + along, 1.0)
-    return torch.where(ahead, stable, x0 - along)
-
-
-def horospherical_projection(
-    x: Float[Tensor, "n d"], directions: Float[Tensor, "k d"], c: float
-) -> Float[Tensor, "n k"]:
-    """Coordinates along orthonormal directions p_1 ... p_k of the projection of x (space parts) to their span M.
-
-    It keeps every b_i = x0 - p_i.x. A point (y0, a) of M with these has a_i = y0 - b_i and y0^2 - |a|^2 = 1/c: a
-    quadratic for y0 whose discriminant is (x0 - s)^2 + (k - 1) r^2, s = sum_i p_i.x, r the part of x across all p_i.
-    The paper takes the point closer to the origin, which is the smaller root, here without cancellation.
-    """
-    b, along = horospheres(x, directions, c), x @ directions.mT
-    rest = x - along @ directions
-    difference = time(x, c) - along.sum(-1, keepdim=True)
-    root = safe_sqrt(difference.square() + (len(directions) - 1.0) * dot(rest, rest))
-    y0 = (dot(b, b) + 1.0 / c) / (b.sum(-1, keepdim=True) + root)
-    return y0 - b
-
-
-def frechet_mean(x: Float[Tensor, "n m"], c: float) -> Float[Tensor, "m"]:
-    """The point with the least sum of squared distances to x, by gradient descent from the Lorentz centroid."""
-    mean = lf.centroid(x, x.new_ones(1, len(x)), c)[0]
-    for _ in range(_MEAN_STEPS):
-        toward = lf.logmap(mean, x, c)
-        # the Hessian of dist^2/2 is at most theta coth(theta) <= 1 + theta, theta = sqrt(c) dist
-        bend = 1.0 + math.sqrt(c) * float(lf.dist(mean, x, c).mean())
-        step = toward.mean(0) / bend
-        mean = lf.expmap(mean, step, c)
-        if float(step.abs().max()) <= 1e-12 * float(mean[0]):
-            break
-    return mean
 
 
 class HoroPCA:
@@ -136,7 +87,7 @@ class HoroPCA:
             )
         generator = torch.Generator().manual_seed(self.seed)
         x = lf.project(x[:, 1:].detach().cpu().double(), self.c)
-        self.mean_ = frechet_mean(x, self.c) if self.center else lf.project(torch.zeros_like(x[0, 1:]), self.c)
+        self.mean_ = lf.frechet_mean(x, c=self.c) if self.center else lf.origin(x.shape[-1], c=self.c, dtype=x.dtype)
         if len(x) > self.max_points:
             chosen = torch.randperm(len(x), generator=generator)[: self.max_points]
             x = x[chosen]
@@ -147,7 +98,7 @@ class HoroPCA:
             best = max(found, key=lambda result: result[0])
             self.components_ = torch.cat([self.components_, best[1][None]])
         before = float(self._spread(space))
-        after = float(self._spread(horospherical_projection(space, self.components_, self.c)))
+        after = float(self._spread(coordinates_along_horospheres(space, self.components_, self.c)))
         self.variance_ratio_ = after / before if before > 0.0 else 1.0
         return self
 
@@ -168,7 +119,7 @@ class HoroPCA:
         if x.ndim != 2 or x.shape[-1] != len(self.mean_):
             raise ValueError(f"x: got shape {tuple(x.shape)}, expected (n, {len(self.mean_)}) as fitted")
         wide = lf.project(x[:, 1:].cpu().double(), self.c)
-        low = horospherical_projection(self._moved(wide)[:, 1:], self.components_, self.c)
+        low = coordinates_along_horospheres(self._moved(wide)[:, 1:], self.components_, self.c)
         return lf.project(low, self.c).to(x.device, torch.promote_types(x.dtype, torch.float32))
 
     def fit_transform(self, x: Float[Tensor, "n m"]) -> Float[Tensor, "n k"]:
@@ -179,9 +130,7 @@ class HoroPCA:
         """x under the isometry that carries the base point to the origin (a boost)."""
         if not self.center:
             return x
-        tangent = lf.logmap(self.mean_, x, self.c)
-        origin = lf.project(torch.zeros_like(self.mean_[1:]), self.c)
-        return lf.expmap0(lf.parallel_transport(self.mean_, origin, tangent, self.c)[..., 1:], self.c)
+        return lf.gyro_add(lf.project(-self.mean_[1:], self.c), x, self.c)
 
     def _spread(self, space: Tensor) -> Tensor:
         """Mean squared distance over all pairs."""
@@ -212,7 +161,7 @@ class HoroPCA:
         def loss() -> Tensor:
             optimiser.zero_grad()
             directions = torch.cat([self.components_, self._free(w)[None]])
-            value = -self._spread(horospherical_projection(space, directions, self.c))
+            value = -self._spread(coordinates_along_horospheres(space, directions, self.c))
             value.backward()
             return value
 
@@ -220,5 +169,5 @@ class HoroPCA:
             optimiser.step(loss)
         w = self._free(w.detach())
         with torch.no_grad():
-            value = self._spread(horospherical_projection(space, torch.cat([self.components_, w[None]]), self.c))
+            value = self._spread(coordinates_along_horospheres(space, torch.cat([self.components_, w[None]]), self.c))
         return float(value), w

@@ -1,0 +1,142 @@
+"""Ideal points: the Busemann function, whose level sets are horospheres, and the projection along horospheres."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from . import _hyperboloid as hyp
+from ._precision import Precision, Scalar, evaluate
+from ._series import safe_divide, safe_sqrt
+from ._validation import check_alike, check_batch, spaces, vectors
+
+
+def _depth(x: Tensor, p: Tensor, c: Scalar) -> Tensor:
+    """-<x, (1, p)>_L = x0 - p.x > 0 of unit vectors p.
+
+    Far out towards p the difference cancels, and (1/c + |x across p|^2)/(x0 + p.x) is the same number.
+    """
+    x0, along = hyp.time(x, c), hyp.dot(x, p)
+    across = x - along * p
+    ahead = along > 0
+    stable = (1.0 / c + hyp.dot(across, across)) / torch.where(ahead, x0 + along, 1.0)
+    return torch.where(ahead, stable, x0 - along)
+
+
+def _unit(p: Tensor) -> Tensor:
+    return safe_divide(p, safe_sqrt(hyp.dot(p, p)))
+
+
+def _busemann(x: Tensor, p: Tensor, c: Scalar) -> Tensor:
+    return (torch.log(hyp.root(c) * _depth(x, _unit(p), c)) / hyp.root(c)).squeeze(-1)
+
+
+def coordinates_along_horospheres(x: Tensor, directions: Tensor, c: Scalar) -> Tensor:
+    """Space part (*b, k) of the projection of x (*b, d) to the span of orthonormal p_1 ... p_k: (k, d).
+
+    It keeps every b_i = x0 - p_i.x. A point (y0, a) of the span with these has a_i = y0 - b_i and y0^2 - |a|^2 = 1/c: a
+    quadratic for y0 whose discriminant is (x0 - s)^2 + (k - 1) r^2, s = sum_i p_i.x, r the part of x across all p_i.
+    The one closer to the origin is the smaller root, here without cancellation.
+    """
+    inner_c = c.unsqueeze(-1) if isinstance(c, Tensor) and c.ndim else c
+    b = _depth(x.unsqueeze(-2), directions, inner_c).squeeze(-1)
+    along = x @ directions.mT
+    rest = x - along @ directions
+    difference = hyp.time(x, c) - along.sum(-1, keepdim=True)
+    root = safe_sqrt(difference.square() + (directions.shape[-2] - 1.0) * hyp.dot(rest, rest))
+    y0 = (hyp.dot(b, b) + 1.0 / c) / (b.sum(-1, keepdim=True) + root)
+    return y0 - b
+
+
+def busemann(
+    x: Float[Tensor, "*#b n"],
+    direction: Float[Tensor, "*#b d"],
+    c: Scalar = 1.0,
+    *,
+    precision: Precision | None = None,
+) -> Float[Tensor, "*#b"]:
+    """Busemann function of an ideal point: log(sqrt(c) (x0 - p.x)) / sqrt(c), p the unit vector of `direction`.
+
+    The limit of dist(x, y) - dist(o, y) as y goes to infinity along p: 0 at the origin o, falling by 1 per unit of
+    distance towards the ideal point. Its level sets are the horospheres around it, and differences of it never exceed
+    the distance.
+
+    Args:
+        x: ambient point; only its space part is read.
+        direction: the ideal point at the end of this direction from the origin; brought to length 1.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+
+    Returns:
+        Signed distances from the horosphere through the origin, negative inside.
+
+    Raises:
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
+
+    Examples:
+        >>> from lorentz.functional import expmap0
+        >>> busemann(expmap0(torch.tensor([[2.0, 0.0], [-2.0, 0.0]])), torch.tensor([1.0, 0.0]))
+        tensor([-2.,  2.])
+    """
+    (space,) = spaces(x=x)
+    return evaluate(_busemann, precision, c, space, _fitting("direction", direction, x, 1))
+
+
+def horospherical_projection(
+    x: Float[Tensor, "*b n"],
+    directions: Float[Tensor, "k d"],
+    c: Scalar = 1.0,
+    *,
+    precision: Precision | None = None,
+) -> Float[Tensor, "*b k+1"]:
+    """Projection along horospheres to the geodesic submanifold of some ideal points (Chami et al. 2021, HoroPCA).
+
+    Keeps the Busemann function of every direction and never lengthens a distance. Of the two points that do, it is the
+    one closer to the origin: what lies beyond the hull of the ideal points is reflected to the near side.
+
+    Args:
+        x: ambient points; only their space parts are read.
+        directions: orthonormal rows, 1 <= k <= d.
+        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+
+    Returns:
+        Ambient points of dimension k, their coordinates along the directions.
+
+    Raises:
+        ValueError: `c` is a number <= 0, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, or float32 meets float64.
+
+    Examples:
+        >>> from lorentz.functional import expmap0, logmap0
+        >>> x = expmap0(torch.tensor([1.5, 0.0, 0.0]))
+        >>> logmap0(horospherical_projection(x, torch.eye(3)[:1]))
+        tensor([1.5000])
+    """
+    (space,) = spaces(x=x)
+    directions = _fitting("directions", directions, x, 2)
+    if directions.ndim != 2 or not 1 <= len(directions) <= space.shape[-1]:
+        raise ValueError(
+            f"directions: got shape {tuple(directions.shape)}, expected (k, {space.shape[-1]}), "
+            f"1 <= k <= {space.shape[-1]} orthonormal rows"
+        )
+
+    def kernel(x: Tensor, c: Scalar) -> Tensor:
+        low = coordinates_along_horospheres(x, directions.to(x.dtype), c)
+        return hyp.point(low, hyp.time(low, c))
+
+    return evaluate(kernel, precision, c, space)
+
+
+def _fitting(name: str, direction: Tensor, x: Tensor, axes: int) -> Tensor:
+    """Directions (..., d) for points x (..., d + 1), or a refusal."""
+    vectors(axes, 1, **{name: direction})
+    check_alike(x=x, **{name: direction})
+    if direction.shape[-1] != x.shape[-1] - 1:
+        raise ValueError(
+            f"{name}: got shape {tuple(direction.shape)}, expected a last axis of length {x.shape[-1] - 1}, that of "
+            f"the space part of x {tuple(x.shape)}"
+        )
+    if axes == 1:
+        check_batch(name, direction.shape, direction.shape[:-1], "x", x.shape[:-1])
+    return direction

@@ -1,0 +1,102 @@
+"""Gyroaddition and gyroscaling: the laws, the definition by maps, and Moebius addition in the Poincare ball."""
+
+import pytest
+import torch
+from hypothesis import given
+from laws import LAW, Situation, situations
+from torch import Tensor
+
+import lorentz
+from lorentz.models import to_poincare
+
+F64 = torch.float64
+DOUBLE = (F64,)
+
+
+def inverse(x: Tensor, c: float) -> Tensor:
+    return lorentz.project(-x[..., 1:], c)
+
+
+@LAW
+@given(situations(3, dtypes=DOUBLE))
+def test_laws_of_a_gyrogroup(situation: Situation) -> None:
+    c, _, (x, y, z) = situation
+    o = lorentz.origin(4, c=c, dtype=F64)
+    close = {"rtol": 1e-9, "atol": 1e-9}
+    torch.testing.assert_close(lorentz.gyro_add(x, o, c), x, **close)
+    torch.testing.assert_close(lorentz.gyro_add(o, x, c), x, **close)
+    torch.testing.assert_close(lorentz.gyro_add(inverse(x, c), lorentz.gyro_add(x, y, c), c), y, **close)
+    back = lorentz.gyro_add(inverse(x, c), y, c)
+    torch.testing.assert_close(lorentz.dist0(back, c), lorentz.dist(x, y, c), **close)
+    moved = [lorentz.gyro_add(x, point, c) for point in (y, z)]
+    torch.testing.assert_close(lorentz.dist(*moved, c), lorentz.dist(y, z, c), rtol=1e-8, atol=1e-8)
+
+
+@LAW
+@given(situations(2, dtypes=DOUBLE))
+def test_addition_is_transport_of_the_logarithm(situation: Situation) -> None:
+    c, _, (x, y) = situation
+    v = torch.nn.functional.pad(lorentz.logmap0(y, c), (1, 0))
+    carried = lorentz.parallel_transport(lorentz.origin(4, c=c, dtype=F64), x, v, c)
+    torch.testing.assert_close(lorentz.gyro_add(x, y, c), lorentz.expmap(x, carried, c), rtol=1e-9, atol=1e-9)
+
+
+@LAW
+@given(situations(2, dtypes=DOUBLE))
+def test_addition_in_the_ball_is_that_of_moebius(situation: Situation) -> None:
+    c, _, (x, y) = situation
+    p, q = to_poincare(x, c), to_poincare(y, c)
+    pq, pp, qq = (p * q).sum(), (p * p).sum(), (q * q).sum()
+    moebius = ((1 + 2 * c * pq + c * qq) * p + (1 - c * pp) * q) / (1 + 2 * c * pq + c * c * pp * qq)
+    torch.testing.assert_close(to_poincare(lorentz.gyro_add(x, y, c), c), moebius, rtol=1e-9, atol=1e-9)
+
+
+@LAW
+@given(situations(1, dtypes=DOUBLE))
+def test_laws_of_scaling(situation: Situation) -> None:
+    c, _, (x,) = situation
+    close = {"rtol": 1e-9, "atol": 1e-9}
+    for r, s in ((0.5, 1.5), (-1.0, 0.25), (2.0, 0.0)):
+        scaled = [lorentz.gyro_scale(number, x, c) for number in (r, s)]
+        torch.testing.assert_close(lorentz.gyro_add(*scaled, c), lorentz.gyro_scale(r + s, x, c), **close)
+        torch.testing.assert_close(lorentz.gyro_scale(r, scaled[1], c), lorentz.gyro_scale(r * s, x, c), **close)
+        torch.testing.assert_close(lorentz.dist0(scaled[0], c), abs(r) * lorentz.dist0(x, c), **close)
+    torch.testing.assert_close(lorentz.gyro_scale(1, x, c), x)
+    torch.testing.assert_close(lorentz.gyro_scale(-1, x, c), inverse(x, c))
+
+
+def test_close_points_far_out_are_as_far_apart_as_dist_says() -> None:
+    x = lorentz.expmap0(torch.tensor([[12.0, 0.0], [17.0, 0.0]]))
+    y = lorentz.project(x[:, 1:] * torch.tensor([1.0, 1.0]) + torch.tensor([0.0, 1e-3]))
+    back = lorentz.gyro_add(lorentz.project(-x[:, 1:]), y)
+    torch.testing.assert_close(lorentz.dist0(back), lorentz.dist(x, y), rtol=1e-6, atol=0.0)
+
+
+def test_a_tensor_of_scales_meets_the_points() -> None:
+    x = lorentz.expmap0(torch.randn(5, 3))
+    r = torch.rand(5, 1)
+    rows = torch.stack([lorentz.gyro_scale(float(r[i]), x[i]) for i in range(5)])
+    torch.testing.assert_close(lorentz.gyro_scale(r, x), rows)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_scales_that_are_refused() -> None:
+    x = lorentz.expmap0(torch.randn(3, 4))
+    for r in ("twice", None, torch.tensor(1)):
+        with pytest.raises(TypeError, match=r"^r: got"):
+            lorentz.gyro_scale(r, x)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^r: got shape \(3,\), expected a scalar or a last axis of length 1"):
+        lorentz.gyro_scale(torch.rand(3), x)
+
+
+def test_origin_is_where_the_distance_is_zero_and_follows_c() -> None:
+    c = torch.tensor(4.0, requires_grad=True)
+    o = lorentz.origin(2, 3, c=c)
+    assert torch.equal(o.detach(), torch.tensor([[0.5, 0.0, 0.0]] * 2))
+    (gradient,) = torch.autograd.grad(o[0, 0], c)
+    assert gradient.item() == pytest.approx(-1.0 / 16.0)  # of 1/sqrt(c)
+    assert lorentz.origin(3, dtype=F64).dtype == F64
+    assert lorentz.origin(2, 3, c=torch.tensor([[1.0], [4.0]])).tolist() == [[1.0, 0.0, 0.0], [0.5, 0.0, 0.0]]
+    for size in ((), (1,), (3, 1)):
+        with pytest.raises(ValueError, match="size: got"):
+            lorentz.origin(*size)

@@ -1,0 +1,86 @@
+"""The Busemann function and the projection along horospheres: limits, what is kept, and digits far out."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from laws import LAW
+from torch import Tensor
+
+import lorentz
+
+F64 = torch.float64
+problems = st.tuples(st.integers(0, 10_000), st.sampled_from([0.1, 1.0, 4.0]), st.integers(1, 4))
+
+
+def draw(seed: int, k: int, c: float, spread: float = 1.5) -> tuple[Tensor, Tensor]:
+    """Points (9, 6) and k orthonormal directions (k, 5)."""
+    generator = torch.Generator().manual_seed(seed)
+    x = spread * torch.randn(9, 5, dtype=F64, generator=generator)
+    return lorentz.project(x, c), torch.linalg.qr(torch.randn(5, 5, dtype=F64, generator=generator)).Q[:k]
+
+
+@LAW
+@given(problems)
+def test_busemann_function_is_the_limit_of_distances_along_the_ray(problem: tuple[int, float, int]) -> None:
+    seed, c, _ = problem
+    x, directions = draw(seed, 1, c)
+    t = 25.0 / c**0.5
+    limit = lorentz.dist(x, lorentz.expmap0(t * directions, c), c) - t
+    torch.testing.assert_close(lorentz.busemann(x, directions, c), limit, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(lorentz.busemann(x, 7.5 * directions, c), limit, rtol=1e-9, atol=1e-9)
+
+
+@LAW
+@given(problems)
+def test_projection_keeps_busemann_functions_and_lengthens_nothing(problem: tuple[int, float, int]) -> None:
+    seed, c, k = problem
+    x, directions = draw(seed, k, c)
+    low = lorentz.horospherical_projection(x, directions, c)
+    inside = lorentz.project(low[:, 1:] @ directions, c)
+    b = lorentz.busemann(x.unsqueeze(-2), directions, c)
+    torch.testing.assert_close(lorentz.busemann(inside.unsqueeze(-2), directions, c), b)
+    before, after = (lorentz.pairwise_dist(points, points, c, exact=True) for points in (x, low))
+    assert bool((after <= before + 1e-9).all())
+    if k == 1:
+        torch.testing.assert_close(after, (b - b.mT).abs())
+
+
+@LAW
+@given(problems)
+def test_projection_keeps_what_lies_in_the_submanifold_on_the_side_of_the_origin(
+    problem: tuple[int, float, int],
+) -> None:
+    """On the other side of the hull of the ideal points, x0 < sum_i p_i.x, a point is reflected to this side."""
+    seed, c, k = problem
+    x, directions = draw(seed, k, c, 0.5 / c**0.5)
+    low = lorentz.project(x[:, 1 : k + 1], c)
+    again = lorentz.horospherical_projection(lorentz.project(low[:, 1:] @ directions, c), directions, c)
+    near = low[:, 0] > low[:, 1:].sum(-1)
+    torch.testing.assert_close(again[near], low[near])
+    assert bool((again[~near, 0] < low[~near, 0]).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_busemann_function_keeps_its_digits_far_out(dtype: torch.dtype) -> None:
+    x = lorentz.project(torch.tensor([[1e9, 1.0], [1e18, 0.0], [-1e9, 0.0]], dtype=dtype))
+    expected = torch.log(torch.tensor([1e-9, 0.5e-18, 2e9], dtype=F64)).to(dtype)
+    torch.testing.assert_close(lorentz.busemann(x, torch.tensor([1.0, 0.0], dtype=dtype)), expected)
+
+
+def test_a_tensor_of_curvatures_gives_what_each_gives() -> None:
+    x, directions = draw(0, 2, 1.0)
+    c = torch.tensor([0.3, 2.0], dtype=F64)
+    together = lorentz.horospherical_projection(x.expand(2, 9, 6), directions, c.reshape(2, 1, 1))
+    for i in range(2):
+        torch.testing.assert_close(together[i], lorentz.horospherical_projection(x, directions, c[i]))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_directions_that_do_not_fit_are_refused() -> None:
+    x, directions = draw(0, 2, 1.0)
+    for wrong in (directions[:, :4], directions[:0], directions[0], directions.expand(3, 2, 5), torch.eye(6).double()):
+        with pytest.raises(ValueError, match=r"^directions: got shape"):
+            lorentz.horospherical_projection(x, wrong)
+    with pytest.raises(TypeError, match=r"^directions: got float32 tensor"):
+        lorentz.horospherical_projection(x, directions.float())

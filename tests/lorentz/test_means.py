@@ -1,0 +1,127 @@
+"""The Frechet mean: an independent minimiser, its laws, its gradients, and points far out."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from laws import LAW, Situation, lorentz_transformation, situations
+from scipy.optimize import minimize
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+import lorentz
+
+F64 = torch.float64
+DOUBLE = (F64,)
+
+
+def cost(m: Tensor, x: Tensor, weights: Tensor, c: float) -> Tensor:
+    return (weights * lorentz.dist(m.unsqueeze(-2), x, c).square()).sum(-1)
+
+
+@pytest.mark.parametrize("c", [0.2, 3.0])
+def test_is_what_another_minimiser_finds(c: float) -> None:
+    x = lorentz.expmap0(torch.randn(7, 3, dtype=F64) / c**0.5, c)
+    weights = torch.rand(7, dtype=F64)
+
+    def objective(space: np.ndarray) -> float:
+        point = np.concatenate([[np.sqrt(1 / c + space @ space)], space])
+        products = x.numpy()[:, 1:] @ space - x.numpy()[:, 0] * point[0]
+        return float(weights.numpy() @ np.arccosh(np.maximum(-c * products, 1.0)) ** 2 / c)
+
+    found = minimize(objective, np.zeros(3), method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-14})
+    torch.testing.assert_close(lorentz.frechet_mean(x, weights, c)[1:], torch.from_numpy(found.x), rtol=1e-6, atol=1e-6)
+
+
+@LAW
+@given(situations(4, dtypes=DOUBLE))
+def test_the_logarithms_at_the_mean_cancel_and_isometries_carry_it(situation: Situation) -> None:
+    c, _, points = situation
+    x, weights = torch.stack(points), torch.tensor([1.0, 2.0, 0.0, 0.5], dtype=F64)
+    m = lorentz.frechet_mean(x, weights, c)
+    at_origin = lorentz.gyro_add(lorentz.project(-m[1:], c), x, c)
+    pull = (weights.unsqueeze(-1) * lorentz.logmap0(at_origin, c)).sum(-2)
+    torch.testing.assert_close(pull, torch.zeros_like(pull), rtol=0.0, atol=1e-9)
+    matrix = lorentz_transformation(c, seed=len(str(situation)))
+    torch.testing.assert_close(lorentz.frechet_mean(x @ matrix.T, weights, c), m @ matrix.T, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(lorentz.frechet_mean(x.flip(0), weights.flip(0) * 7.0, c), m, rtol=1e-9, atol=1e-9)
+    assert bool((cost(m, x, weights, c) <= cost(lorentz.centroid(x, weights[None], c)[0], x, weights, c) + 1e-12).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("radius", [1e-6, 1.0, 8.0, 30.0])
+def test_two_points_have_their_mean_on_the_geodesic(radius: float, dtype: torch.dtype) -> None:
+    direction = torch.nn.functional.normalize(torch.randn(2, 6, 3, dtype=F64), dim=-1)
+    x, y = lorentz.expmap0(radius * direction, 1.0).to(dtype)
+    weights = torch.tensor([0.7, 0.3], dtype=dtype)
+    m = lorentz.frechet_mean(torch.stack([x, y], dim=-2), weights)
+    expected = lorentz.geodesic(x, y, 0.3)
+    rounding = 16.0 * torch.finfo(dtype).eps * expected[:, 0]  # of a coordinate far out, as a distance
+    assert bool((lorentz.dist(m, expected) <= rounding).all())
+    assert bool(
+        (lorentz.dist(lorentz.frechet_mean(x.unsqueeze(-2)), x) <= 16.0 * torch.finfo(dtype).eps * x[:, 0]).all()
+    )
+
+
+def test_batches_broadcast_and_edges_have_answers() -> None:
+    x = lorentz.expmap0(torch.randn(2, 5, 3))
+    weights = torch.rand(4, 1, 5)
+    c = torch.tensor([0.5, 2.0]).reshape(2, 1, 1)
+    together = lorentz.frechet_mean(x, weights, c)
+    assert together.shape == (4, 2, 4)
+    for i in range(4):
+        for j in range(2):
+            alone = lorentz.frechet_mean(x[j], weights[i, 0], float(c[j]))
+            torch.testing.assert_close(together[i, j], alone)
+    origin = lorentz.origin(2, 4)
+    assert torch.equal(lorentz.frechet_mean(x, torch.zeros(2, 5)), origin)
+    assert torch.equal(lorentz.frechet_mean(x[:, :0]), origin)
+    same = lorentz.expmap0(torch.ones(1, 3)).expand(5, 4)
+    torch.testing.assert_close(lorentz.frechet_mean(same), same[0])
+    assert lorentz.frechet_mean(x.bfloat16()).dtype == torch.float32
+
+
+def test_gradient_is_that_of_the_implicit_function() -> None:
+    """Of points, weights and c; also where all points are one, and through many points whose loop is long."""
+    x = lorentz.expmap0(torch.randn(2, 4, 2, dtype=F64)).requires_grad_()
+    weights, c = torch.rand(2, 4, dtype=F64, requires_grad=True), torch.tensor(0.6, dtype=F64, requires_grad=True)
+    assert gradcheck(lorentz.frechet_mean, (x, weights, c), fast_mode=True)
+    assert gradgradcheck(lorentz.frechet_mean, (x, weights, c), fast_mode=True, atol=1e-4)
+    same = lorentz.expmap0(torch.ones(3, 2, dtype=F64)).requires_grad_()
+    assert gradcheck(lambda x: lorentz.frechet_mean(x), (same,))
+    # The graph holds two steps, however long the solution took.
+    sizes = []
+    for spread in (0.1, 30.0):
+        far = lorentz.expmap0(spread * torch.randn(9, 2, dtype=F64)).requires_grad_()
+        seen, stack = set(), [lorentz.frechet_mean(far).grad_fn]
+        while stack:
+            node = stack.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                stack.extend(parent for parent, _ in node.next_functions)
+        sizes.append(len(seen))
+    assert sizes[0] == sizes[1] < 700
+
+
+def test_weights_are_learned_through_it() -> None:
+    weights = torch.zeros(6, dtype=F64, requires_grad=True)
+    x = lorentz.expmap0(2.0 * torch.randn(6, 2, dtype=F64))
+    target = lorentz.frechet_mean(x, torch.tensor([1.0, 2.0, 3.0, 1.0, 0.5, 0.2], dtype=F64))
+    optimiser = torch.optim.LBFGS([weights], line_search_fn="strong_wolfe", max_iter=60)
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        value = lorentz.dist(lorentz.frechet_mean(x, weights.softmax(-1)), target).square()
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    assert loss().item() < 1e-10
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_weights_that_do_not_fit_are_refused() -> None:
+    x = lorentz.expmap0(torch.randn(2, 5, 3))
+    for shape in ((2, 4), (), (3, 5)):
+        with pytest.raises(ValueError, match=r"^weights: got shape"):
+            lorentz.frechet_mean(x, torch.ones(shape))
