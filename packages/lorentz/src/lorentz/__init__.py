@@ -25,6 +25,7 @@ from .functional import (
     horospherical_projection,
     inner,
     join_heads,
+    kmeans,
     logmap,
     logmap0,
     lorentz_attention,
@@ -36,6 +37,7 @@ from .functional import (
     project,
     project_tangent,
     split_heads,
+    topk,
 )
 
 __all__ = [
@@ -57,6 +59,7 @@ __all__ = [
     "horospherical_projection",
     "inner",
     "join_heads",
+    "kmeans",
     "logmap",
     "logmap0",
     "lorentz_attention",
@@ -70,4 +73,5 @@ __all__ = [
     "project",
     "project_tangent",
     "split_heads",
+    "topk",
 ]

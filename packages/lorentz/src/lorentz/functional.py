@@ -20,6 +20,7 @@ from .gyro import gyro_add, gyro_scale
 from .horospheres import busemann, horospherical_projection
 from .maps import expmap, expmap0, logmap, logmap0, parallel_transport, project, project_tangent
 from .means import frechet_mean
+from .neighbours import kmeans, topk
 from .points import check_point, origin
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "horospherical_projection",
     "inner",
     "join_heads",
+    "kmeans",
     "logmap",
     "logmap0",
     "lorentz_attention",
@@ -51,4 +53,5 @@ __all__ = [
     "project",
     "project_tangent",
     "split_heads",
+    "topk",
 ]

@@ -1,0 +1,202 @@
+"""Nearest neighbours among points, and clusters of them."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from . import _hyperboloid as hyp
+from ._centroid import centroid
+from ._precision import Precision, Scalar, check_curvature, no_autocast, working_dtypes
+from ._validation import described, spaces
+from .distances import dist, pairwise_dist
+from .maps import project
+from .means import frechet_mean
+
+_BLOCK = 2**22  # numbers in memory at a time, for each of a few tensors
+
+
+def _check_one_curvature(c: Scalar) -> None:
+    check_curvature(c)
+    if isinstance(c, Tensor) and c.ndim:
+        raise ValueError(f"c: got shape {tuple(c.shape)}, expected a scalar: all points have one curvature")
+
+
+def _check_rows(name: str, x: Tensor) -> None:
+    if x.ndim != 2:
+        raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected rows (n, d + 1)")
+
+
+def _check_count(name: str, value: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: got {type(value).__name__}, expected an int")
+    if not 1 <= value <= most:
+        raise ValueError(f"{name}: got {value}, expected 1 to {most}, the number of points")
+
+
+def _nearest(queries: Tensor, points: Tensor, k: int, c: Scalar) -> Int[Tensor, "q k"]:
+    """Rows of the k nearest points, nearest first; space parts, of queries few enough for the memory."""
+    # A lower bound of -<q, x>_L which rounding cannot break, and which orders almost as -<q, x>_L does.
+    slack = (queries.shape[-1] + 8) * torch.finfo(queries.dtype).eps
+    bound = (1.0 - slack) * hyp.time(queries, c) @ hyp.time(points, c).mT - queries @ points.mT
+    count = min(len(points), 2 * k + 16)
+    rows = bound.topk(count, dim=-1, largest=False)
+    chosen = rows.indices.sort(dim=-1).values  # so that equal distances come in the order of the points
+    ambient, places = project(queries, c, precision="native"), project(points, c, precision="native")
+    found = dist(ambient.unsqueeze(-2), places[chosen], c, precision="native").sort(dim=-1, stable=True)
+    nearest = chosen.gather(-1, found.indices[:, :k])
+    # Certain where the k-th is closer than the bound of every point that was not looked at.
+    reach = torch.cosh(hyp.root(c) * found.values[:, k - 1]) / c * (1.0 + slack)
+    for row in torch.nonzero(~(reach <= rows.values[:, -1])).flatten().tolist() if count < len(points) else []:
+        parts = [
+            pairwise_dist(ambient[row : row + 1], part, c, exact=True, precision="native")
+            for part in places.split(max(1, _BLOCK // places.shape[-1]))
+        ]
+        nearest[row] = torch.cat(parts, dim=-1)[0].sort(stable=True).indices[:k]
+    return nearest
+
+
+def topk(
+    queries: Float[Tensor, "q m"],
+    points: Float[Tensor, "n m"],
+    k: int,
+    c: Scalar = 1.0,
+    *,
+    precision: Precision | None = None,
+) -> tuple[Float[Tensor, "q k"], Int[Tensor, "q k"]]:
+    """The k nearest points of every query, exactly: distances and row numbers, nearest first.
+
+    dist grows with -<q, x>_L, so one matrix product orders all points. It is formed as a lower bound that rounding
+    cannot break; `dist` orders the best 2k + 16, and where the bound leaves a doubt (close points far out) `dist` looks
+    at all. Queries go in blocks: beside a copy of the points, memory does not grow with their number.
+
+    An approximate index (HNSW, IVF, product quantisation) over the transform (-x0, x), whose inner product is <q, x>_L,
+    does not keep this order. A neighbour at distance t has -<q, x>_L = cosh(sqrt(c) t)/c, the difference of two numbers
+    of size cosh(sqrt(c) r)^2 at radius r: codes of a few bits keep no digit of it, nor does float32 beyond radius 8.
+    And lengths grow as e^r, so that graphs and cells of inner products gather around the points farthest out.
+
+    Args:
+        queries: ambient points; only their space parts are read.
+        points: ambient points; only their space parts are read.
+        k: how many, 1 to n.
+        c: curvature -c < 0; a number or a scalar tensor.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+
+    Returns:
+        Distances, with gradients to `queries`, `points` and `c`, and int64 rows of `points`. Among equal distances the
+        first row comes first.
+
+    Raises:
+        ValueError: `c` is a number <= 0 or no scalar, `k` is out of range, or a shape does not fit.
+        TypeError: an argument is no floating-point tensor, `k` is no int, or float32 meets float64.
+
+    Examples:
+        >>> from lorentz.functional import expmap0
+        >>> points = expmap0(torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]]))
+        >>> topk(points[2:], points, 2)
+        (tensor([[0., 2.]]), tensor([[2, 1]]))
+    """
+    _check_one_curvature(c)
+    query_space, point_space = spaces(2, queries=queries, points=points)
+    _check_rows("queries", queries)
+    _check_rows("points", points)
+    _check_count("k", k, len(points))
+    wide, _ = working_dtypes(precision, (query_space, point_space))
+    step = max(1, _BLOCK // (len(points) + (2 * k + 16) * points.shape[-1]))
+    with torch.no_grad(), no_autocast(points.device.type):
+        number = c.detach().to(wide) if isinstance(c, Tensor) else c
+        wide_points = point_space.detach().to(wide)
+        blocks = [_nearest(part.to(wide), wide_points, k, number) for part in query_space.detach().split(step)]
+        rows = torch.cat(blocks) if blocks else torch.empty(0, k, dtype=torch.int64, device=points.device)
+    return dist(queries.unsqueeze(-2), points[rows], c, precision=precision), rows
+
+
+def _seeded(points: Tensor, k: int, c: Scalar, generator: torch.Generator | None) -> Tensor:
+    """k-means++ (Arthur and Vassilvitskii 2007): each further centre is drawn by its squared distance to the others."""
+    rows = torch.randint(len(points), (1,), generator=generator, device=points.device)
+    nearest = dist(points, points[rows], c).square()
+    for _ in range(k - 1):
+        chances = nearest if bool((nearest > 0).any()) else torch.ones_like(nearest)
+        row = torch.multinomial(chances, 1, generator=generator)
+        rows = torch.cat([rows, row])
+        nearest = torch.minimum(nearest, dist(points, points[row], c).square())
+    return points[rows]
+
+
+def kmeans(
+    points: Float[Tensor, "n m"],
+    k: int,
+    c: Scalar = 1.0,
+    *,
+    mean: Literal["centroid", "frechet"] = "centroid",
+    max_iter: int = 100,
+    generator: torch.Generator | None = None,
+    precision: Precision | None = None,
+) -> tuple[Float[Tensor, "k m"], Int[Tensor, "n"]]:
+    """Clusters by Lloyd's algorithm from a k-means++ start: centres, and the number of the nearest one for every point.
+
+    Every step assigns points to the nearest centre and moves each centre to the mean of its points, until no point
+    changes its cluster. A cluster that lost all its points starts anew at the point farthest from its own centre. No
+    gradients.
+
+    Args:
+        points: ambient points; only their space parts are read.
+        k: how many clusters, 1 to n.
+        c: curvature -c < 0; a number or a scalar tensor.
+        mean: "centroid" is the Lorentz centroid, in closed form (Law et al. 2019); "frechet" is `frechet_mean`, the
+            minimum of the sum of squared distances.
+        max_iter: at most so many steps.
+        generator: of the start, on the device of the points; the same seed gives the same clusters. None: torch's own.
+        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+
+    Returns:
+        Ambient centres and int64 labels.
+
+    Raises:
+        ValueError: `c` is a number <= 0 or no scalar, `k` is out of range, `mean` is another word, `max_iter` < 1, or a
+            shape does not fit.
+        TypeError: an argument is no floating-point tensor, or `k` is no int.
+
+    Examples:
+        >>> from lorentz.functional import expmap0
+        >>> points = expmap0(torch.tensor([[2.0, 0.1], [2.0, -0.1], [-2.0, 0.1], [-2.0, -0.1]]))
+        >>> centres, labels = kmeans(points, 2, generator=torch.Generator().manual_seed(0))
+        >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
+        True
+    """
+    _check_one_curvature(c)
+    (space,) = spaces(2, points=points)
+    _check_rows("points", points)
+    _check_count("k", k, len(points))
+    if mean not in ("centroid", "frechet"):
+        raise ValueError(f"mean: got {mean!r}, expected 'centroid' or 'frechet'")
+    if max_iter < 1:
+        raise ValueError(f"max_iter: got {max_iter}, expected at least 1")
+    if not bool(torch.isfinite(space).all()):
+        raise ValueError(f"points: got a {described(points)} with values that are not finite; remove those rows")
+    wide, result = working_dtypes(precision, (space,))
+    with torch.no_grad():
+        c = c.detach().to(wide) if isinstance(c, Tensor) else c
+        x = project(space.detach().to(wide), c)
+        centres = _seeded(x, k, c, generator)
+        labels = x.new_full((len(x),), -1, dtype=torch.int64)
+        for _ in range(max_iter):
+            distances, nearest = (column.squeeze(-1) for column in topk(x, centres, 1, c, precision="native"))
+            for empty in torch.nonzero(torch.bincount(nearest, minlength=k) == 0).flatten().tolist():
+                shared = torch.bincount(nearest, minlength=k)[nearest] > 1  # a lone point stays with its centre
+                farthest = int(torch.where(shared, distances, -1.0).argmax())
+                nearest[farthest], distances[farthest] = empty, 0.0
+            if torch.equal(nearest, labels):
+                break
+            labels = nearest
+            centres = torch.stack([_mean(x[labels == j], mean, c) for j in range(k)])
+        # Labels and centres as they are returned belong together: the nearest of the last centres.
+        labels = topk(x, centres, 1, c, precision="native")[1].squeeze(-1)
+        return centres.to(result), labels
+
+
+def _mean(x: Tensor, mean: str, c: Scalar) -> Tensor:
+    if mean == "frechet":
+        return frechet_mean(x, c=c, precision="native")
+    return centroid(x, x.new_ones(1, len(x)), c)[0]
