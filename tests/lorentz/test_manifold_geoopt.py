@@ -198,6 +198,15 @@ def test_a_checkpoint_of_geoopt_is_converted(k: Tensor) -> None:
         Lorentz(0.5).load_state_dict({})
 
 
+def test_checkpoints_with_earlier_names_load() -> None:
+    learned = Lorentz(learnable=True)
+    learned.load_state_dict({"log_c": torch.tensor(0.5)})
+    assert learned.c.item() == pytest.approx(1.6487, rel=1e-4)
+    Lorentz(2.0).load_state_dict({"_c": torch.tensor(2.0)})
+    with pytest.raises(RuntimeError, match=r"_c: the checkpoint has c = 3, this manifold has c = 2"):
+        Lorentz(2.0).load_state_dict({"_c": torch.tensor(3.0)})
+
+
 def test_copies_and_pickles_load_checkpoints_too() -> None:
     manifold = Lorentz(0.5)
     for twin in (copy.deepcopy(manifold), pickle.loads(pickle.dumps(manifold))):

@@ -69,7 +69,8 @@ def topk(
 
     dist grows with -<q, x>_L, so one matrix product orders all points. It is formed as a lower bound that rounding
     cannot break; `dist` orders the best 2k + 16, and where the bound leaves a doubt (close points far out) `dist` looks
-    at all. Queries go in blocks: beside a copy of the points, memory does not grow with their number.
+    at all. Queries go in blocks: beside a copy of the points, memory does not grow with their number. Values are
+    read: a GPU is waited for, and torch.compile and vmap cannot pass.
 
     An approximate index over the transform (-x0, x), whose inner product with q is <q, x>_L, loses recall as the radius
     grows. A neighbour at distance t has -<q, x>_L = cosh(sqrt(c) t)/c, the difference of two numbers of size

@@ -21,7 +21,7 @@ def origin(
     Args:
         size: shape of the result, its last number d + 1 >= 2.
         c: curvature -c < 0; a number or a tensor that broadcasts against the result with a last axis of length 1.
-        dtype: floating-point dtype; None: torch's default. Half precision gives float32.
+        dtype: floating-point dtype; None: torch's default.
         device: None: torch's default.
 
     Returns:
