@@ -34,7 +34,7 @@ def eps(dtype: torch.dtype) -> float:
 class Situation:
     """A curvature, a dtype and points: `c, dtype, (x, y) = situation`, made when a test takes them apart.
 
-    Points of bfloat16 have its coordinates and come in float32: laws join several operations, each of which would round.
+    Points of bfloat16 have its coordinates and come in float32: laws join operations, each of which would round.
     """
 
     c: float

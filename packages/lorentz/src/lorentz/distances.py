@@ -170,8 +170,8 @@ def pairwise_inner(
         >>> pairwise_inner(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
         tensor([[-1.0000, -1.5431]])
     """
-    auto = _of_products(x.device)
-    return evaluate(_pairwise_inner, precision, c, *spaces(2, x=x, y=y), auto=auto, axes=2)
+    tensors = spaces(2, x=x, y=y)
+    return evaluate(_pairwise_inner, precision, c, *tensors, auto=_of_products(tensors[0].device), axes=2)
 
 
 def pairwise_dist(
@@ -208,5 +208,6 @@ def pairwise_dist(
         tensor([[0.0000, 1.0000]])
     """
     kernel = _pairwise_dist_exact if exact else _pairwise_dist
-    auto = "float64" if exact else _of_products(x.device)
-    return evaluate(kernel, precision, c, *spaces(2, x=x, y=y), auto=auto, axes=2)
+    tensors = spaces(2, x=x, y=y)
+    auto = "float64" if exact else _of_products(tensors[0].device)
+    return evaluate(kernel, precision, c, *tensors, auto=auto, axes=2)
