@@ -31,9 +31,12 @@ def test_finds_what_sorting_all_distances_finds(radius, dtype, precision, k: int
     points = clumps(radius, dtype, seed)
     queries = points[::9]
     distances, rows = lorentz.topk(queries, points, k, precision=precision)
-    expected = lorentz.pairwise_dist(queries, points, exact=True, precision=precision).sort(stable=True)
-    assert torch.equal(rows, expected.indices[:, :k])
-    assert torch.equal(distances, expected.values[:, :k])
+    # To rounding: what is equal in this dtype may come in another order.
+    every = lorentz.dist(queries.unsqueeze(1), points, precision=precision)
+    rounding = {"rtol": 8.0 * torch.finfo(dtype).eps, "atol": 0.0}
+    torch.testing.assert_close(distances, every.sort().values[:, :k], **rounding)
+    torch.testing.assert_close(distances, every.gather(-1, rows), **rounding)
+    assert all(len(set(row)) == k for row in rows.tolist())
 
 
 def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +52,7 @@ def test_a_gram_matrix_alone_would_be_wrong_where_topk_is_right() -> None:
     points = clumps(19.0, torch.float64)
     gram = (-lorentz.pairwise_inner(points, points, precision="native")).topk(10, largest=False).indices
     rows = lorentz.topk(points, points, 10)[1]
-    exact = lorentz.pairwise_dist(points, points, exact=True).sort(stable=True).indices[:, :10]
+    exact = lorentz.dist(points.unsqueeze(1), points).sort(stable=True).indices[:, :10]
     assert torch.equal(rows, exact)
     assert not torch.equal(gram, exact)
 

@@ -10,7 +10,7 @@ from . import _hyperboloid as hyp
 from ._centroid import centroid
 from ._precision import Precision, Scalar, check_curvature, no_autocast, working_dtypes
 from ._validation import described, spaces
-from .distances import dist, pairwise_dist
+from .distances import dist
 from .maps import project
 from .means import frechet_mean
 
@@ -50,10 +50,10 @@ def _nearest(queries: Tensor, points: Tensor, k: int, c: Scalar) -> Int[Tensor, 
     reach = torch.cosh(hyp.root(c) * found.values[:, k - 1]) / c * (1.0 + slack)
     for row in torch.nonzero(~(reach <= rows.values[:, -1])).flatten().tolist() if count < len(points) else []:
         parts = [
-            pairwise_dist(ambient[row : row + 1], part, c, exact=True, precision="native")
+            dist(ambient[row : row + 1], part, c, precision="native")
             for part in places.split(max(1, _BLOCK // places.shape[-1]))
         ]
-        nearest[row] = torch.cat(parts, dim=-1)[0].sort(stable=True).indices[:k]
+        nearest[row] = torch.cat(parts).sort(stable=True).indices[:k]
     return nearest
 
 
