@@ -1,9 +1,11 @@
 """Gyroaddition and gyroscaling: the laws, the definition by maps, and Moebius addition in the Poincare ball."""
 
 import pytest
+import textbook as tb
 import torch
 from hypothesis import given
 from laws import LAW, Situation, situations
+from mpmath import mp, mpf
 from torch import Tensor
 
 import lorentz
@@ -70,6 +72,22 @@ def test_close_points_far_out_are_as_far_apart_as_dist_says() -> None:
     y = lorentz.project(x[:, 1:] * torch.tensor([1.0, 1.0]) + torch.tensor([0.0, 1e-3]))
     back = lorentz.gyro_add(lorentz.project(-x[:, 1:]), y)
     torch.testing.assert_close(lorentz.dist0(back), lorentz.dist(x, y), rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
+def test_addition_is_right_to_rounding_in_float32(c: float) -> None:
+    """Against 120 digits, at radius up to 10, sums that nearly cancel among them."""
+    radius = torch.tensor([1.0, 5.0, 10.0]).repeat_interleave(6).unsqueeze(-1) / c**0.5
+    x = lorentz.expmap0(radius * torch.nn.functional.normalize(torch.randn(18, 4), dim=-1), c)
+    y = lorentz.gyro_add(inverse(x, c), lorentz.expmap0(0.01 * torch.randn(18, 4), c), c)
+    got = lorentz.gyro_add(x, torch.cat([y[:9], x[9:].roll(1, 0)]), c)[:, 1:]
+    for row, left, right in zip(got, x[:, 1:], torch.cat([y[:9], x[9:].roll(1, 0)])[:, 1:], strict=True):
+        p, q, k = ([mpf(number) for number in left.tolist()], [mpf(number) for number in right.tolist()], mpf(c))
+        root = mp.sqrt(k)
+        share = root * (tb.point(q, k)[0] + root * tb.dot(p, q) / (1 + root * tb.point(p, k)[0]))
+        exact = tb.combine(1, q, share, p)
+        error = mp.sqrt(sum((mpf(a) - b) ** 2 for a, b in zip(row.tolist(), exact, strict=True)))
+        assert error <= torch.finfo(torch.float32).eps * mp.sqrt(tb.dot(exact, exact))
 
 
 def test_a_tensor_of_scales_meets_the_points() -> None:
