@@ -57,6 +57,22 @@ def test_a_gram_matrix_alone_would_be_wrong_where_topk_is_right() -> None:
     assert not torch.equal(gram, exact)
 
 
+def test_products_of_matrices_in_less_than_float32_leave_the_result_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = lorentz.expmap0(torch.tensor([4.0, 0.0, 0.0]))
+    points = lorentz.gyro_add(place, lorentz.expmap0(0.2 * torch.randn(80, 3)))
+    expected = lorentz.topk(points, points, 2, precision="native")
+    product = torch.Tensor.__matmul__
+    rounded = torch.bfloat16  # as a GPU may do it, asked for by set_float32_matmul_precision
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: product(a.to(rounded), b.to(rounded)).float())
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        found = lorentz.topk(points, points, 2, precision="native")
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert torch.equal(found[1], expected[1])
+
+
 def test_distances_have_gradients() -> None:
     points = clumps(2.0, torch.float64).requires_grad_()
     c = torch.tensor(0.8, dtype=torch.float64, requires_grad=True)

@@ -38,7 +38,9 @@ def _check_count(name: str, value: int, most: int) -> None:
 def _nearest(queries: Tensor, points: Tensor, k: int, c: Scalar) -> Int[Tensor, "q k"]:
     """Rows of the k nearest points, nearest first; space parts, of queries few enough for the memory."""
     # A lower bound of -<q, x>_L which rounding cannot break, and which orders almost as -<q, x>_L does.
-    slack = (queries.shape[-1] + 8) * torch.finfo(queries.dtype).eps
+    coarse = queries.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
+    eps = torch.finfo(torch.bfloat16 if coarse else queries.dtype).eps  # TF32 and bfloat16 may stand in for float32
+    slack = (queries.shape[-1] + 8) * eps
     bound = (1.0 - slack) * hyp.time(queries, c) @ hyp.time(points, c).mT - queries @ points.mT
     count = min(len(points), 2 * k + 16)
     rows = bound.topk(count, dim=-1, largest=False)
