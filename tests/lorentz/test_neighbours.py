@@ -92,7 +92,7 @@ def test_clusters_that_are_there_are_found_and_a_seed_repeats(c: float, mean) ->
     places = 4.0 * torch.cat([torch.eye(3), -torch.eye(3)[:2]])
     points = lorentz.expmap0((places[truth] + 0.2 * torch.randn(100, 3)) / c**0.5, c)
     best = None
-    for seed in range(4):
+    for seed in range(3):
         centres, labels = lorentz.kmeans(points, 5, c, mean=mean, generator=torch.Generator().manual_seed(seed))
         again = lorentz.kmeans(points, 5, c, mean=mean, generator=torch.Generator().manual_seed(seed))
         assert torch.equal(centres, again[0])
