@@ -51,7 +51,7 @@ class BranchFinder(nn.Module):
         super().__init__()
         self.curvature = c = Curvature(1.0)  # shared by all layers
         self.leaves, self.enter = nn.Embedding(LEAVES, DIM), ExpMap0(c)
-        self.attention = LorentzMultiheadAttention(DIM, heads=2, out_features=DIM, c=c)
+        self.attention = LorentzMultiheadAttention(DIM, num_heads=2, out_features=DIM, c=c)
         self.feed = nn.Sequential(
             LorentzLayerNorm(DIM, c=c),
             LorentzLinear(DIM, 2 * DIM, c=c),

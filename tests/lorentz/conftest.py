@@ -55,7 +55,7 @@ def operations(lf: ModuleType) -> dict[str, Operation]:
         "gyro_add": lambda x, y, v, c: lf.gyro_add(x, y, c),
         "gyro_scale": lambda x, y, v, c: lf.gyro_scale(1.5 * v[..., :1].sigmoid(), x, c),
         "lorentz_attention": lambda x, y, v, c: lf.lorentz_attention(
-            x, y, y, c, scale=1.0 + c, bias=-lf.pairwise_dist(x, y)
+            x, y, y, c, temperature=1.0 + c, attn_bias=-lf.pairwise_dist(x, y)
         ),
         "heads": lambda x, y, v, c: lf.join_heads(lf.split_heads(v[..., 1:], v.shape[-1] - 1, c), c),
         "half_aperture": lambda x, y, v, c: lf.half_aperture(x, c),

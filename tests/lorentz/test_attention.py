@@ -32,7 +32,7 @@ def test_matches_the_loop(c: float) -> None:
     bias = torch.randn(2, 1, 4, 5, dtype=torch.float64)
     mask = torch.rand(2, 1, 4, 5) > 0.3
     mask[1, 0, 2] = False
-    got = lf.lorentz_attention(q, k, v, c, scale=1.7, bias=bias, mask=mask)
+    got = lf.lorentz_attention(q, k, v, c, temperature=1.7, attn_bias=bias, mask=mask)
     for b in range(2):
         for h in range(3):
             expected = by_loop(q[b, h], k[b, h], v[b, h], c, 1.7, bias[b, 0], mask[b, 0])
@@ -43,8 +43,8 @@ def test_mask_alone_equals_a_minus_infinite_bias() -> None:
     q, k, v = (lf.project(x) for x in example(2, 3))
     mask = torch.rand(4, 5) > 0.4
     bias = torch.zeros(4, 5, dtype=torch.float64).masked_fill(~mask, -torch.inf)
-    masked = lf.lorentz_attention(q, k, v, scale=2.0, mask=mask)
-    torch.testing.assert_close(lf.lorentz_attention(q, k, v, scale=2.0, bias=bias), masked)
+    masked = lf.lorentz_attention(q, k, v, temperature=2.0, mask=mask)
+    torch.testing.assert_close(lf.lorentz_attention(q, k, v, temperature=2.0, attn_bias=bias), masked)
 
 
 @pytest.mark.parametrize("with_bias", [False, True])
@@ -53,7 +53,7 @@ def test_rows_without_keys_give_the_origin_and_no_gradient(with_bias: bool) -> N
     mask = torch.ones(2, 1, 4, 5, dtype=torch.bool)
     mask[0] = False
     bias = torch.randn(4, 5).requires_grad_() if with_bias else None
-    out = lf.lorentz_attention(*(lf.project(x, 0.25) for x in space), 0.25, scale=1.0, bias=bias, mask=mask)
+    out = lf.lorentz_attention(*(lf.project(x, 0.25) for x in space), 0.25, temperature=1.0, attn_bias=bias, mask=mask)
     assert torch.equal(out[0], lf.project(torch.zeros(3, 4, 3), 0.25))
     for gradient in torch.autograd.grad(out.square().sum(), space):
         assert torch.isfinite(gradient).all()
@@ -64,8 +64,8 @@ def test_rows_without_keys_give_the_origin_and_no_gradient(with_bias: bool) -> N
 def test_masked_keys_have_no_influence() -> None:
     q, k, v = (lf.project(x) for x in example(2, 3))
     mask = torch.tensor([True, True, False, True, False])
-    out = lf.lorentz_attention(q, k, v, scale=1.0, mask=mask)
-    kept = lf.lorentz_attention(q, k[..., mask, :], v[..., mask, :], scale=1.0)
+    out = lf.lorentz_attention(q, k, v, temperature=1.0, mask=mask)
+    kept = lf.lorentz_attention(q, k[..., mask, :], v[..., mask, :], temperature=1.0)
     torch.testing.assert_close(out, kept)
 
 
@@ -77,32 +77,32 @@ def test_stacked_blocks_equal_blocks_one_by_one() -> None:
     mask = torch.rand(2, 1, 1, 5) > 0.3
     stacked = [lf.project(x, c.reshape(3, 1, 1, 1, 1)) for x in spaces]
     got = lf.lorentz_attention(
-        *stacked, c.reshape(3, 1, 1, 1, 1), scale=scale.reshape(3, 1, 1, 1, 1), bias=bias, mask=mask
+        *stacked, c.reshape(3, 1, 1, 1, 1), temperature=scale.reshape(3, 1, 1, 1, 1), attn_bias=bias, mask=mask
     )
     for i in range(3):
-        one = lf.lorentz_attention(*(x[i] for x in stacked), c[i], scale=scale[i], bias=bias[i], mask=mask)
+        one = lf.lorentz_attention(*(x[i] for x in stacked), c[i], temperature=scale[i], attn_bias=bias[i], mask=mask)
         torch.testing.assert_close(got[i], one)
 
 
 def test_keys_shared_by_all_blocks_broadcast() -> None:
     q, k, v = (lf.project(x) for x in example(3, 2, 2))
-    got = lf.lorentz_attention(q, k[:1], v[:1], scale=1.0)
-    expected = lf.lorentz_attention(q, k[:1].expand_as(k), v[:1].expand_as(v), scale=1.0)
+    got = lf.lorentz_attention(q, k[:1], v[:1], temperature=1.0)
+    expected = lf.lorentz_attention(q, k[:1].expand_as(k), v[:1].expand_as(v), temperature=1.0)
     torch.testing.assert_close(got, expected)
 
 
 def test_float32_is_close_to_float64_and_a_single_key_is_returned() -> None:
     q, k, v = (lf.project(x) for x in example(2, 3, dtype=torch.float32))
-    native = lf.lorentz_attention(q, k, v, scale=1.0)
+    native = lf.lorentz_attention(q, k, v, temperature=1.0)
     with lorentz.precision("float64"):
-        torch.testing.assert_close(lf.lorentz_attention(q, k, v, scale=1.0), native)
+        torch.testing.assert_close(lf.lorentz_attention(q, k, v, temperature=1.0), native)
     far = lf.expmap0(torch.tensor([[12.0, 0.0]]))
-    torch.testing.assert_close(lf.lorentz_attention(far, far, far, scale=1.0), far)
+    torch.testing.assert_close(lf.lorentz_attention(far, far, far, temperature=1.0), far)
 
 
 def test_dropout_keeps_points_on_the_manifold_and_gradients_finite() -> None:
     space = [x.requires_grad_() for x in example(64, 2, dtype=torch.float32)]
-    out = lf.lorentz_attention(*(lf.project(x) for x in space), scale=1.0, dropout_p=0.9)
+    out = lf.lorentz_attention(*(lf.project(x) for x in space), temperature=1.0, dropout_p=0.9)
     assert torch.isfinite(out).all()
     torch.testing.assert_close(lf.lorentz_inner(out, out), torch.full(out.shape[:-1], -1.0))
     # Nine keys in ten dropped: some rows lost every key and are the origin.
@@ -122,7 +122,7 @@ def test_heads_split_and_join() -> None:
         lf.split_heads(x, 5)
 
 
-def test_scale_must_be_positive() -> None:
+def test_temperature_must_be_positive() -> None:
     x = lf.project(torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="scale: got 0"):
-        lf.lorentz_attention(x, x, x, scale=0.0)
+    with pytest.raises(ValueError, match="temperature: got 0"):
+        lf.lorentz_attention(x, x, x, temperature=0.0)

@@ -73,7 +73,7 @@ def test_rows_of_the_module_fit_the_fused_kernels_of_a_gpu(
     with Calls() as calls:
         assert module(x, x, x).shape == (2, 9, dim + 1)
         assert module(x, x[:, :5], x[:, :5], mask=valid[..., :5]).dtype == dtype
-        module(x, x, x, window=torch.zeros(9, 9, device="meta"))
+        module(x, x, x, attn_bias=torch.zeros(9, 9, device="meta"))
     for call, mask in zip(calls.seen, (None, (2, 1, 1, 5), (9, 9)), strict=True):
         fit(call, mask)
         assert call[0][0].shape[-1] == width
@@ -83,7 +83,7 @@ def test_rows_of_the_module_fit_the_fused_kernels_of_a_gpu(
 def test_rows_of_the_function_fit_them_too(n: int, m: int) -> None:
     q, k, v = (torch.randn(2, 3, 7, width, device="meta") for width in (n, n, m))
     with Calls() as calls:
-        assert lf.lorentz_attention(q, k, v, scale=1.0).shape == (2, 3, 7, m)
+        assert lf.lorentz_attention(q, k, v, temperature=1.0).shape == (2, 3, 7, m)
     fit(calls.seen[0], None)
 
 
@@ -122,7 +122,7 @@ def test_values_of_another_dimension_run_the_fused_kernel_and_match() -> None:
         lf.expmap0(torch.randn(2, 3, 6, 9)),
     )
     with Operators() as seen:
-        got = lf.lorentz_attention(q, k, v, scale=2.0)
+        got = lf.lorentz_attention(q, k, v, temperature=2.0)
     assert "aten::_scaled_dot_product_flash_attention_for_cpu" in seen.names
     weights = ((2 + 2 * lf.pairwise_inner(q, k)) / 2.0).softmax(-1)
     torch.testing.assert_close(got, lf.centroid(v, weights), rtol=1e-4, atol=1e-5)

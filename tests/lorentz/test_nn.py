@@ -84,9 +84,9 @@ def test_multihead_attention_is_its_parts(magnitude: str) -> None:
     window, mask = torch.randn(3, 6), torch.rand(2, 1, 1, 6) > 0.3
     heads = (lf.split_heads(part.space(x), 4, c) for part, x in ((module.query, q), (module.key, k), (module.value, k)))
     scale = torch.tensor(2.0).sqrt()
-    joined = lf.join_heads(lf.lorentz_attention(*heads, c, scale=scale, bias=window, mask=mask), c)
+    joined = lf.join_heads(lf.lorentz_attention(*heads, c, temperature=scale, attn_bias=window, mask=mask), c)
     assert module.out is not None
-    torch.testing.assert_close(module(q, k, k, window=window, mask=mask), module.out(joined))
+    torch.testing.assert_close(module(q, k, k, attn_bias=window, mask=mask), module.out(joined))
 
 
 def test_multihead_attention_trains_under_autocast_with_padding() -> None:
@@ -99,7 +99,7 @@ def test_multihead_attention_trains_under_autocast_with_padding() -> None:
     torch.testing.assert_close(lf.lorentz_inner(y, y), -torch.ones(2, 5), rtol=1e-4, atol=1e-4)
     y.sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in module.parameters() if p.grad is not None)
-    assert module.log_scale.grad is not None
+    assert module.log_temperature.grad is not None
     module.eval()
     assert torch.equal(module(x, x, x, mask=mask), module(x, x, x, mask=mask))
 

@@ -22,11 +22,11 @@ def test_padding_has_no_influence(magnitude: str, with_window: bool) -> None:
     module, q, k = attention(magnitude=magnitude), points(3, 4), points(3, 7)
     mask = torch.arange(7) < torch.tensor([7, 5, 2]).reshape(3, 1, 1, 1)
     window = torch.randn(1, 1, 4, 7, dtype=torch.float64) if with_window else None
-    out = module(q, k, k, mask=mask, window=window)
+    out = module(q, k, k, mask=mask, attn_bias=window)
     other = torch.where(mask.reshape(3, 7, 1), k, points(3, 7))
-    torch.testing.assert_close(module(q, other, other, mask=mask, window=window), out)
+    torch.testing.assert_close(module(q, other, other, mask=mask, attn_bias=window), out)
     cut = None if window is None else window[..., :5]
-    torch.testing.assert_close(module(q[1:2], k[1:2, :5], k[1:2, :5], window=cut), out[1:2])
+    torch.testing.assert_close(module(q[1:2], k[1:2, :5], k[1:2, :5], attn_bias=cut), out[1:2])
 
 
 def test_permutation_of_keys_changes_nothing_and_of_queries_permutes() -> None:
@@ -63,13 +63,13 @@ def test_leading_axes_are_free() -> None:
     torch.testing.assert_close(out[1, 2, 0], module(*[q[1, 2, 0]] * 3))
 
 
-def test_learns_its_scale_and_the_precision_block_is_heard() -> None:
+def test_learns_its_temperature_and_the_precision_block_is_heard() -> None:
     module = LorentzMultiheadAttention(6, 2)
     x = lf.expmap0(torch.randn(2, 5, 6))
     out = module(x, x, x)
     out.square().sum().backward()
-    assert module.log_scale.grad is not None
-    assert module.log_scale.grad.abs() > 0
+    assert module.log_temperature.grad is not None
+    assert module.log_temperature.grad.abs() > 0
     with lorentz.precision("float64"):
         wide = module(x, x, x)
     assert wide.dtype == torch.float32

@@ -42,7 +42,7 @@ class Masked(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         window = -0.1 * (torch.arange(x.shape[-2])[:, None] - torch.arange(x.shape[-2])).square().to(x.dtype)
-        return self.attention(x, x, x, mask=mask, window=window)
+        return self.attention(x, x, x, mask=mask, attn_bias=window)
 
 
 def build(lnn: ModuleType, name: str, count: int = 3) -> tuple[nn.Module, tuple[Tensor, ...]]:

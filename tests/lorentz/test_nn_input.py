@@ -52,7 +52,7 @@ def test_a_tensor_is_no_curvature(layer: str) -> None:
         (lambda: LorentzLinear(4, 4, max_length=math.nan), "max_length: got nan"),
         (lambda: LorentzLinear(2, 2, max_length=0.0), "max_length"),
         (lambda: LorentzLinear(2, 2, magnitude="unbounded"), "bounded"),  # type: ignore[arg-type]
-        (lambda: LorentzMultiheadAttention(4, 0), "heads: got 0"),
+        (lambda: LorentzMultiheadAttention(4, 0), "num_heads: got 0"),
         (lambda: LorentzMultiheadAttention(8, 5), "divides neither"),
         (lambda: LorentzMultiheadAttention(3, 4), "head_dim"),
         (lambda: LorentzMultiheadAttention(8, 2, dropout=1.0), "dropout"),

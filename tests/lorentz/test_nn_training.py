@@ -109,7 +109,7 @@ def test_keys_of_checkpoints_do_not_change() -> None:
         lnn.LorentzLinear(4, 3, magnitude="bounded"): bounded,
         lnn.LorentzLinear(4, 3, c=c): ["curvature.raw", *linear],
         lnn.LorentzMultiheadAttention(4, 2, out_features=4): [
-            "log_scale",
+            "log_temperature",
             *number,
             *(f"{part}.{name}" for part in ("query", "key", "value", "out") for name in linear),
         ],

@@ -77,7 +77,7 @@ def test_results_lie_on_the_hyperboloid_and_in_its_tangent_spaces(drawn: Situati
         lf.expmap(x, v, c),
         lf.geodesic(x, y, 0.3, c),
         lf.centroid(torch.stack([x, y]), weights, c)[0],
-        lf.lorentz_attention(x[None], torch.stack([x, y]), torch.stack([x, y]), c, scale=1.0)[0],
+        lf.lorentz_attention(x[None], torch.stack([x, y]), torch.stack([x, y]), c, temperature=1.0)[0],
     ):
         torch.testing.assert_close(point, lf.project(point[1:], c), rtol=4 * eps(dtype), atol=0)
         assert float(point[0]) > 0

@@ -70,8 +70,8 @@ def test_centroid_moves_with_the_points(drawn: Situation, weights: list[float], 
     )
     # Attention is a centroid whose weights come from distances: it moves along too.
     torch.testing.assert_close(
-        lf.lorentz_attention(moved, moved, moved, c, scale=2 / c),
-        lf.lorentz_attention(x, x, x, c, scale=2 / c) @ matrix.T,
+        lf.lorentz_attention(moved, moved, moved, c, temperature=2 / c),
+        lf.lorentz_attention(x, x, x, c, temperature=2 / c) @ matrix.T,
         rtol=0,
         atol=1e-12 * far**2 / c**0.5,
     )

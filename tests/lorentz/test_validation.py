@@ -44,7 +44,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, tuple[int, ...]], str]]
     "exterior_angle": (lf.exterior_angle, PAIRS, ""),
     "entailment_violation": (lf.entailment_violation, {"general": POINT, "specific": POINT}, ""),
     "lorentz_attention": (
-        partial(lf.lorentz_attention, scale=1.0),
+        partial(lf.lorentz_attention, temperature=1.0),
         {"q": (2, 3, 4), "k": (2, 5, 4), "v": (2, 5, 4)},
         "",
     ),
@@ -164,29 +164,29 @@ def test_centroid_weights_and_no_points() -> None:
     origin = lf.project(torch.zeros(2, 3, 3))
     for precision in ("auto", "native"):
         assert torch.equal(lf.centroid(x[:, :0], torch.ones(2, 3, 0), precision=precision), origin)
-    assert torch.equal(lf.lorentz_attention(x[:, :3], x[:, :0], x[:, :0], scale=1.0), origin)
+    assert torch.equal(lf.lorentz_attention(x[:, :3], x[:, :0], x[:, :0], temperature=1.0), origin)
 
 
-def test_attention_mask_bias_scale_and_values() -> None:
+def test_attention_mask_bias_temperature_and_values() -> None:
     x = lf.expmap0(torch.randn(2, 5, 3))
     attention = partial(lf.lorentz_attention, x, x)
-    for scale in (0.0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match=r"^scale: got .* expected a finite number > 0"):
-            attention(x, scale=scale)
-    with pytest.raises(TypeError, match=r"^scale: got int64 tensor of shape"):
-        attention(x, scale=torch.tensor(1))
-    with pytest.raises(ValueError, match=r"^scale: got shape \(5,\)"):
-        attention(x, scale=torch.ones(5))
+    for temperature in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"^temperature: got .* expected a finite number > 0"):
+            attention(x, temperature=temperature)
+    with pytest.raises(TypeError, match=r"^temperature: got int64 tensor of shape"):
+        attention(x, temperature=torch.tensor(1))
+    with pytest.raises(ValueError, match=r"^temperature: got shape \(5,\)"):
+        attention(x, temperature=torch.ones(5))
     with pytest.raises(TypeError, match=r"^mask: got float32 tensor of shape \(5, 5\), expected booleans"):
-        attention(x, scale=1.0, mask=torch.ones(5, 5))
+        attention(x, temperature=1.0, mask=torch.ones(5, 5))
     with pytest.raises(ValueError, match=r"^mask: got shape \(5, 4\)"):
-        attention(x, scale=1.0, mask=torch.ones(5, 4, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"^bias: got shape \(3, 5, 5\)"):
-        attention(x, scale=1.0, bias=torch.zeros(3, 5, 5))
-    with pytest.raises(TypeError, match=r"^bias: got int64 tensor"):
-        attention(x, scale=1.0, bias=torch.zeros(5, 5, dtype=torch.int64))
+        attention(x, temperature=1.0, mask=torch.ones(5, 4, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"^attn_bias: got shape \(3, 5, 5\)"):
+        attention(x, temperature=1.0, attn_bias=torch.zeros(3, 5, 5))
+    with pytest.raises(TypeError, match=r"^attn_bias: got int64 tensor"):
+        attention(x, temperature=1.0, attn_bias=torch.zeros(5, 5, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"^v: got shape \(2, 4, 4\), expected 5 points as in k"):
-        attention(x[:, :4], scale=1.0)
+        attention(x[:, :4], temperature=1.0)
 
 
 def test_shares_of_a_geodesic_and_cone_radius() -> None:

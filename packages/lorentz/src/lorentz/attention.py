@@ -8,6 +8,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from . import _hyperboloid as hyp
 from ._centroid import largest_time, normalised
 from ._precision import Precision, Scalar, evaluate
+from ._renamed import renamed
 from ._validation import (
     check_alike,
     check_batch,
@@ -21,22 +22,24 @@ from ._validation import (
 from .maps import project
 
 
-def _logit_bias(bias: Tensor | None, mask: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+def _logit_bias(
+    attn_bias: Tensor | None, mask: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor | None, Tensor | None]:
     """The attn_mask that shows each row its visible keys, and which rows have any.
 
     A row without keys is shown all of them and set to the origin afterwards: no softmax over an empty set.
     """
     if mask is not None:
         mask = mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
-    if bias is None:
+    if attn_bias is None:
         if mask is None:
             return None, None
         alive = mask.any(-1, keepdim=True)
         return mask | ~alive, alive
-    bias = bias.to(dtype).reshape((1,) * (2 - bias.ndim) + bias.shape)
-    visible = bias > -torch.inf if mask is None else mask & (bias > -torch.inf)
+    attn_bias = attn_bias.to(dtype).reshape((1,) * (2 - attn_bias.ndim) + attn_bias.shape)
+    visible = attn_bias > -torch.inf if mask is None else mask & (attn_bias > -torch.inf)
     alive = visible.any(-1, keepdim=True)
-    return torch.where(visible, bias, torch.where(alive, -torch.inf, 0.0).to(dtype)), alive
+    return torch.where(visible, attn_bias, torch.where(alive, -torch.inf, 0.0).to(dtype)), alive
 
 
 def fused_width(width: int, device: torch.device) -> int:
@@ -77,27 +80,27 @@ def attend(
     k: Tensor,
     v: Tensor,
     c: Scalar,
-    scale: Scalar,
-    bias: Tensor | None,
+    temperature: Scalar,
+    attn_bias: Tensor | None,
     mask: Tensor | None,
     dropout_p: float,
 ) -> Tensor:
     """`lorentz_attention` from space parts to space parts, in their dtype."""
-    temperature = 2.0 / (scale.to(q.dtype) if isinstance(scale, Tensor) else scale)
-    queries = hyp.point(q, -hyp.time(q, c)) * temperature
+    sharpness = 2.0 / (temperature.to(q.dtype) if isinstance(temperature, Tensor) else temperature)
+    queries = hyp.point(q, -hyp.time(q, c)) * sharpness
     keys, values = hyp.point(k, hyp.time(k, c)), hyp.point(v, hyp.time(v, c))
-    shown, alive = _logit_bias(bias, mask, q.dtype)
+    shown, alive = _logit_bias(attn_bias, mask, q.dtype)
     total = _weighted_sum(queries, keys, values, shown, dropout_p)
     space = normalised(total, largest_time(values[..., :1]), c)
     return space if alive is None else torch.where(alive, space, 0.0)
 
 
-def _check_shown(q: Tensor, k: Tensor, bias: Tensor | None, mask: Tensor | None) -> None:
-    """Refuse a bias that is not floating point, a mask that is not boolean, and shapes that do not fit the logits."""
+def _check_shown(q: Tensor, k: Tensor, attn_bias: Tensor | None, mask: Tensor | None) -> None:
+    """Refuse an `attn_bias` that is not floating point, a mask that is not boolean, and shapes that do not fit."""
     logits = (*torch.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
-    if bias is not None:
-        check_float("bias", bias)
-        check_batch("bias", bias.shape, bias.shape, "the logits", logits)
+    if attn_bias is not None:
+        check_float("attn_bias", attn_bias)
+        check_batch("attn_bias", attn_bias.shape, attn_bias.shape, "the logits", logits)
     if mask is not None:
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
             got = described(mask) if isinstance(mask, Tensor) else type(mask).__name__
@@ -105,20 +108,22 @@ def _check_shown(q: Tensor, k: Tensor, bias: Tensor | None, mask: Tensor | None)
         check_batch("mask", mask.shape, mask.shape, "the logits", logits)
 
 
+@renamed(scale="temperature", bias="attn_bias")
 def lorentz_attention(
     q: Float[Tensor, "*#b l n"],
     k: Float[Tensor, "*#b s n"],
     v: Float[Tensor, "*#b s m"],
     c: Scalar = 1.0,
     *,
-    scale: Scalar,
-    bias: Float[Tensor, "..."] | None = None,
+    temperature: Scalar,
+    attn_bias: Float[Tensor, "..."] | None = None,
     mask: Bool[Tensor, "..."] | None = None,
     dropout_p: float = 0.0,
 ) -> Float[Tensor, "*#b l m"]:
-    """Lorentz attention (HLFormer eq. 15): centroid of v under softmax(-d^2/scale + bias), d^2 = -2/c - 2<q, k>_L.
+    """Lorentz attention (HLFormer eq. 15): the centroid of v under the weights softmax(-d^2/temperature + attn_bias).
 
-    <q, k>_L is a plain dot product once the sign of q0 is flipped, so this is one `scaled_dot_product_attention`.
+    d^2 = -2/c - 2<q, k>_L is the squared Lorentz distance; <q, k>_L is a plain dot product once the sign of q0 is
+    flipped, so this is one `scaled_dot_product_attention`.
     Rows whose keys are all masked give the origin, with zero gradient. Computed in the dtype of the points, which is
     sound up to about radius 6 in float32; `with lorentz.precision("float64")` chooses another.
 
@@ -127,8 +132,8 @@ def lorentz_attention(
         k: key points.
         v: value points; may have another dimension than the keys.
         c: curvature -c < 0; a number or a tensor that broadcasts against `q` with last two axes of length 1.
-        scale: temperature > 0; a number or a tensor that broadcasts against the logits with a last axis of length 1.
-        bias: added to the logits (the logarithm of a window, say), broadcastable to (*b, l, s); -inf hides a key.
+        temperature: > 0; a number or a tensor that broadcasts against the logits with a last axis of length 1.
+        attn_bias: added to the logits (the logarithm of a window, say), broadcastable to (*b, l, s); -inf hides a key.
         mask: True where a key may be attended to, broadcastable to (*b, l, s).
         dropout_p: dropout on the attention weights (the centroid does not depend on their total).
 
@@ -136,12 +141,12 @@ def lorentz_attention(
         Points, one per query.
 
     Raises:
-        ValueError: `c` or `scale` is a number <= 0, or a shape does not fit.
+        ValueError: `c` or `temperature` is a number <= 0, or a shape does not fit.
         TypeError: an argument is no floating-point tensor, float32 meets float64, or `mask` is not boolean.
 
     Examples:
         >>> x = project(torch.tensor([[0.0], [2.0]]))
-        >>> lorentz_attention(x, x, x, scale=1.0, mask=torch.eye(2, dtype=torch.bool))[:, 1]
+        >>> lorentz_attention(x, x, x, temperature=1.0, mask=torch.eye(2, dtype=torch.bool))[:, 1]
         tensor([0., 2.])
     """
     spaces(2, q=q, k=k)
@@ -151,13 +156,13 @@ def lorentz_attention(
         raise ValueError(f"v: got shape {tuple(v.shape)}, expected {k.shape[-2]} points as in k {tuple(k.shape)}")
     check_batch("v", v.shape, v.shape[:-2], "q", q.shape[:-2])
     check_batch("v", v.shape, v.shape[:-2], "k", k.shape[:-2])
-    check_positive("scale", scale, "the logits are -d^2/scale")
-    if isinstance(scale, Tensor) and scale.ndim:
-        check_scalar_like("scale", scale, 1, (q,))
-    _check_shown(q, k, bias, mask)
+    check_positive("temperature", temperature, "the logits are -d^2/temperature")
+    if isinstance(temperature, Tensor) and temperature.ndim:
+        check_scalar_like("temperature", temperature, 1, (q,))
+    _check_shown(q, k, attn_bias, mask)
 
     def kernel(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
-        space = attend(q, k, v, c, scale, bias, mask, dropout_p)
+        space = attend(q, k, v, c, temperature, attn_bias, mask, dropout_p)
         return hyp.point(space, hyp.time(space, c))
 
     return evaluate(kernel, None, c, q[..., 1:], k[..., 1:], v[..., 1:], auto="native", axes=2)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lorentz._centroid import largest_time
 from lorentz._precision import Scalar, at_least_float32, evaluate
+from lorentz._renamed import renamed
 from lorentz._validation import check_batch
 from lorentz.attention import _check_shown, _logit_bias, _weighted_sum, fused_width
 
@@ -22,9 +23,9 @@ from .linear import LorentzLinear
 class LorentzMultiheadAttention(OnHyperboloid):
     """Multi-head attention between points (HLFormer eq. 15): squared Lorentz distance, Lorentz centroid per head.
 
-    Query, key and value pass through a `LorentzLinear` each and are cut into heads; a head's logit is -d^2/scale with a
-    learned scale, initially sqrt(head_dim + 1). Heads are joined on the manifold: space parts side by side, time
-    recomputed.
+    Query, key and value pass through a `LorentzLinear` each and are cut into heads; a head's logit is -d^2/temperature,
+    the temperature learned and initially sqrt(head_dim + 1). Heads are joined on the manifold: space parts side by
+    side, time recomputed.
 
     One of torch's fused kernels takes the product, so that memory grows with the length, not with its square; on a GPU
     zeros fill the heads up to a multiple of 8 coordinates, as these kernels ask for. It runs in float32 for points in
@@ -32,10 +33,11 @@ class LorentzMultiheadAttention(OnHyperboloid):
     half of its results were off by more than 2 % of their distance from the origin, some by all of it.
 
     Args:
-        dim: space dimension of the input points.
-        heads: number of heads.
-        head_dim: space dimension of a head; None shares out `dim`, or the ambient dim + 1, whichever `heads` divides.
-        out_features: space dimension after a final LorentzLinear; None leaves the joined heads, heads * head_dim.
+        embed_dim: space dimension of the input points.
+        num_heads: number of heads.
+        head_dim: space dimension of a head; None shares out `embed_dim`, or the ambient embed_dim + 1, whichever
+            `num_heads` divides.
+        out_features: space dimension after a final LorentzLinear; None leaves the joined heads, num_heads * head_dim.
         dropout: dropout on the attention weights.
         bias: bias of the linear maps.
         activation: activation of the linear maps.
@@ -43,21 +45,22 @@ class LorentzMultiheadAttention(OnHyperboloid):
         c: curvature -c, a number or a `Curvature`, shared by input, heads and output.
 
     Raises:
-        ValueError: `heads` divides neither dim nor dim + 1 and `head_dim` is None, or `dropout` is not in [0, 1); at
-            the call, a shape that does not fit.
+        ValueError: `num_heads` divides neither embed_dim nor embed_dim + 1 and `head_dim` is None, or `dropout`
+            is not in [0, 1); at the call, a shape that does not fit.
         TypeError: at the call, no floating-point tensor, float32 meets float64, or a mask that is not boolean.
 
     Examples:
         >>> from lorentz.functional import expmap0
         >>> x = expmap0(torch.ones(2, 5, 8))
-        >>> LorentzMultiheadAttention(8, heads=2)(x, x, x).shape
+        >>> LorentzMultiheadAttention(8, num_heads=2)(x, x, x).shape
         torch.Size([2, 5, 9])
     """
 
+    @renamed(dim="embed_dim", heads="num_heads")
     def __init__(
         self,
-        dim: int,
-        heads: int,
+        embed_dim: int,
+        num_heads: int,
         *,
         head_dim: int | None = None,
         out_features: int | None = None,
@@ -70,31 +73,38 @@ class LorentzMultiheadAttention(OnHyperboloid):
         super().__init__(c)
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout: got {dropout}, expected 0 <= dropout < 1")
-        check_features("dim", dim)
-        check_features("heads", heads)
+        check_features("embed_dim", embed_dim)
+        check_features("num_heads", num_heads)
         if head_dim is None:
-            if dim % heads and (dim + 1) % heads:
-                raise ValueError(f"heads: got {heads}, which divides neither dim {dim} nor dim + 1; pass head_dim")
-            head_dim = dim // heads if dim % heads == 0 else (dim + 1) // heads - 1
+            if embed_dim % num_heads and (embed_dim + 1) % num_heads:
+                raise ValueError(
+                    f"num_heads: got {num_heads}, which divides neither embed_dim {embed_dim} nor embed_dim + 1; "
+                    "pass head_dim"
+                )
+            whole = embed_dim % num_heads == 0
+            head_dim = embed_dim // num_heads if whole else (embed_dim + 1) // num_heads - 1
         if head_dim < 1:
-            raise ValueError(f"head_dim: got {head_dim} for dim {dim} and {heads} heads, expected at least 1")
-        self.dim, self.heads, self.head_dim, self.dropout = dim, heads, head_dim, dropout
-        joined = heads * head_dim
+            raise ValueError(
+                f"head_dim: got {head_dim} for embed_dim {embed_dim} and {num_heads} heads, expected at least 1"
+            )
+        self.embed_dim, self.num_heads, self.head_dim, self.dropout = embed_dim, num_heads, head_dim, dropout
+        inside = num_heads * head_dim
 
         def linear() -> LorentzLinear:
-            return LorentzLinear(dim, joined, bias=bias, activation=activation, magnitude=magnitude, c=c)
+            return LorentzLinear(embed_dim, inside, bias=bias, activation=activation, magnitude=magnitude, c=c)
 
         self.query, self.key, self.value = linear(), linear(), linear()
-        self.log_scale = nn.Parameter(torch.tensor(0.5 * math.log(head_dim + 1)))
-        self.out = None if out_features is None else LorentzLinear(joined, out_features, bias=bias, c=c)
+        self.log_temperature = nn.Parameter(torch.tensor(0.5 * math.log(head_dim + 1)))
+        self.out = None if out_features is None else LorentzLinear(inside, out_features, bias=bias, c=c)
 
+    @renamed(window="attn_bias")
     def forward(
         self,
         q: Float[Tensor, "*b l n"],
         k: Float[Tensor, "*b s n"],
         v: Float[Tensor, "*b s n"],
         *,
-        window: Float[Tensor, "..."] | None = None,
+        attn_bias: Float[Tensor, "..."] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "*b l m"]:
         """Attend.
@@ -103,25 +113,27 @@ class LorentzMultiheadAttention(OnHyperboloid):
             q: query points.
             k: key points.
             v: value points.
-            window: added to the logits (the logarithm of a Gaussian window, say), broadcastable to (*b, heads, l, s).
-            mask: True where a key is valid, broadcastable to (*b, heads, l, s); a row without keys gives the origin.
+            attn_bias: added to the logits (the logarithm of a window, say), broadcastable to (*b, num_heads, l, s).
+            mask: True where a key is valid, broadcastable to (*b, num_heads, l, s); a row without keys gives the
+                origin.
 
         Returns:
-            Points with heads * head_dim + 1 (or out_features + 1) ambient coordinates.
+            Points with num_heads * head_dim + 1 (or out_features + 1) ambient coordinates.
         """
         q, k, v = self._checked(q, k, v)
         gap = fused_width(self.head_dim + 1, q.device) - self.head_dim
         # (*b, l, heads, gap + d), zeros in place of the time parts: heads change places with positions as views, later.
         pairs = ((self.query, q), (self.key, k), (self.value, v))
-        parts = tuple(linear._gapped(x, self.heads, gap) for linear, x in pairs)
-        if window is not None or mask is not None:
-            _check_shown(parts[0].transpose(-3, -2), parts[1].transpose(-3, -2), window, mask)
-        temperature = 2.0 * torch.exp(-self.log_scale.to(at_least_float32(self.log_scale.dtype)))
+        parts = tuple(linear._gapped(x, self.num_heads, gap) for linear, x in pairs)
+        if attn_bias is not None or mask is not None:
+            _check_shown(parts[0].transpose(-3, -2), parts[1].transpose(-3, -2), attn_bias, mask)
+        # The logits are -d^2 / temperature up to a constant, and d^2 = -2/c - 2 <q, k>_L.
+        sharpness = 2.0 * torch.exp(-self.log_temperature.to(at_least_float32(self.log_temperature.dtype)))
         dropout = self.dropout if self.training else 0.0
 
         def attend(q: Tensor, k: Tensor, v: Tensor, c: Scalar) -> Tensor:
-            queries, keys, values = lifted(q, c, -1.0) * temperature.to(q.dtype), lifted(k, c), lifted(v, c)
-            shown, alive = _logit_bias(window, mask, q.dtype)
+            queries, keys, values = lifted(q, c, -1.0) * sharpness.to(q.dtype), lifted(k, c), lifted(v, c)
+            shown, alive = _logit_bias(attn_bias, mask, q.dtype)
             largest = None
             if dropout or not v.shape[-3]:  # what is left of the weights has any total, also none
                 largest = largest_time(values[..., :1].transpose(-3, -2)).transpose(-3, -2)
@@ -139,9 +151,9 @@ class LorentzMultiheadAttention(OnHyperboloid):
 
     def _checked(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         def checked(name: str, x: Tensor) -> Tensor:
-            points = check_points(name, x, self.dim, self.query.weight)
+            points = check_points(name, x, self.embed_dim, self.query.weight)
             if x.ndim < 2:
-                raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected (*b, length, {self.dim + 1})")
+                raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected (*b, length, {self.embed_dim + 1})")
             return points
 
         queries = checked("q", q)
@@ -154,6 +166,13 @@ class LorentzMultiheadAttention(OnHyperboloid):
             check_batch("v", v.shape, v.shape[:-2], "q", q.shape[:-2])
         return queries, keys, values
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        if f"{prefix}log_scale" in state_dict:  # its name before the temperature was called so
+            state_dict[f"{prefix}log_temperature"] = state_dict.pop(f"{prefix}log_scale")
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
-        return f"dim={self.dim}, heads={self.heads}, head_dim={self.head_dim}, dropout={self.dropout}"
+        return (
+            f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, head_dim={self.head_dim}, dropout={self.dropout}"
+        )

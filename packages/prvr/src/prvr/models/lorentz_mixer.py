@@ -95,7 +95,7 @@ class LorentzMixer(nn.Module):
         dropout = self.dropout if self.training else 0.0
         if self.window == "add" or window is None:
             bias = None if window is None else pad_window(window, extra, 0.0)
-            mixed = lorentz_attention(q, k, v, scale=temperature, bias=bias, mask=keep, dropout_p=dropout)
+            mixed = lorentz_attention(q, k, v, temperature=temperature, attn_bias=bias, mask=keep, dropout_p=dropout)
         else:
             # Native, as lorentz_attention is: the stable forms cost a vector for every pair of positions.
             inner = pairwise_inner(q, k, precision="native")
