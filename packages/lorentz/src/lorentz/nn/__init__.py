@@ -8,6 +8,7 @@ float32. They compute in that dtype, half precision in float32, and `LorentzMLR`
 """
 
 from .attention import LorentzMultiheadAttention
+from .contrastive import ContrastiveLosses, LorentzContrastiveLoss
 from .curvature import Curvature
 from .embedding import LorentzEmbedding
 from .linear import LorentzLinear
@@ -18,10 +19,12 @@ from .pointwise import LorentzActivation, LorentzDropout
 from .residual import LorentzResidual
 
 __all__ = [
+    "ContrastiveLosses",
     "Curvature",
     "ExpMap0",
     "LogMap0",
     "LorentzActivation",
+    "LorentzContrastiveLoss",
     "LorentzDropout",
     "LorentzEmbedding",
     "LorentzLayerNorm",
