@@ -18,7 +18,6 @@ from ._precision import Scalar
 from ._series import asinh, asinhc_slope, polynomial
 
 _BLOCK = 2**17  # coordinates worked on at a time on a CPU: the intermediate results of a block stay in its cache
-_TINY = 1e-300  # added to the square of a length that may be 0, where the numerator is 0 too
 # Taylor coefficients of d(theta/sinh theta)/d(cosh theta) in sinh^2(theta/2), and of d(sinh(s)/s)/d(s^2) in s^2.
 _LOG_SLOPE = tuple(0.5 * n * (-4.0) ** n * math.factorial(n) ** 2 / math.factorial(2 * n + 1) for n in range(1, 11))
 _LOG_SLOPE_LIMIT = 0.02
@@ -122,10 +121,15 @@ def _squared(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()
 
 
-def _zeroed(p: Tensor, e: Tensor) -> Tensor:
+def _positive(xx: Tensor) -> Tensor:
+    """|x|^2, but not 0: for quotients whose numerator is 0 too where it is."""
+    return xx + torch.finfo(xx.dtype).tiny
+
+
+def _zeroed(p: Tensor, ee: Tensor) -> Tensor:
     """|p|^2 of the part p of e across a line, 0 where it is rounding."""
     pp = _squared(p)
-    return torch.where(pp > (hyp.SNAP * torch.finfo(p.dtype).eps) ** 2 * e, pp, 0.0)
+    return pp.masked_fill(pp <= (hyp.SNAP * torch.finfo(p.dtype).eps) ** 2 * ee, 0.0)
 
 
 class _Pair(NamedTuple):
@@ -147,40 +151,38 @@ def _measure(x: Tensor, y: Tensor, c: Scalar) -> tuple[Tensor, _Pair]:
     close = (2.0 * xy > torch.maximum(xx, yy)).to(x.dtype)
     e = torch.addcmul(y, close, x, value=-1)
     ee, xe = _squared(e), hyp.dot(x, e)
-    pp = _zeroed(torch.addcmul(e, xe / (xx + _TINY), x, value=-1), ee)
+    pp = _zeroed(torch.addcmul(e, xe / _positive(xx), x, value=-1), ee)
     h = 1.0 / c
-    xx0, yy0 = xx + h, yy + h
-    both = torch.sqrt(xx0) * torch.sqrt(yy0) + h
-    same_side = xy >= 0
-    dd = torch.where(close > 0, ee, xx + yy - 2.0 * xy)
+    yy0 = yy + h
+    both = torch.sqrt(xx + h) * torch.sqrt(yy0) + h
+    dd = torch.addcmul(ee, 1.0 - close, torch.sub(xx, xy, alpha=2.0))
     beyond = both + xy
     acute = torch.addcmul(dd / beyond, xx / beyond, pp * c)  # in this order nothing overflows before squares do
     obtuse = ((xx / both) * yy0 - xy) * c + yy / both
-    return e, _Pair(close, xx, yy, xy, xe, ee, pp, 0.5 * torch.where(same_side, acute, obtuse))
+    return e, _Pair(close, xx, yy, xy, xe, ee, pp, 0.5 * torch.where(xy >= 0, acute, obtuse))
 
 
 def _apart(of: _Pair, c: Scalar) -> tuple[Tensor, Tensor]:
     """a and b of y - (y0/x0) x = a (y - close x) + b x, and beside them those of x - (x0/y0) y: (*b, 2) each.
 
-    Such a vector has a part along x that is far shorter than the rest beyond radius 10: there it has a formula of its
-    own, as in `_hyperboloid.ahead`.
+    The part along x is far shorter than e beyond radius 10: it has a formula of its own, that of `_hyperboloid.ahead`.
     """
     h = 1.0 / c
     squares = torch.cat([of.xx, of.yy], dim=-1)
     times = torch.sqrt(squares + h)
-    ratios = times.flip(-1) / times
     steps = times * times.sum(-1, keepdim=True)
     is_close = of.close > 0
     # (y - close x).x and (x - close y).y
     dots = torch.where(is_close, torch.cat([of.xe, -(of.xe + of.ee)], dim=-1), of.xy)
     # y0 - x0 without cancellation: |y|^2 - |x|^2 = 2 x.e + |e|^2 where e = y - x.
-    near = torch.where(is_close, -(2.0 * dots + of.ee) / steps, -ratios)
-    far, some = c * squares > 1.0, squares + _TINY
-    across = (of.pp > 0).to(times.dtype)
+    near = torch.where(is_close, torch.add(of.ee, dots, alpha=2.0) / steps, times.flip(-1) / times)
+    some = _positive(squares)
     share = dots / some
-    acute = ((share - (1.0 - of.close)) * ((2.0 + 2.0 * of.u) * h) - of.pp * (of.xx / some)) / steps
-    along = torch.where(of.xy >= 0, acute, share - ratios)
-    return torch.where(far, across, 1.0), torch.where(far, along - across * share, near)
+    across = (of.pp > 0).to(times.dtype)
+    along = (share - (1.0 - of.close)) * (of.u * (2.0 * h) + 2.0 * h) - of.pp * (of.xx / some)
+    far = c * squares > 1.0
+    b = torch.where(far, torch.addcmul(along / steps, across, share, value=-1), -near)
+    return torch.where(far, across, 1.0), b
 
 
 def _angle_of_c(of: _Pair, c: Scalar) -> Tensor:
@@ -266,7 +268,7 @@ def logmap_backward(of_c: bool, g: Tensor, x: Tensor, y: Tensor, numbers: Tensor
 def expmap_forward(x: Tensor, v: Tensor, c: Scalar) -> Vectors:
     """cosh(s) x + sinh(s)/s v with s = sqrt(c) |v|_L, |v|_L^2 by `_hyperboloid.tangent_norm_squared`."""
     xx, vv, xv = _squared(x), _squared(v), hyp.dot(x, v)
-    pp = _zeroed(torch.addcmul(v, xv / (xx + _TINY), x, value=-1), vv)
+    pp = _zeroed(torch.addcmul(v, xv / _positive(xx), x, value=-1), vv)
     xx0 = xx + 1.0 / c
     q = torch.addcmul(vv / xx0, xx / xx0, pp * c)
     s = torch.sqrt(q)
@@ -289,7 +291,7 @@ def expmap_backward(of_c: bool, g: Tensor, x: Tensor, v: Tensor, numbers: Tensor
     # v - (x.v/x0^2) x = a v + b x; far out it is the part across x and a little along it.
     far, across = c * xx > 1.0, (pp > 0).to(xx.dtype)
     a = torch.where(far, across, 1.0)
-    b = torch.where(far, (h / xx0 - across) * xv / (xx + _TINY), -xv / xx0)
+    b = torch.where(far, (h / xx0 - across) * xv / _positive(xx), -xv / xx0)
     turn = 2.0 * c * by_q
     gv = torch.addcmul(torch.addcmul(sinhc * w, turn * a, v), turn * b, x)
     turn = -turn * xv / xx0

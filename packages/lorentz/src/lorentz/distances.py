@@ -47,7 +47,12 @@ def _pairwise_dist(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
 
 def _pairwise_dist_exact(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
     c = c.unsqueeze(-1) if isinstance(c, Tensor) and c.ndim else c
-    return _length(hyp.separation(hyp.pair(x.unsqueeze(-2), y.unsqueeze(-3), c), c), c).squeeze(-1)
+    return _dist(x.unsqueeze(-2), y.unsqueeze(-3), c).squeeze(-1)
+
+
+def _fused_pairwise(wide: torch.dtype, result: torch.dtype, c: Scalar, x: Tensor, y: Tensor) -> Tensor:
+    c = c.unsqueeze(-1) if isinstance(c, Tensor) and c.ndim else c
+    return _FUSED_DIST(wide, result, c, x.unsqueeze(-2), y.unsqueeze(-3)).squeeze(-1)
 
 
 def lorentz_inner(u: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"]) -> Float[Tensor, "*#b"]:
@@ -210,4 +215,5 @@ def pairwise_dist(
     kernel = _pairwise_dist_exact if exact else _pairwise_dist
     tensors = spaces(2, x=x, y=y)
     auto = "float64" if exact else _of_products(tensors[0].device)
-    return evaluate(kernel, precision, c, *tensors, auto=auto, axes=2)
+    fused = _fused_pairwise if exact else None
+    return evaluate(kernel, precision, c, *tensors, auto=auto, axes=2, fused=fused)
