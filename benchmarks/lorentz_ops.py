@@ -141,16 +141,9 @@ def hyperbolix(shape: tuple[int, int]) -> Tasks:
     for name, single in singles.items():
         arrays = [jax.numpy.asarray(x.numpy()) for x in inputs(*shape)[name]]
         rows = jax.vmap(single)
-
-        def forward(function: Function = jax.jit(rows), given: list = arrays) -> object:
-            return function(*given).block_until_ready()
-
-        slope = jax.jit(jax.grad(lambda *given, rows=rows: (rows(*given) ** 2).sum(), tuple(range(len(arrays)))))
-
-        def both(function: Function = slope, given: list = arrays) -> object:
-            return jax.block_until_ready(function(*given))
-
-        found |= {name: forward, f"{name}, b": both}
+        slope = jax.grad(lambda *given, rows=rows: (rows(*given) ** 2).sum(), tuple(range(len(arrays))))
+        for task, function in ((name, jax.jit(rows)), (f"{name}, b", jax.jit(slope))):
+            found[task] = lambda function=function, given=arrays: jax.block_until_ready(function(*given))
     return found
 
 
