@@ -74,12 +74,12 @@ def step(
         after: Signal and sigma after the step; (1, 0) after the last.
         past: (signal, sigma) of the earlier steps, the latest last.
         z: The step's noise.
-        **options: eta, order, solver_type, scaling.
+        **options: eta, order, solver_type, scaling; of TCD the next timestep and the levels at any.
     """
     (signal, sigma, t), (signal2, sigma2) = now, after
     clean = cleans[-1]
-    if name in ("ddpm", "ddim", "euler"):
-        eta = {"ddpm": 1.0, "euler": 0.0}.get(name, options.get("eta", 1.0))
+    if name in ("ddpm", "ddim", "euler", "euler-ancestral"):  # the last is DDPM in other coordinates
+        eta = {"ddpm": 1.0, "euler-ancestral": 1.0, "euler": 0.0}.get(name, options.get("eta", 1.0))
         a, b, s = posterior(signal**2, signal2**2, eta)
         return a * x + b * clean + s * z
     if name == "flow":  # along the straight line to x_0
@@ -89,7 +89,26 @@ def step(
         skip, out = 0.25 / (scaled**2 + 0.25), scaled / math.sqrt(scaled**2 + 0.25)
         jumped = out * clean + skip * x
         return jumped if sigma2 == 0 else signal2 * jumped + sigma2 * z
+    if name == "tcd":  # Zheng et al. (2024), algorithm 2: down to s < t' without noise, and up to t' with it
+        if sigma2 == 0:
+            return clean
+        signal_s, sigma_s = options["at"](math.floor((1 - options.get("eta", 1.0)) * options["next"]))
+        kept = signal2 / signal_s
+        down = signal_s * clean + sigma_s * (x - signal * clean) / sigma
+        return kept * down + math.sqrt(1 - kept**2) * z
     return _dpm(name, x, cleans, (signal, sigma), after, past, z, options)
+
+
+def heun(x, clean: Callable, now: tuple[float, float], after: tuple[float, float]):
+    """Karras et al. (2022), algorithm 1 without churn: the mean of the slopes at both ends, in s = sigma / signal."""
+    (signal, sigma), (signal2, sigma2) = now, after
+    s, s2, y = sigma / signal, sigma2 / signal2, x / signal
+    slope = (y - clean(x, signal, sigma)) / s
+    euler = y + (s2 - s) * slope
+    if s2 == 0:
+        return euler
+    slope2 = (euler - clean(signal2 * euler, signal2, sigma2)) / s2
+    return signal2 * (y + (s2 - s) * (slope + slope2) / 2)
 
 
 def _dpm(name, x, cleans, now, after, past, z, options):
@@ -134,6 +153,12 @@ def chain(name: str, steps: int, timesteps: Sequence[int], x, clean: Callable, n
     cleans, past, result = [], [], []
     for i, t in enumerate(timesteps):
         after = (1.0, 0.0) if i + 1 == len(timesteps) else (signal[timesteps[i + 1]], sigma[timesteps[i + 1]])
+        if name == "heun":
+            x = heun(x, clean, (signal[t], sigma[t]), after)
+            result.append(x)
+            continue
+        if name == "tcd":
+            options |= {"at": lambda s: (signal[s], sigma[s]), "next": (*timesteps, 0)[i + 1]}
         cleans.append(clean(x, signal[t], sigma[t]))
         if len(timesteps) < 15 and not options.get("full_order"):
             options["order"] = min(options.get("order", 2), len(timesteps) - i)

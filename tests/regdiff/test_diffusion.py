@@ -3,7 +3,6 @@
 import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 
 from regdiff import ConditionalDiffusion, make_scheduler
 from regdiff.schedule import float64_alphas_cumprod
@@ -148,7 +147,7 @@ def test_another_sampler_for_the_same_denoiser():
     for option in ("denoiser", "loss_fn", "eta", "weighting", "snr_gamma", "condition_dropout"):
         assert getattr(other, option) is getattr(diffusion, option)
     x = draw(*SHAPE)
-    euler = diffusion.with_scheduler(make_scheduler("euler", 20)).sample(x, None, 5)
+    euler = diffusion.with_scheduler(make_scheduler("euler", 20, clip_sample=False)).sample(x, None, 5)
     torch.testing.assert_close(other.sample(x, None, 5), euler, rtol=1e-4, atol=1e-4)
     for scheduler, message in (
         (make_scheduler("ddim", 21), "has num_train_timesteps 21, expected 20"),
@@ -205,7 +204,5 @@ def test_bad_construction_says_what_is_supported(unchecked):
     for option, value in {"snr_gamma": 0.0, "condition_dropout": 1.5, "weighting": "snr"}.items():
         with pytest.raises(ValueError, match=f"{option}: got"):
             ConditionalDiffusion(identity, cosine(5), **{option: value})
-    with pytest.raises(ValueError, match="DDPMScheduler draws its own"):
-        ConditionalDiffusion(identity, cosine(5, DDPMScheduler)).sample(draw(*SHAPE), None, noise=draw(*SHAPE))
     with pytest.raises(ValueError, match="eta=0 is deterministic"):
         ConditionalDiffusion(identity, cosine(5), eta=0.0).sample(draw(*SHAPE), None, noise=draw(*SHAPE))

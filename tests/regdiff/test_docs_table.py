@@ -17,6 +17,7 @@ COLUMNS = {
     "truncated start": "truncated_start",
     "gradient": "gradient",
     "precision": "precision",
+    "calls": "calls",
 }
 
 

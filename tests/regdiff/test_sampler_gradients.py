@@ -1,7 +1,5 @@
 """Gradients through the chain, with and without recomputation, and no tensor read back on the way."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -10,14 +8,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from regdiff import SCHEDULERS, ConditionalDiffusion, RegisterDenoiser, make_scheduler
 
 NAMES = list(SCHEDULERS)
-EXACT = [name for name in NAMES if SCHEDULERS[name].precision == "float64"]
 TAKERS = [name for name in NAMES if SCHEDULERS[name].own_noise]
 
 
 def build(name, denoiser, steps=4, **options):
-    if name in ("ddpm", "ddim", "lcm"):
-        options["clip_sample"] = False
-    return ConditionalDiffusion(denoiser, make_scheduler(name, steps, **options))
+    return ConditionalDiffusion(denoiser, make_scheduler(name, steps, clip_sample=False, **options))
 
 
 def chain(name, weight, x, condition, noise=None):
@@ -33,29 +28,11 @@ def inputs(noise):
     return [value.requires_grad_() for value in (weight, *rest)]
 
 
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", NAMES)
 def test_gradients_in_float64(name):
     """Gradients of the weights, the start, the condition, and the noise where it can be given."""
     assert SCHEDULERS[name].gradient
     assert torch.autograd.gradcheck(lambda *values: chain(name, *values), inputs(name in TAKERS))
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in EXACT])
-def test_gradients_in_float32(name):
-    """Central differences along random directions: h = 1e-2 leaves 1e-7 / h of rounding and h^2 of curvature."""
-    assert SCHEDULERS[name].gradient
-    values = inputs(name in TAKERS)
-    gradients = torch.autograd.grad(chain(name, *values).sin().sum(), values)
-    for value, gradient in zip(values, gradients, strict=True):
-        for _ in range(5):
-            direction = torch.randn_like(value)
-            moved = []
-            for h in (1e-2, -1e-2):
-                at = [other + h * direction if other is value else other for other in values]
-                moved.append(chain(name, *at).sin().sum().item())
-            slope = (moved[0] - moved[1]) / 2e-2
-            scale = gradient.norm().item() * direction.norm().item()
-            assert math.isclose(slope, (gradient * direction).sum().item(), abs_tol=2e-3 * scale), name
 
 
 @pytest.mark.parametrize("guidance_scale", [None, 3.0])
@@ -96,8 +73,7 @@ def test_predictions_in_half_precision_leave_x_in_its_own(name):
         for function in (lambda x, t, c: 0.5 * x, lambda x, t, c: (0.5 * x).bfloat16())
     )
     assert narrow.dtype == torch.float32
-    if name != "ddpm":  # whose noise diffusers draws in the dtype of the prediction
-        torch.testing.assert_close(narrow, wide, rtol=0.03, atol=0.03)
+    torch.testing.assert_close(narrow, wide, rtol=0.03, atol=0.03)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,11 +6,15 @@ import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
+from diffusers.schedulers.scheduling_deis_multistep import DEISMultistepScheduler
 from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
 from diffusers.schedulers.scheduling_dpmsolver_singlestep import DPMSolverSinglestepScheduler
 from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
+from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
 from diffusers.schedulers.scheduling_lcm import LCMScheduler
+from diffusers.schedulers.scheduling_tcd import TCDScheduler
+from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 from diffusion_textbook import cosine_abar
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, make_scheduler
@@ -63,6 +67,12 @@ def half(x, timestep, condition):
             {"algorithm_type": "sde-dpmsolver", "final_sigmas_type": "sigma_min"},
             r"algorithm_type: got 'sde-dpmsolver', expected 'dpmsolver\+\+' or",
         ),
+        (UniPCMultistepScheduler, {"predict_x0": False}, "predict_x0: got False, expected True: its last step"),
+        (UniPCMultistepScheduler, {"use_flow_sigmas": True}, "use_flow_sigmas: got True"),
+        (DEISMultistepScheduler, {"use_karras_sigmas": True}, "use_karras_sigmas: got True"),
+        (HeunDiscreteScheduler, {"use_karras_sigmas": True}, "use_karras_sigmas: got True"),
+        (TCDScheduler, {"num_train_timesteps": 10}, "original_inference_steps: got 50, expected at most 10"),
+        (DDIMScheduler, {"clip_sample_range": 0.0}, "clip_sample_range: got 0.0, expected a positive number"),
         (EulerDiscreteScheduler, {"use_exponential_sigmas": True}, "use_exponential_sigmas: got True"),
         (EulerDiscreteScheduler, {"use_beta_sigmas": True}, "use_beta_sigmas: got True"),
         (EulerDiscreteScheduler, {"interpolation_type": "log_linear"}, "interpolation_type: got 'log_linear'"),
@@ -111,9 +121,17 @@ def test_fixed_variances_of_ddpm(variance_type):
 
 def test_zero_terminal_snr_works_without_epsilon():
     for kind in ("sample", "v_prediction"):
-        for name in ("ddim", "ddpm", "dpmsolver++", "euler"):
+        for name in ("ddim", "ddpm", "dpmsolver++", "unipc", "euler", "euler-ancestral", "lcm", "tcd"):
             scheduler = make_scheduler(name, 20, prediction_type=kind, rescale_betas_zero_snr=True)
             assert ConditionalDiffusion(half, scheduler).sample(torch.randn(2, 3), None, 5).isfinite().all()
+
+
+def test_timesteps_without_signal_are_refused_where_a_solver_divides_by_it():
+    scheduler = make_scheduler("euler", 3, trained_betas=[0.1, 0.2, 1.0], prediction_type="sample")
+    diffusion = ConditionalDiffusion(half, scheduler)
+    with pytest.raises(ValueError, match=r"EulerDiscreteScheduler has no finite step at 2, where the signal is 0"):
+        diffusion.sample(torch.randn(2, 3), None)
+    assert diffusion.sample(torch.randn(2, 3), None, timesteps=[1, 0]).isfinite().all()
 
 
 def test_a_used_scheduler_works_and_is_not_changed():
@@ -123,8 +141,8 @@ def test_a_used_scheduler_works_and_is_not_changed():
         fresh, used = make_scheduler(name, 10), make_scheduler(name, 10)
         used.set_timesteps(5)
         first = used.timesteps[0]
-        used.scale_model_input(x, first) if name == "euler" else None
-        used.step(x, int(first) if name in ("ddpm", "ddim", "lcm") else first, x)
+        used.scale_model_input(x, first) if "euler" in name else None
+        used.step(x, int(first) if name in ("ddpm", "ddim", "lcm", "tcd") else first, x)
         before = {key: repr(value) for key, value in vars(used).items()}
         ends = [
             ConditionalDiffusion(half, scheduler).sample(x, None, 6, generator=torch.Generator().manual_seed(0))

@@ -6,7 +6,6 @@ from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchE
 from diffusion_textbook import cosine_abar, levels
 
 from regdiff import SCHEDULERS, ConditionalDiffusion, capabilities, make_scheduler
-from regdiff.drivers import drive
 from regdiff.schedule import schedule_of, spaced_timesteps
 from regdiff.schedulers import prediction_type_of
 
@@ -21,18 +20,17 @@ def half(x, timestep, condition):
 @pytest.mark.parametrize("steps", [10, 50, 1000])
 @pytest.mark.parametrize("name", VP)
 def test_the_copy_in_use_has_a_float64_product(name, steps):
-    """What diffusers' `step` reads: abar of the textbook to 1e-12."""
+    """Of the schedule, and of the weights of the steps: abar of the textbook to 1e-12."""
     diffusion = ConditionalDiffusion(half, make_scheduler(name, steps))
     book = torch.tensor(cosine_abar(steps), dtype=torch.float64)
     torch.testing.assert_close(diffusion.alphas_cumprod, book, rtol=1e-12, atol=0)
-    everything = list(reversed(range(steps)))
-    used = drive(diffusion.scheduler, diffusion.sampling_schedule, everything).scheduler
-    if name in ("ddpm", "ddim", "lcm"):
-        abar = used.alphas_cumprod
-        assert abar.dtype == torch.float64
-    else:
-        abar = (1 / (1 + torch.as_tensor(used.sigmas, dtype=torch.float64)[:-1] ** 2)).flip(0)
-    torch.testing.assert_close(abar, book, rtol=1e-12, atol=0)
+    if name in ("lcm", "tcd", "ddpm"):  # whose x also depends on the clean sample through the noise
+        return
+    stages = ConditionalDiffusion(half, make_scheduler(name, steps), eta=0.0).stages(timesteps=(7, 3))
+    # x of pure noise stays pure noise in an ODE's first step: sigma -> sigma'.
+    if name in ("dpmsolver++", "ddim", "euler", "unipc"):
+        after = stages[0].samples[0] * book[7].neg().add(1).sqrt()
+        torch.testing.assert_close(after, book[3].neg().add(1).sqrt(), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("shift", [1.0, 3.0])
@@ -65,7 +63,7 @@ def test_every_number_of_steps_is_spaced_well(name, steps):
 
 
 @pytest.mark.parametrize("spacing", ["linspace", "leading"])
-@pytest.mark.parametrize("name", ["ddpm", "ddim", "dpmsolver++", "euler"])
+@pytest.mark.parametrize("name", ["ddpm", "ddim", "dpmsolver++", "unipc", "deis", "euler", "euler-ancestral", "heun"])
 def test_other_spacings_give_trained_timesteps_too(name, spacing):
     seen = []
 
@@ -75,8 +73,9 @@ def test_other_spacings_give_trained_timesteps_too(name, spacing):
 
     diffusion = ConditionalDiffusion(denoiser, make_scheduler(name, 10, timestep_spacing=spacing))
     diffusion.sample(torch.randn(2, 3), None, 4)
-    assert [t.dtype for t in seen] == [torch.int64] * 4
-    times = [t[0].item() for t in seen]
+    assert {t.dtype for t in seen} == {torch.int64}
+    times = list(dict.fromkeys(t[0].item() for t in seen))  # Heun calls at most of them twice
+    assert len(times) == 4
     assert times == sorted(set(times), reverse=True)
     assert (times[0] == 9) == (spacing == "linspace")
 
@@ -147,7 +146,7 @@ def test_cell_own_noise_and_stochastic(name, eta):
         assert torch.equal(given[0], given[1])
         assert not torch.equal(given[0], given[2])
     else:
-        with pytest.raises(ValueError, match=r"noise: .*(draws its own|deterministic)"):
+        with pytest.raises(ValueError, match=r"noise: .*deterministic"):
             diffusion.sample(x, None, 4, noise=noise)
 
 
@@ -165,13 +164,15 @@ def test_cell_custom_timesteps_and_truncated_start(name):
     diffusion = ConditionalDiffusion(denoiser, make_scheduler(name, 10))
     start = diffusion.add_noise(torch.zeros(2, 3), torch.randn(2, 3), torch.tensor([6, 6]))
     diffusion.sample(start, None, timesteps=(6, 5, 1))
-    assert [timestep for timestep, _ in seen] == [[6, 6], [5, 5], [1, 1]]
+    calls = [[6, 6], [5, 5], [5, 5], [1, 1], [1, 1]] if SCHEDULERS[name].calls == 2 else [[6, 6], [5, 5], [1, 1]]
+    assert [timestep for timestep, _ in seen] == calls
     assert torch.equal(seen[0][1], start)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_cell_precision(name):
-    """A step in float32 does not see a change of 1e-12 in x."""
+    """A step in float32 would not see a change of 1e-12 in x."""
+    assert SCHEDULERS[name].precision == "float64"
     kind = {"prediction_type": "sample"} if name != "flow" else {}
     diffusion = ConditionalDiffusion(lambda x, t, c: torch.ones_like(x), make_scheduler(name, 10, **kind))
     x = torch.randn(2, 3, dtype=torch.float64).float().double()
@@ -181,4 +182,18 @@ def test_cell_precision(name):
         return diffusion.sample(start, None, timesteps=[5, 4], generator=seed, return_chain=True)[0]
 
     assert step(x).dtype == torch.float64
-    assert torch.equal(step(x), step(x * (1 + 1e-12))) == (SCHEDULERS[name].precision == "float32")
+    assert not torch.equal(step(x), step(x * (1 + 1e-12)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cell_calls(name):
+    """How often the denoiser is called in three steps, and that each step is one of the chain, whatever it takes."""
+    count = []
+    diffusion = ConditionalDiffusion(lambda x, t, c: count.append(t) or half(x, t, c), make_scheduler(name, 10))
+    steps = []
+    chain = diffusion.sample(
+        torch.randn(2, 3), None, 3, return_chain=True, callback=lambda i, t, x: steps.append((i, x))
+    )
+    assert len(count) == (5 if SCHEDULERS[name].calls == 2 else 3)
+    assert [i for i, _ in steps] == [0, 1, 2]
+    assert torch.equal(torch.stack([x for _, x in steps]), chain)

@@ -9,17 +9,20 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from regdiff.conditioning import check_condition, dropped, null_of, repeated
-from regdiff.drivers import drive
 from regdiff.forward import ForwardProcess, Weighting
 from regdiff.losses import KLToTarget, mean_loss, mse
 from regdiff.masks import expect_mask, masked
-from regdiff.noise import Generators, noise_of, uniform
+from regdiff.noise import Generators, noise_of, standard_normal, uniform
 from regdiff.predictor import Denoiser, Predictor
 from regdiff.schedule import Scheduler, descending_timesteps, schedule_of
-from regdiff.schedulers import Capabilities, capabilities, check_own_noise, prediction_type_of
+from regdiff.schedulers import Capabilities, capabilities, check_own_noise, clip_of, prediction_type_of
+from regdiff.solver import History, Stage, clean_sample, stages_of
 
 #: Called after each step with (which step, its timestep, x after it); a tensor it returns replaces x.
 Callback = Callable[[int, int, Tensor], Tensor | None]
+
+#: Lists of timesteps whose weights a `ConditionalDiffusion` keeps.
+_KEPT = 64
 
 
 class ConditionalDiffusion:
@@ -28,8 +31,11 @@ class ConditionalDiffusion:
     Training: x_t = signal_t x_0 + sigma_t eps, and loss_fn(denoiser(x_t, t, condition), target) where the target is
     eps, x_0, the velocity signal_t eps - sigma_t x_0 or the flow eps - x_0, as the scheduler's `prediction_type` says.
     A variance-preserving scheduler has signal_t = sqrt(abar_t) and sigma_t = sqrt(1 - abar_t); a flow has 1 - s_t and
-    s_t. Sampling: the scheduler's own `step`, from `initial` down to the clean sample, differentiable throughout; x is
-    in this form everywhere, whatever the scheduler works with inside.
+    s_t. Sampling: the weights of the scheduler's own `step`, from `initial` down to the clean sample, differentiable
+    throughout; x is in this form everywhere, whatever the scheduler works with inside. Each prediction is first turned
+    into an estimate of x_0, which is clipped where the scheduler's configuration says so (`clip_sample`, True from
+    `make_scheduler`): on a schedule that ends in pure noise the estimate from eps is divided by next to nothing, and
+    one that is not clipped can be off by hundreds.
 
     It holds no parameters and is no module: the denoiser stays where its owner registered it. The scheduler handed in
     is never changed; the copies in use carry their numbers in float64 on the CPU, so that no step waits for a GPU.
@@ -42,7 +48,11 @@ class ConditionalDiffusion:
         scheduler: One of `regdiff.SCHEDULERS`; `make_scheduler` makes one by name.
         loss_fn: (prediction, target) -> a scalar, or one value per row, per register or per element. One with a
             keyword `mask` is given the mask.
-        eta: DDIM's noise scale: 0 is deterministic, 1 has the variance of DDPM. Other schedulers ignore it.
+        eta: Noise scale of DDIM (0 is deterministic, 1 has the variance of DDPM) and of TCD, whose paper calls it gamma
+            (0 is deterministic, 1 takes all noise anew, 0.3 is diffusers' default). Other schedulers ignore it.
+        use_clipped_model_output: Whether DDIM takes the direction of a step from the clipped estimate of x_0 too (True,
+            as GLIDE and DreamPRVR do, and as every other scheduler does) or from the prediction as it is (False,
+            diffusers' default). Without clipping the two are the same.
         weighting: Of timesteps in the loss: "uniform", or "min_snr" (Hang et al. 2023; see `min_snr_weights`).
         snr_gamma: The cap of "min_snr".
         condition_dropout: Probability with which `loss` replaces the condition of a row by the null condition, so that
@@ -70,6 +80,7 @@ class ConditionalDiffusion:
         *,
         loss_fn: Callable[..., Tensor] = mse,
         eta: float = 1.0,
+        use_clipped_model_output: bool = True,
         weighting: Weighting = "uniform",
         snr_gamma: float = 5.0,
         condition_dropout: float = 0.0,
@@ -89,6 +100,8 @@ class ConditionalDiffusion:
         self.scheduler = copy.deepcopy(scheduler)
         self.loss_fn = loss_fn
         self.eta = eta
+        self.use_clipped_model_output = use_clipped_model_output
+        self._stages: dict[tuple[Any, ...], tuple[Stage, ...]] = {}
         self.weighting: Weighting = weighting
         self.snr_gamma = snr_gamma
         self.condition_dropout = condition_dropout
@@ -129,7 +142,8 @@ class ConditionalDiffusion:
             >>> diffusion.with_scheduler(make_scheduler("euler", 10)).capabilities.name
             'euler'
         """
-        options = ("loss_fn", "eta", "weighting", "snr_gamma", "condition_dropout", "null_condition")
+        options = ("loss_fn", "eta", "use_clipped_model_output", "weighting", "snr_gamma", "condition_dropout")
+        options += ("null_condition",)
         other = ConditionalDiffusion(self.denoiser, scheduler, **{name: getattr(self, name) for name in options})
         for what in ("num_train_timesteps", "prediction_type"):
             ours, theirs = getattr(self, what), getattr(other, what)
@@ -263,10 +277,10 @@ class ConditionalDiffusion:
         check_condition(condition, initial.shape[0])
         if mask is not None:
             expect_mask("mask", mask, initial.shape[:2])
-        listed = descending_timesteps(self.scheduler, self.num_train_timesteps, num_steps, timesteps)
+        stages = self.stages(num_steps, timesteps)
         if noise is not None:
             check_own_noise(self.capabilities, self.eta)
-            noise = noise_of(noise, initial, len(listed), None)
+            noise = noise_of(noise, initial, stages[-1].step + 1, None)
         predict = Predictor(
             self.denoiser,
             condition,
@@ -275,19 +289,48 @@ class ConditionalDiffusion:
             null_condition=self.null_condition,
             checkpoint=checkpoint,
         )
-        driver = drive(self.scheduler, self.sampling_schedule, listed, self.eta)
+        history, limit = History(stages), clip_of(self.scheduler)
         x, chain = masked(initial, mask), []
         if check_finite and x.device.type == "cpu" and not torch.compiler.is_compiling() and not x.isfinite().all():
             raise ValueError("initial: got nan or infinite values, expected finite ones; look at what made the start")
-        for i, t in enumerate(listed):
-            # Python integers throughout: reading a timestep from a tensor would wait for the device.
-            prediction = predict(x, torch.full((x.shape[0],), t, device=x.device))
-            x = masked(driver.step(prediction, i, x, None if noise is None else noise[i], generator), mask)
+        for stage in stages:
+            # Python numbers throughout: reading one from a tensor would wait for the device.
+            prediction = predict(x, torch.full((x.shape[0],), stage.timestep, device=x.device))
+            clean = clean_sample(self.prediction_type, prediction, x, stage)
+            x = history.advance(stage, x, clean, limit)
+            if stage.noise:
+                drawn = standard_normal(x.shape, x, generator) if noise is None else noise[stage.step]
+                x = torch.add(x, drawn, alpha=stage.noise)
+            x = masked(x, mask)
+            if not stage.ends_step:
+                continue
             if callback is not None:
-                x = masked(_replaced(x, callback(i, t, x)), mask)
+                x = masked(_replaced(x, callback(stage.step, stage.timestep, x)), mask)
             if return_chain:
                 chain.append(x)
         return torch.stack(chain) if return_chain else x
+
+    def stages(self, num_steps: int | None = None, timesteps: Sequence[int] | None = None) -> tuple[Stage, ...]:
+        """The calls of the denoiser that `sample` makes with these arguments, and the weights of each step.
+
+        They are computed once, on the CPU, and kept.
+
+        Args:
+            num_steps: As of `sample`.
+            timesteps: As of `sample`.
+
+        Raises:
+            ValueError: As `sample`.
+        """
+        given = None if timesteps is None else tuple(timesteps)
+        key = (self.scheduler, self.sampling_schedule, num_steps, given, self.eta, self.use_clipped_model_output)
+        if key not in self._stages:
+            listed = descending_timesteps(self.scheduler, self.num_train_timesteps, num_steps, timesteps)
+            found = stages_of(self.scheduler, self.sampling_schedule, listed, *key[-2:])
+            if len(self._stages) >= _KEPT:
+                self._stages.clear()
+            self._stages[key] = found
+        return self._stages[key]
 
 
 def _replaced(x: Tensor, given: Tensor | None) -> Tensor:

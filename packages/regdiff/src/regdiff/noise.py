@@ -162,10 +162,7 @@ class FreshNoise:
             return None, None
         if fixed is None:
             return None, generator
-        if can.own_noise:
-            return fixed[1:].unsqueeze(1).expand(-1, len(start), -1, -1), None
-        # diffusers takes one generator per row: with one seed for all, a row's noise does not depend on the batch.
-        return None, [torch.Generator("cpu").manual_seed(EVAL_SEED + 2) for _ in range(len(start))] or None
+        return fixed[1:].unsqueeze(1).expand(-1, len(start), -1, -1), None
 
     def of_loss(self, start: Float[Tensor, "b n d"] | None) -> None:
         """See `NoiseSource.of_loss`."""

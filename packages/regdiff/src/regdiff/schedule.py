@@ -67,7 +67,7 @@ def float64_alphas_cumprod(scheduler: Scheduler) -> Float64[Tensor, "t"]:
     return own
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Schedule:
     """The forward process x_t = signal_t x_0 + sigma_t eps at the T trained timesteps, in float64 on the CPU.
 
@@ -125,8 +125,9 @@ def spaced_timesteps(scheduler: Scheduler, num_steps: int) -> list[int]:
     if hasattr(scheduler, "alphas_cumprod"):
         scheduler = copy.deepcopy(scheduler)
         scheduler.set_timesteps(num_steps)
-        # Rounding gives diffusers' "trailing" one entry too many, a -1, for some pairs such as 7 of 17.
-        return [round(t) for t in vars(scheduler)["timesteps"].tolist()[:num_steps]]
+        # Heun lists most timesteps twice, once for each call of the denoiser. Rounding gives diffusers' "trailing" one
+        # entry too many, a -1, for some pairs such as 7 of 17.
+        return list(dict.fromkeys(round(t) for t in vars(scheduler)["timesteps"].tolist()))[:num_steps]
     stride = scheduler.config.num_train_timesteps / num_steps
     return [round(stride * k) - 1 for k in range(num_steps, 0, -1)]
 

@@ -27,7 +27,8 @@ class Capabilities:
         custom_timesteps: Whether `sample` accepts any descending list of trained timesteps.
         truncated_start: Whether `sample` may start below the last trained timestep.
         gradient: Whether gradients flow through `sample`.
-        precision: Best precision of a step: "float32" where diffusers converts the sample to it.
+        precision: Best precision of a step.
+        calls: Calls of the denoiser in a step; 2 of Heun's, but 1 in its last step.
     """
 
     name: str
@@ -38,7 +39,8 @@ class Capabilities:
     custom_timesteps: bool = True
     truncated_start: bool = True
     gradient: bool = True
-    precision: Literal["float64", "float32"] = "float32"
+    precision: Literal["float64", "float32"] = "float64"
+    calls: int = 1
 
 
 #: The supported schedulers by their `make_scheduler` name: every cell is promised, and tested.
@@ -46,12 +48,17 @@ SCHEDULERS: Mapping[str, Capabilities] = MappingProxyType(
     {
         row.name: row
         for row in (
-            Capabilities("ddpm", "DDPMScheduler", stochastic=True, precision="float64"),
-            Capabilities("ddim", "DDIMScheduler", stochastic="eta > 0", own_noise="eta > 0", precision="float64"),
+            Capabilities("ddpm", "DDPMScheduler", stochastic=True, own_noise=True),
+            Capabilities("ddim", "DDIMScheduler", stochastic="eta > 0", own_noise="eta > 0"),
             Capabilities("dpmsolver++", "DPMSolverMultistepScheduler"),
             Capabilities("sde-dpmsolver++", "DPMSolverMultistepScheduler", stochastic=True, own_noise=True),
+            Capabilities("unipc", "UniPCMultistepScheduler"),
+            Capabilities("deis", "DEISMultistepScheduler"),
             Capabilities("euler", "EulerDiscreteScheduler"),
-            Capabilities("lcm", "LCMScheduler", stochastic=True, precision="float64"),
+            Capabilities("euler-ancestral", "EulerAncestralDiscreteScheduler", stochastic=True, own_noise=True),
+            Capabilities("heun", "HeunDiscreteScheduler", calls=2),
+            Capabilities("lcm", "LCMScheduler", stochastic=True, own_noise=True),
+            Capabilities("tcd", "TCDScheduler", stochastic="eta > 0", own_noise="eta > 0"),
             Capabilities("flow", "FlowMatchEulerDiscreteScheduler", prediction_types=("flow",)),
         )
     }
@@ -61,8 +68,13 @@ _MODULES = {
     "DDPMScheduler": "scheduling_ddpm",
     "DDIMScheduler": "scheduling_ddim",
     "DPMSolverMultistepScheduler": "scheduling_dpmsolver_multistep",
+    "UniPCMultistepScheduler": "scheduling_unipc_multistep",
+    "DEISMultistepScheduler": "scheduling_deis_multistep",
     "EulerDiscreteScheduler": "scheduling_euler_discrete",
+    "EulerAncestralDiscreteScheduler": "scheduling_euler_ancestral_discrete",
+    "HeunDiscreteScheduler": "scheduling_heun_discrete",
     "LCMScheduler": "scheduling_lcm",
+    "TCDScheduler": "scheduling_tcd",
     "FlowMatchEulerDiscreteScheduler": "scheduling_flow_match_euler_discrete",
 }
 
@@ -87,9 +99,11 @@ _ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = MappingProxyType(
         "shift_terminal": ((None,), "its noise levels depend on the number of steps"),
         "invert_sigmas": ((False,), _UNVERIFIED),
         "stochastic_sampling": ((False,), "diffusers 0.36 ignores the generator there"),
-        "algorithm_type": (("dpmsolver++", "sde-dpmsolver++"), "diffusers is removing the others"),
+        "algorithm_type": (("dpmsolver++", "sde-dpmsolver++", "deis"), "diffusers is removing the others"),
         "solver_order": ((1, 2, 3), "there is no other"),
-        "solver_type": (("midpoint", "heun"), "there is no other"),
+        "solver_type": (("midpoint", "heun", "bh1", "bh2", "logrho"), "there is no other"),
+        "predict_x0": ((True,), "its last step does not lead to the clean sample otherwise"),
+        "solver_p": ((None,), _UNVERIFIED),
         "final_sigmas_type": (("zero",), "the last step leads to the clean sample"),
         "lambda_min_clipped": ((-math.inf,), "for a truncated start list the timesteps instead"),
     }
@@ -112,8 +126,9 @@ def capabilities(scheduler: Scheduler | str) -> Capabilities:
         'eta > 0'
     """
     wanted = scheduler if isinstance(scheduler, str) else type(scheduler).__name__
-    if not isinstance(scheduler, str) and str(scheduler.config.get("algorithm_type")).startswith("sde-"):
-        return SCHEDULERS["sde-dpmsolver++"]
+    stochastic = SCHEDULERS["sde-dpmsolver++"]
+    if wanted == stochastic.scheduler and not isinstance(scheduler, str):
+        return stochastic if scheduler.config.algorithm_type.startswith("sde-") else SCHEDULERS["dpmsolver++"]
     for row in SCHEDULERS.values():
         if wanted in (row.name, row.scheduler):
             return row
@@ -129,15 +144,29 @@ def check_own_noise(row: Capabilities, eta: float) -> None:
         eta: DDIM's noise scale.
 
     Raises:
-        ValueError: The scheduler draws its own, or adds none.
+        ValueError: The scheduler adds none.
     """
-    takers = ", ".join(other.name for other in SCHEDULERS.values() if other.own_noise)
-    if not row.own_noise and row.stochastic:
-        raise ValueError(f"noise: {row.scheduler} draws its own from `generator`; those that accept a tensor: {takers}")
     if not row.own_noise:
+        takers = ", ".join(other.name for other in SCHEDULERS.values() if other.own_noise)
         raise ValueError(f"noise: {row.scheduler} is deterministic and adds none; those that accept a tensor: {takers}")
     if row.own_noise == "eta > 0" and eta == 0:
         raise ValueError("noise: eta=0 is deterministic and would ignore it; pass noise=None or set eta > 0")
+
+
+def clip_of(scheduler: Scheduler) -> float | None:
+    """What the estimate of the clean sample is clipped to, [-limit, limit]; None leaves it.
+
+    That is what its configuration says, `clip_sample` and `clip_sample_range`. Classes that do not have these options
+    have them from `make_scheduler`, or from the scheduler whose configuration they were made of, and clip as well.
+
+    Args:
+        scheduler: A diffusers scheduler.
+
+    Examples:
+        >>> clip_of(make_scheduler("euler", 10)), clip_of(make_scheduler("euler", 10, clip_sample=False))
+        (1.0, None)
+    """
+    return scheduler.config.get("clip_sample_range", 1.0) if scheduler.config.get("clip_sample", False) else None
 
 
 def prediction_type_of(scheduler: Scheduler) -> str:
@@ -160,6 +189,11 @@ def prediction_type_of(scheduler: Scheduler) -> str:
             f"scheduler.config.prediction_type: got {kind!r}, expected one of {', '.join(row.prediction_types)}, "
             f"which {row.scheduler} supports"
         )
+    if config.get("clip_sample") and not config.get("clip_sample_range", 1.0) > 0:
+        raise ValueError(
+            f"scheduler.config.clip_sample_range: got {config.clip_sample_range}, expected a positive number, or "
+            "clip_sample=False"
+        )
     if row.name == "sde-dpmsolver++" and config.solver_order > 2:
         raise ValueError(
             f"scheduler.config.solver_order: got {config.solver_order} for sde-dpmsolver++, expected 1 or 2: diffusers "
@@ -181,15 +215,18 @@ def prediction_type_of(scheduler: Scheduler) -> str:
 def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
     """A diffusers scheduler by name, with the defaults of this package.
 
-    Those are: the cosine schedule, prediction_type "epsilon" ("flow" for a flow), the clean sample clipped to [-1, 1]
-    where the scheduler can, timesteps spaced evenly down from the last trained one ("trailing"), and a last step to
-    the clean sample.
+    Those are: the cosine schedule, prediction_type "epsilon" ("flow" for a flow), the estimate of the clean sample
+    clipped to [-1, 1], timesteps spaced evenly down from the last trained one ("trailing"), and a last step to the
+    clean sample.
 
     Args:
         name: "ddpm" (Ho et al. 2020), "ddim" (Song et al. 2021), "dpmsolver++" or "sde-dpmsolver++" (Lu et al. 2022),
-            "euler" (Karras et al. 2022), "lcm" (Luo et al. 2023) or "flow" (Lipman et al. 2023, Esser et al. 2024).
+            "unipc" (Zhao et al. 2023), "deis" (Zhang and Chen 2023), "euler", "euler-ancestral" or "heun" (Karras et
+            al. 2022), "lcm" (Luo et al. 2023), "tcd" (Zheng et al. 2024) or "flow" (Lipman et al. 2023, Esser et al.
+            2024).
         steps: T, the number of trained timesteps.
-        **options: Other options of the diffusers class, such as solver_order=3.
+        **options: Other options of the diffusers class, such as solver_order=3. Every scheduler takes clip_sample and
+            clip_sample_range, whether its class has them or not: targets beyond [-1, 1] want clip_sample=False.
 
     Raises:
         ValueError: An unknown name or option, or one that is not supported.
@@ -207,7 +244,8 @@ def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
         del options["prediction_type"]  # ours: diffusers' class has no such option, as it predicts nothing else
     module = importlib.import_module(f"diffusers.schedulers.{_MODULES[row.scheduler]}")  # slow, so only when asked
     kind = getattr(module, row.scheduler)
-    allowed = set(inspect.signature(kind.__init__).parameters) - {"self", "num_train_timesteps"}
+    taken = set(inspect.signature(kind.__init__).parameters) - {"self", "num_train_timesteps"}
+    allowed = taken | {"clip_sample", "clip_sample_range"}
     if not options.keys() <= allowed:
         unknown = ", ".join(sorted(options.keys() - allowed))
         hint = "; it predicts the flow" if row.prediction_types == ("flow",) and "prediction_type" in options else ""
@@ -215,12 +253,14 @@ def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
     defaults = {
         "beta_schedule": "squaredcos_cap_v2",
         "clip_sample": True,
+        "clip_sample_range": 1.0,
         "set_alpha_to_one": True,
         "timestep_spacing": "trailing",
         "original_inference_steps": steps,
         "algorithm_type": name,
     }
     chosen = {option: value for option, value in defaults.items() if option in allowed} | options
-    scheduler = cast(Scheduler, kind(num_train_timesteps=steps, **chosen))
+    scheduler = kind(num_train_timesteps=steps, **{option: chosen[option] for option in chosen if option in taken})
+    scheduler.register_to_config(**{option: chosen[option] for option in chosen if option not in taken})
     prediction_type_of(scheduler)
-    return scheduler
+    return cast(Scheduler, scheduler)

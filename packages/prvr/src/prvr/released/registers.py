@@ -31,13 +31,7 @@ class StartNoise:
         fixed: Float[Tensor, "k n d"] | None,
         generator: torch.Generator | None,
     ) -> tuple[Float[Tensor, "b n d"] | None, None]:
-        """The start, where the scheduler adds noise.
-
-        Raises:
-            ValueError: the scheduler draws the noise of its steps itself.
-        """
-        if can.stochastic and not can.own_noise:
-            raise ValueError(f"{can.scheduler} draws the noise of its steps itself: the start cannot take its place")
+        """The start, where the scheduler adds noise."""
         return (start if can.stochastic else None), None
 
     def of_loss(self, start: Float[Tensor, "b n d"] | None) -> Float[Tensor, "b n d"] | None:

@@ -1,0 +1,342 @@
+"""A scheduler as numbers: every step of diffusers' `step` is a weighted sum, whose weights are read off once.
+
+After the estimate of the clean sample, each of these solvers is linear: x after a step is a sum of x at this call and
+earlier ones, of the clean samples estimated there, and of noise. So diffusers' own `step` runs once on unit vectors, in
+float64 on the CPU, and what comes out are the weights. Sampling then needs a few multiplications per step in the
+sample's own precision, on any device, and reads nothing back from it.
+
+Whatever a scheduler does inside, x is always signal_t x_0 + sigma_t eps here.
+"""
+
+import copy
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from regdiff.schedule import Schedule, Scheduler
+from regdiff.schedulers import capabilities
+
+#: Weights below this share of the largest are what cancelled up to rounding.
+NEGLIGIBLE = 1e-13
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One call of the denoiser, and x after it.
+
+    Attributes:
+        timestep: At which the denoiser is called, an integer in [0, T).
+        signal, sigma: Of the forward process there.
+        samples: Weight of x at this call, at the one before, and so on.
+        cleans: Weight of the clean sample estimated at this call, at the one before, and so on.
+        unclipped: Weight of this call's estimate before it was clipped.
+        noise: Weight of the noise, which is standard normal.
+        step: Which step of the sampler it belongs to.
+        ends_step: Whether x after it is x after the step: not so in the first half of a step of Heun.
+    """
+
+    timestep: int
+    signal: float
+    sigma: float
+    samples: tuple[float, ...]
+    cleans: tuple[float, ...]
+    unclipped: float
+    noise: float
+    step: int
+    ends_step: bool
+
+
+def clean_sample(prediction_type: str, prediction: Tensor, x: Tensor, stage: Stage) -> Tensor:
+    """The estimate of x_0 that a prediction stands for.
+
+    Args:
+        prediction_type: "epsilon", "sample", "v_prediction" or "flow".
+        prediction: What the denoiser said.
+        x: What it was asked about.
+        stage: Signal and noise of x.
+    """
+    if prediction_type == "sample":
+        return prediction.to(x.dtype)
+    if prediction_type == "epsilon":
+        return torch.sub(x, prediction, alpha=stage.sigma) / stage.signal
+    if prediction_type == "flow":
+        return torch.sub(x, prediction, alpha=stage.sigma)
+    return torch.sub(stage.signal * x, prediction, alpha=stage.sigma)
+
+
+class History:
+    """x and the clean samples at the latest calls of the denoiser, and the sum of them that a stage asks for.
+
+    Args:
+        stages: All that follow; no more is kept than they need.
+    """
+
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        self.samples: deque[Tensor] = deque(maxlen=max(1, *(len(stage.samples) for stage in stages)))
+        self.cleans: deque[Tensor] = deque(maxlen=max(1, *(len(stage.cleans) for stage in stages)))
+
+    def advance(self, stage: Stage, x: Tensor, clean: Tensor, limit: float | None) -> Tensor:
+        """x after the stage, without its noise.
+
+        Args:
+            stage: The weights.
+            x: Before it.
+            clean: The estimate of x_0 from it.
+            limit: Clips the estimate to [-limit, limit]; None leaves it.
+        """
+        self.samples.appendleft(x)
+        self.cleans.appendleft(clean if limit is None else clean.clamp(-limit, limit))
+        terms = [*zip(stage.cleans, self.cleans, strict=False), *zip(stage.samples, self.samples, strict=False)]
+        if stage.unclipped:
+            terms.append((stage.unclipped, clean))
+        terms = [(weight, value) for weight, value in terms if weight]
+        if not terms:
+            return torch.zeros_like(x)
+        (first, total), *others = terms
+        total = total if first == 1.0 else total * first
+        for weight, value in others:
+            total = torch.add(total, value, alpha=weight)
+        return total
+
+
+def stages_of(
+    scheduler: Scheduler,
+    schedule: Schedule,
+    timesteps: Sequence[int],
+    eta: float = 1.0,
+    use_clipped_model_output: bool = True,
+) -> tuple[Stage, ...]:
+    """The stages in which a supported scheduler goes through these timesteps, down to the clean sample.
+
+    Args:
+        scheduler: It is not changed.
+        schedule: Its numbers, rounded as wanted.
+        timesteps: Strictly descending, in [0, T).
+        eta: Noise scale of DDIM and TCD.
+        use_clipped_model_output: Of DDIM, see `ConditionalDiffusion`.
+
+    Examples:
+        >>> from regdiff.schedule import schedule_of
+        >>> from regdiff.schedulers import make_scheduler
+        >>> ddim = make_scheduler("ddim", 4)
+        >>> last = stages_of(ddim, schedule_of(ddim), [2, 0], eta=0.0)[-1]
+        >>> last.cleans, last.noise
+        ((1.0,), 0.0)
+    """
+    kind = capabilities(scheduler).scheduler
+    probe = _PROBES[kind](scheduler, schedule, list(timesteps), eta)
+    size = len(probe.calls)
+    drawn = torch.zeros(1, 2 * size + 1, dtype=torch.float64, device="cpu")
+    drawn[0, -1] = 1
+    stages = []
+    with torch.inference_mode(False), torch.no_grad(), _Exact(drawn):
+        units = torch.eye(2 * size + 1, dtype=torch.float64, device="cpu").unsqueeze(1)  # each (1, 2 size + 1)
+        for i, (level, step, ends) in enumerate(probe.calls):
+            if probe.ends_clean and i + 1 == size:
+                after = units[size + i]
+            else:
+                after = probe.step(i, units[i], units[size + i])
+                probe.keep(i, units[min(i + 1, size - 1)], after)
+            weights = after[0].clone()
+            if not weights.isfinite().all():
+                raise ValueError(
+                    f"timesteps: {type(scheduler).__name__} has no finite step at {probe.timesteps[level]}, where the "
+                    f"signal is {probe.signal[level]:.3g}; start at a lower timestep, or take another scheduler"
+                )
+            weights[weights.abs() < NEGLIGIBLE * weights.abs().max()] = 0
+            samples, cleans = (_latest_first(weights[at : at + i + 1]) for at in (0, size))
+            unclipped = 0.0
+            if kind == "DDIMScheduler" and not use_clipped_model_output and samples:
+                # The noise is then that of the estimate before it was clipped: (x - signal x_0) / sigma.
+                unclipped = -samples[0] * probe.signal[level]
+                cleans = (cleans[0] - unclipped,)
+            at = (probe.timesteps[level], probe.signal[level], probe.sigma[level])
+            stages.append(Stage(*at, samples, cleans, unclipped, weights[-1].item(), step, ends))
+    return tuple(stages)
+
+
+def _latest_first(weights: Tensor) -> tuple[float, ...]:
+    listed = weights.flip(0).tolist()
+    while listed and not listed[-1]:
+        listed.pop()
+    return tuple(listed)
+
+
+class _Exact(TorchFunctionMode):
+    """Runs a scheduler in float64, whatever precision it asks for, with one tensor in place of all that it draws."""
+
+    def __init__(self, drawn: Tensor) -> None:
+        super().__init__()
+        self.drawn = drawn
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.randn:
+            return self.drawn.clone()
+        kwargs = kwargs or {}
+        if func is torch.Tensor.to:
+            args = tuple(map(_widened, args))
+            kwargs = {name: _widened(value) for name, value in kwargs.items()}
+        return func(*args, **kwargs)
+
+
+def _widened(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value
+
+
+class _Probe(ABC):
+    """A private copy of a scheduler that goes through one descending list of timesteps on unit vectors.
+
+    Args:
+        scheduler: A supported scheduler; it is not changed.
+        schedule: Its numbers, rounded as wanted.
+        timesteps: Strictly descending timesteps in [0, T); after the last one comes the clean sample.
+        eta: Noise scale of DDIM and TCD.
+    """
+
+    predicts = "sample"  # what the copy is handed: the clean sample itself, or the noise where it knows nothing else
+    ends_clean = False  # the last step leads to the clean sample, where diffusers' own stays at timestep 0
+
+    def __init__(self, scheduler: Scheduler, schedule: Schedule, timesteps: list[int], eta: float) -> None:
+        self.timesteps, self.schedule, self.eta = timesteps, schedule, eta
+        self.signal, self.sigma = (values[timesteps].tolist() for values in (schedule.signal, schedule.sigma))
+        self.scheduler: Any = copy.copy(scheduler)  # every attribute set below is replaced, none changed in place
+        told = {"prediction_type": self.predicts, "clip_sample": False}  # clipping is not linear: `History` does it
+        config = type(scheduler.config)({**scheduler.config, **told})
+        vars(self.scheduler)["_internal_dict"] = config
+        #: Of each call of the denoiser: which of the timesteps, which step, and whether the step ends with it.
+        self.calls = [(level, level, True) for level in range(len(timesteps))]
+        self._prepare()
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Puts the numbers of the schedule into the copy."""
+
+    @abstractmethod
+    def step(self, i: int, x: Tensor, clean: Tensor) -> Tensor:
+        """x after call i, from x and the clean sample at it, all (1, width)."""
+
+    def keep(self, i: int, x: Tensor, after: Tensor) -> None:  # noqa: B027  most schedulers keep no x
+        """Told that `after`, x after call i, is x at the next call."""
+
+    def _indexed(self, timesteps: Any) -> None:
+        """For schedulers that count their steps from a begin index; `set_timesteps` on the copy resets that count."""
+        self.scheduler.set_timesteps(1)
+        self.scheduler.set_begin_index(0)
+        self.scheduler.timesteps, self.scheduler.num_inference_steps = timesteps, len(timesteps)
+
+    def _relative_sigmas(self) -> Tensor:
+        """sigma / signal of each timestep, and 0 for the clean sample."""
+        sigmas = torch.tensor(self.sigma, dtype=torch.float64, device="cpu")
+        return torch.cat([sigmas / torch.tensor(self.signal, dtype=torch.float64, device="cpu"), sigmas.new_zeros(1)])
+
+
+class _Respaced(_Probe):
+    """DDPM and DDIM on the sub-sequence of abar, which is itself a schedule (Nichol and Dhariwal 2021)."""
+
+    def _prepare(self) -> None:
+        abar = self.schedule.alphas_cumprod
+        assert abar is not None
+        self.scheduler.alphas_cumprod = abar[list(reversed(self.timesteps))]
+        self.options: dict[str, Any] = {}
+        if type(self.scheduler).__name__ == "DDPMScheduler":
+            # Without set_timesteps it steps from t to t - 1.
+            self.scheduler.num_inference_steps, self.scheduler.custom_timesteps = None, False
+        else:
+            # It steps from t to t - T // num_inference_steps: this makes that t - 1.
+            self.scheduler.num_inference_steps = self.scheduler.config.num_train_timesteps
+            self.scheduler.final_alpha_cumprod = (
+                abar.new_ones(()) if self.scheduler.config.set_alpha_to_one else abar[0]
+            )
+            self.options = {"eta": self.eta, "use_clipped_model_output": True}
+
+    def step(self, i: int, x: Tensor, clean: Tensor) -> Tensor:
+        return self.scheduler.step(clean, len(self.timesteps) - 1 - i, x, return_dict=False, **self.options)[0]
+
+
+class _Consistency(_Probe):
+    """LCM and TCD, which look abar up at the timesteps themselves."""
+
+    def _prepare(self) -> None:
+        self._indexed(torch.tensor(self.timesteps, device="cpu"))
+        self.scheduler.alphas_cumprod = self.schedule.alphas_cumprod
+        self.ends_clean = type(self.scheduler).__name__ == "TCDScheduler"
+        self.options = {"eta": self.eta} if self.ends_clean else {}
+
+    def step(self, i: int, x: Tensor, clean: Tensor) -> Tensor:
+        return self.scheduler.step(clean, self.timesteps[i], x, return_dict=False, **self.options)[0]
+
+
+class _Multistep(_Probe):
+    """DPM-Solver++, DEIS and UniPC, which compute with logarithms of sigma / signal."""
+
+    def _prepare(self) -> None:
+        self._indexed(self.timesteps)
+        self.scheduler.sigmas = self._relative_sigmas()
+        self.ends_clean = type(self.scheduler).__name__ != "DPMSolverMultistepScheduler"  # which does so itself
+
+    def step(self, i: int, x: Tensor, clean: Tensor) -> Tensor:
+        return self.scheduler.step(clean, self.timesteps[i], x, return_dict=False)[0]
+
+
+class _UniPc(_Multistep):
+    def keep(self, i: int, x: Tensor, after: Tensor) -> None:
+        # It corrects x at the next call by starting from `last_sample` again. As x there is (sigma' / sigma) times
+        # that sample plus clean samples, the correction of x depends on clean samples alone: expressed so, it needs no
+        # earlier x, and goes on from where a callback or a mask has put x.
+        if i + 1 < len(self.calls):
+            self.scheduler.last_sample = self.scheduler.last_sample + (x - after) * self.sigma[i] / self.sigma[i + 1]
+
+
+class _Karras(_Probe):
+    """Euler, Euler ancestral and Heun work on x / signal = x_0 + (sigma / signal) eps (Karras et al. 2022)."""
+
+    predicts = "epsilon"
+
+    def _prepare(self) -> None:
+        count, sigmas = len(self.timesteps), self._relative_sigmas()
+        if type(self.scheduler).__name__ == "HeunDiscreteScheduler":
+            # A second call of the denoiser where the step would lead, except at the last one.
+            halves = [[(step, step, False), (step + 1, step, True)] for step in range(count - 1)]
+            self.calls = [*(call for pair in halves for call in pair), (count - 1, count - 1, True)]
+            sigmas = torch.cat([sigmas[:1], sigmas[1:-1].repeat_interleave(2), sigmas[-1:]])
+        self._indexed([float(self.timesteps[level]) for level, _, _ in self.calls])  # integers would be refused
+        self.scheduler.sigmas = sigmas
+        self.scheduler.is_scale_input_called = True  # x itself is the scaled input
+
+    def step(self, i: int, x: Tensor, clean: Tensor) -> Tensor:
+        level, step, _ = self.calls[i]
+        signal, sigma = self.signal[level], self.sigma[level]
+        eps = (x - signal * clean) / sigma
+        after = self.scheduler.step(eps, float(self.timesteps[level]), x / signal, return_dict=False)[0]
+        return after * [*self.signal, 1.0][step + 1]  # where both halves of a step of Heun lead
+
+
+class _Flow(_Probe):
+    def _prepare(self) -> None:
+        self._indexed(self.timesteps)
+        self.scheduler.sigmas = [*self.sigma, 0.0]
+
+    def step(self, i: int, x: Tensor, clean: Tensor) -> Tensor:
+        flow = (x - clean) / self.sigma[i]
+        return self.scheduler.step(flow, float(self.timesteps[i]), x, return_dict=False)[0]
+
+
+_PROBES: dict[str, type[_Probe]] = {
+    "DDPMScheduler": _Respaced,
+    "DDIMScheduler": _Respaced,
+    "DPMSolverMultistepScheduler": _Multistep,
+    "DEISMultistepScheduler": _Multistep,
+    "UniPCMultistepScheduler": _UniPc,
+    "EulerDiscreteScheduler": _Karras,
+    "EulerAncestralDiscreteScheduler": _Karras,
+    "HeunDiscreteScheduler": _Karras,
+    "LCMScheduler": _Consistency,
+    "TCDScheduler": _Consistency,
+    "FlowMatchEulerDiscreteScheduler": _Flow,
+}
