@@ -13,7 +13,7 @@ DIM, LENGTH, NUM = 16, 12, 4
 
 torch.manual_seed(0)
 topics = F.normalize(torch.randn(6, DIM), dim=-1) * DIM**0.5
-generator = make_register_generator(DIM, num_registers=NUM, heads=2, steps=5, layers=1, length=LENGTH)
+generator = make_register_generator(DIM, num_registers=NUM, num_heads=2, steps=5, layers=1, length=LENGTH)
 perturb = TextualPerturbation(gamma=0.1)
 optimizer = torch.optim.AdamW(generator.parameters(), lr=3e-3)
 

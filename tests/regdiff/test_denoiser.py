@@ -8,7 +8,7 @@ from register_pipelines import spread_weights
 from torch import nn
 
 from regdiff import RegisterDenoiser
-from regdiff.denoiser import sincos_table
+from regdiff.timestep import sincos_table
 
 
 def test_the_equation_register_by_register():

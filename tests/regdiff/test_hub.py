@@ -121,7 +121,7 @@ def test_what_version_0_1_wrote_is_read(tmp_path):
 
 
 def test_a_generator_of_one_s_own_parts_saves_its_weights_alone(tmp_path):
-    generator = RegisterGenerator(ConditionGenerator(DIM, NUM, heads=2))
+    generator = RegisterGenerator(ConditionGenerator(DIM, NUM, num_heads=2))
     with pytest.raises(ValueError, match="RegisterGenerator was assembled from parts"):
         generator.save_pretrained(tmp_path)
 

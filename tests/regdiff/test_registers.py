@@ -33,7 +33,7 @@ VARIANTS = {
 
 def build(variant: str = "correct", **options) -> RegisterGenerator:
     sizes = {"num_registers": NUM, "steps": 4, "length": LENGTH}
-    generator = make_register_generator(DIM, heads=2, **(sizes | VARIANTS[variant] | options))
+    generator = make_register_generator(DIM, num_heads=2, **(sizes | VARIANTS[variant] | options))
     if "reused" in variant:
         generator.noise = Reused()
     return generator
@@ -50,7 +50,7 @@ def some_mask() -> torch.Tensor:
 
 
 def test_condition_by_plain_loops():
-    module = ConditionGenerator(DIM, NUM, heads=2).double().eval()
+    module = ConditionGenerator(DIM, NUM, num_heads=2).double().eval()
     x, mask = features(2).double(), some_mask()[:2]
     output = module(x, mask)
     for row in range(2):
@@ -58,8 +58,8 @@ def test_condition_by_plain_loops():
         heads = []
         for h in range(2):
             part = slice(4 * h, 4 * h + 4)
-            q = module.attention["query"](module.query_tokens[0])[:, part]
-            k, v = module.attention["key"](kept)[:, part], module.attention["value"](kept)[:, part]
+            q = module.attention.query(module.query_tokens[0])[:, part]
+            k, v = module.attention.key(kept)[:, part], module.attention.value(kept)[:, part]
             heads.append((q @ k.T / 2).softmax(-1) @ v)
         y = module.attention_norm(module.query_tokens[0] + torch.cat(heads, -1))
         y = module.ffn_norm(y + module.ffn_out(torch.relu(module.ffn_in(y))))
@@ -237,10 +237,10 @@ def test_bad_inputs_say_what_is_expected(unchecked):
         generator(x, torch.ones(5, LENGTH))
     with pytest.raises(ValueError, match=r"targets: got shape \(5, 2, 8\), expected \(5, 3, 8\)"):
         generator.loss(torch.randn(5, 2, DIM), generator(x))
-    with pytest.raises(ValueError, match="heads: got 3 with dim 8"):
-        make_register_generator(DIM, NUM, heads=3)
+    with pytest.raises(ValueError, match="num_heads: got 3 with dim 8"):
+        make_register_generator(DIM, NUM, num_heads=3)
     with pytest.raises(ValueError, match="num_registers: got 0"):
-        make_register_generator(DIM, 0, heads=2)
+        make_register_generator(DIM, 0, num_heads=2)
 
 
 def test_diffusers_is_imported_when_a_scheduler_is_made_and_its_pipelines_only_by_name():

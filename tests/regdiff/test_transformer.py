@@ -210,8 +210,8 @@ def test_sizes_start_at_one(name):
 
 
 def test_errors(unchecked):
-    with pytest.raises(ValueError, match="heads: got 3 with dim 8, expected a divisor of dim"):
-        TransformerDenoiser(8, STEPS, heads=3)
+    with pytest.raises(ValueError, match="num_heads: got 3 with dim 8, expected a divisor of dim"):
+        TransformerDenoiser(8, STEPS, num_heads=3)
     denoiser, (x, timestep, condition) = build(num_registers=NUM), inputs()
     with pytest.raises(ValueError, match=r"sample: got shape \(3, 4, 2\), expected \(b, n, 3\)"):
         denoiser(x[..., :2], timestep, condition)

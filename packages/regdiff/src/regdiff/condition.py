@@ -5,7 +5,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regdiff.attention import MultiheadAttention
 from regdiff.masks import masked
+from regdiff.renamed import takes_old_names
 
 
 class ConditionGenerator(nn.Module):
@@ -17,25 +19,26 @@ class ConditionGenerator(nn.Module):
     Args:
         dim: Width d.
         num: Number of queries n.
-        heads: Number of heads; divides dim.
+        num_heads: Number of heads; divides dim.
         dropout: Rate on attention weights, on both residual branches and on the hidden layer.
 
     Raises:
-        ValueError: `dim` is not a multiple of `heads`.
+        ValueError: `dim` is not a multiple of `num_heads`.
 
     Examples:
         >>> import torch
-        >>> ConditionGenerator(dim=8, num=4, heads=2)(torch.randn(3, 10, 8)).shape
+        >>> ConditionGenerator(dim=8, num=4, num_heads=2)(torch.randn(3, 10, 8)).shape
         torch.Size([3, 4, 8])
     """
 
-    def __init__(self, dim: int, num: int, heads: int, dropout: float = 0.0) -> None:
+    @takes_old_names
+    def __init__(self, dim: int, num: int, num_heads: int, dropout: float = 0.0) -> None:
         super().__init__()
-        if heads < 1 or dim % heads:
-            raise ValueError(f"heads: got {heads} with dim {dim}, expected a divisor of dim")
-        self.dim, self.num, self.heads = dim, num, heads
+        if num_heads < 1 or dim % num_heads:
+            raise ValueError(f"num_heads: got {num_heads} with dim {dim}, expected a divisor of dim")
+        self.dim, self.num, self.num_heads = dim, num, num_heads
         self.query_tokens = nn.Parameter(torch.randn(1, num, dim))
-        self.attention = nn.ModuleDict({name: nn.Linear(dim, dim) for name in ("query", "key", "value")})
+        self.attention = MultiheadAttention(dim, num_heads, dropout=dropout, project=False)
         self.attention_norm = nn.LayerNorm(dim)
         self.ffn_in = nn.Linear(dim, dim)
         self.ffn_out = nn.Linear(dim, dim)
@@ -51,14 +54,7 @@ class ConditionGenerator(nn.Module):
         """
         x = masked(x, mask)  # a weight of 0 does not silence a NaN
         queries = self.query_tokens.expand(x.shape[0], -1, -1)
-        inputs = {"query": queries, "key": x, "value": x}
-        q, k, v = (
-            self.attention[name](inputs[name]).unflatten(-1, (self.heads, -1)).transpose(1, 2) for name in inputs
-        )
-        read = F.scaled_dot_product_attention(
-            q, k, v, None if mask is None else mask[:, None, None], self.dropout.p if self.training else 0.0
-        )
-        y = self.attention_norm(queries + self.dropout(read.transpose(1, 2).flatten(2)))
+        y = self.attention_norm(queries + self.dropout(self.attention(queries, x, mask)))
         return self.ffn_norm(y + self.dropout(self.ffn_out(self.dropout(F.relu(self.ffn_in(y))))))
 
 

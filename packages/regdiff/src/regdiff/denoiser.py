@@ -1,33 +1,14 @@
 """The register denoiser (DRE of DreamPRVR): a residual MLP over each register, given its timestep and condition."""
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regdiff.hub import Saveable
 from regdiff.masks import expect_mask, masked
+from regdiff.timestep import TimedDenoiser
 
 
-def sincos_table(length: int, dim: int, dtype: torch.dtype = torch.float64) -> Float[Tensor, "l d"]:
-    """Sinusoidal code of Vaswani et al. (2017): table[p, 2i] = sin(p / 10000^(2i/d)), table[p, 2i+1] = cos(same).
-
-    Args:
-        length: Number of positions.
-        dim: Width of the code.
-        dtype: Precision of the whole computation, frequencies included; the result is returned in it.
-
-    Examples:
-        >>> sincos_table(2, 4)[0].tolist()
-        [0.0, 1.0, 0.0, 1.0]
-    """
-    log_base = torch.log(torch.tensor(10000.0, dtype=torch.float64)).item()
-    even = torch.arange(0, dim, 2, dtype=dtype, device="cpu")
-    angles = torch.arange(length, dtype=dtype, device="cpu")[:, None] * torch.exp(even * -(log_base / dim))
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :dim]
-
-
-class RegisterDenoiser(nn.Module, Saveable):
+class RegisterDenoiser(TimedDenoiser):
     r"""eps(x, t, c): the noise in each register x, given its timestep t and its condition c (DreamPRVR, DRE).
 
     te = W swish(W table[t]);  c' = W relu(LN(c));  h_0 = x;
@@ -51,15 +32,10 @@ class RegisterDenoiser(nn.Module, Saveable):
         torch.Size([2, 3, 8])
     """
 
-    time_table: Tensor
-
     def __init__(self, dim: int, steps: int, layers: int = 2, dropout: float = 0.0) -> None:
-        super().__init__()
         if min(dim, steps, layers) < 1:
             raise ValueError(f"dim, steps, layers: got {dim}, {steps}, {layers}, expected integers of at least 1")
-        self.register_buffer("time_table", sincos_table(steps, dim).to(torch.get_default_dtype()))
-        self.time_in = nn.Linear(dim, dim)
-        self.time_out = nn.Linear(dim, dim)
+        super().__init__(dim, steps)
         self.condition_norm = nn.LayerNorm(dim)
         self.condition_proj = nn.Linear(dim, dim)
         self.layers = nn.ModuleList(_Block(dim, dropout) for _ in range(layers))
@@ -97,8 +73,7 @@ class RegisterDenoiser(nn.Module, Saveable):
             sample = masked(sample, mask)
             if condition.shape[:-1] == mask.shape:
                 condition = masked(condition, mask)
-        time = self.time_out(F.silu(self.time_in(self.time_table[timestep])))
-        time = F.silu(time).view(time.shape[0], *(1,) * (rank - 2), time.shape[-1])
+        time = F.silu(self.time_code(timestep)).view(expected[0], *(1,) * (rank - 2), expected[-1])
         condition = F.silu(self.condition_proj(F.relu(self.condition_norm(condition))))
         h = sample
         for layer in self.layers:

@@ -6,17 +6,30 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from regdiff.conditioning import check_condition, dropped, null_of, repeated
+from regdiff.denoiser import RegisterDenoiser
 from regdiff.forward import ForwardProcess, Weighting
+from regdiff.hub import Saveable
 from regdiff.losses import KLToTarget, mean_loss, mse
 from regdiff.masks import expect_mask, masked
 from regdiff.noise import Generators, noise_of, standard_normal, uniform
 from regdiff.predictor import Denoiser, Predictor
+from regdiff.renamed import with_new_names
 from regdiff.schedule import Scheduler, descending_timesteps, schedule_of
-from regdiff.schedulers import Capabilities, capabilities, check_own_noise, clip_of, prediction_type_of
+from regdiff.schedulers import (
+    Capabilities,
+    capabilities,
+    check_own_noise,
+    clip_of,
+    described,
+    prediction_type_of,
+    scheduler_of,
+)
 from regdiff.solver import History, Stage, clean_sample, stages_of
+from regdiff.transformer import TransformerDenoiser
 
 #: Called after each step with (which step, its timestep, x after it); a tensor it returns replaces x.
 Callback = Callable[[int, int, Tensor], Tensor | None]
@@ -24,8 +37,11 @@ Callback = Callable[[int, int, Tensor], Tensor | None]
 #: Lists of timesteps whose weights a `ConditionalDiffusion` keeps.
 _KEPT = 64
 
+#: Options that config.json holds as they are.
+_NUMBERS = ("eta", "use_clipped_model_output", "weighting", "snr_gamma", "condition_dropout")
 
-class ConditionalDiffusion:
+
+class ConditionalDiffusion(nn.Module, Saveable):
     r"""Denoising diffusion (Ho et al. 2020; Song et al. 2021) of a tensor, given a condition.
 
     Training: x_t = signal_t x_0 + sigma_t eps, and loss_fn(denoiser(x_t, t, condition), target) where the target is
@@ -37,14 +53,15 @@ class ConditionalDiffusion:
     `make_scheduler`): on a schedule that ends in pure noise the estimate from eps is divided by next to nothing, and
     one that is not clipped can be off by hundreds.
 
-    It holds no parameters and is no module: the denoiser stays where its owner registered it. The scheduler handed in
-    is never changed; the copies in use carry their numbers in float64 on the CPU, so that no step waits for a GPU.
+    It is a module that owns its denoiser and its null condition: their parameters are its own, `diffusion.denoiser =
+    other` takes effect at once, and `save_pretrained` writes them with the scheduler. Calling it is calling `loss`, as
+    DistributedDataParallel wants it. The scheduler handed in is never changed, and no step waits for a GPU.
 
     `process` adds noise and gives targets in `loss`, `sampling_schedule` has the numbers of the steps in `sample`: both
     follow from `schedule`, and may be replaced by rounded ones to reproduce code that stores its schedule in float32.
 
     Args:
-        denoiser: Any `Denoiser`.
+        denoiser: Any `Denoiser`; a plain function has no parameters and is not saved.
         scheduler: One of `regdiff.SCHEDULERS`; `make_scheduler` makes one by name.
         loss_fn: (prediction, target) -> a scalar, or one value per row, per register or per element. One with a
             keyword `mask` is given the mask.
@@ -57,7 +74,9 @@ class ConditionalDiffusion:
         snr_gamma: The cap of "min_snr".
         condition_dropout: Probability with which `loss` replaces the condition of a row by the null condition, so that
             `sample` can be guided (Ho and Salimans 2022).
-        null_condition: A pytree like the condition, broadcastable to it; see `regdiff.conditioning.null_of`.
+        null_condition: A pytree like the condition, broadcastable to it; see `regdiff.conditioning.null_of`. An
+            nn.Parameter becomes one of this module, any other tensor a buffer. The tensors of a larger pytree are
+            called `null_condition_0` and so on.
 
     Raises:
         ValueError: Unsupported scheduler, prediction type or option, or a number out of its range.
@@ -96,6 +115,8 @@ class ConditionalDiffusion:
             raise ValueError(f"eta: got {eta}, expected a number in [0, 1] (0 = deterministic, 1 = DDPM variance)")
         if not 0 <= condition_dropout <= 1:
             raise ValueError(f"condition_dropout: got {condition_dropout}, expected a probability in [0, 1]")
+        super().__init__()
+        self._hub_mixin_config = None  # what it is saved with is told by `_describe`
         self.denoiser = denoiser
         self.scheduler = copy.deepcopy(scheduler)
         self.loss_fn = loss_fn
@@ -105,10 +126,15 @@ class ConditionalDiffusion:
         self.weighting: Weighting = weighting
         self.snr_gamma = snr_gamma
         self.condition_dropout = condition_dropout
-        self.null_condition = null_condition
+        self._own_null_condition(null_condition)
         self.schedule = schedule_of(scheduler)
         self.sampling_schedule = self.schedule
         self.process = ForwardProcess(self.schedule, self.prediction_type, weighting=weighting, snr_gamma=snr_gamma)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "denoiser" and not isinstance(value, nn.Module):
+            self._modules.pop(name, None)  # torch refuses a function where a module was
+        super().__setattr__(name, value)
 
     @property
     def num_train_timesteps(self) -> int:
@@ -142,9 +168,9 @@ class ConditionalDiffusion:
             >>> diffusion.with_scheduler(make_scheduler("euler", 10)).capabilities.name
             'euler'
         """
-        options = ("loss_fn", "eta", "use_clipped_model_output", "weighting", "snr_gamma", "condition_dropout")
-        options += ("null_condition",)
-        other = ConditionalDiffusion(self.denoiser, scheduler, **{name: getattr(self, name) for name in options})
+        options: dict[str, Any] = {name: getattr(self, name) for name in (*_NUMBERS, "loss_fn")}
+        other = ConditionalDiffusion(self.denoiser, scheduler, null_condition=self._null_condition(), **options)
+        other.training = self.training
         for what in ("num_train_timesteps", "prediction_type"):
             ours, theirs = getattr(self, what), getattr(other, what)
             if ours != theirs:
@@ -187,12 +213,13 @@ class ConditionalDiffusion:
             noise: None draws fresh Gaussian noise; sample shape is used for every timestep; (T, *sample) is one per
                 timestep (row i takes noise[t_i, i]). Gradients flow into it.
             timesteps: None draws one per row uniformly; "all" takes the mean over all T; a tensor fixes one per row.
+                A tensor is looked at, so one on an accelerator is waited for; what is drawn here is not.
             generator: Source of the draws.
             mask: (b, n), True at valid registers: the loss is their mean, whatever the others hold.
 
         Raises:
-            ValueError: Noise, timesteps, condition or mask of a wrong shape, or a loss_fn that returns too little for
-                a mask or for weights.
+            ValueError: Noise, timesteps, condition or mask of a wrong shape, timesteps that are not integers in [0, T),
+                or a loss_fn that returns too little for a mask or for weights.
             TypeError: A mask for a denoiser without that keyword.
         """
         rows, steps = target.shape[0], self.num_train_timesteps
@@ -207,11 +234,11 @@ class ConditionalDiffusion:
             condition, mask = repeated(condition, steps), repeated(mask, steps)
             timesteps = torch.arange(steps, device=target.device).repeat_interleave(rows)
         else:
-            if timesteps is None:
+            if timesteps is not None:
+                _expect_timesteps(timesteps, rows, steps)
+            else:
                 device = target.device if generator is None else generator.device
                 timesteps = torch.randint(steps, (rows,), generator=generator, device=device).to(target.device)
-            if timesteps.shape != (rows,):
-                raise ValueError(f"timesteps: got shape {tuple(timesteps.shape)}, expected one per row, ({rows},)")
             if noise is None or noise.shape == target.shape:
                 noise = noise_of(noise, target, 1, generator)[0]
             else:
@@ -219,7 +246,7 @@ class ConditionalDiffusion:
                 noise = noise_of(noise, target, steps, generator)[timesteps, each]
         if self.condition_dropout > 0:
             gone = uniform(len(target), target.device, generator) < self.condition_dropout
-            condition = dropped(condition, null_of(condition, self.null_condition), gone)
+            condition = dropped(condition, null_of(condition, self._null_condition()), gone)
         target, noise = masked(target, mask), masked(noise, mask)
         prediction = Predictor(self.denoiser, condition, mask)(self.add_noise(target, noise, timesteps), timesteps)
         wanted = self.process.training_target(target, noise, timesteps)
@@ -286,7 +313,7 @@ class ConditionalDiffusion:
             condition,
             mask,
             guidance_scale=guidance_scale,
-            null_condition=self.null_condition,
+            null_condition=self._null_condition(),
             checkpoint=checkpoint,
         )
         history, limit = History(stages), clip_of(self.scheduler)
@@ -310,6 +337,32 @@ class ConditionalDiffusion:
                 chain.append(x)
         return torch.stack(chain) if return_chain else x
 
+    def forward(self, *args: Any, **kwargs: Any) -> Float[Tensor, ""]:
+        """`loss`."""
+        return self.loss(*args, **kwargs)
+
+    def _own_null_condition(self, given: Any) -> None:
+        """Registers the tensors of a null condition under names of their own."""
+        self._null_structure: TreeSpec | None = None
+        self._null_names: list[str] = []
+        leaves: list[Any] = [given]
+        if given is None or isinstance(given, Tensor):
+            names = ["null_condition"]
+        else:
+            leaves, self._null_structure = tree_flatten(given)
+            names = self._null_names = [f"null_condition_{i}" for i in range(len(leaves))]
+        for name, leaf in zip(names, leaves, strict=True):
+            if isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter):
+                self.register_buffer(name, leaf)
+            else:
+                setattr(self, name, leaf)
+
+    def _null_condition(self) -> Any:
+        """The null condition as it was given, of the tensors that this module has now."""
+        if self._null_structure is None:
+            return self.null_condition
+        return tree_unflatten([getattr(self, name) for name in self._null_names], self._null_structure)
+
     def stages(self, num_steps: int | None = None, timesteps: Sequence[int] | None = None) -> tuple[Stage, ...]:
         """The calls of the denoiser that `sample` makes with these arguments, and the weights of each step.
 
@@ -331,6 +384,75 @@ class ConditionalDiffusion:
                 self._stages.clear()
             self._stages[key] = found
         return self._stages[key]
+
+    def _describe(self) -> dict[str, Any]:
+        """What `from_config` needs: all but functions and modules of other packages, which must be given to it."""
+        loss = {"mse": None} if self.loss_fn is mse else None
+        if isinstance(self.loss_fn, KLToTarget):
+            loss = {"KLToTarget": self.loss_fn.temperature}
+        denoiser: Any = self.denoiser
+        name = type(denoiser).__name__
+        null = self._null_condition()
+        return {name: getattr(self, name) for name in _NUMBERS} | {
+            "denoiser": {name: denoiser._hub_mixin_config} if type(denoiser) is _DENOISERS.get(name) else None,
+            "scheduler": described(self.scheduler),
+            "loss_fn": loss,
+            "null_condition": {"shape": list(null.shape), "trained": isinstance(null, nn.Parameter)}
+            if isinstance(null, Tensor)
+            else {"given": null is not None},
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], **options: Any) -> "ConditionalDiffusion":
+        """A new diffusion as config.json describes it.
+
+        Args:
+            config: What config.json holds.
+            options: Arguments of the constructor that take the place of those in `config`. A denoiser that is not one
+                of this package's, a loss function of one's own and a null condition of several tensors must be given.
+
+        Raises:
+            ValueError: One of these is missing.
+        """
+        values = {**config, **{name: value for name, value in options.items() if value is not config.get(name)}}
+        for name in ("denoiser", "loss_fn"):
+            if values.get(name) is None:
+                raise ValueError(
+                    f"config.json: holds no {name}, which was none of regdiff's; pass {name}= to from_pretrained"
+                )
+        if isinstance(values["denoiser"], dict):
+            ((name, arguments),) = values["denoiser"].items()
+            values["denoiser"] = _DENOISERS[name].from_config(arguments, **with_new_names(arguments))
+        if isinstance(values["scheduler"], dict):
+            values["scheduler"] = scheduler_of(values["scheduler"])
+        if isinstance(values["loss_fn"], dict):
+            ((name, temperature),) = values["loss_fn"].items()
+            values["loss_fn"] = mse if name == "mse" else KLToTarget(temperature)
+        null = values.get("null_condition")
+        if isinstance(null, dict) and null.keys() <= {"shape", "trained", "given"}:
+            if null.get("given"):
+                raise ValueError("config.json: its null condition has several tensors; pass null_condition=")
+            zeros = torch.zeros(null["shape"]) if "shape" in null else None
+            values["null_condition"] = nn.Parameter(zeros) if zeros is not None and null["trained"] else zeros
+        return cls(**values)
+
+
+_DENOISERS: dict[str, Any] = {kind.__name__: kind for kind in (RegisterDenoiser, TransformerDenoiser)}
+
+
+def _expect_timesteps(timesteps: Tensor, rows: int, steps: int) -> None:
+    """Refuse timesteps that index from the end of the schedule, or beyond it."""
+    if timesteps.shape != (rows,):
+        raise ValueError(f"timesteps: got shape {tuple(timesteps.shape)}, expected one per row, ({rows},)")
+    if timesteps.is_floating_point() or timesteps.dtype == torch.bool:
+        raise ValueError(f"timesteps: got {timesteps.dtype}, expected integers in [0, {steps})")
+    if timesteps.device.type == "meta" or torch.compiler.is_compiling() or not rows:
+        return
+    lowest, highest = timesteps.min().item(), timesteps.max().item()
+    if lowest < 0 or highest >= steps:
+        raise ValueError(
+            f"timesteps: got {lowest if lowest < 0 else highest}, expected integers in [0, {steps}), the trained ones"
+        )
 
 
 def _replaced(x: Tensor, given: Tensor | None) -> Tensor:

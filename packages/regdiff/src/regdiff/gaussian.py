@@ -8,9 +8,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regdiff.denoiser import sincos_table
 from regdiff.masks import masked
 from regdiff.noise import standard_normal
+from regdiff.timestep import sincos_table
+
+#: What `GeneralizedPooling` divides its scores of the ranks by: 0.1 makes the weights peaked (Chen et al. 2021).
+RANK_TEMPERATURE = 0.1
+
+#: Added to the variance of a text before it is normalised, as in LayerNorm.
+TEXT_EPS = 1e-5
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,7 @@ class GeneralizedPooling(nn.Module):
     def _score(self, states: Tensor) -> Tensor:
         """Logits (k, l) of the two directions' states (k, l, 2 code_dim)."""
         ahead, back = states.chunk(2, dim=-1)
-        return self.score((ahead + back) / 2).squeeze(-1) / 0.1
+        return self.score((ahead + back) / 2).squeeze(-1) / RANK_TEMPERATURE
 
 
 class AttentionReadout(nn.Module):
@@ -232,7 +238,7 @@ class TextualPerturbation(nn.Module):
                 f"features, num: got shape {tuple(features.shape)} and {num}, expected (b, d >= 2) and num >= 1"
             )
         variance, mean = torch.var_mean(features, dim=-1, keepdim=True, correction=0)
-        normalised = (features - mean) * torch.rsqrt(variance + 1e-5)
+        normalised = (features - mean) * torch.rsqrt(variance + TEXT_EPS)
         with torch.no_grad():
             z_alpha = standard_normal(shape, features, generator) if z_alpha is None else z_alpha
             z_beta = standard_normal(shape, features, generator) if z_beta is None else z_beta

@@ -13,6 +13,8 @@ from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
 from safetensors.torch import load_file
 from torch import nn
 
+from regdiff.renamed import RENAMED, with_new_names
+
 _CARD = """\
 ---
 {{ card_data }}
@@ -86,7 +88,9 @@ class Saveable(
             config: What config.json holds.
             options: The constructor's arguments: those of `config`, and others that take their place.
         """
-        return cls(**options)
+        return cls(
+            **{name: value for name, value in with_new_names(config).items() if name in RENAMED.values()} | options
+        )
 
     @property
     def device(self) -> torch.device:
@@ -101,6 +105,10 @@ class Saveable(
     def _parameters_of(self) -> Iterator[nn.Parameter]:
         assert isinstance(self, nn.Module)
         return self.parameters()
+
+    def _describe(self) -> Any:
+        """What config.json will hold; None where nothing can make the module anew."""
+        return self._hub_mixin_config
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
         """The README of a saved module."""
@@ -132,7 +140,8 @@ class Saveable(
         Raises:
             ValueError: Nobody knows how to make the module anew: it was assembled from parts.
         """
-        if config is None and self._hub_mixin_config is None:
+        config = self._describe() if config is None else config
+        if config is None:
             raise ValueError(
                 f"{type(self).__name__} was assembled from parts that config.json cannot describe; pass config=, or "
                 "save its state_dict()"

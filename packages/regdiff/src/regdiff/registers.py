@@ -1,6 +1,7 @@
 """Register tokens of a sequence: one-shot condition, adaptive pooling, or a truncated diffusion from a prior."""
 
 import copy
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -16,6 +17,7 @@ from regdiff.gaussian import Gaussian, PriorSampler
 from regdiff.hub import Saveable
 from regdiff.masks import expect_mask, masked
 from regdiff.noise import FreshNoise, NoiseSource, extended, fixed_table, standard_normal
+from regdiff.renamed import takes_old_names, with_new_names
 from regdiff.schedule import Scheduler
 from regdiff.schedulers import make_scheduler
 from regdiff.transformer import TransformerDenoiser
@@ -65,7 +67,7 @@ class RegisterOptions:
     Attributes:
         dim: Width d.
         num_registers: Number of registers n.
-        heads: Attention heads of the condition, and of a transformer denoiser.
+        num_heads: Attention heads of the condition, and of a transformer denoiser.
         steps: T, the number of trained timesteps.
         layers: Blocks of the denoiser.
         kind: "diffusion"; "condition" stops at c; "pooled" averages the sequence into n segments, without parameters.
@@ -75,9 +77,7 @@ class RegisterOptions:
         length: Longest sequence the prior's pooling accepts.
         dropout: Rate in condition and denoiser.
         scheduler: A name of `make_scheduler`.
-        prediction_type: What the denoiser predicts; "flow" with the scheduler "flow". With "dpmsolver++" and "euler",
-            which do not clip, prefer "sample" or "v_prediction": a clean sample computed from "epsilon" carries the
-            error of the noise divided by the signal, of which the cosine schedule leaves next to none at the start.
+        prediction_type: What the denoiser predicts; "flow" with the scheduler "flow".
         denoiser: "mlp", the paper's, in which registers do not see each other (`RegisterDenoiser`), or "transformer",
             in which they do and each reads the conditions of all (`TransformerDenoiser`).
         weighting: Weights of the loss over timesteps, see `ConditionalDiffusion`.
@@ -87,7 +87,7 @@ class RegisterOptions:
 
     dim: int
     num_registers: int
-    heads: int
+    num_heads: int
     steps: int = 10
     layers: int = 2
     kind: Literal["diffusion", "condition", "pooled"] = "diffusion"
@@ -110,14 +110,25 @@ class RegisterOptions:
         if self.num_registers < 1:
             raise ValueError(f"num_registers: got {self.num_registers}, expected at least 1")
 
+    @property
+    def heads(self) -> int:
+        """The old name of `num_heads`."""
+        warnings.warn("RegisterOptions.heads is now called num_heads", DeprecationWarning, stacklevel=2)
+        return self.num_heads
 
-def make_register_generator(dim: int, num_registers: int, heads: int, **options: Any) -> "RegisterGenerator":
+
+# A dataclass writes its own constructor: it is told the old names afterwards.
+RegisterOptions.__init__ = takes_old_names(RegisterOptions.__init__)
+
+
+@takes_old_names
+def make_register_generator(dim: int, num_registers: int, num_heads: int, **options: Any) -> "RegisterGenerator":
     """A `RegisterGenerator` from numbers and names.
 
     Args:
         dim: Width d.
         num_registers: Number of registers n.
-        heads: Attention heads of the condition; divides `dim`.
+        num_heads: Attention heads of the condition; divides `dim`.
         **options: The other fields of `RegisterOptions`, such as steps=10 or scheduler="euler".
 
     Raises:
@@ -126,14 +137,14 @@ def make_register_generator(dim: int, num_registers: int, heads: int, **options:
 
     Examples:
         >>> import torch
-        >>> generator = make_register_generator(dim=8, num_registers=4, heads=2, steps=5, layers=1)
+        >>> generator = make_register_generator(dim=8, num_registers=4, num_heads=2, steps=5, layers=1)
         >>> generator(torch.randn(3, 32, 8)).tokens.shape
         torch.Size([3, 4, 8])
     """
-    chosen = RegisterOptions(dim, num_registers, heads, **options)
+    chosen = RegisterOptions(dim, num_registers, num_heads, **options)
     if chosen.kind == "pooled":
         return RegisterGenerator(SegmentAverages(dim, num_registers), options=chosen)
-    condition = ConditionGenerator(dim, num_registers, heads, chosen.dropout)
+    condition = ConditionGenerator(dim, num_registers, num_heads, chosen.dropout)
     if chosen.kind == "condition":
         return RegisterGenerator(condition, options=chosen)
     prior = None if chosen.start == "gaussian" else PriorSampler(dim, chosen.length)
@@ -141,7 +152,7 @@ def make_register_generator(dim: int, num_registers: int, heads: int, **options:
         denoiser = RegisterDenoiser(dim, chosen.steps, chosen.layers, chosen.dropout)
     else:
         denoiser = TransformerDenoiser(
-            dim, chosen.steps, chosen.layers, heads, num_registers=num_registers, dropout=chosen.dropout
+            dim, chosen.steps, chosen.layers, num_heads, num_registers=num_registers, dropout=chosen.dropout
         )
     diffusion = ConditionalDiffusion(
         denoiser,
@@ -201,8 +212,8 @@ class RegisterGenerator(nn.Module, Saveable):
 
     Args:
         condition: Reads c (b, n, d) from the sequence.
-        diffusion: Turns a start into registers, given c. Its denoiser, and a null condition that is a parameter, become
-            part of this module. None: c itself is the registers.
+        diffusion: Turns a start into registers, given c, and owns the denoiser and the null condition, which are also
+            `generator.denoiser` and `generator.null_condition`. None: c itself is the registers.
         prior: Reads the Gaussian of the start from the sequence; None starts at N(0, I).
         sample_prior: Start at a reparameterised sample of the prior; False: at its mean.
         noise: Where the noise of the steps and of the loss comes from.
@@ -217,7 +228,7 @@ class RegisterGenerator(nn.Module, Saveable):
         >>> import torch
         >>> from regdiff import ConditionGenerator, make_scheduler
         >>> diffusion = ConditionalDiffusion(RegisterDenoiser(dim=8, steps=5), make_scheduler("ddim", 5))
-        >>> generator = RegisterGenerator(ConditionGenerator(8, 4, heads=2), diffusion, PriorSampler(8))
+        >>> generator = RegisterGenerator(ConditionGenerator(8, 4, num_heads=2), diffusion, PriorSampler(8))
         >>> registers = generator(torch.randn(3, 32, 8))
         >>> registers.tokens.shape
         torch.Size([3, 4, 8])
@@ -248,14 +259,33 @@ class RegisterGenerator(nn.Module, Saveable):
         self.noise: NoiseSource = FreshNoise() if noise is None else noise
         self.loss_timesteps: LossTimesteps = loss_timesteps
         self.sampling = Sampling() if sampling is None else sampling
-        self.denoiser = denoiser = None if diffusion is None else diffusion.denoiser
-        assert denoiser is None or isinstance(denoiser, nn.Module)
-        self.null_condition = eval_noise = None
+        eval_noise = None
         if diffusion is not None:
-            self.null_condition = diffusion.null_condition
+            diffusion.stages(self.sampling.num_steps)  # computed now, so that exporting finds them
             eval_noise = fixed_table(self.sampling_steps() + 1, self.num_registers, self.dim)
         self.register_buffer("eval_noise", eval_noise, persistent=False)
         self._hub_mixin_config = None if options is None else asdict(options)
+        self.register_state_dict_post_hook(_leave_out_diffusion)
+        self.register_load_state_dict_pre_hook(_put_in_diffusion)
+
+    @property
+    def denoiser(self) -> Any:
+        """The denoiser of the diffusion, which owns it; None where there is none. It may be set."""
+        return None if self.diffusion is None else self.diffusion.denoiser
+
+    @property
+    def null_condition(self) -> Any:
+        """The null condition of the diffusion, which owns it; None where there is none. It may be set."""
+        return None if self.diffusion is None else self.diffusion.null_condition
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in ("denoiser", "null_condition"):  # nn.Module would register a module or parameter before a setter
+            super().__setattr__(name, value)
+            return
+        before, diffusion = getattr(self, name), self._diffusion()
+        setattr(diffusion, name, value)
+        if name == "denoiser" and _arguments_of(before) != _arguments_of(value):
+            self._hub_mixin_config = None  # which described the one that was there
 
     @classmethod
     def from_config(cls, config: dict[str, Any], **options: Any) -> "RegisterGenerator":
@@ -264,7 +294,7 @@ class RegisterGenerator(nn.Module, Saveable):
         Raises:
             ValueError: Version 0.1 wrote it with options of DreamPRVR's released code.
         """
-        values = config | options
+        values = with_new_names(config) | options
         for name, kept in {"noise": "gaussian", "time_table": "sincos", "schedule_dtype": "float64"}.items():
             if values.pop(name, kept) != kept:
                 raise ValueError(f"config.json: {name} is not {kept!r}; prvr.released builds such generators")
@@ -280,6 +310,7 @@ class RegisterGenerator(nn.Module, Saveable):
             ValueError: There is no diffusion, or it was not trained for this scheduler.
         """
         other = copy.copy(self)
+        other._modules = dict(self._modules)  # the copy has its own diffusion, and shares all parameters
         other.diffusion = self._diffusion().with_scheduler(scheduler)
         return other
 
@@ -407,10 +438,8 @@ class RegisterGenerator(nn.Module, Saveable):
         return terms
 
     def _diffusion(self) -> ConditionalDiffusion:
-        """The diffusion with the parameter that is registered now: loading with assign=True replaces it."""
         if self.diffusion is None:
             raise ValueError("this generator has no diffusion")
-        self.diffusion.null_condition = self.null_condition
         return self.diffusion
 
     def _start(
@@ -422,6 +451,28 @@ class RegisterGenerator(nn.Module, Saveable):
         if self.sample_prior:
             return prior.sample(self.num_registers, generator, None if fixed is None else fixed.unsqueeze(0))
         return prior.mean.unsqueeze(1).expand_as(like)
+
+
+_OF_DIFFUSION = ("denoiser.", "null_condition")
+
+
+def _leave_out_diffusion(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+    """In a state dict the tensors of the diffusion stand as `denoiser.…`, as every version has written them."""
+    inside = f"{prefix}diffusion."
+    items = [(prefix + name[len(inside) :] if name.startswith(inside) else name, state[name]) for name in state]
+    state.clear()
+    state.update(items)
+
+
+def _put_in_diffusion(module: nn.Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+    """What `_leave_out_diffusion` left out; names with it are taken too."""
+    for name in list(state):
+        if name.startswith(tuple(prefix + part for part in _OF_DIFFUSION)):
+            state[f"{prefix}diffusion.{name[len(prefix) :]}"] = state.pop(name)
+
+
+def _arguments_of(denoiser: Any) -> Any:
+    return type(denoiser), getattr(denoiser, "_hub_mixin_config", None)
 
 
 def _expect_choice(name: str, value: object, choices: Any) -> None:

@@ -11,6 +11,10 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+#: Of the cosine schedule (Nichol and Dhariwal 2021, section 3.2): the offset that keeps beta_0 from being tiny, and the
+#: largest beta, which keeps the last steps from a singularity.
+COSINE_OFFSET, LARGEST_BETA = 0.008, 0.999
+
 
 @runtime_checkable
 class Scheduler(Protocol):
@@ -38,8 +42,9 @@ def float64_betas(config: Any, steps: int) -> Float64[Tensor, "t"] | None:
     if config.beta_schedule == "scaled_linear":
         return torch.linspace(config.beta_start**0.5, config.beta_end**0.5, steps, dtype=torch.float64) ** 2
     if config.beta_schedule == "squaredcos_cap_v2":
-        f = [math.cos((t / steps + 0.008) / 1.008 * math.pi / 2) ** 2 for t in range(steps + 1)]
-        return torch.tensor([min(1 - f[t + 1] / f[t], 0.999) for t in range(steps)], dtype=torch.float64)
+        angles = [(t / steps + COSINE_OFFSET) / (1 + COSINE_OFFSET) * math.pi / 2 for t in range(steps + 1)]
+        f = [math.cos(angle) ** 2 for angle in angles]
+        return torch.tensor([min(1 - f[t + 1] / f[t], LARGEST_BETA) for t in range(steps)], dtype=torch.float64)
     return None
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -264,3 +265,35 @@ def make_scheduler(name: str, steps: int, **options: Any) -> Scheduler:
     scheduler.register_to_config(**{option: chosen[option] for option in chosen if option not in taken})
     prediction_type_of(scheduler)
     return cast(Scheduler, scheduler)
+
+
+def described(scheduler: Scheduler) -> dict[str, Any]:
+    """The configuration of a scheduler and the name of its class, for JSON.
+
+    Args:
+        scheduler: A supported scheduler.
+
+    Examples:
+        >>> scheduler_of(described(make_scheduler("euler", 10))).config.clip_sample
+        True
+    """
+    values = json.loads(cast(Any, scheduler).to_json_string())
+    return values | {"_class_name": type(scheduler).__name__}
+
+
+def scheduler_of(values: Mapping[str, Any]) -> Scheduler:
+    """A scheduler of what `described` gave.
+
+    Args:
+        values: A configuration and the name of its class, `_class_name`.
+
+    Raises:
+        ValueError: The class is not supported.
+    """
+    name = values.get("_class_name")
+    if name not in _MODULES:
+        raise ValueError(f"scheduler: got {name!r}, expected one of {', '.join(sorted(_MODULES))}")
+    kind = getattr(importlib.import_module(f"diffusers.schedulers.{_MODULES[name]}"), name)
+    scheduler = cast(Scheduler, kind.from_config(dict(values)))
+    prediction_type_of(scheduler)
+    return scheduler

@@ -5,14 +5,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regdiff.denoiser import sincos_table
-from regdiff.hub import Saveable
+from regdiff.attention import MultiheadAttention
 from regdiff.masks import expect_mask, masked
+from regdiff.renamed import takes_old_names
+from regdiff.timestep import TimedDenoiser
+
+#: Standard deviation of learned positions at the start, small beside the width of a normalised token.
+POSITION_STD = 0.02
 
 Condition = Float[Tensor, "b m d_c"] | tuple[Float[Tensor, "b m d_c"], Bool[Tensor, "b m"]]
 
 
-class TransformerDenoiser(nn.Module, Saveable):
+class TransformerDenoiser(TimedDenoiser):
     r"""A denoiser whose registers see each other, modulated by time as in DiT (Peebles & Xie, ICCV 2023).
 
     With e = silu(W silu(W table[t])) and h = W x + position, each block adds three branches in turn,
@@ -26,7 +30,7 @@ class TransformerDenoiser(nn.Module, Saveable):
         dim: Width d of the model.
         steps: T, the number of timesteps.
         layers: Number of blocks.
-        heads: Attention heads; divides `dim`.
+        num_heads: Attention heads; divides `dim`.
         num_registers: None for a set; a number for learned positions of so many registers (fewer may come).
         condition_dim: Width d_c of the condition; None means `dim`.
         register_dim: Width of the registers themselves; None means `dim`.
@@ -34,7 +38,7 @@ class TransformerDenoiser(nn.Module, Saveable):
         dropout: Rate on attention weights and on what each branch adds.
 
     Raises:
-        ValueError: Sizes below 1, or `heads` that do not divide `dim`.
+        ValueError: Sizes below 1, or `num_heads` that do not divide `dim`.
 
     Examples:
         >>> import torch
@@ -44,14 +48,13 @@ class TransformerDenoiser(nn.Module, Saveable):
         torch.Size([2, 5, 3])
     """
 
-    time_table: Tensor
-
+    @takes_old_names
     def __init__(
         self,
         dim: int,
         steps: int,
         layers: int = 2,
-        heads: int = 4,
+        num_heads: int = 4,
         *,
         num_registers: int | None = None,
         condition_dim: int | None = None,
@@ -59,24 +62,24 @@ class TransformerDenoiser(nn.Module, Saveable):
         mlp_ratio: int = 4,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.condition_dim = dim if condition_dim is None else condition_dim
-        self.register_dim = dim if register_dim is None else register_dim
-        sizes = {"dim": dim, "steps": steps, "layers": layers, "condition_dim": self.condition_dim}
-        sizes |= {"register_dim": self.register_dim, "mlp_ratio": mlp_ratio}
+        condition_dim = dim if condition_dim is None else condition_dim
+        register_dim = dim if register_dim is None else register_dim
+        sizes = {"dim": dim, "steps": steps, "layers": layers, "condition_dim": condition_dim}
+        sizes |= {"register_dim": register_dim, "mlp_ratio": mlp_ratio}
         for name, size in (sizes | ({} if num_registers is None else {"num_registers": num_registers})).items():
             if size < 1:
                 raise ValueError(f"{name}: got {size}, expected an integer of at least 1")
-        if heads < 1 or dim % heads:
-            raise ValueError(f"heads: got {heads} with dim {dim}, expected a divisor of dim")
-        self.register_buffer("time_table", sincos_table(steps, dim).to(torch.get_default_dtype()))
-        self.time_in = nn.Linear(dim, dim)
-        self.time_out = nn.Linear(dim, dim)
+        if num_heads < 1 or dim % num_heads:
+            raise ValueError(f"num_heads: got {num_heads} with dim {dim}, expected a divisor of dim")
+        super().__init__(dim, steps)
+        self.condition_dim, self.register_dim = condition_dim, register_dim
         self.register_in = nn.Linear(self.register_dim, dim)
-        self.positions = None if num_registers is None else nn.Parameter(0.02 * torch.randn(1, num_registers, dim))
+        self.positions = (
+            None if num_registers is None else nn.Parameter(POSITION_STD * torch.randn(1, num_registers, dim))
+        )
         self.condition_norm = nn.LayerNorm(self.condition_dim)
         self.layers = nn.ModuleList(
-            _Block(dim, heads, self.condition_dim, mlp_ratio * dim, dropout) for _ in range(layers)
+            _Block(dim, num_heads, self.condition_dim, mlp_ratio * dim, dropout) for _ in range(layers)
         )
         self.out_modulation = nn.Linear(dim, 2 * dim)
         self.out = nn.Linear(dim, self.register_dim)
@@ -123,7 +126,7 @@ class TransformerDenoiser(nn.Module, Saveable):
                     "raise num_registers"
                 )
             h = h + self.positions[:, : sample.shape[1]]
-        time = F.silu(self.time_out(F.silu(self.time_in(self.time_table[timestep])))).unsqueeze(1)
+        time = F.silu(self.time_code(timestep)).unsqueeze(1)
         sequence = self.condition_norm(sequence)
         for layer in self.layers:
             h = layer(h, time, sequence, mask, sequence_mask)
@@ -135,42 +138,13 @@ def _modulate(x: Float[Tensor, "b n d"], shift: Tensor, scale: Tensor) -> Float[
     return F.layer_norm(x, x.shape[-1:]) * (1 + scale) + shift
 
 
-class _Attention(nn.Module):
-    """Multi-head attention with its four projections."""
-
-    def __init__(self, dim: int, heads: int, source_dim: int, dropout: float) -> None:
-        super().__init__()
-        self.heads = heads
-        self.dropout = dropout
-        self.query = nn.Linear(dim, dim)
-        self.key = nn.Linear(source_dim, dim)
-        self.value = nn.Linear(source_dim, dim)
-        self.out = nn.Linear(dim, dim)
-
-    def forward(
-        self, x: Float[Tensor, "b n d"], source: Float[Tensor, "b m s"], mask: Bool[Tensor, "b m"] | None
-    ) -> Float[Tensor, "b n d"]:
-        q, k, v = (
-            projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for projected in (self.query(x), self.key(source), self.value(source))
-        )
-        bias = None
-        if mask is not None:
-            # What a fused kernel makes of a row without any valid key is undefined: let it read all, as zeros.
-            some = mask.any(1)[:, None]
-            v = v * some[..., None, None]
-            bias = (mask | ~some)[:, None, None]
-        read = F.scaled_dot_product_attention(q, k, v, bias, self.dropout if self.training else 0.0)
-        return self.out(read.transpose(1, 2).flatten(2))
-
-
 class _Block(nn.Module):
     """Self-attention, cross-attention and MLP, each modulated and gated by time."""
 
-    def __init__(self, dim: int, heads: int, condition_dim: int, hidden: int, dropout: float) -> None:
+    def __init__(self, dim: int, num_heads: int, condition_dim: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.self_attention = _Attention(dim, heads, dim, dropout)
-        self.cross_attention = _Attention(dim, heads, condition_dim, dropout)
+        self.self_attention = MultiheadAttention(dim, num_heads, dropout=dropout)
+        self.cross_attention = MultiheadAttention(dim, num_heads, condition_dim, dropout)
         self.mlp_in = nn.Linear(dim, hidden)
         self.mlp_out = nn.Linear(hidden, dim)
         self.dropout = nn.Dropout(dropout)

@@ -158,10 +158,10 @@ def _generator(generator: RegisterGenerator) -> Iterator[Entry]:
         return
     if generator.prior is not None:
         yield from _prior()
-    yield Entry("diffusion_mlp.time_embedding.timembedding.0.weight", "registers.denoiser.time_table")
-    yield from _all(_DENOISER, "diffusion_mlp", "registers.denoiser")
+    yield Entry("diffusion_mlp.time_embedding.timembedding.0.weight", "registers.diffusion.denoiser.time_table")
+    yield from _all(_DENOISER, "diffusion_mlp", "registers.diffusion.denoiser")
     for i in range(len(generator.denoiser.layers)):
-        yield from _all(_DENOISER_LAYER, f"diffusion_mlp.layers.{i}", f"registers.denoiser.layers.{i}")
+        yield from _all(_DENOISER_LAYER, f"diffusion_mlp.layers.{i}", f"registers.diffusion.denoiser.layers.{i}")
 
 
 def _prior() -> Iterator[Entry]:

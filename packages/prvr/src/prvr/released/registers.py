@@ -15,10 +15,10 @@ from regdiff import (
     Sampling,
     make_scheduler,
 )
-from regdiff.denoiser import sincos_table
 from regdiff.forward import ForwardProcess
 from regdiff.noise import FreshNoise
 from regdiff.schedule import Schedule
+from regdiff.timestep import sincos_table
 
 
 class StartNoise:

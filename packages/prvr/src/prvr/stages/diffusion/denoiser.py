@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regdiff.denoiser import sincos_table
+from regdiff.timestep import sincos_table
 
 #: (decoded (b n), attention weights (b n)) -> the output (b n).
 Finish = Callable[[Tensor, Tensor], Tensor]

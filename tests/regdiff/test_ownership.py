@@ -1,0 +1,238 @@
+"""ConditionalDiffusion owns its denoiser: replacing, moving, saving; old state dicts and old keywords."""
+
+import copy
+import json
+
+import pytest
+import torch
+from register_pipelines import spread_weights
+from torch import nn
+
+from regdiff import (
+    ConditionalDiffusion,
+    ConditionGenerator,
+    KLToTarget,
+    PriorSampler,
+    RegisterDenoiser,
+    RegisterGenerator,
+    RegisterOptions,
+    TransformerDenoiser,
+    make_register_generator,
+    make_scheduler,
+)
+
+DIM, NUM, STEPS = 8, 3, 5
+
+
+def generator(**options) -> RegisterGenerator:
+    return spread_weights(make_register_generator(DIM, NUM, 2, steps=STEPS, **options))
+
+
+def parts(**options) -> ConditionalDiffusion:
+    denoiser = spread_weights(RegisterDenoiser(DIM, STEPS, layers=1))
+    return ConditionalDiffusion(denoiser, make_scheduler("ddim", STEPS), **options)
+
+
+def test_a_denoiser_that_is_put_in_takes_effect():
+    ours, x = generator(), torch.randn(2, 6, DIM)
+    before = ours(x).tokens
+    other = spread_weights(TransformerDenoiser(DIM, STEPS, 1, 2))
+    ours.denoiser = other
+    assert ours.denoiser is ours.diffusion.denoiser is other
+    after = ours(x).tokens
+    assert not torch.allclose(after, before)
+    expected = RegisterGenerator(ours.condition, parts(), ours.prior)
+    expected.diffusion.denoiser = other
+    assert torch.equal(expected.eval()(x).tokens, after)
+    expected.denoiser = lambda sample, timestep, condition: other(sample, timestep, condition)
+    assert torch.equal(expected(x).tokens, after)
+    assert not [name for name, _ in expected.named_parameters() if "denoiser" in name]
+    expected.denoiser = other
+    assert torch.equal(expected(x).tokens, after)
+    names = [name for name, _ in ours.named_parameters() if "denoiser" in name]
+    assert names == [f"diffusion.denoiser.{name}" for name, _ in other.named_parameters()]
+    with pytest.raises(ValueError, match="assembled from parts"):
+        ours.save_pretrained("nowhere")  # its options describe the one that was there
+    with pytest.raises(ValueError, match="has no diffusion"):
+        generator(kind="pooled").denoiser = other
+
+
+def test_one_of_the_same_kind_and_sizes_can_be_put_in_and_saved(tmp_path):
+    ours, other, x = generator(), generator(), torch.randn(2, 6, DIM)
+    ours.denoiser = other.denoiser
+    ours.save_pretrained(tmp_path)
+    assert torch.equal(RegisterGenerator.from_pretrained(tmp_path)(x).tokens, ours(x).tokens)
+
+
+def test_another_scheduler_shares_parameters_and_leaves_the_first_as_it_was():
+    ours, x = generator(), torch.randn(2, 6, DIM)
+    before = ours(x).tokens
+    other = ours.with_scheduler(make_scheduler("unipc", STEPS))
+    assert torch.equal(ours(x).tokens, before)
+    assert ours.diffusion.capabilities.name == "ddim"
+    assert [id(p) for p in other.parameters()] == [id(p) for p in ours.parameters()]
+
+
+@pytest.mark.parametrize("null", ["parameter", "tensor", "tree"])
+def test_parameters_of_the_denoiser_and_the_null_condition_are_its_own(null):
+    values = {
+        "parameter": nn.Parameter(torch.randn(1, NUM, DIM)),
+        "tensor": torch.randn(1, NUM, DIM),
+        "tree": (nn.Parameter(torch.randn(1, NUM, DIM)), None),
+    }
+    diffusion = parts(null_condition=values[null], condition_dropout=0.5)
+    if null == "tree":
+        own = diffusion.denoiser.double()
+        diffusion.denoiser = lambda x, t, c: own(x, t, c[0]) if c[1] is not None else x
+        condition = (torch.randn(2, NUM, DIM), torch.ones(2))
+    else:
+        condition = torch.randn(2, NUM, DIM)
+    tensors = dict(diffusion.named_parameters()) | dict(diffusion.named_buffers())
+    assert sorted(name for name in tensors if "null" in name) == [
+        "null_condition_0" if null == "tree" else "null_condition"
+    ]
+    diffusion.double()
+    moved = copy.deepcopy(diffusion)
+    x = torch.randn(2, NUM, DIM, dtype=torch.float64)
+    condition = torch.utils._pytree.tree_map(lambda leaf: leaf.double(), condition)
+    end = diffusion.sample(x, condition, guidance_scale=3.0, generator=torch.Generator().manual_seed(0))
+    for loaded in (moved, ConditionalDiffusion.with_scheduler(diffusion, make_scheduler("ddim", STEPS))):
+        again = loaded.sample(x, condition, guidance_scale=3.0, generator=torch.Generator().manual_seed(0))
+        assert torch.equal(again, end)
+    with torch.no_grad():
+        getattr(diffusion, "null_condition_0" if null == "tree" else "null_condition").mul_(-2)
+    assert not torch.equal(
+        diffusion.sample(x, condition, guidance_scale=3.0, generator=torch.Generator().manual_seed(0)), end
+    )
+
+
+def test_calling_it_is_its_loss_and_trains_it():
+    diffusion = parts().train()
+    target, condition = torch.randn(2, 4, NUM, DIM)
+    optimiser = torch.optim.Adam(diffusion.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        loss = diffusion(target, condition, generator=torch.Generator().manual_seed(0))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("case", ["plain", "options", "flow"])
+def test_it_saves_itself(case, tmp_path):
+    made = {
+        "plain": lambda: parts(),
+        "options": lambda: ConditionalDiffusion(
+            spread_weights(TransformerDenoiser(16, STEPS, 1, 2, register_dim=DIM, condition_dim=DIM)),
+            make_scheduler("euler-ancestral", STEPS, prediction_type="sample", clip_sample_range=2.0),
+            loss_fn=KLToTarget(3.0),
+            eta=0.5,
+            use_clipped_model_output=False,
+            condition_dropout=0.1,
+            null_condition=nn.Parameter(torch.randn(1, NUM, DIM)),
+        ),
+        "flow": lambda: ConditionalDiffusion(RegisterDenoiser(DIM, STEPS), make_scheduler("flow", STEPS, shift=2.0)),
+    }
+    ours = made[case]()
+    ours.save_pretrained(tmp_path)
+    loaded = ConditionalDiffusion.from_pretrained(tmp_path)
+    assert not loaded.training
+    assert loaded._describe() == ours._describe()
+    assert loaded.state_dict().keys() == ours.state_dict().keys()
+    x, condition = torch.randn(2, 4, NUM, DIM)
+    calls = [
+        each.eval().sample(x, condition, guidance_scale=2.0, generator=torch.Generator().manual_seed(0))
+        for each in (ours, loaded)
+    ]
+    assert torch.equal(*calls)
+    few = ConditionalDiffusion.from_pretrained(tmp_path, eta=0.25)
+    assert (few.eta, few.loss_fn.__class__) == (0.25, ours.loss_fn.__class__)
+
+
+def test_what_it_cannot_describe_must_be_given_again(tmp_path):
+    net = nn.Linear(DIM, DIM)
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, sample, timestep, condition):
+            return self.net(sample)
+
+    ours = ConditionalDiffusion(Own(), make_scheduler("ddim", STEPS), eta=0.0)
+    ours.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="holds no denoiser, which was none of regdiff's; pass denoiser="):
+        ConditionalDiffusion.from_pretrained(tmp_path)
+    x, saved = torch.randn(2, 4, DIM), net.weight.detach().clone()
+    expected = ours.sample(x, None)
+    nn.init.zeros_(net.weight)
+    loaded = ConditionalDiffusion.from_pretrained(tmp_path, denoiser=Own())
+    assert torch.equal(net.weight, saved)
+    assert torch.equal(loaded.sample(x, None), expected)
+    values = json.loads((tmp_path / "config.json").read_text())
+    values["scheduler"]["_class_name"] = "PNDMScheduler"
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="got 'PNDMScheduler', expected one of"):
+        ConditionalDiffusion.from_pretrained(tmp_path, denoiser=Own())
+
+
+def test_a_state_dict_keeps_the_names_that_every_version_wrote():
+    ours = generator(condition_dropout=0.2)
+    state = ours.state_dict()
+    assert not [name for name in state if name.startswith("diffusion")]
+    assert {"denoiser.time_table", "denoiser.layers.0.proj_in.weight", "null_condition"} <= state.keys()
+    inside = nn.ModuleDict({"registers": ours})
+    assert {name.removeprefix("registers.") for name in inside.state_dict()} == state.keys()
+    for names in (state, {f"diffusion.{n}" if n.startswith(("denoiser", "null")) else n: v for n, v in state.items()}):
+        for assign in (False, True):
+            other = generator(condition_dropout=0.2)
+            given = {f"registers.{name}": value.clone() for name, value in names.items()}
+            missing, unexpected = nn.ModuleDict({"registers": other}).load_state_dict(given, assign=assign)
+            assert (missing, unexpected) == ([], [])
+            assert all(torch.equal(value, other.state_dict()[name]) for name, value in state.items())
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        ours.load_state_dict(state | {"denoiser.other": torch.zeros(1)})
+
+
+def heads_of(denoiser: TransformerDenoiser) -> int:
+    return denoiser.layers[0].self_attention.num_heads
+
+
+def test_heads_is_the_old_name_of_num_heads(tmp_path):
+    makers = {
+        "ConditionGenerator": lambda **heads: ConditionGenerator(DIM, NUM, **heads).num_heads,
+        "TransformerDenoiser": lambda **heads: (
+            TransformerDenoiser(DIM, STEPS, **heads).layers[0].self_attention.num_heads
+        ),
+        "RegisterOptions": lambda **heads: RegisterOptions(DIM, NUM, **heads).num_heads,
+        "make_register_generator": lambda **heads: make_register_generator(DIM, NUM, **heads).condition.num_heads,
+    }
+    for name, make in makers.items():
+        assert make(num_heads=2) == 2, name
+        with pytest.warns(DeprecationWarning, match="the keyword heads is now called num_heads"):
+            assert make(heads=2) == 2, name
+        with pytest.raises(TypeError, match="got both"):
+            make(heads=2, num_heads=2)
+    with pytest.warns(DeprecationWarning, match="now called num_heads"):
+        assert RegisterOptions(DIM, NUM, 2).heads == 2
+    with pytest.warns(DeprecationWarning, match="now called num_heads"):
+        denoiser = TransformerDenoiser(DIM, STEPS, heads=2)
+    denoiser.save_pretrained(tmp_path / "denoiser")
+    generator().save_pretrained(tmp_path / "generator")
+    for kind in (TransformerDenoiser, RegisterGenerator):
+        folder = tmp_path / ("denoiser" if kind is TransformerDenoiser else "generator")
+        config = json.loads((folder / "config.json").read_text())
+        assert config.pop("num_heads") == 2
+        assert "heads" not in config
+        (folder / "config.json").write_text(json.dumps(config | {"heads": 2}))  # as earlier versions wrote it
+        loaded = kind.from_pretrained(folder)
+        assert (heads_of(loaded) if kind is TransformerDenoiser else loaded.condition.num_heads) == 2
+
+
+def test_parts_made_by_hand_are_all_trained():
+    ours = RegisterGenerator(ConditionGenerator(DIM, NUM, 2), parts(), PriorSampler(DIM))
+    names = [name.split(".")[0] for name, _ in ours.named_parameters()]
+    assert list(dict.fromkeys(names)) == ["condition", "prior", "diffusion"]  # the order in which optimisers keep them
