@@ -366,7 +366,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
     def stages(self, num_steps: int | None = None, timesteps: Sequence[int] | None = None) -> tuple[Stage, ...]:
         """The calls of the denoiser that `sample` makes with these arguments, and the weights of each step.
 
-        They are computed once, on the CPU, and kept.
+        They are computed once, on the CPU, and kept. torch.compile and torch.export want them computed before.
 
         Args:
             num_steps: As of `sample`.
@@ -374,10 +374,17 @@ class ConditionalDiffusion(nn.Module, Saveable):
 
         Raises:
             ValueError: As `sample`.
+            RuntimeError: They would have to be computed while a graph is traced.
         """
         given = None if timesteps is None else tuple(timesteps)
-        key = (self.scheduler, self.sampling_schedule, num_steps, given, self.eta, self.use_clipped_model_output)
+        steps = self.num_train_timesteps if given is None and num_steps is None else num_steps
+        key = (self.scheduler, self.sampling_schedule, steps, given, self.eta, self.use_clipped_model_output)
         if key not in self._stages:
+            if torch.compiler.is_compiling():
+                raise RuntimeError(
+                    "stages: the weights of these timesteps are not computed yet, and diffusers' steps cannot be "
+                    "traced; call diffusion.stages(num_steps, timesteps) once before compiling or exporting"
+                )
             listed = descending_timesteps(self.scheduler, self.num_train_timesteps, num_steps, timesteps)
             found = stages_of(self.scheduler, self.sampling_schedule, listed, *key[-2:])
             if len(self._stages) >= _KEPT:

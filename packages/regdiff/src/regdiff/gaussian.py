@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regdiff.masks import masked
 from regdiff.noise import standard_normal
+from regdiff.records import register_record
 from regdiff.timestep import sincos_table
 
 #: What `GeneralizedPooling` divides its scores of the ranks by: 0.1 makes the weights peaked (Chen et al. 2021).
@@ -61,6 +62,9 @@ class Gaussian:
         return self.mean.unsqueeze(1) + self.std.unsqueeze(1) * noise
 
 
+register_record(Gaussian)
+
+
 class GeneralizedPooling(nn.Module):
     r"""Pool a sequence by learned weights on its sorted values (GPO: Chen et al., CVPR 2021).
 
@@ -101,21 +105,24 @@ class GeneralizedPooling(nn.Module):
             raise ValueError(
                 f"features: got length {x.shape[1]}, the rank table holds {len(self.rank_table)}; raise `length`"
             )
-        if mask is None:
+        if torch.compiler.is_compiling():  # nn.GRU, and shapes that depend on lengths, neither compile nor export
+            lengths = torch.full(x.shape[:1], x.shape[1], device=x.device) if mask is None else mask.sum(1)
+            weights = self._weights_written_out(lengths, x.shape[1])
+        elif mask is None:
             weights = self._score(self.gru(self.rank_table[None, : x.shape[1]])[0]).softmax(dim=-1)
-            ordered = x.sort(dim=1, descending=True).values
         else:
             lengths = mask.sum(1).cpu()
             if not bool(lengths.all()):
                 raise ValueError(f"mask: row {int(lengths.argmin())} has no valid position; leave such rows out")
             distinct, row = lengths.unique(return_inverse=True)
             weights = self._weights(distinct)[row.to(x.device)]
-            ordered = x.masked_fill(~mask.unsqueeze(-1), -torch.inf).sort(dim=1, descending=True).values
-            # Padding is now last: its weight is 0, and its -inf must not meet that 0.
-            padding = torch.arange(x.shape[1], device=x.device) >= lengths.to(x.device)[:, None]
-            ordered = ordered.masked_fill(padding.unsqueeze(-1), 0)
             weights = F.pad(weights, (0, x.shape[1] - weights.shape[1]))
-        return (weights.unsqueeze(-1) * ordered).sum(1)
+        if mask is None:
+            return (weights.unsqueeze(-1) * x.sort(dim=1, descending=True).values).sum(1)
+        ordered = x.masked_fill(~mask.unsqueeze(-1), -torch.inf).sort(dim=1, descending=True).values
+        # Padding is now last: its weight is 0, and its -inf must not meet that 0.
+        padding = torch.arange(x.shape[1], device=x.device) >= mask.sum(1)[:, None]
+        return (weights.unsqueeze(-1) * ordered.masked_fill(padding.unsqueeze(-1), 0)).sum(1)
 
     def _weights(self, lengths: Tensor) -> Tensor:
         """The rank weights of sequences of these lengths (on the CPU), (k, longest), zero past each length."""
@@ -127,10 +134,40 @@ class GeneralizedPooling(nn.Module):
         valid = torch.arange(longest) < lengths[:, None]
         return self._score(states).masked_fill(~valid.to(states.device), -torch.inf).softmax(dim=-1)
 
+    def _weights_written_out(self, lengths: Tensor, longest: int) -> Tensor:
+        """The same numbers for each row's length, (b, l), from plain operations."""
+        ranks = torch.arange(longest, device=lengths.device)
+        codes = self.rank_table[:longest]
+        # The backward direction reads ranks m - 1, ..., 0 of a sequence of m; what follows them is left out below.
+        turned = (lengths[:, None] - 1 - ranks).clamp(min=0)
+        ahead = self._one_direction(codes[None], "").expand(len(lengths), -1, -1)
+        back = self._one_direction(codes[turned], "_reverse")
+        back = back.gather(1, turned.unsqueeze(-1).expand_as(back))
+        scores = self._score(torch.cat((ahead, back), dim=-1))
+        return scores.masked_fill(ranks >= lengths[:, None], -torch.inf).softmax(dim=-1)
+
+    def _one_direction(self, codes: Tensor, suffix: str) -> Tensor:
+        """The states (b, l, c) of the GRU over codes (b, l, c) in one direction (Cho et al. 2014, as torch has it)."""
+        weights = {name.removesuffix(f"_l0{suffix}"): getattr(self.gru, name) for name in _names(suffix)}
+        inputs = F.linear(codes, weights["weight_ih"], weights["bias_ih"])
+        state, states = codes.new_zeros(codes.shape[0], self.gru.hidden_size), []
+        for given in inputs.unbind(1):
+            reset, update, new = given.chunk(3, dim=-1)
+            r, z, n = F.linear(state, weights["weight_hh"], weights["bias_hh"]).chunk(3, dim=-1)
+            candidate = torch.tanh(new + torch.sigmoid(reset + r) * n)
+            state = candidate + torch.sigmoid(update + z) * (state - candidate)
+            states.append(state)
+        return torch.stack(states, dim=1)
+
     def _score(self, states: Tensor) -> Tensor:
         """Logits (k, l) of the two directions' states (k, l, 2 code_dim)."""
         ahead, back = states.chunk(2, dim=-1)
         return self.score((ahead + back) / 2).squeeze(-1) / RANK_TEMPERATURE
+
+
+def _names(suffix: str) -> list[str]:
+    """The parameters of one direction of an nn.GRU of one layer."""
+    return [f"{kind}_{part}_l0{suffix}" for kind in ("weight", "bias") for part in ("ih", "hh")]
 
 
 class AttentionReadout(nn.Module):

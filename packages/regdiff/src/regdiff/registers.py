@@ -17,6 +17,7 @@ from regdiff.gaussian import Gaussian, PriorSampler
 from regdiff.hub import Saveable
 from regdiff.masks import expect_mask, masked
 from regdiff.noise import FreshNoise, NoiseSource, extended, fixed_table, standard_normal
+from regdiff.records import register_record
 from regdiff.renamed import takes_old_names, with_new_names
 from regdiff.schedule import Scheduler
 from regdiff.schedulers import make_scheduler
@@ -43,6 +44,9 @@ class Registers:
     prior: Gaussian | None = None
     start: Float[Tensor, "b n d"] | None = None
     chain: Float[Tensor, "k b n d"] | None = None
+
+
+register_record(Registers)
 
 
 @dataclass(frozen=True)
@@ -261,7 +265,7 @@ class RegisterGenerator(nn.Module, Saveable):
         self.sampling = Sampling() if sampling is None else sampling
         eval_noise = None
         if diffusion is not None:
-            diffusion.stages(self.sampling.num_steps)  # computed now, so that exporting finds them
+            diffusion.stages(self.sampling_steps())  # computed now: it cannot be when a graph is traced
             eval_noise = fixed_table(self.sampling_steps() + 1, self.num_registers, self.dim)
         self.register_buffer("eval_noise", eval_noise, persistent=False)
         self._hub_mixin_config = None if options is None else asdict(options)

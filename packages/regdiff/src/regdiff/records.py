@@ -1,0 +1,26 @@
+"""Dataclasses of tensors as pytrees, so that torch.export knows what a module returns."""
+
+from dataclasses import fields
+from typing import Any
+
+from torch.utils._pytree import register_pytree_node
+
+
+def register_record(kind: type) -> None:
+    """Makes the fields of a dataclass the leaves of a pytree.
+
+    Args:
+        kind: A dataclass whose constructor takes its fields in their order.
+    """
+    names = [field.name for field in fields(kind)]
+
+    def flatten(record: Any) -> tuple[list[Any], None]:
+        return [getattr(record, name) for name in names], None
+
+    def unflatten(values: Any, context: None) -> Any:
+        made = object.__new__(kind)  # leaves may be anything, which the annotations of a constructor would refuse
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(made, name, value)
+        return made
+
+    register_pytree_node(kind, flatten, unflatten, serialized_type_name=f"{kind.__module__}.{kind.__name__}")
