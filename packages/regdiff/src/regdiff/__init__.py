@@ -1,4 +1,4 @@
-"""regdiff: conditional diffusion of a few register tokens, on diffusers schedulers, differentiable throughout."""
+"""regdiff: differentiable conditional diffusion of small tensors, with the schedulers of diffusers."""
 
 from regdiff.condition import ConditionGenerator, SegmentAverages, adaptive_average_pool
 from regdiff.denoiser import RegisterDenoiser
