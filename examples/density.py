@@ -1,9 +1,9 @@
 """A conditional density in the plane (regdiff): two moons or eight Gaussians, as the condition says.
 
-A small network learns both shapes at once, and every scheduler samples it; the condition is the name of the shape. The score is the energy distance of
-2,000 samples to the shape (Szekely and Rizzo 2013): 0 for the same distribution. Controls: other samples of the shape
-itself, a Gaussian of the same mean and covariance, and the samples of the other condition. One denoiser serves every
-scheduler; a flow needs its own. Draws density.png.
+A small network learns both shapes at once, and every scheduler samples it; the condition is the name of the shape. The
+score is the energy distance of 2,000 samples to the shape (Szekely and Rizzo 2013): 0 for the same distribution.
+Controls: other samples of the shape itself, a Gaussian of the same mean and covariance, and the samples of the other
+condition. One denoiser serves every scheduler; a flow needs its own. Draws density.png.
 
 Quick: --train-steps 300 --samples 300 --out {out}
 """

@@ -132,7 +132,7 @@ def curves(ax: Axes, table: dict[str, list[float]], baselines: dict[str, float],
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--train-steps", type=int, default=400, help="4000 for the figure of the documentation")
 parser.add_argument("--rows", type=int, default=64, help="128 for that figure")
-parser.add_argument("--sets", type=int, default=512, help="sets that the score is taken on")
+parser.add_argument("--sets", type=int, default=200, help="sets that the score is taken on; 512 for that figure")
 parser.add_argument("--steps", type=int, nargs="+", default=[1, 2, 3, 5, 10, 20, 50], help="numbers of sampling steps")
 parser.add_argument("--samplers", nargs="+", default=list(LABELS), help="names of make_scheduler")
 parser.add_argument("--prediction", default="v_prediction", choices=["epsilon", "sample", "v_prediction"])
