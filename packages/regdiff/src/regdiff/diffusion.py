@@ -37,6 +37,8 @@ Callback = Callable[[int, int, Tensor], Tensor | None]
 #: Lists of timesteps whose weights a `ConditionalDiffusion` keeps.
 _KEPT = 64
 
+_NO_ABAR = "alphas_cumprod: a flow has none; schedule.signal and schedule.sigma are its numbers"
+
 #: Options that config.json holds as they are.
 _NUMBERS = ("eta", "use_clipped_model_output", "weighting", "snr_gamma", "condition_dropout")
 
@@ -145,8 +147,13 @@ class ConditionalDiffusion(nn.Module, Saveable):
     def alphas_cumprod(self) -> Float64[Tensor, "t"]:
         """abar_t in float64; a flow has none and raises AttributeError (see `schedule` for what it has)."""
         if self.schedule.alphas_cumprod is None:
-            raise AttributeError("alphas_cumprod: a flow has none; schedule.signal and schedule.sigma are its numbers")
+            raise AttributeError(_NO_ABAR)
         return self.schedule.alphas_cumprod
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "alphas_cumprod":  # nn.Module looks again where a property has raised, and loses its message
+            raise AttributeError(_NO_ABAR)
+        return super().__getattr__(name)
 
     @property
     def capabilities(self) -> Capabilities:
