@@ -18,7 +18,8 @@ def test_gradcheck(name: str, operation: Operation, inputs: Inputs, c: float) ->
     arguments = [argument.requires_grad_() for argument in inputs(c)]
     fast = name == "frechet_mean"  # it solves a problem for every number of the full Jacobian
     assert gradcheck(operation, arguments, fast_mode=fast)
-    assert gradgradcheck(operation, arguments, atol=1e-4, fast_mode=fast)
+    if c < 1.0:  # the slower check once
+        assert gradgradcheck(operation, arguments, atol=1e-4, fast_mode=fast)
 
 
 def test_gradcheck_through_the_origin_and_coincident_points() -> None:

