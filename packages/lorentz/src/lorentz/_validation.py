@@ -67,7 +67,8 @@ def check_alike(**tensors: Tensor) -> None:
 
 def broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Whether two shapes broadcast."""
-    pairs = zip(reversed(one), reversed(other), strict=False)
+    axes = min(len(one), len(other))
+    pairs = zip(one[len(one) - axes :], other[len(other) - axes :], strict=True)
     return all(a == b or a == 1 or b == 1 for a, b in pairs)
 
 

@@ -44,26 +44,25 @@ class Capabilities:
     calls: int = 1
 
 
+_ROWS: dict[str, Capabilities] = {
+    row.name: row
+    for row in (
+        Capabilities("ddpm", "DDPMScheduler", stochastic=True, own_noise=True),
+        Capabilities("ddim", "DDIMScheduler", stochastic="eta > 0", own_noise="eta > 0"),
+        Capabilities("dpmsolver++", "DPMSolverMultistepScheduler"),
+        Capabilities("sde-dpmsolver++", "DPMSolverMultistepScheduler", stochastic=True, own_noise=True),
+        Capabilities("unipc", "UniPCMultistepScheduler"),
+        Capabilities("deis", "DEISMultistepScheduler"),
+        Capabilities("euler", "EulerDiscreteScheduler"),
+        Capabilities("euler-ancestral", "EulerAncestralDiscreteScheduler", stochastic=True, own_noise=True),
+        Capabilities("heun", "HeunDiscreteScheduler", calls=2),
+        Capabilities("lcm", "LCMScheduler", stochastic=True, own_noise=True),
+        Capabilities("tcd", "TCDScheduler", stochastic="eta > 0", own_noise="eta > 0"),
+        Capabilities("flow", "FlowMatchEulerDiscreteScheduler", prediction_types=("flow",)),
+    )
+}
 #: The supported schedulers by their `make_scheduler` name: every cell is promised, and tested.
-SCHEDULERS: Mapping[str, Capabilities] = MappingProxyType(
-    {
-        row.name: row
-        for row in (
-            Capabilities("ddpm", "DDPMScheduler", stochastic=True, own_noise=True),
-            Capabilities("ddim", "DDIMScheduler", stochastic="eta > 0", own_noise="eta > 0"),
-            Capabilities("dpmsolver++", "DPMSolverMultistepScheduler"),
-            Capabilities("sde-dpmsolver++", "DPMSolverMultistepScheduler", stochastic=True, own_noise=True),
-            Capabilities("unipc", "UniPCMultistepScheduler"),
-            Capabilities("deis", "DEISMultistepScheduler"),
-            Capabilities("euler", "EulerDiscreteScheduler"),
-            Capabilities("euler-ancestral", "EulerAncestralDiscreteScheduler", stochastic=True, own_noise=True),
-            Capabilities("heun", "HeunDiscreteScheduler", calls=2),
-            Capabilities("lcm", "LCMScheduler", stochastic=True, own_noise=True),
-            Capabilities("tcd", "TCDScheduler", stochastic="eta > 0", own_noise="eta > 0"),
-            Capabilities("flow", "FlowMatchEulerDiscreteScheduler", prediction_types=("flow",)),
-        )
-    }
-)
+SCHEDULERS: Mapping[str, Capabilities] = MappingProxyType(_ROWS)
 
 _MODULES = {
     "DDPMScheduler": "scheduling_ddpm",
@@ -127,13 +126,14 @@ def capabilities(scheduler: Scheduler | str) -> Capabilities:
         'eta > 0'
     """
     wanted = scheduler if isinstance(scheduler, str) else type(scheduler).__name__
-    stochastic = SCHEDULERS["sde-dpmsolver++"]
+    # torch 2.6 cannot trace a lookup in a read-only mapping, so the plain one is read here
+    stochastic = _ROWS["sde-dpmsolver++"]
     if wanted == stochastic.scheduler and not isinstance(scheduler, str):
-        return stochastic if scheduler.config.algorithm_type.startswith("sde-") else SCHEDULERS["dpmsolver++"]
-    for row in SCHEDULERS.values():
+        return stochastic if scheduler.config.algorithm_type.startswith("sde-") else _ROWS["dpmsolver++"]
+    for row in _ROWS.values():
         if wanted in (row.name, row.scheduler):
             return row
-    known = SCHEDULERS if isinstance(scheduler, str) else _MODULES
+    known = _ROWS if isinstance(scheduler, str) else _MODULES
     raise ValueError(f"scheduler: got {wanted}, expected one of {', '.join(sorted(known))}")
 
 

@@ -43,7 +43,7 @@ def _is_plain(linear: nn.Module) -> bool:
     if type(linear) is not nn.Linear or type(linear.weight) not in (nn.Parameter, Tensor):
         return False
     hooks = (linear._forward_hooks, linear._forward_pre_hooks, linear._backward_hooks, linear._backward_pre_hooks)
-    return not any(hooks) and "forward" not in vars(linear)
+    return not any(hooks) and "forward" not in linear.__dict__
 
 
 class LorentzLinear(OnHyperboloid):
