@@ -122,8 +122,8 @@ def hypll(shape: tuple[int, int]) -> Tasks:
     def dist(x: Tensor, y: Tensor) -> Tensor:
         return ball.dist(*(ManifoldTensor(p[..., 1:], manifold=ball) for p in (x, y)))
 
-    halved = {"dist": tuple(torch.cat([x[..., :1], x[..., 1:] / (1 + x[..., :1])], -1) for x in inputs(*shape)["dist"])}
-    return {"dist": partial(dist, *halved["dist"]), "dist, b": partial(backward, dist, *halved["dist"])}
+    pair = [torch.cat([x[..., :1], x[..., 1:] / (1 + x[..., :1])], -1) for x in inputs(*shape)["dist"]]
+    return {"dist": partial(dist, *pair), "dist, b": partial(backward, dist, *pair)}
 
 
 def hyperbolix(shape: tuple[int, int]) -> Tasks:

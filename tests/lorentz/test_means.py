@@ -82,7 +82,7 @@ def test_batches_broadcast_and_edges_have_answers() -> None:
 
 
 def test_gradient_is_that_of_the_implicit_function() -> None:
-    """Of points, weights and c; also where all points are one, and through many points whose loop is long."""
+    """With respect to points, weights and c; also where all points are one, and through many whose loop is long."""
     x = lorentz.expmap0(torch.randn(2, 4, 2, dtype=F64)).requires_grad_()
     weights, c = torch.rand(2, 4, dtype=F64, requires_grad=True), torch.tensor(0.6, dtype=F64, requires_grad=True)
     assert gradcheck(lorentz.frechet_mean, (x, weights, c), fast_mode=True)

@@ -20,7 +20,7 @@ def half(x, timestep, condition):
 @pytest.mark.parametrize("steps", [10, 50, 1000])
 @pytest.mark.parametrize("name", VP)
 def test_the_copy_in_use_has_a_float64_product(name, steps):
-    """Of the schedule, and of the weights of the steps: abar of the textbook to 1e-12."""
+    """The schedule and the weights of the steps agree with abar of the textbook to 1e-12."""
     diffusion = ConditionalDiffusion(half, make_scheduler(name, steps))
     book = torch.tensor(cosine_abar(steps), dtype=torch.float64)
     torch.testing.assert_close(diffusion.alphas_cumprod, book, rtol=1e-12, atol=0)

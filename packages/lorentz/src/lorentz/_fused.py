@@ -129,7 +129,7 @@ def _positive(xx: Tensor) -> Tensor:
 def _zeroed(p: Tensor, ee: Tensor) -> Tensor:
     """|p|^2 of the part p of e across a line, 0 where it is rounding."""
     pp = _squared(p)
-    return pp.masked_fill(pp <= (hyp.SNAP * torch.finfo(p.dtype).eps) ** 2 * ee, 0.0)
+    return pp.masked_fill(hyp.is_rounding(pp, ee), 0.0)
 
 
 class _Pair(NamedTuple):

@@ -87,13 +87,17 @@ def across_exact(x: Tensor, e: Tensor) -> Tensor:
     return across(x, safe_divide(e * pivot - e.gather(-1, k) * x, pivot))
 
 
+def is_rounding(pp: Tensor, ee: Tensor) -> Tensor:
+    """Whether |p|^2 of the part p of e across a line is no more than the rounding of e; |e|^2 given."""
+    return pp <= (SNAP * torch.finfo(pp.dtype).eps) ** 2 * ee
+
+
 def off_the_line(p: Tensor, ee: Tensor) -> Tensor:
     """The part p of e across a line, but exactly 0 where it is no more than the rounding of e; |e|^2 given.
 
     Far out even rounding would count, weighed with c |x|^2. Derivatives of p stay, which are not 0 on the line.
     """
-    rounding = dot(p, p) <= (SNAP * torch.finfo(p.dtype).eps) ** 2 * ee
-    return torch.addcmul(p, rounding.to(p.dtype), p.detach(), value=-1)
+    return torch.addcmul(p, is_rounding(dot(p, p), ee).to(p.dtype), p.detach(), value=-1)
 
 
 class Pair(NamedTuple):

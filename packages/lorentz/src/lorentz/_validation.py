@@ -125,3 +125,12 @@ def check_scalar_like(name: str, value: Tensor, axes: int, tensors: tuple[Tensor
         check_batch(name, value.shape, value.shape[:-axes], "the vectors", tensor.shape[:-axes])
         if value.ndim and value.device != tensor.device:
             raise ValueError(f"{name}: got {described(value)} on {value.device}, expected {tensor.device}")
+
+
+def check_factor(name: str, value: object, tensors: tuple[Tensor, ...]) -> None:
+    """Refuse what is neither a number nor a tensor of one number for every vector of `tensors`."""
+    if isinstance(value, Tensor):
+        check_float(name, value)
+        check_scalar_like(name, value, 1, tensors)
+    elif not is_number(value):
+        raise TypeError(f"{name}: got {type(value).__name__}, expected a number or a floating-point tensor")

@@ -7,7 +7,7 @@ from torch import Tensor
 from . import _hyperboloid as hyp
 from ._precision import Precision, Scalar, evaluate
 from ._series import asinhc, sinhc
-from ._validation import check_float, check_scalar_like, is_number, spaces
+from ._validation import check_factor, spaces
 
 
 def _share(t: Tensor, q: Tensor) -> Tensor:
@@ -53,11 +53,7 @@ def geodesic(
                 [1.0000]])
     """
     tensors = spaces(x=x, y=y)
-    if isinstance(t, Tensor):
-        check_float("t", t)
-        check_scalar_like("t", t, 1, tensors)
-    elif not is_number(t):
-        raise TypeError(f"t: got {type(t).__name__}, expected a number or a floating-point tensor")
+    check_factor("t", t, tensors)
 
     def kernel(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
         q = hyp.separation(hyp.pair(x, y, c), c)

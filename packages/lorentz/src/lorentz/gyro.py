@@ -5,9 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from . import _hyperboloid as hyp
+from . import maps
 from ._precision import Precision, Scalar, evaluate
-from ._validation import check_float, check_scalar_like, is_number, spaces
-from .maps import expmap0, logmap0
+from ._validation import check_factor, spaces
 
 
 def boosted(x: Tensor, y: Tensor, c: Scalar) -> Tensor:
@@ -51,6 +51,7 @@ def gyro_add(
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
+        >>> from lorentz.functional import expmap0, logmap0
         >>> x, y = expmap0(torch.tensor([[1.5], [-0.5]]))
         >>> logmap0(gyro_add(x, y))
         tensor([1.0000])
@@ -83,19 +84,14 @@ def gyro_scale(
         TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
+        >>> from lorentz.functional import expmap0, logmap0
         >>> logmap0(gyro_scale(2.0, expmap0(torch.tensor([1.5]))))
         tensor([3.0000])
     """
     (space,) = spaces(x=x)
-    if isinstance(r, Tensor):
-        check_float("r", r)
-        check_scalar_like("r", r, 1, (space,))
-    elif not is_number(r):
-        raise TypeError(f"r: got {type(r).__name__}, expected a number or a floating-point tensor")
+    check_factor("r", r, (space,))
 
     def kernel(x: Tensor, c: Scalar) -> Tensor:
-        share = r.to(x.dtype) if isinstance(r, Tensor) else r
-        v = logmap0(torch.nn.functional.pad(x, (1, 0)), c, precision="native")
-        return expmap0(share * v, c, precision="native")
+        return maps._expmap0((r.to(x.dtype) if isinstance(r, Tensor) else r) * maps._logmap0(x, c), c)
 
     return evaluate(kernel, precision, c, space)

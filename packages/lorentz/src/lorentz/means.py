@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, library
 
 from . import _hyperboloid as hyp
 from ._centroid import centroid
@@ -61,7 +61,7 @@ def _moved(m: Tensor, step: Tensor, c: Scalar) -> Tensor:
     return boosted(m, sinhc(c * hyp.dot(step, step)) * step, c)
 
 
-@torch.library.custom_op("lorentz::frechet_solution", mutates_args=())
+@library.custom_op("lorentz::frechet_solution", mutates_args=())
 def _solution(x: Tensor, weights: Tensor, c: Tensor) -> Tensor:
     """The mean by damped Newton steps from the Lorentz centroid; each problem of a batch has its own damping.
 

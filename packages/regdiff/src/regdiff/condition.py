@@ -34,8 +34,6 @@ class ConditionGenerator(nn.Module):
     @takes_old_names
     def __init__(self, dim: int, num: int, num_heads: int, dropout: float = 0.0) -> None:
         super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise ValueError(f"num_heads: got {num_heads} with dim {dim}, expected a divisor of dim")
         self.dim, self.num, self.num_heads = dim, num, num_heads
         self.query_tokens = nn.Parameter(torch.randn(1, num, dim))
         self.attention = MultiheadAttention(dim, num_heads, dropout=dropout, project=False)

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-#: Of the cosine schedule (Nichol and Dhariwal 2021, section 3.2): the offset that keeps beta_0 from being tiny, and the
-#: largest beta, which keeps the last steps from a singularity.
+#: Constants of the cosine schedule (Nichol and Dhariwal 2021, section 3.2): the offset that keeps beta_0 from being
+#: tiny, and the largest beta, which keeps the last steps from a singularity.
 COSINE_OFFSET, LARGEST_BETA = 0.008, 0.999
 
 

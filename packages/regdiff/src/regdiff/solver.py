@@ -32,7 +32,7 @@ class Stage:
 
     Attributes:
         timestep: At which the denoiser is called, an integer in [0, T).
-        signal, sigma: Of the forward process there.
+        signal, sigma: How much signal and noise the forward process holds there.
         samples: Weight of x at this call, at the one before, and so on.
         cleans: Weight of the clean sample estimated at this call, at the one before, and so on.
         unclipped: Weight of this call's estimate before it was clipped.
@@ -119,7 +119,7 @@ def stages_of(
         schedule: Its numbers, rounded as wanted.
         timesteps: Strictly descending, in [0, T).
         eta: Noise scale of DDIM and TCD.
-        use_clipped_model_output: Of DDIM, see `ConditionalDiffusion`.
+        use_clipped_model_output: As of `ConditionalDiffusion`; DDIM alone reads it.
 
     Examples:
         >>> from regdiff.schedule import schedule_of
@@ -209,7 +209,7 @@ class _Probe(ABC):
         told = {"prediction_type": self.predicts, "clip_sample": False}  # clipping is not linear: `History` does it
         config = type(scheduler.config)({**scheduler.config, **told})
         vars(self.scheduler)["_internal_dict"] = config
-        #: Of each call of the denoiser: which of the timesteps, which step, and whether the step ends with it.
+        #: For each call of the denoiser: which of the timesteps, which step, and whether the step ends with it.
         self.calls = [(level, level, True) for level in range(len(timesteps))]
         self._prepare()
 

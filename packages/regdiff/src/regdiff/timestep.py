@@ -1,6 +1,6 @@
 """How a denoiser knows its timestep: a table of sinusoids and two linear maps."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ def sincos_table(length: int, dim: int, dtype: torch.dtype = torch.float64) -> F
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :dim]
 
 
-class TimedDenoiser(nn.Module, Saveable):
+class TimedDenoiser(nn.Module, Saveable, ABC):
     """What the denoisers of this package share: e(t) = W silu(W table[t]) and saving.
 
     The table holds sinusoids; it is a buffer, kept in the state dict and never trained.

@@ -1,6 +1,7 @@
 """The curvature as a module, learned within bounds."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,15 +14,16 @@ from lorentz._precision import at_least_float32
 from lorentz._validation import check_curvature
 
 
-class _Recorded(nn.Module):
+class _Recorded(nn.Module, ABC):
     """Has numbers that a checkpoint records as a small float64 tensor, and that are compared when it is loaded."""
 
+    @abstractmethod
     def _numbers(self) -> tuple[float, ...]:
-        raise NotImplementedError
+        """What is recorded."""
 
+    @abstractmethod
     def _compare(self, state: dict[str, Any], prefix: str, recorded: tuple[float, ...]) -> str | None:
         """What is wrong with loading `state`, saved by a module with the numbers `recorded`, which differ."""
-        raise NotImplementedError
 
     def get_extra_state(self) -> Tensor:
         """Return the numbers, for `state_dict`: a tensor, since safetensors hold nothing else."""
