@@ -3,8 +3,9 @@
     python benchmarks/lorentz_ops.py [--rows 1024 --dim 128]
 
 Below 1 is faster than the other side; medians of all rounds with the lowest and the highest. "auto" is the default
-precision, which computes distances and centroids in float64; the textbook forms and the other libraries compute in
-float32 and lose most digits of close pairs (benchmarks/lorentz_accuracy.py). Of the other libraries (geoopt, HyperCore,
+precision, which computes distances and centroids in float64; "compiled" is torch.compile of the operations in native
+precision. The textbook forms and the other libraries compute in float32, not compiled, and lose most digits of close
+pairs (benchmarks/lorentz_accuracy.py). Of the other libraries (geoopt, HyperCore,
 hypll, hyperbolix) those that can be imported run, in the same environment. The last line is about `import lorentz`.
 """
 
@@ -21,6 +22,7 @@ from _harness import Contender, Tasks, compare, environment, parse_options, show
 
 Function = Callable[..., Tensor]
 PAIRS, SETS = 64, 16
+COMPILED = ("expmap0", "logmap0", "expmap", "logmap", "dist")
 
 
 def plain_expmap0(v: Tensor) -> Tensor:
@@ -79,6 +81,12 @@ def ours(precision: str, shape: tuple[int, int]) -> Tasks:
     functions: dict[str, Function] = {name: getattr(lf, name) for name in single}
     functions |= {"pairwise_dist": lf.pairwise_dist, "pairwise_dist, exact": partial(lf.pairwise_dist, exact=True)}
     return tasks({name: partial(function, precision=precision) for name, function in functions.items()}, shape)
+
+
+def compiled(shape: tuple[int, int]) -> Tasks:
+    torch._dynamo.config.recompile_limit = 64  # the operations share inner functions
+    functions = {name: torch.compile(partial(getattr(lf, name), precision="native")) for name in COMPILED}
+    return tasks(functions, shape)
 
 
 def plain(shape: tuple[int, int]) -> Tasks:
@@ -159,12 +167,13 @@ def main() -> None:
     peers = {name: make for name, make in PEERS.items() if importlib.util.find_spec(name)}
     print("not here: " + (", ".join(sorted(PEERS.keys() - peers)) or "none"))
     sides = [Contender("auto", ours, ("auto", shape)), Contender("native", ours, ("native", shape))]
+    sides += [Contender("compiled", compiled, (shape,))]
     sides += [Contender("plain", plain, (shape,)), *(Contender(name, make, (shape,)) for name, make in peers.items())]
     comparison = compare(sides, rounds=options.rounds, threads=options.threads)
     for suffix, title in (("", "forward"), (", b", "forward and backward")):
         rows = []
         for name in inputs(2, 2):
-            for precision in ("auto", "native"):
+            for precision in ("auto", "native", "compiled")[: 3 if name in COMPILED else 2]:
                 known = comparison.measured[name + suffix]
                 others = ["plain", *peers]
                 cells = [comparison.ratio(name + suffix, precision, o) if o in known else "-" for o in others]
