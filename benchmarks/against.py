@@ -16,7 +16,7 @@ import importlib
 import io
 import tempfile
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ def tasks(folder: str, videos: int, small: bool) -> Tasks:
     import prvr
 
     print(f"timing {Path(prvr.__file__).parent}", flush=True)
+    with suppress(ImportError):  # an older checkout's trainer does not
+        first_of("prvr.training.processes:kept_memory")().__enter__()
     work = Path(tempfile.mkdtemp(dir=folder))
     steps = {f"training step, {preset}": training_step(preset, videos, small) for preset in PRESETS}
     return steps | {"evaluation of a split": evaluation(work, small), "search": search(work, 4 if small else 24)}

@@ -47,6 +47,7 @@ from prvr.data import Corpus, PackedSplit, PackSettings, make_loader, open_corpu
 from prvr.models import Retriever, project_bounds
 from prvr.objective import Objective
 from prvr.training import build_optimizer
+from prvr.training.processes import kept_memory
 from prvr.training.retrieval import compile_blocks
 from prvr.types import Batch
 
@@ -164,6 +165,7 @@ def work(way: Step) -> dict[str, float]:
 
 def tasks(way: str, folder: str, args: argparse.Namespace) -> Tasks:
     """A step, and its work counted after all steps."""
+    kept_memory(way != "reference").__enter__()  # as the trainer does; this process ends with its contender
     torch.manual_seed(args.seed)
     torch.backends.cuda.matmul.allow_tf32 = args.precision == "tf32"
     config = load_config(args.preset, {"model.padded_rows": "drop" if way == "fast" else "compute"})

@@ -19,8 +19,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
-from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear, relu_dropout
+from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear
 from prvr.models.layers import dropout as dropped
+from prvr.models.pieces import feed_forward, residual_norm
 from prvr.models.rows import Sequences
 
 
@@ -176,11 +177,9 @@ class TransformerBlocks(nn.Module):
         registers: Float[Tensor, "v n d"] | None = None,
     ) -> Float[Tensor, "k b m d"]:
         """The output of every block; arguments as in `Mixer`."""
-        y = self.norm1(x + self.dropout(self.mixer(x, sequences, window, registers)))
-        # In place: the hidden layer is the widest tensor of a block, and nothing else reads it. As rows: writing into
-        # a view of them would have the gradient copied three times.
-        hidden = relu_dropout(self.expand.rows(y.flatten(1, 2)), self.dropout.p if self.training else 0.0)
-        return self.norm2(y + self.dropout(self.contract.rows(hidden).unflatten(1, y.shape[1:3])))
+        p = self.dropout.p if self.training else 0.0
+        y = residual_norm(x, self.mixer(x, sequences, window, registers), self.norm1, p)
+        return residual_norm(y, feed_forward(y, self.expand, self.contract, p), self.norm2, p)
 
 
 class AttentionBlocks(nn.Module):
@@ -202,7 +201,8 @@ class AttentionBlocks(nn.Module):
         registers: Float[Tensor, "v n d"] | None = None,
     ) -> Float[Tensor, "k b m d"]:
         """The output of every block; arguments as in `Mixer`."""
-        return self.norm(self.dropout(self.project(self.mixer(x, sequences, window, registers))) + x)
+        mixed = self.project(self.mixer(x, sequences, window, registers))
+        return residual_norm(x, mixed, self.norm, self.dropout.p if self.training else 0.0)
 
 
 def gaussian_window(length: int, width: float | None, reference: int | None = None) -> Float[Tensor, "l l"]:

@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
-from prvr.models.layers import Dropout, initialise, masked_mean, relu_dropout
+from prvr.models.layers import Dropout, initialise, masked_mean
 
 
 class MeanFusion(nn.Module):
@@ -79,7 +80,7 @@ class PooledAttention(nn.Module):
             self.value.bias.unflatten(0, (self.heads, -1))
         ).flatten(-2)
         y = self.norm1(query[:, None] + self.dropout(read))
-        hidden = relu_dropout(self.expand(y), self.dropout.p if self.training else 0.0)
+        hidden = self.dropout(F.relu(self.expand(y)))
         return self.norm2(y + self.dropout(self.contract(hidden)))
 
 
@@ -100,7 +101,7 @@ class GuidedFusion(nn.Module, ABC):
         self.attention = PooledAttention(dim, model.heads, dropout)
         self.hidden = nn.Linear(dim, dim)
         self.weights = nn.Linear(dim, length)
-        self.dropout = dropout
+        self.dropout = Dropout(dropout)
         self.temperature = model.fusion_temperature
         initialise(self.hidden, self.weights)
 
@@ -111,9 +112,7 @@ class GuidedFusion(nn.Module, ABC):
     def logits(self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None) -> Float[Tensor, "v k l"]:
         """Weights before the softmax over blocks."""
         answers = self.attention(self.guide(blocks, mask), blocks, mask)
-        return self.weights(relu_dropout(self.hidden(answers), self.dropout if self.training else 0.0))[
-            ..., : blocks.shape[2]
-        ]
+        return self.weights(self.dropout(F.relu(self.hidden(answers))))[..., : blocks.shape[2]]
 
     def forward(
         self, blocks: Float[Tensor, "k v l d"], mask: Bool[Tensor, "v l"] | None = None

@@ -1,5 +1,7 @@
-"""Several processes of one run: what they share, and what they have to agree on."""
+"""The process of a run, and several of them: what is set for them, and what they have to agree on."""
 
+import ctypes
+import platform
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ from prvr.errors import TrainingError
 from prvr.training.signals import StopRequest
 
 T = TypeVar("T")
+
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt in <malloc.h>
 
 
 @contextmanager
@@ -41,6 +45,29 @@ def make_accelerator(
         accelerator.end_training()
         if mine:  # accelerate keeps device and precision for the whole process
             AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@contextmanager
+def kept_memory(on: bool = True) -> Iterator[None]:
+    """Within the block, memory that is freed stays with the process: large tensors are not mapped anew in each step.
+
+    Large tensors then come from the heap, which does not shrink; at the end what is free goes back to the system.
+
+    Args:
+        on: False changes nothing. Nor does True where the C library is not glibc.
+    """
+    if not on or platform.libc_ver()[0] != "glibc":
+        yield
+        return
+    library = ctypes.CDLL(None)
+    library.mallopt(_MMAP_MAX, 0)
+    library.mallopt(_TRIM_THRESHOLD, -1)
+    try:
+        yield
+    finally:
+        library.mallopt(_MMAP_MAX, 65_536)  # both as glibc starts with them
+        library.mallopt(_TRIM_THRESHOLD, 128 * 1024)
+        library.malloc_trim(0)
 
 
 def from_main(accelerator: Accelerator, make: Callable[[], T]) -> T:

@@ -28,8 +28,14 @@ logger = logging.getLogger(__name__)
 
 _MAY_CHANGE = frozenset(
     {
-        *("data.root", "data.cache_dir", "train.workers", "train.data_on_device"),  # a run may move to another machine,
-        *("train.checkpoint_every", "train.on_nonfinite", "train.max_skipped"),  # or be more careful than it was
+        *(
+            "data.root",
+            "data.cache_dir",
+            "train.workers",
+            "train.data_on_device",
+            "train.keep_memory",
+        ),  # a run may move
+        *("train.checkpoint_every", "train.on_nonfinite", "train.max_skipped"),  # or become more careful
     }
 )
 """Keys that say where things are, how fast they go, or what is done about accidents."""

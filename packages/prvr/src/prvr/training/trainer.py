@@ -16,7 +16,7 @@ from prvr.config import config_to_dict
 from prvr.errors import TrainingError
 from prvr.reading import parse_record
 from prvr.training.checkpoint import check_state, restore_optimizer
-from prvr.training.processes import agree_to_stop, from_main, in_main, make_accelerator
+from prvr.training.processes import agree_to_stop, from_main, in_main, kept_memory, make_accelerator
 from prvr.training.progress import EpochProgress, ShowStep, no_progress
 from prvr.training.run import RunFolder, flat
 from prvr.training.signals import StopRequest, Terminated, listening
@@ -72,6 +72,7 @@ def train_task(
         in_main(accelerator, lambda: stack.enter_context(run.owned(resume)))
         state = run.open(config, resume)
         stop = stack.enter_context(listening())
+        stack.enter_context(kept_memory(config.train.keep_memory))
         task = make_task(accelerator, stop)
         accelerator.wait_for_everyone()  # all have looked into the folder before anything is written there
         if accelerator.is_main_process:
