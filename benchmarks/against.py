@@ -16,7 +16,7 @@ import importlib
 import io
 import tempfile
 from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
+from contextlib import ExitStack, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import torch
 
 from _harness import ROOT, Contender, Tasks, compare, environment, option, parse_options, show, write_figures
 
+PROCESS = ExitStack()  # of a checkout's process, which has the settings that the trainer makes
 PRESETS = ("hybrid-tvr", "dreamprvr-tvr")
 SMALL = {"model.hidden": 32, "model.video_dim": 64, "model.query_dim": 48, "model.lorentz_dim": 31}
 
@@ -46,7 +47,7 @@ def tasks(folder: str, videos: int, small: bool) -> Tasks:
 
     print(f"timing {Path(prvr.__file__).parent}", flush=True)
     with suppress(ImportError):  # an older checkout's trainer does not
-        first_of("prvr.training.processes:kept_memory")().__enter__()
+        PROCESS.enter_context(first_of("prvr.training.processes:kept_memory")())
     work = Path(tempfile.mkdtemp(dir=folder))
     steps = {f"training step, {preset}": training_step(preset, videos, small) for preset in PRESETS}
     return steps | {"evaluation of a split": evaluation(work, small), "search": search(work, 4 if small else 24)}

@@ -18,6 +18,7 @@ import statistics
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ from prvr.types import Batch
 
 PARTS = ("data", "forward", "losses", "backward", "optimiser")
 STEPS = 20_000
+PROCESS = ExitStack()  # each contender has one of its own
 
 
 class Step(ABC):
@@ -165,7 +167,7 @@ def work(way: Step) -> dict[str, float]:
 
 def tasks(way: str, folder: str, args: argparse.Namespace) -> Tasks:
     """A step, and its work counted after all steps."""
-    kept_memory(way != "reference").__enter__()  # as the trainer does; this process ends with its contender
+    PROCESS.enter_context(kept_memory(way != "reference"))  # as the trainer does
     torch.manual_seed(args.seed)
     torch.backends.cuda.matmul.allow_tf32 = args.precision == "tf32"
     config = load_config(args.preset, {"model.padded_rows": "drop" if way == "fast" else "compute"})

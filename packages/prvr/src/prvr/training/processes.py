@@ -20,7 +20,7 @@ from prvr.training.signals import StopRequest
 
 T = TypeVar("T")
 
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt in <malloc.h>
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # parameters of mallopt in <malloc.h>
 
 
 @contextmanager
@@ -65,8 +65,10 @@ def kept_memory(on: bool = True) -> Iterator[None]:
     try:
         yield
     finally:
-        library.mallopt(_MMAP_MAX, 65_536)  # both as glibc starts with them
-        library.mallopt(_TRIM_THRESHOLD, 128 * 1024)
+        # As glibc itself sets them in a process that has freed large tensors; it no longer does after such a call.
+        library.mallopt(_MMAP_MAX, 65_536)
+        library.mallopt(_MMAP_THRESHOLD, 32 * 2**20)
+        library.mallopt(_TRIM_THRESHOLD, 64 * 2**20)
         library.malloc_trim(0)
 
 
