@@ -15,7 +15,8 @@ from torch.utils.flop_counter import flop_registry
 from _harness import seconds
 
 _FREE = ("view", "reshape", "transpose", "permute", "expand", "slice", "select", "unbind", "split", "detach", "alias")
-_FREE += ("t.default", "as_strided", "unsqueeze", "squeeze", "empty", "_unsafe_view", "lift_fresh")
+_FREE += ("t.default", "as_strided", "unsqueeze", "squeeze", "empty", "new_empty", "_unsafe_view", "lift_fresh")
+_FREE += ("_local_scalar_dense",)
 
 
 def rates(device: torch.device, dtype: torch.dtype = torch.float32, repeats: int = 5) -> tuple[float, float]:

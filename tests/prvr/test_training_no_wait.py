@@ -7,12 +7,12 @@ from unittest.mock import create_autospec
 
 import pytest
 import torch
-from accelerate import Accelerator
 from test_models import SIZES, make_batch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from _counts import OnMeta
 from prvr.config import Config, ModelConfig, load_config
 from prvr.models import Retriever
 from prvr.models.rows import Rows
@@ -24,22 +24,6 @@ from prvr.training.step import TrainingStep
 from prvr.types import Counts
 
 KINDS = [("hybrid-tvr", "drop"), ("hlformer-tvr", "drop"), ("dreamprvr-tvr", "compute"), ("gmmformer-tvr", "compute")]
-
-
-class OnMeta(Accelerator):
-    """An accelerator of the device that computes nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    device = property(lambda self: torch.device("meta"))
-    num_processes = property(lambda self: 1)
-
-    def autocast(self, *args: Any, **kwargs: Any) -> Any:
-        return contextlib.nullcontext()
-
-    def backward(self, loss: Tensor, **kwargs: Any) -> None:
-        loss.backward()
 
 
 class Transfers(TorchDispatchMode):

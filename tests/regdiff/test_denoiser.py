@@ -7,7 +7,7 @@ import torch
 from register_pipelines import spread_weights
 from torch import nn
 
-from regdiff import RegisterDenoiser
+from regdiff import ConditionalDiffusion, RegisterDenoiser, make_scheduler
 from regdiff.timestep import sincos_table
 
 
@@ -100,6 +100,25 @@ def test_masked_registers_are_zeros_and_change_nothing():
     vectors = denoiser(x[:, 0], timestep, c[:, 0], mask=torch.tensor([True, False]))
     torch.testing.assert_close(vectors[0], plain[0, 0])
     assert not vectors[1].any()
+
+
+@pytest.mark.parametrize("guidance", [None, 2.0])
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_a_sampler_prepares_once_changes_neither_registers_nor_gradients(masked, guidance):
+    denoiser = spread_weights(RegisterDenoiser(6, steps=5, layers=3)).double()
+    start, c = torch.randn(3, 4, 6).double(), torch.randn(3, 4, 6).double()
+    mask = torch.rand(3, 4) < 0.7 if masked else None
+    noise, found = torch.randn(5, 3, 4, 6).double(), []
+    for network in (denoiser, lambda x, t, c, mask=None: denoiser(x, t, c, mask)):
+        denoiser.zero_grad()
+        condition = c.clone().requires_grad_()
+        diffusion = ConditionalDiffusion(network, make_scheduler("ddim", 5))
+        registers = diffusion.sample(start, condition, noise=noise, mask=mask, guidance_scale=guidance)
+        registers.square().sum().backward()
+        found.append([registers, condition.grad, *(p.grad.clone() for p in denoiser.parameters())])
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
+        assert plain.any()
 
 
 def test_dropout_only_in_training():

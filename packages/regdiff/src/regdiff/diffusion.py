@@ -315,7 +315,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         if noise is not None:
             check_own_noise(self.capabilities, self.eta)
             noise = noise_of(noise, initial, stages[-1].step + 1, None)
-        predict = Predictor(
+        predictor = Predictor(
             self.denoiser,
             condition,
             mask,
@@ -327,7 +327,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
         x, chain = masked(initial, mask), []
         if check_finite and x.device.type == "cpu" and not torch.compiler.is_compiling() and not x.isfinite().all():
             raise ValueError("initial: got nan or infinite values, expected finite ones; look at what made the start")
-        for stage in stages:
+        for stage, predict in zip(stages, predictor.at([stage.timestep for stage in stages]), strict=True):
             # Python numbers throughout: reading one from a tensor would wait for the device.
             prediction = predict(x, torch.full((x.shape[0],), stage.timestep, device=x.device))
             clean = clean_sample(self.prediction_type, prediction, x, stage)

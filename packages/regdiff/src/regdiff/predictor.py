@@ -1,6 +1,8 @@
 """One prediction of a denoiser: masked, guided, recomputed in the backward pass, as asked."""
 
 import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -23,6 +25,17 @@ class Denoiser(Protocol):
     def __call__(
         self, sample: Float[Tensor, "b *s"], timestep: Int[Tensor, "b"], condition: Any, /
     ) -> Float[Tensor, "b *s"]: ...
+
+
+@runtime_checkable
+class PreparesSteps(Protocol):
+    """A denoiser that computes once, for all steps of a sampler, what does not depend on the sample."""
+
+    def prepare_steps(
+        self, condition: Any, timesteps: Sequence[int], mask: Bool[Tensor, "b n"] | None = None
+    ) -> Sequence[Any]:
+        """For each timestep, what the denoiser takes in place of the condition there."""
+        ...
 
 
 class Predictor:
@@ -84,14 +97,28 @@ class Predictor:
         Raises:
             ValueError: A denoiser that returns another shape.
         """
+        return self._predict(self.condition, sample, timesteps)
+
+    def at(self, timesteps: Sequence[int]) -> list[Callable[[Tensor, Tensor], Tensor]]:
+        """For each of these timesteps, which all rows share then, the function to call in place of this one.
+
+        Args:
+            timesteps: In the order of the calls.
+        """
+        if not isinstance(self.denoiser, PreparesSteps):
+            return [self] * len(timesteps)
+        prepared = self.denoiser.prepare_steps(self.condition, timesteps, **self.options)
+        return [partial(self._predict, condition) for condition in prepared]
+
+    def _predict(self, condition: Any, sample: Tensor, timesteps: Tensor) -> Tensor:
         if self.scale is None:
-            return masked(self._call(sample, timesteps), self.mask)
-        both = self._call(torch.cat((sample, sample)), torch.cat((timesteps, timesteps)))
+            return masked(self._call(sample, timesteps, condition), self.mask)
+        both = self._call(torch.cat((sample, sample)), torch.cat((timesteps, timesteps)), condition)
         given, null = both.chunk(2)
         return masked(null + self.scale * (given - null), self.mask)
 
-    def _call(self, sample: Tensor, timesteps: Tensor) -> Tensor:
-        arguments = (sample, timesteps, self.condition)
+    def _call(self, *arguments: Any) -> Tensor:
+        sample = arguments[0]
         if self.checkpoint:
             prediction = checkpointed(self.denoiser, *arguments, use_reentrant=False, **self.options)
         else:

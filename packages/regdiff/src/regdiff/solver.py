@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -64,10 +65,11 @@ def clean_sample(prediction_type: str, prediction: Tensor, x: Tensor, stage: Sta
     if prediction_type == "sample":
         return prediction.to(x.dtype)
     if prediction_type == "epsilon":
-        return torch.sub(x, prediction, alpha=stage.sigma) / stage.signal
+        # The gradient of a sum is one kernel, that of a difference two.
+        return torch.add(x, prediction, alpha=-stage.sigma) / stage.signal
     if prediction_type == "flow":
-        return torch.sub(x, prediction, alpha=stage.sigma)
-    return torch.sub(stage.signal * x, prediction, alpha=stage.sigma)
+        return torch.add(x, prediction, alpha=-stage.sigma)
+    return torch.add(stage.signal * x, prediction, alpha=-stage.sigma)
 
 
 class History:
@@ -91,7 +93,8 @@ class History:
             limit: Clips the estimate to [-limit, limit]; None leaves it.
         """
         self.samples.appendleft(x)
-        self.cleans.appendleft(clean if limit is None else clean.clamp(-limit, limit))
+        # Not `clamp`, whose gradient is five kernels where this one's is one.
+        self.cleans.appendleft(clean if limit is None else F.hardtanh(clean, -limit, limit))
         terms = [*zip(stage.cleans, self.cleans, strict=False), *zip(stage.samples, self.samples, strict=False)]
         if stage.unclipped:
             terms.append((stage.unclipped, clean))

@@ -143,8 +143,7 @@ class BertAdam(torch.optim.Optimizer):
         grads = _clipped([p.grad for p in params if p.grad is not None], group["max_grad_norm"], group["stacked"])
         first = [self.state[p]["exp_avg"] for p in params]
         second = [self.state[p]["exp_avg_sq"] for p in params]
-        torch._foreach_mul_(first, beta1)
-        torch._foreach_add_(first, grads, alpha=1 - beta1)
+        torch._foreach_lerp_(first, grads, 1 - beta1)
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
         denominator = torch._foreach_sqrt(second)
