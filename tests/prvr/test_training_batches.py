@@ -116,7 +116,7 @@ def test_whole_batches_are_known_beside_the_resident_ones(packed: PackedSplit) -
 
 COMPILED = """
 import torch
-from prvr.config import BlockConfig, ModelConfig
+from prvr.config import BlockConfig, ModelConfig, RegisterConfig
 from prvr.models import Retriever
 from prvr.training.retrieval import compile_blocks
 from prvr.types import Batch
@@ -130,10 +130,10 @@ torch.manual_seed(0)
 blocks = (BlockConfig(), BlockConfig(width=2.0))
 retriever = Retriever(ModelConfig(video_dim=10, query_dim=6, hidden=16, heads=2, num_clips=4, max_frames=12,
     max_words=7, blocks=blocks,
-    branches="frames", padded_rows="drop")).eval()
+    registers=RegisterConfig(kind="diffusion", num=2, steps=3), padded_rows="drop")).eval()
 batches, names = [batch([12, 5, 1]), batch([7, 2])], list(retriever.state_dict())
 expected = [retriever(b).scores.total for b in batches]
-assert compile_blocks(retriever, "eager") == 2
+assert compile_blocks(retriever, "eager") == 5  # words, clips, frames, what registers are made of, their denoiser
 found = [retriever(b).scores.total for b in batches]
 assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 2
 assert list(retriever.state_dict()) == names

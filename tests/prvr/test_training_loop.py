@@ -17,8 +17,22 @@ from prvr.data import DataError, make_loader, open_corpus
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import Retriever
-from prvr.training import RunResult, Splits, TrainingError, open_split, open_splits, resume, train
+from prvr.objective import Objective
+from prvr.training import (
+    RetrievalTask,
+    RunResult,
+    Splits,
+    Trainer,
+    TrainingError,
+    open_split,
+    open_splits,
+    resume,
+    train,
+)
+from prvr.training.processes import make_accelerator
 from prvr.training.retrieval import _in_float32
+from prvr.training.run import RunFolder
+from prvr.training.signals import StopRequest
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +161,21 @@ def test_bf16_trains_and_leaves_no_trace_in_the_process(tmp_path: Path, cache: s
     assert {w.dtype for w in weights.values() if w.is_floating_point()} == {torch.float32}
     repeat = train(make_config(cache, **changes), output=tmp_path / "again", splits=splits, device="cpu")
     assert losses(repeat.history) == losses(exact.history)
+
+
+def test_tf32_wants_a_gpu_and_holds_for_the_steps_alone(tmp_path: Path, cache: str, splits: Splits) -> None:
+    config = make_config(cache, train__precision="tf32", train__epochs=1)
+    with pytest.raises(TrainingError, match=r"train.precision='tf32': only NVIDIA GPUs .* this run computes on cpu"):
+        train(config, output=tmp_path / "refused", splits=splits, device="cpu")
+    seen: dict[bool, set[str]] = {True: set(), False: set()}
+    retriever = Retriever(config.model)
+    retriever.query.register_forward_hook(lambda *_: seen[retriever.training].add(torch.get_float32_matmul_precision()))
+    with make_accelerator("no", tmp_path, "cpu", ()) as accelerator:
+        objective = Objective(config.loss, config.model, retriever.registers)
+        task = RetrievalTask(config, accelerator, retriever, objective, splits)
+        Trainer(task, RunFolder(tmp_path), accelerator, StopRequest()).train()
+    assert seen == {True: {"high"}, False: {"highest"}}
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_bounded_parameters_are_put_back_after_every_step(tmp_path: Path, cache: str, splits: Splits) -> None:

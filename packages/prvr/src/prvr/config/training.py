@@ -50,7 +50,8 @@ class TrainerConfig:
     patience: int = Field(default=10, ge=1, le=LARGE)
     """Stop after more than this many epochs in a row without a better selection score, as the authors' code does."""
     seed: int = Field(default=0, ge=0, le=SEED)
-    precision: Literal["no", "bf16"] = "no"
+    precision: Literal["no", "tf32", "bf16"] = "no"
+    """no: float32; tf32: matrix products of float32 in TF32, on NVIDIA GPUs alone; bf16: encoders under autocast."""
     checkpoint_every: int | None = Field(default=None, ge=1, le=LARGE)
     """Steps, counted over the whole run, between checkpoints inside epochs; None = only where an epoch ends."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
@@ -84,6 +85,6 @@ class TrainConfig(TrainerConfig):
     """Keep the features of the training split on the device; auto: on a GPU, where they take at most half of what is
     free there. Batches are the same either way."""
     compile: bool = False
-    """Compile the blocks of the encoders with torch.compile. Dropout then draws other numbers."""
+    """Compile blocks of encoders and the register denoiser with torch.compile. Dropout then draws other numbers."""
     eval_videos: int = Field(default=64, ge=1, le=MANY)
     """Videos encoded at a time in evaluation."""

@@ -30,16 +30,27 @@ def make_accelerator(
     """The accelerator of a run, with its trackers; afterwards the next run may choose another device and precision.
 
     Args:
-        precision: "no" or "bf16".
+        precision: "no", "tf32" or "bf16".
         folder: where trackers write.
         device: the CPU, or None for accelerate's choice.
         trackers: names of accelerate's trackers, or trackers.
+
+    Raises:
+        TrainingError: "tf32" without an NVIDIA GPU.
     """
     mine = not is_initialized()
     accelerator = Accelerator(
-        cpu=str(device) == "cpu", mixed_precision=precision, log_with=list(trackers) or None, project_dir=str(folder)
+        cpu=str(device) == "cpu",
+        mixed_precision="bf16" if precision == "bf16" else "no",
+        log_with=list(trackers) or None,
+        project_dir=str(folder),
     )
     try:
+        if precision == "tf32" and accelerator.device.type != "cuda":
+            raise TrainingError(
+                "train.precision='tf32': only NVIDIA GPUs multiply in TF32, this run computes on "
+                f"{accelerator.device}. Set it to 'no', or to 'bf16'"
+            )
         yield accelerator
     finally:
         accelerator.end_training()
@@ -70,6 +81,19 @@ def kept_memory(on: bool = True) -> Iterator[None]:
         library.mallopt(_MMAP_THRESHOLD, 32 * 2**20)
         library.mallopt(_TRIM_THRESHOLD, 64 * 2**20)
         library.malloc_trim(0)
+
+
+@contextmanager
+def matrix_products(precision: str) -> Iterator[None]:
+    """With "tf32", a GPU multiplies matrices of float32 in TF32 inside; otherwise torch's settings stay as they are."""
+    before = torch.get_float32_matmul_precision()
+    if precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        if precision == "tf32":
+            torch.set_float32_matmul_precision(before)
 
 
 def from_main(accelerator: Accelerator, make: Callable[[], T]) -> T:

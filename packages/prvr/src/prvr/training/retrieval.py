@@ -39,6 +39,7 @@ from prvr.training.state import derived_seed
 from prvr.training.task import Selection
 from prvr.training.trainer import RunOptions, train_task
 from prvr.types import Batch, Labels, tensors_of, with_tensors
+from regdiff import RegisterDenoiser
 
 logger = logging.getLogger(__name__)
 
@@ -213,7 +214,7 @@ class RetrievalTask:
             return self._backward_in_parts(videos, info, (epoch, step), negatives, generator)
         with self.accelerator.autocast():
             output = self.retriever(videos)
-        if self.config.train.precision != "no":
+        if self.config.train.precision == "bf16":
             output = _in_float32(output)  # losses exponentiate: they are computed in full precision
         terms = self.objective(output, videos, negatives=negatives, generator=generator)
         self.accelerator.backward(terms["total"])
@@ -334,24 +335,27 @@ def _in_float32(record: Any) -> Any:
     return with_tensors(record, {name: t.float() for name, t in tensors_of(record).items() if t.is_floating_point()})
 
 
-def compile_blocks(model: nn.Module, backend: str | Callable[..., Any] = "inductor") -> int:
-    """Compiles, in place and when first called, every stack of attention blocks of a model; weights stay as they are.
+_COMPILED = (TransformerBlocks, AttentionBlocks, RegisterDenoiser)
 
-    Nearly all of a step's arithmetic is in them. What lies between, with shapes and sizes that the host decides, is
-    left alone. Numbers of videos, rows and positions are dynamic: one graph serves all batches. Dropout draws other
-    numbers than without.
+
+def compile_blocks(model: nn.Module, backend: str | Callable[..., Any] = "inductor") -> int:
+    """Compiles, in place and when first called, the stacks of attention blocks of a model and its register denoiser.
+
+    Nearly all of a step's arithmetic is in the stacks, and most of its operators in the denoiser, which is called for
+    each step of the sampler. What lies between, with shapes and sizes that the host decides, is left alone. Numbers of
+    videos, rows and positions are dynamic: one graph serves all batches. Dropout draws other numbers than without.
 
     Args:
         model: a retriever.
         backend: the backend of torch.compile.
 
     Returns:
-        The number of stacks.
+        The number of compiled modules.
     """
     options: dict[str, Any] = {"dynamic": True, "backend": backend}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         options["isolate_recompiles"] = True  # all stacks share one code: else they share one limit of graphs
-    found = [module for module in model.modules() if isinstance(module, TransformerBlocks | AttentionBlocks)]
+    found = [module for module in model.modules() if isinstance(module, _COMPILED)]
     for module in found:
         module.compile(**options)
     return len(found)

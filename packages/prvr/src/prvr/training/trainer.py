@@ -16,7 +16,14 @@ from prvr.config import config_to_dict
 from prvr.errors import TrainingError
 from prvr.reading import parse_record
 from prvr.training.checkpoint import check_state, restore_optimizer
-from prvr.training.processes import agree_to_stop, from_main, in_main, kept_memory, make_accelerator
+from prvr.training.processes import (
+    agree_to_stop,
+    from_main,
+    in_main,
+    kept_memory,
+    make_accelerator,
+    matrix_products,
+)
 from prvr.training.progress import EpochProgress, ShowStep, no_progress
 from prvr.training.run import RunFolder, flat
 from prvr.training.signals import StopRequest, Terminated, listening
@@ -171,7 +178,10 @@ class Trainer(Generic[Report]):
             network.train()
         began = time.perf_counter() - state.seconds
         waiting: deque[StepMetrics] = deque()
-        with self.progress(f"epoch {self.epoch + 1}/{train.epochs}", steps - state.step) as show:
+        with (
+            matrix_products(train.precision),  # of the steps alone: scores that select or are reported are float32
+            self.progress(f"epoch {self.epoch + 1}/{train.epochs}", steps - state.step) as show,
+        ):
             for step, batch in enumerate(self.task.batches(self.epoch, state.step), state.step):
                 state.rate = self.step.learning_rate
                 waiting.append(self.step(batch, self.epoch, step, self.generator))
