@@ -15,7 +15,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from _device import Traffic, Work
+from _device import Traffic
 from prvr.config import Config, ModelConfig
 from prvr.models import Retriever
 from prvr.objective import Objective
@@ -105,8 +105,8 @@ def meta_step(config: Config) -> TrainingStep:
     return step
 
 
-def count_step(config: Config, videos: int, captions: int = 5) -> Work:
-    """Operators, arithmetic and bytes of a training step in float32, after a first one that fills caches."""
+def count_step(config: Config, videos: int, captions: int = 5) -> Traffic:
+    """The work of a training step in float32, by operator and shapes, after a first step that fills caches."""
     assert isinstance(config.model, ModelConfig)
     with like_a_gpu():
         step, batch = meta_step(config), batch_of_shapes(config.model, videos, captions)
@@ -114,4 +114,4 @@ def count_step(config: Config, videos: int, captions: int = 5) -> Work:
         step((batch, None), epoch, 0, None)
         with Traffic() as traffic:
             step((batch, None), epoch, 1, None)
-    return traffic.total()
+    return traffic

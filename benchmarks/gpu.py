@@ -1,22 +1,27 @@
-"""Every question about speed that needs a GPU, one after the other, each answer a JSON file.
+"""Every question about speed that needs a GPU, in about ten minutes; each answer is written when it is there.
 
-    python benchmarks/gpu.py --out results                             # TVR size: writes 25 GB of noise, needs a GPU
-    python benchmarks/gpu.py --out results --only epoch --dtype float16
-    python benchmarks/gpu.py --out results --device cpu --small        # the same at toy size, to see that it works
+    python benchmarks/gpu.py --out results.jsonl                       # TVR size: 25 GB of noise on the device
+    python benchmarks/gpu.py --out results.jsonl --only epoch --dtype float16
+    python benchmarks/gpu.py --out results.jsonl --device cpu --small  # the same at toy size, to see that it works
 
 rates       operations and bytes per second of a matrix product and a copy, by precision
+equal       losses and gradients of a step on the device against those on the CPU: eager and compiled, exact and with
+            padded rows dropped, for each precision; float32 says whether they are equal but for rounding
 epoch       seconds of an epoch and of a step (the real loop: features on the device, losses, optimiser), peak memory,
             eager and compiled, for each precision; exact, and with padded rows dropped
 operators   the five that take longest in a step, with their arithmetic and bytes against the measured rates
-evaluation  10,895 queries against 2,179 videos, after encoding
+evaluation  10,895 queries against 2,179 videos: reading and encoding, ranking, and both
 chunks      memory of a batch of 128 encoded in parts (benchmarks/chunks.py)
-authors     a step of other code on the same batches: `--authors FILE`, a Python file with `make(config, device)` that
-            returns `step(batch)`
+authors     a step of other code and one of ours on the same batches, in turn, counted alike: `--authors FILE`, a Python
+            file with `make(config, device)` that returns `step(batch)`
 
-Times are of the host, after waiting for the device.
+A line of the output is one configuration: its `result`, or why there is none: `refused` by the preset or the device,
+the `error` with its traceback, or `left_out` because `--seconds` are over. Times are of the host, after waiting for the
+device. `benchmarks/cards.py` predicts epochs from counts, without a GPU.
 """
 
 import argparse
+import gc
 import importlib.util
 import itertools
 import json
@@ -24,34 +29,40 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from torch.profiler import ProfilerActivity, profile
 
 from _device import Traffic, name_and_shapes, rates
-from _harness import option, parse_options, peak, seconds
+from _harness import environment, option, parse_options, peak, seconds
 from _noise_store import noise_store
-from evaluation import encoded_noise, streamed
-from prvr.config import Config, load_config
+from prvr.config import Config, ModelConfig, load_config
 from prvr.data import PackedSplit, make_loader
 from prvr.data.dataset import BatchInfo
+from prvr.data.on_device import DeviceLoader
+from prvr.errors import PrvrError
+from prvr.evaluation import EvaluationConfig, encode_split, evaluate
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import RetrievalTask, Splits
-from prvr.training.data import training_batches
-from prvr.training.retrieval import compile_blocks
+from prvr.training.processes import make_accelerator, matrix_products
+from prvr.training.retrieval import _in_float32, compile_blocks
 from prvr.training.step import TrainingStep
 from prvr.types import Batch
 
 TINY = {"hidden": 32, "video_dim": 64, "query_dim": 48, "num_clips": 8, "max_frames": 16, "lorentz_dim": 31}
-PRECISIONS = ("fp32", "tf32", "bf16")
+PRECISIONS = ("no", "tf32", "bf16")
+WITHOUT_DROPOUT = {"model.dropout": 0.0, "model.input_dropout": 0.0}
+EQUAL = 1e-4
+"""The largest gap of a loss or a gradient, of the largest one, that rounding of float32 explains."""
 
 
 @dataclass(frozen=True)
@@ -62,35 +73,96 @@ class Size:
     captions: int = 5
     batch: int = 128
     frames: float = 60.0
-    steps: int = 136
+    steps: int = 40
     warm: int = 5
-    queries: int = 10_895
     gallery: int = 2_179
+    compared: int = 8
 
 
-SMALL = Size(videos=24, captions=2, batch=8, frames=12.0, steps=2, warm=1, queries=60, gallery=20)
+SMALL = Size(videos=24, captions=2, batch=8, frames=12.0, steps=2, warm=1, gallery=20, compared=3)
+Work = Callable[[], Any]
+Configurations = Iterator[tuple[Mapping[str, Any], Work]]
+
+
+def model_of(config: Config) -> ModelConfig:
+    """Its model, which no preset of DiffusionRet has: those are compared by other scripts."""
+    assert isinstance(config.model, ModelConfig)
+    return config.model
+
+
+class Bench:
+    """What the questions share.
+
+    Args:
+        args: the options.
+        folder: for the files of the noise.
+    """
+
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self.args, self.folder, self.device = args, folder, torch.device(args.device)
+        self.size = SMALL if args.small else Size()
+        if args.steps is not None:
+            self.size = replace(self.size, steps=args.steps)
+
+    def config(self, rows: str = "compute", **changes: Any) -> Config:
+        """The preset with padded rows computed or dropped.
+
+        Raises:
+            ConfigError: the preset refuses that.
+        """
+        sizes = {f"model.{key}": value for key, value in TINY.items()} if self.args.small else {}
+        fixed = {"train.batch_size": self.size.batch, "train.hard_negatives_from": 0, "model.padded_rows": rows}
+        quoted = {key: f"'{value}'" if isinstance(value, str) else value for key, value in changes.items()}  # "no"
+        return load_config(self.args.preset, sizes | fixed | quoted)
+
+    def store(self, name: str, videos: int, narrow: bool) -> PackedSplit:
+        """A split of noise on disk; `narrow`: of one feature a row, for its lengths and numbers alone."""
+        model = model_of(self.config())
+        model = replace(model, video_dim=1, query_dim=1) if narrow else model
+        size, dtype = self.size, self.args.dtype
+        return noise_store(
+            self.folder / name, model, videos=videos, captions=size.captions, frames=size.frames, dtype=dtype
+        )
+
+    @cached_property
+    def loader(self) -> DeviceLoader:
+        """Training batches of noise that is made on the device, once for all configurations."""
+        model = model_of(self.config())
+        loader = DeviceLoader(
+            make_loader(self.store("train", self.size.videos, narrow=True), self.size.batch, drop_last=True),
+            self.device,
+        )
+        split, widths = loader.split, (model.video_dim, model.video_dim, model.query_dim)
+        for runs, width in zip((split.clips, split.frames, split.words), widths, strict=True):
+            runs.rows = runs.rows.new_empty(len(runs.rows), width).normal_(std=width**-0.5)
+        return loader
 
 
 class Training:
-    """The loop of `prvr.training` without its log and checkpoints, in one precision."""
+    """The loop of `prvr.training` without its log and checkpoints.
 
-    def __init__(self, config: Config, packed: PackedSplit, args: argparse.Namespace, precision: str) -> None:
-        self.device = torch.device(args.device)
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
-        AcceleratorState._reset_state(reset_partial_state=True)
-        compiled, mixed = config.train.compile, "bf16" if precision == "bf16" else "no"
-        config = replace(config, train=replace(config.train, precision=mixed))
-        accelerator = Accelerator(cpu=self.device.type == "cpu", mixed_precision=mixed)
+    Args:
+        bench: batches and device.
+        config: with `train.precision` and `train.compile`.
+        stack: closed when this is not needed any more; it puts torch's settings back.
+    """
+
+    def __init__(self, bench: Bench, config: Config, stack: ExitStack) -> None:
+        self.device, self.loader = bench.device, bench.loader
+        precision = config.train.precision
+        accelerator = stack.enter_context(make_accelerator(precision, bench.folder, bench.args.device, ()))
+        stack.enter_context(matrix_products(precision))
+        stack.callback(torch._dynamo.reset)
         torch.manual_seed(0)
-        config = replace(config, train=replace(config.train, hard_negatives_from=0, compile=False))
-        retriever = Retriever(config.model).train()
+        retriever = Retriever(model_of(config)).train()
         objective = Objective(config.loss, config.model, retriever.registers).train()
-        if compiled:
-            compile_blocks(retriever, args.backend)
-        loader = make_loader(packed, config.train.batch_size, drop_last=True)
-        self.loader = training_batches(loader, self.device, config.train.data_on_device)
-        splits = Splits(packed, packed, packed)
-        self.task = RetrievalTask(config, accelerator, retriever, objective, splits, self.loader)
+        if config.train.compile:
+            compile_blocks(retriever, bench.args.backend)
+            config = replace(config, train=replace(config.train, compile=False))
+        packed = self.loader.loader.dataset.packed
+        self.task = RetrievalTask(
+            config, accelerator, retriever, objective, Splits(packed, packed, packed), self.loader
+        )
         self.step = TrainingStep(self.task, accelerator, *self.task.optimizer(100_000))
         self.generator = torch.Generator(self.device)
         self.batches = self._endless()
@@ -100,186 +172,277 @@ class Training:
         for epoch in itertools.count():
             yield from self.task.batches(epoch, 0)
 
+    def take(self, batch: tuple[Batch, BatchInfo | None]) -> Any:
+        """One step, without waiting for its numbers."""
+        self.done += 1
+        return self.step(batch, 0, self.done, self.generator)
+
     def steps(self, count: int) -> None:
         """Takes steps; as in training, the numbers of one are read when the next one is queued."""
         waiting = None
         for _ in range(count):
-            numbers = self.step(next(self.batches), 0, self.done, self.generator)
-            self.done += 1
+            numbers = self.take(next(self.batches))
             if waiting is not None:
                 waiting.values  # noqa: B018  # waits for these numbers alone
             waiting = numbers
 
 
-def epochs(packed: PackedSplit, size: Size, args: argparse.Namespace) -> list[dict[str, Any]]:
-    found = []
-    for rows in ("compute", "drop"):
-        for precision in args.precisions:
-            for compiled in (False, True):
-                config = load_config(args.preset, args.changes | run_changes(size, rows, compiled))
-                training = Training(config, packed, args, precision)
-                _, first = seconds(lambda t=training: t.steps(size.warm), training.device)
-                timed = partial(seconds, partial(training.steps, size.steps), training.device)
-                (_, spent), most = peak(timed, training.device)
-                step = spent / size.steps
-                found.append(
-                    {
-                        "padded_rows": rows,
-                        "precision": precision,
-                        "compiled": compiled,
-                        "step_seconds": step,
-                        "epoch_seconds": step * len(training.loader),
-                        "first_steps_seconds": first,
-                        "loader": type(training.loader).__name__,
-                        "peak_bytes": most,
-                    }
-                )
-                del training
-                if args.device.startswith("cuda"):
-                    torch.cuda.empty_cache()
-    return found
+def ways(bench: Bench) -> Iterator[dict[str, Any]]:
+    """The ways of taking a step, those that are compiled, and take minutes before they begin, last."""
+    for compiled, rows, precision in itertools.product((False, True), ("compute", "drop"), bench.args.precisions):
+        yield {"padded_rows": rows, "precision": precision, "compiled": compiled}
 
 
-def run_changes(size: Size, rows: str, compiled: bool) -> dict[str, Any]:
-    where = {"train.data_on_device": "always"}
-    return where | {"model.padded_rows": rows, "train.compile": compiled, "train.batch_size": size.batch}
+def rates_of(bench: Bench) -> Configurations:
+    for precision in bench.args.precisions:
+        yield {"precision": precision}, partial(measured_rates, bench, precision)
 
 
-def operators(packed: PackedSplit, size: Size, args: argparse.Namespace) -> dict[str, Any]:
-    found = {}
-    gpu = args.device.startswith("cuda")
-    for precision in args.precisions:
-        training = Training(
-            load_config(args.preset, args.changes | run_changes(size, "compute", False)), packed, args, precision
-        )
-        training.steps(size.warm)
+def measured_rates(bench: Bench, precision: str) -> tuple[float, float]:
+    with matrix_products(precision):
+        return rates(bench.device, torch.bfloat16 if precision == "bf16" else torch.float32)
+
+
+def equal(bench: Bench) -> Configurations:
+    """Each way of taking a step against the same on the CPU: one batch, no dropout, all draws on the CPU."""
+
+    @cache
+    def batch() -> Batch:
+        return next(iter(make_loader(bench.store("compared", bench.size.compared, narrow=False), bench.size.compared)))
+
+    @cache
+    def plain(rows: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        return terms_and_gradients(bench, bench.config(rows, **WITHOUT_DROPOUT), batch(), torch.device("cpu"))
+
+    def gaps(padded_rows: str, precision: str, compiled: bool) -> dict[str, Any]:
+        changes = WITHOUT_DROPOUT | {"train.precision": precision, "train.compile": compiled}
+        found = terms_and_gradients(bench, bench.config(padded_rows, **changes), batch(), bench.device)
+        pairs = zip(("losses", "gradients"), map(largest_gap, found, plain(padded_rows)), strict=True)
+        return (result := dict(pairs)) | ({"equal": max(result.values()) <= EQUAL} if precision == "no" else {})
+
+    for chosen in ways(bench):
+        yield chosen, partial(gaps, **chosen)
+
+
+def terms_and_gradients(
+    bench: Bench, config: Config, batch: Batch, device: torch.device
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Loss terms and gradients of one step, on the CPU."""
+    with ExitStack() as stack:
+        precision = config.train.precision
+        accelerator = stack.enter_context(make_accelerator(precision, bench.folder, device, ()))
+        stack.enter_context(matrix_products(precision))
+        stack.callback(torch._dynamo.reset)
+        torch.manual_seed(0)
+        retriever = Retriever(model_of(config)).to(device).train()
+        objective = Objective(config.loss, config.model, retriever.registers).to(device).train()
+        if config.train.compile:
+            compile_blocks(retriever, bench.args.backend)
+        with accelerator.autocast():
+            output = retriever(batch.to(device))
+        if precision == "bf16":
+            output = _in_float32(output)
+        generator = torch.Generator().manual_seed(2)
+        terms = objective(output, batch.to(device), negatives="hardest", generator=generator)
+        terms["total"].backward()
+        gradients = {name: p.grad.cpu() for name, p in retriever.named_parameters() if p.grad is not None}
+        return {name: term.detach().cpu() for name, term in terms.items()}, gradients
+
+
+def largest_gap(found: Mapping[str, torch.Tensor], plain: Mapping[str, torch.Tensor]) -> float:
+    """The largest difference, of the largest value."""
+    largest = max(float(value.abs().max()) for value in plain.values())
+    return max(float((found[name] - value).abs().max()) for name, value in plain.items()) / largest
+
+
+def epochs(bench: Bench) -> Configurations:
+    for chosen in ways(bench):
+        yield chosen, partial(epoch, bench, **chosen)
+
+
+def epoch(bench: Bench, padded_rows: str, precision: str, compiled: bool) -> dict[str, Any]:
+    with ExitStack() as stack:
+        config = bench.config(padded_rows, **{"train.precision": precision, "train.compile": compiled})
+        training = Training(bench, config, stack)
+        _, first = seconds(partial(training.steps, bench.size.warm), bench.device)
+        timed = partial(seconds, partial(training.steps, bench.size.steps), bench.device)
+        (_, spent), most = peak(timed, bench.device)
+        step = spent / bench.size.steps
+        return {
+            "step_seconds": step,
+            "epoch_seconds": step * len(training.loader),
+            "first_steps_seconds": first,
+            "peak_bytes": most,
+        }
+
+
+def operators(bench: Bench) -> Configurations:
+    for precision in bench.args.precisions:
+        yield {"precision": precision}, partial(longest_operators, bench, precision)
+
+
+def longest_operators(bench: Bench, precision: str) -> dict[str, Any]:
+    gpu = bench.device.type == "cuda"
+    with ExitStack() as stack:
+        training = Training(bench, bench.config(**{"train.precision": precision}), stack)
+        training.steps(bench.size.warm)
         with Traffic() as traffic:
             training.steps(1)
         kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
         with profile(activities=kinds, record_shapes=True) as profiled:
             training.steps(1)
-        events = [  # of what computes; views and calls that only call others are not in the ledger
-            event
-            for event in profiled.key_averages(group_by_input_shape=True)
-            if name_and_shapes(event.key, event.input_shapes) in traffic.done
-        ]
-        spent = [(e.self_device_time_total if gpu else e.self_cpu_time_total) * 1e-6 for e in events]
-        flop_rate, byte_rate = measured_rates(training.device, precision)
-        order = sorted(range(len(events)), key=lambda i: -spent[i])[:5]
-        rows = []
-        for event, time in ((events[i], spent[i]) for i in order):
-            done = traffic.done[name_and_shapes(event.key, event.input_shapes)]
-            rows.append(
-                {
-                    "operator": event.key,
-                    "shapes": event.input_shapes,
-                    "calls": event.count,
-                    "share_of_step": time / sum(spent),
-                    "flop": done.flop,
-                    "bytes": done.bytes,
-                    "of_flop_rate": done.flop / time / flop_rate,
-                    "of_byte_rate": done.bytes / time / byte_rate,
-                }
-            )
-        found[precision] = {"longest": rows, "operators_that_compute": sum(event.count for event in events)}
-    return found
+    events = [  # of what computes; views and calls that only call others are not in the ledger
+        event
+        for event in profiled.key_averages(group_by_input_shape=True)
+        if name_and_shapes(event.key, event.input_shapes) in traffic.done
+    ]
+    spent = [(e.self_device_time_total if gpu else e.self_cpu_time_total) * 1e-6 for e in events]
+    flop_rate, byte_rate = measured_rates(bench, precision)
+    rows = []
+    for event, share in sorted(zip(events, spent, strict=True), key=lambda pair: -pair[1])[:5]:
+        done = traffic.done[name_and_shapes(event.key, event.input_shapes)]
+        rows.append(
+            {
+                "operator": event.key,
+                "shapes": event.input_shapes,
+                "calls": event.count,
+                "share_of_step": share / sum(spent),
+                "of_flop_rate": done.flop / max(share, 1e-9) / flop_rate,
+                "of_byte_rate": done.bytes / max(share, 1e-9) / byte_rate,
+            }
+        )
+    return {"longest": rows, **vars(traffic.total())}
 
 
-def measured_rates(device: torch.device, precision: str) -> tuple[float, float]:
-    torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
-    return rates(device, torch.bfloat16 if precision == "bf16" else torch.float32)
+def evaluation(bench: Bench) -> Configurations:
+    def whole() -> dict[str, Any]:
+        config, device = bench.config(), bench.device
+        torch.manual_seed(0)
+        retriever = Retriever(model_of(config)).to(device).eval()
+        split = bench.store("gallery", bench.size.gallery, narrow=False)
+        found: dict[str, Any] = {"queries": len(split.query_ids), "videos": len(split)}
+        for name in ("first", "again"):
+            encoded, reading = seconds(partial(encode_split, retriever, split, device=device), device)
+            ranking = partial(evaluate, retriever, split, EvaluationConfig(bootstrap=0), encoded=encoded, device=device)
+            found[name] = {"read_and_encode_seconds": reading, "rank_seconds": seconds(ranking, device)[1]}
+        return found
+
+    yield {}, whole
 
 
-def evaluation(size: Size, args: argparse.Namespace) -> dict[str, Any]:
-    device = torch.device(args.device)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    text, video, owner = encoded_noise(size.queries, size.gallery, 384, 32, 128, device)
-    times = []
-    with torch.inference_mode():
-        for _ in range(3):
-            times.append(seconds(lambda: streamed(text, video, owner, 256, 64), device)[1])
-    return {"queries": size.queries, "videos": size.gallery, "first_seconds": times[0], "seconds": min(times)}
+def chunks(bench: Bench) -> Configurations:
+    def parts() -> list[str]:
+        batch = bench.size.batch
+        command = [sys.executable, str(Path(__file__).with_name("chunks.py")), "--device", bench.args.device]
+        command += ["--batch", str(batch), "--chunks", str(batch // 4), str(batch // 8)]
+        command += ["--small"] if bench.args.small else []
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"chunks.py ended with code {done.returncode}:\n{done.stderr}")
+        return done.stdout.splitlines()
+
+    yield {}, parts
 
 
-def chunks(size: Size, args: argparse.Namespace) -> list[str]:
-    small = ["--small"] if args.small else []
-    command = [sys.executable, str(Path(__file__).with_name("chunks.py")), "--device", args.device, *small]
-    command += ["--batch", str(size.batch), "--chunks", str(size.batch // 4), str(size.batch // 8)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+def authors(bench: Bench) -> Configurations:
+    if bench.args.authors is None:
+        return
+    for precision in ("no", "tf32"):
+        yield {"precision": precision}, partial(beside_authors, bench, precision)
 
 
-def authors(packed: PackedSplit, size: Size, args: argparse.Namespace) -> dict[str, Any]:
-    spec = importlib.util.spec_from_file_location("authors_step", args.authors)
+def beside_authors(bench: Bench, precision: str) -> dict[str, Any]:
+    """Both on the same batches, in turn; operators and bytes of both by the same ledger."""
+    spec = importlib.util.spec_from_file_location("authors_step", bench.args.authors)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = {}
-    for precision in ("fp32", "tf32"):
-        config = load_config(args.preset, args.changes | run_changes(size, "compute", False))
-        ours = Training(config, packed, args, precision)
-        step: Callable[[Batch], Any] = module.make(config, ours.device)
-        times = []
-        for _ in range(size.warm + 10):
-            batch = next(ours.batches)
-            times.append(seconds(lambda take=step, given=batch: take(given), ours.device)[1])
-        found[precision] = {"step_seconds": statistics.median(times[size.warm :])}
-    return found
+    with ExitStack() as stack:
+        config = bench.config(**{"train.precision": precision})
+        training = Training(bench, config, stack)
+        theirs = module.make(config, bench.device)
+        sides: dict[str, Callable[[Any], Any]] = {"ours": training.take, "theirs": lambda batch: theirs(batch[0])}
+        times: dict[str, list[float]] = {name: [] for name in sides}
+        for batch in itertools.islice(training.batches, bench.size.warm + bench.size.steps):
+            for name, take in sides.items():
+                times[name].append(seconds(partial(take, batch), bench.device)[1])
+        found = {}
+        batch = next(training.batches)
+        for name, take in sides.items():
+            with Traffic() as traffic:
+                take(batch)
+            median = statistics.median(times[name][bench.size.warm :])
+            found[name] = {"step_seconds": median, **vars(traffic.total())}
+        return found
 
 
-def parse() -> argparse.Namespace:
+QUESTIONS: dict[str, Callable[[Bench], Configurations]] = {
+    "rates": rates_of,
+    "equal": equal,
+    "epoch": epochs,
+    "operators": operators,
+    "evaluation": evaluation,
+    "authors": authors,
+    "chunks": chunks,
+}
+
+
+def answer(work: Work, late: bool) -> dict[str, Any]:
+    """The result of a configuration, or why there is none; the device is then free of it."""
+    if late:
+        return {"left_out": "--seconds are over"}
+    try:
+        return {"result": work()}
+    except PrvrError as refused:
+        return {"refused": str(refused)}
+    except Exception:  # one that fails must not take the others along
+        return {"error": traceback.format_exc()}
+    finally:
+        gc.collect()  # a model is part of a cycle: it would stay in memory beside the next one
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     args = parse_options(
         __doc__,
-        out=option(None, "folder of the answers; default: they are printed", type=Path),
+        words,
+        out=option(None, "file that a line is added to for each configuration; they are printed as well", type=Path),
         device="cuda" if torch.cuda.is_available() else "cpu",
         preset="dreamprvr-tvr",
-        only=option([], "questions to answer; default: all"),
+        only=option(list(QUESTIONS), "questions to answer", choices=list(QUESTIONS)),
         precisions=option(list(PRECISIONS), choices=PRECISIONS),
         dtype=option("float32", "type of the stored features", choices=["float32", "float16"]),
-        steps=option(None, "steps timed per configuration; default: an epoch", type=int),
+        steps=option(None, "steps timed per configuration", type=int),
+        seconds=option(600.0, "nothing is begun after so many"),
         backend=option(None, "backend of torch.compile; default: inductor, with --small eager"),
         authors=option(None, "a Python file with make(config, device)", type=Path),
-        scratch=option(None, "where the noise is written; default: a temporary folder", type=Path),
         small=option(False, "toy sizes; without a GPU always"),
     )
     args.small |= args.device == "cpu"
     args.backend = args.backend or ("eager" if args.small else "inductor")
-    args.changes = {f"model.{key}": value for key, value in TINY.items()} if args.small else {}
     return args
 
 
-def main() -> None:
-    args = parse()
-    size = SMALL if args.small else Size()
-    if args.steps is not None:
-        size = Size(**vars(size) | {"steps": args.steps})
-    if args.out is not None:
-        args.out.mkdir(parents=True, exist_ok=True)
-    device = torch.device(args.device)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    model = load_config(args.preset, args.changes).model
-    with tempfile.TemporaryDirectory(dir=args.scratch) as folder:
-        questions: dict[str, Callable[[], Any]] = {
-            "rates": lambda: {p: measured_rates(device, p) for p in args.precisions},
-            "evaluation": lambda: evaluation(size, args),
-            "chunks": lambda: chunks(size, args),
-        }
-        wanted = set(args.only or ("rates", "epoch", "operators", "evaluation", "chunks", "authors"))
-        if wanted & {"epoch", "operators", "authors"}:
-            sizes = {"videos": size.videos, "captions": size.captions, "frames": size.frames}
-            packed = noise_store(Path(folder) / "noise", model, dtype=args.dtype, **sizes)
-            questions["epoch"] = lambda: epochs(packed, size, args)
-            questions["operators"] = lambda: operators(packed, size, args)
-            if args.authors is not None:
-                questions["authors"] = lambda: authors(packed, size, args)
-        for question, answer in questions.items():
-            if question in wanted:
-                print(question, flush=True)
-                text = json.dumps({"device": name, "size": vars(size), question: answer()}, indent=2)
-                if args.out is None:
-                    print(text)
-                else:
-                    (args.out / f"{question}.json").write_text(text + "\n", encoding="utf-8", newline="\n")
+def main(words: Sequence[str] | None = None) -> None:
+    args = parse(words)
+    began, failed = time.monotonic(), False
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        bench = Bench(args, Path(folder))
+        out = None if args.out is None else stack.enter_context(args.out.open("a", encoding="utf-8", newline="\n"))
+
+        def write(line: Mapping[str, Any]) -> None:
+            for file in (sys.stdout, out) if out else (sys.stdout,):
+                print(json.dumps(line), file=file, flush=True)
+
+        write({"environment": environment(args.device), "preset": args.preset, "size": vars(bench.size)})
+        for question in args.only:
+            for configuration, work in QUESTIONS[question](bench):
+                found = answer(work, late=time.monotonic() - began > args.seconds)
+                failed |= "error" in found
+                write({"question": question, **configuration, **found})
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

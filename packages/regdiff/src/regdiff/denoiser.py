@@ -1,7 +1,7 @@
 """The register denoiser (DRE of DreamPRVR): a residual MLP over each register, given its timestep and condition."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -79,8 +79,8 @@ class RegisterDenoiser(TimedDenoiser):
         """
         table = torch.stack([self.time_table[timestep] for timestep in timesteps])  # a list would travel to the device
         time, code = self._time(table), self._code(condition, mask)
-        biases = zip(*((layer.proj_in.bias + layer.time_proj(time)).unbind() for layer in self.layers), strict=True)
-        terms = tuple(layer.condition_proj(code) for layer in self.layers)
+        biases = zip(*((layer.proj_in.bias + layer.time_proj(time)).unbind() for layer in self._blocks), strict=True)
+        terms = tuple(layer.condition_proj(code) for layer in self._blocks)
         return [PreparedCondition(bias, terms) for bias in biases]
 
     def forward(
@@ -119,13 +119,17 @@ class RegisterDenoiser(TimedDenoiser):
             code = self._code(condition, mask)
             time = self._time(self.time_table[timestep]).view(expected[0], *(1,) * (rank - 2), expected[-1])
             condition = PreparedCondition(
-                tuple(layer.proj_in.bias for layer in self.layers),
-                tuple(layer.time_proj(time) + layer.condition_proj(code) for layer in self.layers),
+                tuple(layer.proj_in.bias for layer in self._blocks),
+                tuple(layer.time_proj(time) + layer.condition_proj(code) for layer in self._blocks),
             )
         h = sample
-        for layer, bias, term in zip(self.layers, *condition, strict=True):
+        for layer, bias, term in zip(self._blocks, *condition, strict=True):
             h = layer(h, bias, term)
         return masked(self.out(h + sample), mask)
+
+    @property
+    def _blocks(self) -> "list[_Block]":
+        return cast("list[_Block]", list(self.layers))
 
     def _time(self, rows: Float[Tensor, "k d"]) -> Float[Tensor, "k d"]:
         """The code of timesteps, from their rows of the table, as blocks read it."""

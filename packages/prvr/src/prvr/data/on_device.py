@@ -1,7 +1,10 @@
 """A packed split in the memory of a device, where batches are assembled; the host sends only row numbers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +17,47 @@ from prvr.types import Batch, Counts
 
 _BLOCK = 2**26
 """Bytes copied at a time when a split is loaded: what the host holds of it."""
+
+
+T = TypeVar("T")
+
+AHEAD = 2
+"""Batches that are read ahead for a GPU."""
+
+
+def read_ahead(source: Iterable[T], ahead: int, prepare: Callable[[T], T] | None = None) -> Iterator[T]:
+    """The same items in the same order, read by a thread before they are asked for.
+
+    Args:
+        source: is read in the thread; what it raises is raised here.
+        ahead: items read ahead; 0 reads each when it is asked for.
+        prepare: applied to each item where it is read.
+
+    Examples:
+        >>> list(read_ahead("abc", 2, str.upper))
+        ['A', 'B', 'C']
+    """
+    items = iter(source if prepare is None else map(prepare, source))
+    if not ahead:
+        yield from items
+        return
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="prvr-batches") as thread:
+        waiting: deque[Future[T | object]] = deque(thread.submit(next, items, end) for _ in range(ahead))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(thread.submit(next, items, end))
+            yield item  # pyright: ignore[reportReturnType]
+
+
+def batches_on(device: torch.device, batches: Iterable[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...]]:
+    """The tensors of batches on a device; for a GPU a thread reads two batches ahead into page-locked memory."""
+    gpu = device.type == "cuda"
+    read = read_ahead(batches, AHEAD if gpu else 0, _pinned if gpu else None)
+    return (tuple(tensor.to(device, non_blocking=gpu) for tensor in batch) for batch in read)
+
+
+def _pinned(batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(tensor.pin_memory() for tensor in batch)
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:

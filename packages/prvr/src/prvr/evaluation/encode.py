@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from prvr.data.on_device import batches_on
 from prvr.data.packed import PackedSplit
 from prvr.stages.pipeline import Pipeline, as_pipeline
 from prvr.stages.scores import EncodedSplit
@@ -54,16 +55,15 @@ def encode_split(
             videos, texts, done = [], [], 0
             for module in model.modules():
                 module.training = dropout
-            for batch in some.video_batches(video_batch):
-                clips, frames, mask = (tensor.to(where) for tensor in batch[:3])
-                videos.append(model.encode_video(clips, frames, mask))
-                done += len(batch.indices)
+            for batch in batches_on(where, some.video_batches(video_batch)):
+                videos.append(model.encode_video(*batch[:3]))
+                done += len(batch[0])
                 if progress is not None:
                     progress("videos", done, len(some.video_ids))
             done = 0
-            for batch in some.query_batches(query_batch):
-                texts.append(model.encode_text(batch.words.to(where), batch.word_mask.to(where)))
-                done += len(batch.indices)
+            for batch in batches_on(where, some.query_batches(query_batch)):
+                texts.append(model.encode_text(*batch[:2]))
+                done += len(batch[0])
                 if progress is not None:
                     progress("queries", done, len(some.query_ids))
             return EncodedSplit(cat_texts(texts), tuple(videos))

@@ -1,9 +1,7 @@
 """What a run reads: the splits of its corpus, and their batches on the device that trains."""
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +12,7 @@ from prvr.config import Config
 from prvr.data import COLLECTIONS, Corpus, PackedSplit, PackSettings, holdout, open_corpus, pack, write_corpus
 from prvr.data.dataset import VideoLoader
 from prvr.data.files import user_cache
-from prvr.data.on_device import Batches, DeviceLoader, split_bytes
+from prvr.data.on_device import AHEAD, Batches, DeviceLoader, read_ahead, split_bytes
 from prvr.data.synthetic import corpus_key
 from prvr.errors import TrainingError
 from prvr.types import Batch
@@ -23,7 +21,6 @@ logger = logging.getLogger(__name__)
 
 _SHARE = 0.5
 """The largest share of a GPU's free memory that `auto` gives to features; the rest is for the step."""
-_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -130,23 +127,11 @@ class StreamedLoader(Batches):
     def __init__(self, loader: VideoLoader, device: torch.device, ahead: int | None = None) -> None:
         super().__init__(loader)
         self.device = device
-        self.ahead = (_AHEAD if device.type == "cuda" else 0) if ahead is None else ahead
+        self.ahead = (AHEAD if device.type == "cuda" else 0) if ahead is None else ahead
 
     def __iter__(self) -> Iterator[Batch]:
-        source = iter(self.loader)
-        if not self.ahead:
-            yield from (batch.to(self.device) for batch in source)
-            return
-
-        def read() -> Batch | None:
-            batch = next(source, None)
-            return batch if batch is None or self.device.type != "cuda" else batch.pin_memory()
-
-        with ThreadPoolExecutor(1, thread_name_prefix="prvr-batches") as thread:
-            waiting: deque[Future[Batch | None]] = deque(thread.submit(read) for _ in range(self.ahead))
-            while (batch := waiting.popleft().result()) is not None:
-                waiting.append(thread.submit(read))
-                yield batch.to(self.device)
+        pin = Batch.pin_memory if self.device.type == "cuda" else None
+        return (batch.to(self.device) for batch in read_ahead(self.loader, self.ahead, pin))
 
 
 def training_batches(

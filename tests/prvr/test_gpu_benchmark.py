@@ -1,0 +1,58 @@
+"""The script that is run once on a GPU, at toy size on a CPU: what it writes, and that nothing stops it halfway."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu.py"
+AUTHORS = "def make(config, device):\n    return lambda batch: batch.clips.sum()\n"
+
+
+def run(out: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
+    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--steps", "1", "--out", str(out), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = out.read_text(encoding="utf-8").splitlines()
+    assert done.stdout.splitlines() == lines, done.stderr
+    return done.returncode, [json.loads(line) for line in lines]
+
+
+def test_every_question_is_answered_and_what_fails_stops_no_other(tmp_path: Path) -> None:
+    (tmp_path / "authors.py").write_text(AUTHORS, encoding="utf-8")
+    questions = ["equal", "authors", "epoch", "operators", "evaluation"]
+    options = ["--precisions", "no", "tf32", "--authors", str(tmp_path / "authors.py"), "--backend", "none-such"]
+    code, (head, *lines) = run(tmp_path / "lines", "--only", *questions, *options)
+    assert head["preset"] == "dreamprvr-tvr"
+    assert list(dict.fromkeys(line["question"] for line in lines)) == questions
+    by_compiled = {kind: [line for line in lines if line.get("compiled", False) is kind] for kind in (False, True)}
+    assert len(by_compiled[True]) == 8
+    for line in lines:
+        if line.get("precision") == "tf32":
+            assert "only NVIDIA GPUs multiply in TF32" in line["refused"]
+        elif line.get("compiled"):
+            assert "none-such" in line["error"]
+        else:
+            assert line["result"]
+    assert code == 1
+    same = [line["result"] for line in by_compiled[False] if line["question"] == "equal" and "result" in line]
+    assert [found["equal"] for found in same] == [True, True]
+    (ledger,) = (line["result"] for line in lines if line["question"] == "authors" and "result" in line)
+    assert ledger["theirs"]["calls"] == 1 < ledger["ours"]["calls"]
+    (timed,) = (line["result"] for line in lines if line["question"] == "evaluation")
+    assert (timed["queries"], timed["videos"]) == (40, 20)
+
+
+def test_what_a_preset_refuses_and_what_time_leaves_out(tmp_path: Path) -> None:
+    words = ["--preset", "gmmformer-tvr", "--precisions", "no", "--only"]
+    code, (_, *lines) = run(tmp_path / "compiled", *words, "equal")
+    assert code == 0
+    for line in lines:
+        if line["padded_rows"] == "drop":
+            assert "padded_rows='drop' does not go with" in line["refused"]
+        else:
+            assert line["result"]["equal"]
+    assert [line["compiled"] for line in lines if "result" in line] == [False, True]
+    code, (_, *lines) = run(tmp_path / "late", *words, "epoch", "rates", "--seconds", "0")
+    assert [line["left_out"] for line in lines] == ["--seconds are over"] * 5
+    assert code == 0
