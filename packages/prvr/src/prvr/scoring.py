@@ -21,6 +21,7 @@ __all__ = [
     "max_scores",
     "moment_level",
     "normalised",
+    "packed_max",
     "packed_max_scores",
     "token_alignment",
     "unit_rows",
@@ -130,11 +131,24 @@ def packed_max_scores(
         [[1.0, 0.0]]
     """
     with torch.autocast(text.device.type, enabled=False):
-        cosine = (at_least_float32(rows) if unit else unit_rows(rows)) @ unit_rows(text).mT
-        lengths = offsets.diff()
-        if len(lengths) and bool((lengths == lengths[0]).all()):
-            return cosine.view(len(lengths), int(lengths[0]), -1).amax(1).mT
-        return torch.segment_reduce(cosine, "max", lengths=lengths).mT
+        return packed_max((at_least_float32(rows) if unit else unit_rows(rows)) @ unit_rows(text).mT, offsets)
+
+
+def packed_max(scores: Float[Tensor, "n q"], offsets: Int[Tensor, " _"]) -> Float[Tensor, "q v"]:
+    """The highest score of each video, where those of its rows lie one after another.
+
+    Args:
+        scores: `(n, q)` of every row with every query.
+        offsets: `(v + 1)`, see `packed_max_scores`.
+
+    Examples:
+        >>> packed_max(torch.tensor([[0.5], [0.75], [-1.0]]), torch.tensor([0, 2, 3])).tolist()
+        [[0.75, -1.0]]
+    """
+    lengths = offsets.diff()
+    if len(lengths) and bool((lengths == lengths[0]).all()):
+        return scores.view(len(lengths), int(lengths[0]), -1).amax(1).mT
+    return torch.segment_reduce(scores, "max", lengths=lengths).mT
 
 
 def clip_scores(text: Float[Tensor, "q d"], clips: Float[Tensor, "v c d"]) -> Float[Tensor, "q v c"]:

@@ -1,21 +1,24 @@
 """Which videos are worth an exact score, and this score: that of the retriever, of the best window of each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from prvr.errors import DataError
-from prvr.scoring import at_steps, clip_scores, packed_max_scores
+from prvr.scoring import at_steps, packed_max, packed_max_scores, unit_rows
 from prvr.search.backends import CandidateBackend
 from prvr.search.manifest import Manifest
 from prvr.search.results import WindowTimeline
 from prvr.search.snapshot import RowBlock, Snapshot
 
 _QUERIES = 32  # scored at a time over everything: their scores of all videos are held
+_FEW = 3  # queries up to which products in half precision, one query after the other, are faster
 _ROUNDING = 1e-5  # how far sums in another order may be off
 _TIES = 64  # so many more than k are scored by themselves, where they are as good
 
@@ -93,8 +96,83 @@ def rank(
         groups = [(text[first : first + _QUERIES], candidates[0]) for first in range(0, len(text), _QUERIES)]
     else:
         groups = [(text[q : q + 1], videos) for q, videos in enumerate(candidates)]
-    best = [_best(line, k) for some, videos in groups for line in video_scores(snapshot, some, videos)]
+    best = [found for some, videos in groups for found in _possible(snapshot, some, videos, k)]
     return [_settled(snapshot, row, videos, k) for row, videos in zip(text, best, strict=True)]
+
+
+def _possible(snapshot: Snapshot, text: np.ndarray, videos: np.ndarray | None, k: int) -> Iterator[list[int]]:
+    """For each query, numbers of a few videos among which the k best are."""
+    if len(text) > _FEW:
+        yield from (_best(line, k) for line in video_scores(snapshot, text, videos))
+        return
+    for row in text:
+        found = near_best(snapshot, row, videos, k)
+        several = found is None or len(found) > k + _TIES
+        yield _best(video_scores(snapshot, row[None], found)[0], k) if several else found.tolist()
+
+
+def near_best(
+    snapshot: Snapshot, text: Float32[np.ndarray, " d"], videos: Int64[np.ndarray, " v"] | None, k: int
+) -> Int64[np.ndarray, " n"] | None:
+    """The videos whose score may be among the k highest, found by products in the precision of the stored vectors.
+
+    A product of float16 vectors reads half of the bytes of one of float32, and is off by no more than a bound that is
+    known. Whoever is further than two such bounds below the k-th highest is not among the k best.
+
+    Args:
+        snapshot: the state of the index that is searched.
+        text: `(d)` unit vector of the query.
+        videos: numbers of the videos that are compared, ascending; None = all.
+        k: how many videos are wanted.
+
+    Returns:
+        Their numbers, ascending; `videos` itself where nothing is gained: the vectors are int8, torch does not add up
+        products of float16 in float32 on this machine, or a score is not a number.
+    """
+    rows = snapshot.rows_of_videos(videos)
+    if snapshot.manifest.dtype == "int8" or not _adds_in_float32() or not len(rows):
+        return videos
+    scores, error = _rough_scores(snapshot, text, rows)
+    if not np.isfinite(scores).all():
+        return videos
+    best = _of_videos(snapshot, rows, scores[None])[0]
+    known = np.flatnonzero(best > -np.inf)
+    if len(known) > k:
+        known = known[best[known] >= np.partition(best[known], len(known) - k)[len(known) - k] - 2 * error]
+    return known
+
+
+def _rough_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
+    """The score of some windows from vectors as they are stored, and how far one may be off."""
+    about, query = snapshot.manifest, unit_rows(torch.from_numpy(text)[None])
+    narrow = query.to(getattr(torch, about.dtype))
+    rounded, finest = float((query - narrow.float()).norm()), torch.finfo(narrow.dtype).eps / 2
+    weights = {
+        name: weight for name, weight in (("clips", about.clip_weight), ("frames", about.frame_weight)) if weight
+    }
+    total, error, first = np.zeros(len(rows), np.float32), _ROUNDING, 0
+    for segment, own in snapshot.by_segment(rows):
+        part, run = slice(first, first := first + len(own)), np.arange(own[0], own[-1] + 1)
+        read = run if 2 * len(own) > len(run) else own  # a few windows too many cost less than copying those asked for
+        furthest = 0.0
+        for name, weight in weights.items():
+            some = segment.sets[name].take(read)
+            with torch.autocast("cpu", enabled=False):
+                cosines = (narrow @ torch.from_numpy(some.packed.values).mT).float().mT
+            best = packed_max(cosines, torch.from_numpy(some.offsets))[0].numpy()
+            total[part] += np.float32(weight) * (best if read is own else best[own - own[0]])
+            # Rounding keeps the order, so only the highest counts. Rows have unit length but for a thousandth.
+            furthest += abs(weight) * (1.001 * rounded + finest * float(np.abs(best).max()))
+        error = max(error, _ROUNDING + furthest)
+    return total, error
+
+
+@cache
+def _adds_in_float32() -> bool:
+    """Whether products of float16 vectors are added up in float32: in float16 the small ones of these would be lost."""
+    ones, parts = torch.ones(8, 384, dtype=torch.float16), torch.full((1, 384), 2.0**-12, dtype=torch.float16)
+    parts[0, 0] = 1
+    return bool(((parts @ ones.mT).float() == parts.float().sum().half().float()).all())
 
 
 def _settled(snapshot: Snapshot, text: np.ndarray, videos: list[int], k: int) -> list[Ranked]:
@@ -117,12 +195,18 @@ def video_scores(
         videos: numbers of the videos that are scored, ascending; None = all.
     """
     rows = snapshot.rows_of_videos(videos)
-    best = np.full((len(text), len(snapshot.video_ids)), -np.inf, np.float32)
-    for block in snapshot.row_blocks(rows):
-        scores, owners = window_scores(snapshot.manifest, text, block), snapshot.owners[block.rows]
+    parts = [window_scores(snapshot.manifest, text, block) for block in snapshot.row_blocks(rows)]
+    return _of_videos(snapshot, rows, np.concatenate([np.empty((len(text), 0), np.float32), *parts], axis=1))
+
+
+def _of_videos(
+    snapshot: Snapshot, rows: Int64[np.ndarray, " w"], scores: Float32[np.ndarray, "q w"]
+) -> Float32[np.ndarray, "q n"]:
+    """The highest score of the windows of each video of the index; -inf without a window."""
+    best, owners = np.full((len(scores), len(snapshot.video_ids)), -np.inf, np.float32), snapshot.owners[rows]
+    if len(rows):
         starts = np.flatnonzero(np.diff(owners, prepend=-1))  # windows of a video lie together
-        highest = np.maximum.reduceat(scores, starts, axis=1)
-        best[:, owners[starts]] = np.maximum(best[:, owners[starts]], highest)
+        best[:, owners[starts]] = np.maximum.reduceat(scores, starts, axis=1)
     return best
 
 
@@ -176,28 +260,32 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
     """
     about = snapshot.manifest
     rows = snapshot.rows_of_videos(np.array([video]))
-    scores = np.concatenate([window_scores(about, text[None], block)[0] for block in snapshot.row_blocks(rows)])
-    query = torch.from_numpy(text)[None]
-
-    def cosines(kind: str) -> Sequence[Tensor]:
-        parts = snapshot.stored_rows(kind, rows)
-        return clip_scores(query, torch.from_numpy(np.concatenate(parts))[None])[0, 0].split([*map(len, parts)])
-
-    steps = snapshot.steps[rows].tolist()
-    timed = bool(about.frame_weight) and max(steps) > 1
-    frames = cosines("frames") if timed else None
-    clips = cosines("clips") if about.clip_weight or not timed or min(steps) <= 1 else None
+    query, counts = unit_rows(torch.from_numpy(text)[None]).mT, snapshot.frame_counts[rows].tolist()
+    clips = frames = [np.empty(0, np.float32)] * len(rows)
+    steps = snapshot.steps[rows].tolist() if about.frame_weight else [0] * len(rows)
+    if about.clip_weight or min(steps) <= 1:
+        clips = _cosines(snapshot.unpacked("clips", rows), query, [about.clips] * len(rows))
+    if about.frame_weight:
+        frames = _cosines(snapshot.unpacked("frames", rows), query, counts)
     found = []
     for number, (start, end) in enumerate(snapshot.spans[rows].tolist()):
-        if frames is not None and steps[number] > 1:
-            line = about.frame_weight * frames[number][: steps[number]]
-            if clips is not None and about.clip_weight:
-                line = line + at_steps(about.clip_weight * clips[number], steps[number])
-        else:
-            assert clips is not None
-            line = clips[number]
-        found.append(WindowTimeline(start, end, float(scores[number]), line.numpy()))
+        score, line = np.float32(0), clips[number]
+        if about.clip_weight:
+            score += np.float32(about.clip_weight) * clips[number].max()
+        if about.frame_weight:
+            score += np.float32(about.frame_weight) * frames[number].max(initial=-np.inf)
+        if (length := steps[number]) > 1:
+            line = np.float32(about.frame_weight) * frames[number][:length]
+            if about.clip_weight:
+                line += np.float32(about.clip_weight) * at_steps(torch.from_numpy(clips[number]), length).numpy()
+        found.append(WindowTimeline(start, end, float(score), line))
     return found
+
+
+def _cosines(rows: Float32[np.ndarray, "n d"], query: Float[Tensor, "d 1"], counts: list[int]) -> list[np.ndarray]:
+    """Cosines of unit rows with a query, those of each window by themselves."""
+    found = (torch.from_numpy(rows) @ query)[:, 0].numpy()
+    return [found[stop - count : stop] for count, stop in zip(counts, accumulate(counts), strict=True)]
 
 
 def timed_rows(snapshot: Snapshot, row: int) -> Float32[np.ndarray, "l d"]:

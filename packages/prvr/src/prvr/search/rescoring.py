@@ -10,7 +10,7 @@ from torch import Tensor
 
 from prvr.data.rows import pad
 from prvr.scoring import unit_rows
-from prvr.search.ranking import Ranked, best_windows, video_scores, window_timelines
+from prvr.search.ranking import Ranked, best_windows, near_best, video_scores, window_timelines
 from prvr.search.snapshot import Snapshot
 from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix, best_columns
 from prvr.stages.pipeline import rescored
@@ -61,6 +61,8 @@ class Rescorer:
             videos: numbers of the videos that are scored, ascending; None = all.
             k: how many; all candidates where these are fewer.
         """
+        if not self._whole:  # the others do not reach the first of the stages
+            videos = near_best(self.snapshot, text, videos, self.depth(k))
         numbers, scores, windows = best_windows(self.snapshot, text, videos)
         if not len(numbers):
             return []

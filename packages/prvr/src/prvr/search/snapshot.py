@@ -215,7 +215,7 @@ class Snapshot:
         return np.concatenate([[0], np.cumsum([len(one.keys) for one in self.opened], dtype=np.int64)])
 
     @cached_property
-    def _frame_counts(self) -> np.ndarray:
+    def frame_counts(self) -> Int64[np.ndarray, " w"]:
         """Number of frames of every window of all segments."""
         return np.concatenate([np.empty(0, np.int64), *(one.sets["frames"].counts for one in self.opened)])
 
@@ -226,23 +226,25 @@ class Snapshot:
             rows: numbers of windows, ascending.
         """
         manifest, nothing = self.manifest, np.empty((0, self.dim), np.float32)
-        full = np.cumsum(self._frame_counts[rows] + manifest.clips) // _BLOCK_ROWS
+        full = np.cumsum(self.frame_counts[rows] + manifest.clips) // _BLOCK_ROWS
         for block in np.split(rows, np.flatnonzero(np.diff(full)) + 1) if len(rows) else ():
-            clips = self._unpacked("clips", block) if manifest.clip_weight else nothing
+            clips = self.unpacked("clips", block) if manifest.clip_weight else nothing
             yield RowBlock(
                 block,
                 clips.reshape(len(block), len(clips) // len(block), self.dim),
-                self._unpacked("frames", block) if manifest.frame_weight else nothing,
-                np.concatenate([[0], np.cumsum(self._frame_counts[block])]),
+                self.unpacked("frames", block) if manifest.frame_weight else nothing,
+                np.concatenate([[0], np.cumsum(self.frame_counts[block])]),
             )
 
-    def _unpacked(self, name: str, rows: np.ndarray, *, raw: bool = False) -> Float32[np.ndarray, "n d"]:
-        """Rows of a set for some windows, ascending, one window after the other; unit rows unless they are `raw`."""
+    def by_segment(self, rows: Int64[np.ndarray, " n"]) -> Iterator[tuple[Segment, Int64[np.ndarray, " m"]]]:
+        """The segments that hold some windows, given ascending, with the numbers of these windows in the segment."""
         bounds = np.searchsorted(rows, self._firsts)
-        parts = [
-            unpack_rows(self.opened[s].sets[name].take(rows[bounds[s] : bounds[s + 1]] - self._firsts[s]), raw=raw)
-            for s in np.flatnonzero(np.diff(bounds)).tolist()
-        ]
+        for s in np.flatnonzero(np.diff(bounds)).tolist():
+            yield self.opened[s], rows[bounds[s] : bounds[s + 1]] - self._firsts[s]
+
+    def unpacked(self, name: str, rows: Int64[np.ndarray, " n"], *, raw: bool = False) -> Float32[np.ndarray, "m d"]:
+        """Rows of a set for some windows, ascending, one window after the other; unit rows unless they are `raw`."""
+        parts = [unpack_rows(segment.sets[name].take(own).packed, raw=raw) for segment, own in self.by_segment(rows)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     @cached_property
@@ -252,7 +254,7 @@ class Snapshot:
             return None
         best, rows = np.full(self.manifest.bank, -np.inf, np.float32), self.rows_of_videos(None)
         for first in range(0, len(rows), _BLOCK_ROWS):
-            scores = self._unpacked(BANK_SCORES, rows[first : first + _BLOCK_ROWS], raw=True)
+            scores = self.unpacked(BANK_SCORES, rows[first : first + _BLOCK_ROWS], raw=True)
             best = np.maximum(best, scores.max(0))
         return best
 
