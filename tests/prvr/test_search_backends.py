@@ -107,25 +107,27 @@ class TestLists:
     def test_recall(self, large: MemorySource) -> None:
         text = queries(10)
         wanted = [set(brute_force(large, query, 50)) for query in text]
-        for storage in ("Flat", "SQfp16", "SQ8"):
+        for storage, vectors in {"Flat": 50, "SQfp16": 50, "SQ8": 50, "PQ4": 200}.items():
             backend = synced(FaissBackend(storage=storage), large)
-            kept = [
-                len(want & set(found.tolist())) for want, found in zip(wanted, backend.nearest(text, 50), strict=True)
-            ]
+            nearest = backend.nearest(text, vectors)
+            kept = [len(want & set(found.tolist())) for want, found in zip(wanted, nearest, strict=True)]
             assert sum(kept) / sum(map(len, wanted)) > 0.9
             check_complete(backend, large)
 
     def test_more_lists_are_read_where_too_few_clips_are_found(self, large: MemorySource) -> None:
-        backend = synced(FaissBackend(nprobe=1), large)
+        backend = synced(FaissBackend(nprobe=1, storage="SQ8"), large)
         assert all(len(found) >= 4_000 / 16 for found in backend.nearest(queries(), 4_000))
 
-    def test_grown_corpus_gets_more_lists(self, source: MemorySource) -> None:
+    @pytest.mark.parametrize(("storage", "lists"), [("SQ8", 256), ("PQ4", 1)])
+    def test_grown_corpus_is_kept_in_another_way(self, source: MemorySource, storage: str, lists: int) -> None:
         source.windows = {"a": list(range(100))}
-        backend = synced(FaissBackend(), source)
-        assert backend.lists == 1
+        backend = synced(FaissBackend(storage=storage), source)
+        check_order(backend, source)
+        size = (source.folder / "backends" / "faiss" / "clips.faiss").stat().st_size / source.vectors
         source.windows["b"] = list(range(100, 2600))
         backend.sync(source)
-        assert backend.lists == 256
+        assert backend.lists == lists
+        assert (source.folder / "backends" / "faiss" / "clips.faiss").stat().st_size / source.vectors < 0.5 * size
         assert source.read[-1] == "b"
         check_complete(backend, source)
         source.read.clear()
@@ -317,7 +319,7 @@ class TestMessages:
         ("name", "options", "message"),
         [
             ("faiss", {"nprobe": 0}, "nprobe is 0"),
-            ("faiss", {"storage": "PQ"}, "expected one of Flat, SQfp16, SQ8"),
+            ("faiss", {"storage": "PQ"}, "expected one of PQ4, Flat, SQfp16, SQ8"),
             ("milvus", {"nprobe": 2000}, "expected 1 to 1024"),
             ("milvus", {"storage": "HNSW"}, "IVF_SQ8 or IVF_FLAT"),
         ],

@@ -13,6 +13,7 @@ from torch import Tensor
 from prvr.errors import DataError
 from prvr.scoring import at_steps, packed_max, packed_max_scores, unit_rows
 from prvr.search.backends import CandidateBackend
+from prvr.search.backends.protocol import each_once
 from prvr.search.manifest import Manifest
 from prvr.search.results import WindowTimeline
 from prvr.search.snapshot import RowBlock, Snapshot
@@ -36,9 +37,9 @@ def enough(k: int) -> int:
 
     Examples:
         >>> enough(10), enough(100)
-        (50, 400)
+        (100, 400)
     """
-    return max(4 * k, 50)
+    return max(4 * k, 100)
 
 
 def find_candidates(
@@ -70,7 +71,7 @@ def find_candidates(
         vectors = min(vectors, total)
         for q, keys in zip(missing, backend.nearest(text[missing], vectors), strict=True):
             videos = snapshot.videos_of(keys)
-            found[q] = np.unique(snapshot.originals[videos[videos >= 0]])
+            found[q] = np.sort(each_once(snapshot.originals[videos[videos >= 0]])[: enough(k)])
         missing = [q for q in missing if len(found[q]) < enough(k)] if vectors < total else []
         vectors *= 2
     return found
@@ -147,23 +148,26 @@ def _rough_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) -> tup
     about, query = snapshot.manifest, unit_rows(torch.from_numpy(text)[None])
     narrow = query.to(getattr(torch, about.dtype))
     rounded, finest = float((query - narrow.float()).norm()), torch.finfo(narrow.dtype).eps / 2
+    counts = {"clips": np.full(len(rows), about.clips), "frames": snapshot.frame_counts[rows]}
     weights = {
         name: weight for name, weight in (("clips", about.clip_weight), ("frames", about.frame_weight)) if weight
     }
-    total, error, first = np.zeros(len(rows), np.float32), _ROUNDING, 0
+    found: dict[str, list[Tensor]] = {name: [] for name in weights}
     for segment, own in snapshot.by_segment(rows):
-        part, run = slice(first, first := first + len(own)), np.arange(own[0], own[-1] + 1)
-        read = run if 2 * len(own) > len(run) else own  # a few windows too many cost less than copying those asked for
-        furthest = 0.0
-        for name, weight in weights.items():
-            some = segment.sets[name].take(read)
+        runs = np.split(
+            own, np.flatnonzero(np.diff(own) > 1) + 1
+        )  # of neighbours, which lie together: nothing is copied
+        for name, cosines in found.items():
+            values, offsets = torch.from_numpy(segment.sets[name].packed.values), segment.sets[name].offsets
             with torch.autocast("cpu", enabled=False):
-                cosines = (narrow @ torch.from_numpy(some.packed.values).mT).float().mT
-            best = packed_max(cosines, torch.from_numpy(some.offsets))[0].numpy()
-            total[part] += np.float32(weight) * (best if read is own else best[own - own[0]])
-            # Rounding keeps the order, so only the highest counts. Rows have unit length but for a thousandth.
-            furthest += abs(weight) * (1.001 * rounded + finest * float(np.abs(best).max()))
-        error = max(error, _ROUNDING + furthest)
+                cosines += [narrow @ values[offsets[run[0]] : offsets[run[-1] + 1]].mT for run in runs]
+    total, error = np.zeros(len(rows), np.float32), _ROUNDING
+    for name, weight in weights.items():
+        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts[name])]))
+        best = packed_max(torch.cat(found[name], 1).float().mT, offsets)[0].numpy()
+        total += np.float32(weight) * best
+        # Rounding keeps the order, so only the highest counts. Rows have unit length but for a thousandth.
+        error += abs(weight) * (1.001 * rounded + finest * float(np.abs(best).max()))
     return total, error
 
 

@@ -244,7 +244,7 @@ class Snapshot:
 
     def unpacked(self, name: str, rows: Int64[np.ndarray, " n"], *, raw: bool = False) -> Float32[np.ndarray, "m d"]:
         """Rows of a set for some windows, ascending, one window after the other; unit rows unless they are `raw`."""
-        parts = [unpack_rows(segment.sets[name].take(own).packed, raw=raw) for segment, own in self.by_segment(rows)]
+        parts = [unpack_rows(segment.sets[name].take(own), raw=raw) for segment, own in self.by_segment(rows)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     @cached_property

@@ -61,14 +61,14 @@ class WindowRows:
             self.counts[first:stop],
         )
 
-    def take(self, windows: Int64[np.ndarray, " n"]) -> "WindowRows":
+    def take(self, windows: Int64[np.ndarray, " n"]) -> PackedRows:
         """The rows of some windows, ascending; nothing is copied where there are no gaps between them."""
         first, stop = int(windows[0]), int(windows[-1]) + 1
         if stop - first == len(windows):
-            return self.windows(first, stop)
+            return self.windows(first, stop).packed
         counts = self.counts[windows]
         jumps = self.offsets[windows] - np.concatenate([[0], np.cumsum(counts)[:-1]])
-        return WindowRows(self.packed[np.arange(counts.sum()) + np.repeat(jumps, counts)], counts)
+        return self.packed[np.arange(counts.sum()) + np.repeat(jumps, counts)]
 
 
 def unit(rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
