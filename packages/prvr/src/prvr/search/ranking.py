@@ -148,26 +148,19 @@ def _rough_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) -> tup
     about, query = snapshot.manifest, unit_rows(torch.from_numpy(text)[None])
     narrow = query.to(getattr(torch, about.dtype))
     rounded, finest = float((query - narrow.float()).norm()), torch.finfo(narrow.dtype).eps / 2
-    counts = {"clips": np.full(len(rows), about.clips), "frames": snapshot.frame_counts[rows]}
-    weights = {
-        name: weight for name, weight in (("clips", about.clip_weight), ("frames", about.frame_weight)) if weight
-    }
-    found: dict[str, list[Tensor]] = {name: [] for name in weights}
-    for segment, own in snapshot.by_segment(rows):
-        runs = np.split(
-            own, np.flatnonzero(np.diff(own) > 1) + 1
-        )  # of neighbours, which lie together: nothing is copied
-        for name, cosines in found.items():
-            values, offsets = torch.from_numpy(segment.sets[name].packed.values), segment.sets[name].offsets
+    total, error = np.zeros(len(rows), np.float32), _ROUNDING + about.dim * 2.0**-23  # two sums of products in float32
+    for name, weight, counts in (
+        ("clips", about.clip_weight, np.full(len(rows), about.clips)),
+        ("frames", about.frame_weight, snapshot.frame_counts[rows]),
+    ):
+        if weight:
             with torch.autocast("cpu", enabled=False):
-                cosines += [narrow @ values[offsets[run[0]] : offsets[run[-1] + 1]].mT for run in runs]
-    total, error = np.zeros(len(rows), np.float32), _ROUNDING
-    for name, weight in weights.items():
-        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts[name])]))
-        best = packed_max(torch.cat(found[name], 1).float().mT, offsets)[0].numpy()
-        total += np.float32(weight) * best
-        # Rounding keeps the order, so only the highest counts. Rows have unit length but for a thousandth.
-        error += abs(weight) * (1.001 * rounded + finest * float(np.abs(best).max()))
+                parts = [narrow @ torch.from_numpy(part.values).mT for part in snapshot.packed(name, rows)]
+            offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
+            best = packed_max(torch.cat(parts, 1).float().mT, offsets)[0].numpy()
+            total += np.float32(weight) * best
+            # Rounding keeps the order, so only the highest counts. Rows have unit length but for a thousandth.
+            error += abs(weight) * (1.001 * rounded + finest * float(np.abs(best).max()))
     return total, error
 
 

@@ -13,7 +13,7 @@ from prvr.errors import DataError
 from prvr.search.backends import ClipBlock
 from prvr.search.manifest import BANK_SCORES, MANIFEST, MEND, Manifest
 from prvr.search.segments import Segment
-from prvr.search.vectors import unpack_rows
+from prvr.search.vectors import PackedRows, unpack_rows
 from prvr.video import VideoEntry
 
 _BLOCK_ROWS = 1 << 12  # vectors that are unpacked at a time: 6 MB at width 384, which stay in the cache and in the heap
@@ -236,15 +236,21 @@ class Snapshot:
                 np.concatenate([[0], np.cumsum(self.frame_counts[block])]),
             )
 
-    def by_segment(self, rows: Int64[np.ndarray, " n"]) -> Iterator[tuple[Segment, Int64[np.ndarray, " m"]]]:
-        """The segments that hold some windows, given ascending, with the numbers of these windows in the segment."""
+    def packed(self, name: str, rows: Int64[np.ndarray, " n"]) -> Iterator[PackedRows]:
+        """Rows of a set for some windows, ascending, as they are stored: each run of neighbours, without a copy."""
+        for segment, own in self._by_segment(rows):
+            for run in np.split(own, np.flatnonzero(np.diff(own) > 1) + 1):
+                yield segment.sets[name].take(run)
+
+    def _by_segment(self, rows: np.ndarray) -> Iterator[tuple[Segment, np.ndarray]]:
+        """The segments that hold some windows, and the numbers of these windows in each."""
         bounds = np.searchsorted(rows, self._firsts)
         for s in np.flatnonzero(np.diff(bounds)).tolist():
             yield self.opened[s], rows[bounds[s] : bounds[s + 1]] - self._firsts[s]
 
     def unpacked(self, name: str, rows: Int64[np.ndarray, " n"], *, raw: bool = False) -> Float32[np.ndarray, "m d"]:
         """Rows of a set for some windows, ascending, one window after the other; unit rows unless they are `raw`."""
-        parts = [unpack_rows(segment.sets[name].take(own), raw=raw) for segment, own in self.by_segment(rows)]
+        parts = [unpack_rows(segment.sets[name].take(own), raw=raw) for segment, own in self._by_segment(rows)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     @cached_property

@@ -1,0 +1,125 @@
+"""The list of a search is that of scoring every video by itself, however close their scores are."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prvr.search import ranking
+from prvr.search.manifest import SEGMENTS, Manifest
+from prvr.search.model import ModelIdentity
+from prvr.search.ranking import Ranked, near_best, rank, window_timelines
+from prvr.search.segments import VideoVectors, write_segment
+from prvr.search.snapshot import Snapshot
+from prvr.search.vectors import Dtype, WindowRows, pack_rows, unit
+from prvr.video import Identity, StoreHeader, VideoEntry
+
+DIM, CLIPS, VIDEOS = 24, 3, 90
+
+
+def written(folder: Path, seed: int, dtype: Dtype, weights: tuple[float, float], near: float) -> Snapshot:
+    """An index of two segments: videos of one to three windows around a few directions, which are `near` each other's
+    copies; one has rows of zeros, and every ninth was removed."""
+    generator = np.random.default_rng(seed)
+    centres = generator.standard_normal((3, DIM))
+    nobody = Identity("some", "0" * 64, "none")
+
+    def rows(number: int, count: int) -> WindowRows:
+        whole = centres[number % 3] + near * generator.standard_normal((count, DIM))
+        return WindowRows(pack_rows((whole * (number != 4)).astype(np.float32), dtype), np.empty(0, np.int64))
+
+    videos, key = [], 0
+    for number in range(VIDEOS):
+        windows, name = 1 + number % 3, f"{number:03}"
+        counts = generator.integers(1, 6, windows)
+        spans = np.stack([np.arange(windows), np.arange(windows) + 1.0], 1)
+        sets = {
+            kind: WindowRows(rows(number, int(each.sum())).packed, each)
+            for kind, each in (("clips", np.full(windows, CLIPS)), ("frames", counts))
+        }
+        entry = VideoEntry(name, name, 0, 0, name.zfill(64), float(windows), 2 * windows, 64, 48, "h264")
+        videos.append(VideoVectors(entry, np.arange(key, key + windows), spans, counts, sets))
+        key += windows
+    (folder / SEGMENTS).mkdir()
+    removed = tuple(range(0, VIDEOS // 2, 9))
+    records = [write_segment(folder, videos[: VIDEOS // 2]), write_segment(folder, videos[VIDEOS // 2 :])]
+    Manifest(
+        index_id="some",
+        model=ModelIdentity("zero-shot", "some", "0" * 64, nobody, nobody),
+        encoder=StoreHeader(nobody, 2.0, DIM, DIM),
+        dtype=dtype,
+        window=1.0,
+        stride=1.0,
+        dim=DIM,
+        clips=CLIPS,
+        clip_weight=weights[0],
+        frame_weight=weights[1],
+        model_files={},
+        next_key=key,
+        segments=(replace(records[0], removed=removed), records[1]),
+    ).write(folder)
+    return Snapshot.open(folder)
+
+
+def plain(snapshot: Snapshot, text: np.ndarray, videos: np.ndarray, k: int) -> list[tuple[int, float]]:
+    lines = [(video, window_timelines(snapshot, video, text)) for video in videos.tolist()]
+    found = [(video, max(window.score for window in windows)) for video, windows in lines]
+    return sorted(found, key=lambda one: (-one[1], one[0]))[:k]
+
+
+def listed(found: list[Ranked]) -> list[tuple[int, float]]:
+    return [(one.video, one.score) for one in found]
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    dtype=st.sampled_from(["float16", "float32", "int8"]),
+    weights=st.sampled_from([(0.7, 0.3), (1.0, 0.0), (0.0, 1.0)]),
+    near=st.sampled_from([0.0, 3e-5, 3e-4, 1e-2, 1.0]),
+    k=st.sampled_from([1, 2, 7, 40, VIDEOS]),
+    queries=st.integers(1, 5),
+    against=st.booleans(),
+)
+def test_the_best_are_those_of_scoring_each_by_itself(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    dtype: Dtype,
+    weights: tuple[float, float],
+    near: float,
+    k: int,
+    queries: int,
+    against: bool,
+) -> None:
+    """Copies, scores that half precision cannot tell apart, negative ones, filters, removed videos."""
+    snapshot = written(tmp_path_factory.mktemp("index"), seed, dtype, weights, near)
+    generator = np.random.default_rng(seed + 1)
+    first = snapshot.stored_rows("clips", [30])[0][:1] * (-1 if against else 1)
+    text = unit((first + generator.standard_normal((queries, DIM))).astype(np.float32))
+    every = np.arange(len(snapshot.video_ids))
+    some = np.flatnonzero(generator.random(len(every)) < 0.5)
+    for videos, asked in ((every, None), (some, [some] * queries)):
+        found = rank(snapshot, text, asked, k)
+        assert [listed(one) for one in found] == [plain(snapshot, row, videos, k) for row in text]
+
+
+def test_few_videos_are_scored_exactly(tmp_path: Path) -> None:
+    """A test of what the laws cannot see: that the products in half precision leave videos out."""
+    snapshot = written(tmp_path, 0, "float16", (0.7, 0.3), 1.0)
+    text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))[0]
+    found = near_best(snapshot, text, None, 5)
+    assert found is not None
+    assert 5 <= len(found) < 10
+    assert {video for video, _ in plain(snapshot, text, np.arange(len(snapshot.video_ids)), 5)} <= set(found.tolist())
+
+
+def test_without_sums_in_float32_all_videos_are_scored_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor or with a version of torch that adds up products of float16 in float16."""
+    snapshot = written(tmp_path, 0, "float16", (0.7, 0.3), 3e-4)
+    text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))
+    expected = listed(rank(snapshot, text, None, 5)[0])
+    monkeypatch.setattr(ranking, "_adds_in_float32", lambda: False)
+    assert near_best(snapshot, text[0], None, 5) is None
+    assert listed(rank(snapshot, text, None, 5)[0]) == expected
