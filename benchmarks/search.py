@@ -1,72 +1,121 @@
-"""Search among many videos: each backend beside the exact one.
+"""Search among many videos: each backend beside the plain matrix product that every exact search contains.
 
     python benchmarks/search.py                                              # about a minute
-    python benchmarks/search.py --videos 10000 --backends exact faiss milvus:server
+    python benchmarks/search.py --videos 1000 10000 --backends exact faiss milvus:server
 
 Vectors with the statistics of real ones (32 clips and --frames frames of 384 numbers per video) are written as an index
-in a temporary folder (--folder names another, which is kept and used again). Every backend runs in a process of its
-own: the time of its sync, of queries one by one, and its memory. `milvus:server` starts the server of the PyPI package
-milvus; `milvus:http://...` uses one that runs. --nprobe takes several values. --json keeps what was measured; --table
-makes one table of several such files.
-The last table is for docs/scaling.md: ratios to the exact backend in the same run.
+in a temporary folder (--folder names another, which is kept and used again). Every contender runs in a process of its
+own, and they take turns: `plain` multiplies every query with every vector as it is stored, no more; `plain32` with
+float32 vectors in memory; `exact`, `faiss` and `milvus:...` are whole searches for the ten best videos.
+`milvus:server` starts the server of the PyPI package milvus; `milvus:http://...` uses one that runs. --nprobe takes
+several values. With one thread, times are those of the processor, which leaves out what a server computes. --json keeps
+what was measured; --table makes one table of several such files.
 """
 
 import json
-import os
+import math
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from _harness import alone, environment, memory_of, option, parse_options, show
+from _harness import (
+    Comparison,
+    Contender,
+    Spread,
+    Tasks,
+    alone,
+    clock,
+    compare,
+    environment,
+    memory_of,
+    option,
+    parse_options,
+    returned,
+    show,
+)
 from _vectors import bench_model, statistics, write_index
 
-
-def megabytes(process: int | str) -> dict[str, float]:
-    return {name: size / 2**20 for name, size in memory_of(process).items()}
+K = 10
 
 
 def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
 
 
-def measure(folder: Path, backend: str, probes: list[int], queries: np.ndarray) -> dict[str, Any]:
-    """Brings a backend up to date, then searches; runs in a process of its own."""
+def percentiles(times: list[float]) -> dict[str, float]:
+    return {f"p{p}": float(np.percentile(times, p)) for p in (50, 95)}
+
+
+def plain(folder: Path, queries: int, float32: bool) -> Tasks:
+    """The product of each query with all rows, file by file: what is left if nothing else costs anything."""
+    files = sorted(folder.glob("segments/*/clips.npy")) + sorted(folder.glob("segments/*/frames.npy"))
+    rows = [torch.from_numpy(np.load(file, mmap_mode="c")) for file in files]
+    rows = [one.float() for one in rows] if float32 else rows
+    texts = torch.from_numpy(np.load(folder / "queries.npy")[:queries]).to(rows[0].dtype)
+    now = clock()
+
+    def search() -> dict[str, float]:
+        times = []
+        for text in texts:
+            start = now()
+            for one in rows:
+                text[None] @ one.mT
+            times.append(now() - start)
+        return percentiles(times) | memory_of("self")
+
+    return {"search": search}
+
+
+def searched(folder: Path, queries: int, backend: str, nprobe: int, server: int | None) -> Tasks:
+    """Whole searches by a backend that is brought up to date first."""
     from prvr.search.backends.faiss import probes_for
     from prvr.search.index import VideoIndex
 
-    index = VideoIndex(folder, model=bench_model(queries), backend=backend)  # type: ignore[arg-type]
-    start = time.perf_counter()
-    found = index._in_step(index.source)
-    result: dict[str, Any] = {"sync": time.perf_counter() - start, "lists": getattr(found, "lists", 0), "runs": []}
-    if hasattr(found, "pending"):
-        while found.pending():
-            time.sleep(1)
-        result["sync"] = time.perf_counter() - start  # its index is built in the background
-    for nprobe in (probes or [0]) if backend != "exact" else [0]:
-        if nprobe:
-            found.nprobe = nprobe
-        elif backend == "faiss":
-            nprobe = min(found.lists, probes_for(found.lists))
-        elif backend != "exact":
-            nprobe = found.nprobe
-        index.search("0")
-        times, hits = [], []
-        for number in range(len(queries)):
-            start = time.perf_counter()
-            hits.append([hit.video_id for hit in index.search(str(number)).hits])
-            times.append(time.perf_counter() - start)
-        result["runs"].append({"nprobe": nprobe, "times": times, "hits": hits})
-    result["memory"] = megabytes("self")
-    result["bytes"] = folder_bytes(folder / "backends" / backend.partition(":")[0])
-    if backend.startswith("milvus:"):
+    model, now = bench_model(np.load(folder / "queries.npy")[:queries]), clock()
+    index = VideoIndex(folder, model=model, backend=backend)  # type: ignore[arg-type]
+    start = now()
+    found: Any = index._in_step(index.source)[0]
+    while getattr(found, "pending", lambda: 0)():  # its index is built in the background
+        pass
+    sync, lists, wanted = now() - start, getattr(found, "lists", 0), json.loads((folder / "exact.json").read_text())
+    if nprobe:
+        found.nprobe = nprobe
+    read = min(getattr(found, "nprobe", None) or probes_for(lists), lists)
+
+    def search() -> dict[str, float]:
+        times, kept = [], []
+        for number, ids in enumerate(wanted[:queries]):
+            start = now()
+            hits = index.search(str(number), K).hits
+            times.append(now() - start)
+            kept.append(len({hit.video_id for hit in hits} & set(ids)) / len(ids))
+        beside = folder_bytes(folder / "backends" / backend.partition(":")[0])
+        used = [memory_of("self"), *([] if server is None else [memory_of(server)])]
+        sizes = {name: sum(one[name] for one in used) for name in used[0]}
+        about = {"recall": float(np.mean(kept)), "sync": sync, "lists": lists, "read": read, "bytes": beside}
+        return percentiles(times) | sizes | about
+
+    def drop() -> dict[str, float]:
         found.drop(index.source)
-    index.close()
-    return result
+        return {}
+
+    index.search("0", K)
+    return {"search": search} | ({"drop": drop} if hasattr(found, "drop") else {})
+
+
+def exact_hits(folder: Path) -> list[list[str]]:
+    """What should be found, by the scores of all videos, a group of queries at a time."""
+    from prvr.search.index import VideoIndex
+
+    queries = np.load(folder / "queries.npy")
+    index = VideoIndex(folder, model=bench_model(queries), backend="exact")  # type: ignore[arg-type]
+    return [[hit.video_id for hit in one.hits] for one in index.search_many([*map(str, range(len(queries)))], K)]
 
 
 @contextmanager
@@ -83,99 +132,94 @@ def milvus_server(folder: Path) -> Iterator[Any]:
         server.cleanup()
 
 
-def child(folder: Path, backend: str, probes: list[int]) -> dict[str, Any]:
-    """`measure` in a process of its own."""
-    return alone(measure, folder, backend, probes, np.load(folder / "queries.npy"))
+def measure(folder: Path, args: Any) -> Comparison:
+    """All contenders on one index."""
+    contenders = []
+    with ExitStack() as stack:
+        for backend in args.backends:
+            if backend.startswith("plain"):
+                contenders.append(Contender(backend, plain, (folder, args.queries, backend == "plain32")))
+                continue
+            address, process = backend, None
+            if backend == "milvus:server":
+                data = stack.enter_context(tempfile.TemporaryDirectory(prefix="prvr-milvus-"))
+                server = stack.enter_context(milvus_server(Path(data) / "data"))
+                address, process = f"milvus:http://127.0.0.1:{server.listen_port}", server.server_proc.pid
+            for nprobe in (args.nprobe or [0]) if backend != "exact" else [0]:
+                name = f"{backend}, nprobe {nprobe}" if nprobe else backend
+                contenders.append(Contender(name, searched, (folder, args.queries, address, nprobe, process)))
+        return compare(contenders, rounds=args.rounds, measure=returned, threads=args.threads, last=["drop"])
 
 
-def run(folder: Path, backend: str, probes: list[int]) -> dict[str, Any]:
-    if backend != "milvus:server":
-        return child(folder, backend, probes)
-    with tempfile.TemporaryDirectory(prefix="prvr-milvus-") as data, milvus_server(Path(data) / "data") as server:
-        empty = folder_bytes(Path(data))
-        result = child(folder, f"milvus:http://127.0.0.1:{server.listen_port}", probes)
-        result["server"] = megabytes(server.server_proc.pid)
-        result["bytes"] = folder_bytes(Path(data)) - empty
-    return result
-
-
-def rows(results: dict[str, Any]) -> Iterator[list[str]]:
-    """The rows of the table: ratios to the exact backend."""
-    exact = results["backends"]["exact"]["runs"][0]
-    base = np.percentile(exact["times"], [50, 95])
-    for name, found in results["backends"].items():
-        for each in found["runs"]:
-            p50, p95 = np.percentile(each["times"], [50, 95])
-            kept = [len(set(a) & set(b)) / len(b) for a, b in zip(each["hits"], exact["hits"], strict=True)]
-            used = found["memory"].get("VmHWM", 0) + found.get("server", {}).get("VmHWM", 0)
-            anon = found["memory"].get("RssAnon", 0) + found.get("server", {}).get("RssAnon", 0)
-            yield [
-                f"{results['videos']:,}",
-                name,
-                f"{each['nprobe']} of {found['lists']}" if each["nprobe"] else "",
-                f"{found['sync'] / results['writing']:.2f}" if each["nprobe"] else "0",
-                f"{p50 / base[0]:.3f}" if each["nprobe"] else "1",
-                f"{p95 / base[1]:.3f}" if each["nprobe"] else "1",
-                f"{np.mean(kept):.3f}",
-                f"{found['bytes'] / results['videos']:,.0f}",
-                f"{used:,.0f}",
-                f"{anon:,.0f}",
-            ]
-
-
-HEADER = ["videos", "backend", "lists read", "sync / writing the index", "p50 / exact", "p95 / exact", "recall@10"]
-HEADER += ["bytes per video beside the index", "peak MB, mapped files included", "MB of its own"]
-
-
-def print_results(results: dict[str, Any]) -> None:
-    print(f"\nwithin a video {results['within']:.2f}, across videos {results['across']:.2f} (cosines of clips)")
-    each_video = results["index_bytes"] / results["videos"]
-    print(f"index: {each_video:,.0f} bytes per video, written in {results['writing']:.1f} s")
-    for name, found in results["backends"].items():
-        print(f"{name}: sync {found['sync']:.1f} s")
-        for each in found["runs"]:
-            p50, p95 = 1000 * np.percentile(each["times"], [50, 95])
-            print(f"    nprobe {each['nprobe']:4}   p50 {p50:8.1f} ms   p95 {p95:8.1f} ms")
-    table([results])
+def rows_of(about: dict[str, Any], found: Comparison) -> Iterator[list[Any]]:
+    for name, rounds in found.measured["search"].items():
+        last = dict(rounds[-1])
+        yield [
+            f"{about['videos']:,}",
+            name,
+            f"{last['read']:.0f} of {last['lists']:.0f}" if last.get("lists") else "",
+            *(found.ratio("search", name, "plain", p) for p in ("p50", "p95")),
+            f"{last['recall']:.3f}" if "recall" in last else "",
+            f"{last['sync'] / about['writing']:.2f}" if last.get("lists") else "",
+            f"{last['bytes'] / about['videos']:,.0f}" if "bytes" in last else "",
+            *(f"{last.get(size, 0) / 2**20:,.0f}" for size in ("VmHWM", "RssAnon")),
+        ]
 
 
 def table(measured: list[dict[str, Any]]) -> None:
-    show("ratios to the exact backend", HEADER, [row for results in measured for row in rows(results)])
+    """Ratios to the plain product in the same rounds, and how times grow from one size to the next."""
+    runs = [
+        (one["about"], Comparison(one["measured"])) for one in sorted(measured, key=lambda one: one["about"]["videos"])
+    ]
+    head = ["videos", "contender", "lists read", "p50 / plain", "p95 / plain", "recall@10", "sync / writing the index"]
+    head += ["bytes per video beside the index", "peak MB, mapped files included", "MB of its own"]
+    show("ratios to the plain product", head, [row for about, found in runs for row in rows_of(about, found)])
+    names = dict.fromkeys(name for _, found in runs for name in found.measured["search"])
+    grown = []
+    for name in names:
+        known = [
+            (about["videos"], Spread.of(found.values("search", name, "p50")).low)
+            for about, found in runs
+            if name in found.measured["search"]
+        ]
+        steps = [f"{a[0]:,} to {b[0]:,}: {math.log(b[1] / a[1], b[0] / a[0]):.2f}" for a, b in pairwise(known)]
+        grown.append([name, "; ".join(steps), "; ".join(f"{1000 * low:.1f}" for _, low in known)])
+    show("growth: the exponent of the number of videos", ["contender", "exponent of p50", "lowest p50, ms"], grown)
 
 
 def main() -> None:
     args = parse_options(
         __doc__,
-        videos=1_000,
+        videos=[1_000],
         frames=128,
         queries=50,
+        rounds=5,
         dtype=option("float16", choices=["float16", "float32", "int8"]),
-        backends=["exact", "faiss"],
+        backends=["plain", "plain32", "exact", "faiss"],
         nprobe=option([], "lists to read; default: that of the backend", type=int),
-        folder=option(None, "kept; the index in it is used again", type=Path),
-        table=option([], "only print the table of such files", type=Path),
+        folder=option(None, "kept; the indexes in it are used again", type=Path),
+        table=option([], "only print the tables of such files", type=Path),
     )
     if args.table:
-        table([json.loads(path.read_text()) for path in args.table])
+        table([one for path in args.table for one in json.loads(path.read_text())])
         return
-    print(environment())
+    print(environment(), "\ncosines of clips: within a video {:.2f}, across videos {:.2f}".format(*statistics()))
+    measured = []
     with tempfile.TemporaryDirectory(prefix="prvr-search-") as made:
-        folder = args.folder or Path(made) / "index"
-        about = folder / "about.json"
-        if not about.exists():
-            queries, writing = write_index(folder, args.videos, args.frames, args.queries, args.dtype)
-            np.save(folder / "queries.npy", queries)
-            size = folder_bytes(folder / "segments")
-            about.write_text(json.dumps({"videos": args.videos, "writing": writing, "index_bytes": size}))
-        within, across = statistics()
-        results = json.loads(about.read_text()) | {"within": within, "across": across, "backends": {}}
-        for backend in ["exact", *(name for name in args.backends if name != "exact")]:
-            print(f"{backend} ...", flush=True)
-            results["backends"][backend] = run(folder, backend, args.nprobe)
-        results["processors"] = os.cpu_count()
-        print_results(results)
-        if args.json:
-            args.json.write_text(json.dumps(results))
+        for videos in args.videos:
+            folder = (args.folder or Path(made)) / str(videos)
+            if not (folder / "about.json").exists():
+                queries, writing = write_index(folder, videos, args.frames, args.queries, args.dtype)
+                np.save(folder / "queries.npy", queries)
+                (folder / "exact.json").write_text(json.dumps(alone(exact_hits, folder)))
+                (folder / "about.json").write_text(json.dumps({"videos": videos, "writing": writing}))
+            about = json.loads((folder / "about.json").read_text())
+            each = folder_bytes(folder / "segments") / videos
+            print(f"{videos:,} videos: {each:,.0f} bytes per video in the index ...", flush=True)
+            measured.append({"about": about, "measured": measure(folder, args).figures()})
+            if args.json:
+                args.json.write_text(json.dumps(measured))
+    table(measured)
 
 
 if __name__ == "__main__":

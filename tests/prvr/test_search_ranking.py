@@ -105,14 +105,16 @@ def test_the_best_are_those_of_scoring_each_by_itself(
         assert [listed(one) for one in found] == [plain(snapshot, row, videos, k) for row in text]
 
 
-def test_few_videos_are_scored_exactly(tmp_path: Path) -> None:
-    """A test of what the laws cannot see: that the products in half precision leave videos out."""
-    snapshot = written(tmp_path, 0, "float16", (0.7, 0.3), 1.0)
-    text = unit(np.random.default_rng(1).standard_normal((1, DIM)).astype(np.float32))[0]
-    found = near_best(snapshot, text, None, 5)
-    assert found is not None
-    assert 5 <= len(found) < 10
-    assert {video for video, _ in plain(snapshot, text, np.arange(len(snapshot.video_ids)), 5)} <= set(found.tolist())
+@pytest.mark.parametrize("near", [3e-5, 3e-4, 1e-2, 1.0])
+def test_half_precision_leaves_out_none_of_the_best(tmp_path: Path, near: float) -> None:
+    """Where scores are far apart, it leaves out nearly all others."""
+    snapshot = written(tmp_path, 0, "float16", (0.7, 0.3), near)
+    for text in unit(np.random.default_rng(1).standard_normal((20, DIM)).astype(np.float32)):
+        found = near_best(snapshot, text, None, 5)
+        assert found is not None
+        best = plain(snapshot, text, np.arange(len(snapshot.video_ids)), 5)
+        assert {video for video, _ in best} <= set(found.tolist())
+        assert len(found) < 10 or near < 1
 
 
 def test_without_sums_in_float32_all_videos_are_scored_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

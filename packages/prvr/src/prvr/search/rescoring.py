@@ -10,7 +10,7 @@ from torch import Tensor
 
 from prvr.data.rows import pad
 from prvr.scoring import unit_rows
-from prvr.search.ranking import Ranked, best_windows, near_best, video_scores, window_timelines
+from prvr.search.ranking import Ranked, best_windows, rank, video_scores, window_timelines
 from prvr.search.snapshot import Snapshot
 from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix, best_columns
 from prvr.stages.pipeline import rescored
@@ -61,9 +61,8 @@ class Rescorer:
             videos: numbers of the videos that are scored, ascending; None = all.
             k: how many; all candidates where these are fewer.
         """
-        if not self._whole:  # the others do not reach the first of the stages
-            videos = near_best(self.snapshot, text, videos, self.depth(k))
-        numbers, scores, windows = best_windows(self.snapshot, text, videos)
+        found = best_windows(self.snapshot, text, videos) if self._whole else self._first(text, videos, self.depth(k))
+        numbers, scores, windows = found
         if not len(numbers):
             return []
         texts = self.encode(query)
@@ -81,6 +80,14 @@ class Rescorer:
             Ranked(int(numbers[i]), float(row[0, i]), window_timelines(self.snapshot, int(numbers[i]), text))
             for i in order
         ]
+
+    def _first(self, text: np.ndarray, videos: np.ndarray | None, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The k best videos of the first stage, as `best_windows` gives videos: no stage sees the others."""
+        found = sorted(rank(self.snapshot, text[None], None if videos is None else [videos], k)[0])
+        numbers = np.array([one.video for one in found], np.int64)
+        best = [int(np.argmax([window.score for window in one.windows])) for one in found]
+        rows = [self.snapshot.rows_of_videos(number)[i] for number, i in zip(numbers[:, None], best, strict=True)]
+        return numbers, np.array([one.score for one in found], np.float32), np.array(rows, np.int64)
 
     def _bound(self, which: Sequence[int], texts: Sequence[Any], numbers: np.ndarray, windows: np.ndarray) -> list[Any]:
         """Some stages with the functions that re-score these videos."""
