@@ -28,7 +28,7 @@ _HASH_BYTES = 32
 _STORAGES = ("PQ4", "Flat", "SQfp16", "SQ8")
 _FLAT_BELOW = 10_000  # vectors: about 300 videos of 32 clips
 _POINTS = 40  # vectors per list that centroids are found from; faiss warns below 39
-_LEARNED_FROM = 2**15  # vectors that the code books of PQ4 are learned from
+_LEARNED_FROM = 2**16  # vectors that the code books of PQ4 are learned from
 _BLOCK = 2**15  # vectors added at a time: 50 MB of 384 float32
 _GROWTH = 4  # times as many vectors as the centroids were found for: they are found anew
 
