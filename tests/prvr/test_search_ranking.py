@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prvr.errors import DataError
 from prvr.search import ranking
 from prvr.search.manifest import SEGMENTS, Manifest
 from prvr.search.model import ModelIdentity
@@ -125,3 +126,10 @@ def test_without_sums_in_float32_all_videos_are_scored_exactly(tmp_path: Path, m
     monkeypatch.setattr(ranking, "_adds_in_float32", lambda: False)
     assert near_best(snapshot, text[0], None, 5) is None
     assert listed(rank(snapshot, text, None, 5)[0]) == expected
+
+
+@pytest.mark.parametrize("asked", [None, [np.arange(3)]])
+def test_a_score_that_is_not_a_number_is_refused(tmp_path: Path, asked: list[np.ndarray] | None) -> None:
+    snapshot = written(tmp_path, 0, "float16", (0.7, 0.3), 1.0)
+    with pytest.raises(DataError, match="not a number"):
+        rank(snapshot, np.full((1, DIM), np.nan, np.float32), asked, 5)

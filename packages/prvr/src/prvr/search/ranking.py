@@ -108,8 +108,10 @@ def _possible(snapshot: Snapshot, text: np.ndarray, videos: np.ndarray | None, k
         return
     for row in text:
         found = near_best(snapshot, row, videos, k)
-        several = found is None or len(found) > k + _TIES
-        yield _best(video_scores(snapshot, row[None], found)[0], k) if several else found.tolist()
+        if found is not None and len(found) <= k + _TIES:
+            yield found.tolist()
+        else:
+            yield _best(video_scores(snapshot, row[None], videos if found is None else found)[0], k)
 
 
 def near_best(
@@ -127,15 +129,15 @@ def near_best(
         k: how many videos are wanted.
 
     Returns:
-        Their numbers, ascending; `videos` itself where nothing is gained: the vectors are int8, torch does not add up
-        products of float16 in float32 on this machine, or a score is not a number.
+        Their numbers, ascending; None where that cannot be told: the vectors are int8, torch does not add up products
+        of float16 in float32 on this machine, or a score is not a number.
     """
     rows = snapshot.rows_of_videos(videos)
     if snapshot.manifest.dtype == "int8" or not _adds_in_float32() or not len(rows):
-        return videos
+        return None
     scores, error = _rough_scores(snapshot, text, rows)
     if not np.isfinite(scores).all():
-        return videos
+        return None
     best = _of_videos(snapshot, rows, scores[None])[0]
     known = np.flatnonzero(best > -np.inf)
     if len(known) > k:
