@@ -1,7 +1,7 @@
 """Which videos are worth an exact score, and this score: that of the retriever, of the best window of each."""
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -276,9 +276,15 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
         if (length := steps[number]) > 1:
             line = np.float32(about.frame_weight) * frames[number][:length]
             if about.clip_weight:
-                line += np.float32(about.clip_weight) * at_steps(torch.from_numpy(clips[number]), length).numpy()
+                line += np.float32(about.clip_weight) * clips[number][_clip_at_steps(about.clips, length)]
         found.append(WindowTimeline(start, end, float(score), line))
     return found
+
+
+@lru_cache
+def _clip_at_steps(clips: int, steps: int) -> np.ndarray:
+    """The number of the clip at each of some equal steps of time; kept, since most windows have as many."""
+    return at_steps(torch.arange(clips).float(), steps).long().numpy()
 
 
 def _cosines(rows: Float32[np.ndarray, "n d"], query: Float[Tensor, "d 1"], counts: list[int]) -> list[np.ndarray]:
