@@ -1,10 +1,12 @@
 # Every verb makes its own .venv first (scripts/venv.sh); the second call finds it ready.
-#   make demo | test | films | lint | docs | bench | wheels | examples | clean
+#   make demo | test | shapes | films | lint | docs | bench | wheels | examples | clean
 # Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/one.py
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 export PYTHON
+# Compiled sources are kept: the tests start a Python process a hundred times.
+export PYTHONDONTWRITEBYTECODE =
 
 ifeq ($(OS),Windows_NT)
 BIN := .venv/Scripts
@@ -14,9 +16,12 @@ endif
 DEMO_ARGS ?=
 TEST_ARGS ?=
 WORKERS ?= 2
+# Not those of compiled code, which the checks cannot be traced in, nor of whole programs, where they double the time.
+SHAPED := packages tests/{lorentz,regdiff} --ignore-glob='*_compile*' --ignore-glob='*_gradients*' tests/prvr/test_{$\
+data_[defps],evaluation,losses,metrics,models,released,reranking_[eg],scoring,search_[qr],statistics,types,video_e,zero}*.py
 BENCH ?= $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help venv demo test films lint format docs bench wheels examples clean
+.PHONY: help venv demo test shapes films lint format docs bench wheels examples clean
 
 help:
 	@sed -n '1,3p' Makefile
@@ -29,6 +34,10 @@ demo: venv  ## search with the model that ships, then train a small one and sear
 
 test: venv  ## unit tests, laws, golden numbers and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS)
+
+shapes: venv  ## doctests and the tests of what computes, with the shapes in every signature checked at each call
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS) \
+	  --jaxtyping-packages=lorentz,regdiff,prvr,beartype.beartype $(SHAPED)
 
 films: venv  ## fetch the real films that some tests read (145 MB, of which 25 MB are kept in the user's cache)
 	$(BIN)/python tests/prvr/real_films.py

@@ -134,7 +134,7 @@ def copy_into(folder: Path) -> None:
     shutil.copytree(ROOT / "tests" / "lorentz", folder / "tests" / "lorentz", ignore=skip)
     (folder / "tests" / "fixtures").mkdir()
     fixtures = [f"tests/fixtures/lorentz_{name}.npz" for name in ("reference", "gradients")]
-    for file in ("pyproject.toml", "tests/conftest.py", *fixtures):
+    for file in ("pyproject.toml", "conftest.py", *fixtures):
         shutil.copy(ROOT / file, folder / file)
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from search_files import make_index, some_videos, write_store
-from training_runs import make_config
+from training_runs import StraightRuns, make_config
 from video_files import hostile_folder
 from video_models import tiny_clip, tiny_roberta
 
 from prvr.search import VideoIndex
-from prvr.training import Splits, open_splits
+from prvr.training import RunResult, Splits, open_splits
 from prvr.video import VideoStore
 
 
@@ -26,6 +26,18 @@ def splits(cache: str) -> Iterator[Splits]:
     opened = open_splits(make_config(cache))
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def straight_runs(_caches: Path, cache: str, splits: Splits) -> StraightRuns:
+    """Runs of `training_runs.RUNS`, saved only where epochs end; read only."""
+    return StraightRuns(_caches / "straight", cache, splits)
+
+
+@pytest.fixture(scope="session")
+def straight(straight_runs: StraightRuns) -> RunResult:
+    """The run of `make_config` alone."""
+    return straight_runs["plain"]
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 from filelock import FileLock
 from search_files import make_index as zero_shot_index
@@ -52,16 +51,12 @@ def shared(base: Path, root: Path) -> tuple[Served, list[str]]:
     that is hard; a sentence about each film."""
     folder = base / "served"
     served = Served(folder / "index", folder / "films", folder / "store")
-    jaxtyping.config.update("jaxtyping_disable", True)  # checked elsewhere; three times as long here
-    try:
-        with FileLock(base / "served.lock"):
-            if not (folder / "told.json").exists():
-                told = make_films(root, served.films)
-                hard_films(served.films)
-                make_index(folder)
-                (folder / "told.json").write_text(json.dumps(told))
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
+    with FileLock(base / "served.lock"):
+        if not (folder / "told.json").exists():
+            told = make_films(root, served.films)
+            hard_films(served.films)
+            make_index(folder)
+            (folder / "told.json").write_text(json.dumps(told))
     return served, json.loads((folder / "told.json").read_text())
 
 

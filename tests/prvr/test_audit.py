@@ -2,12 +2,9 @@
 
 import io
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -30,20 +27,9 @@ from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 
 
-@contextmanager
-def without_shape_checks() -> Iterator[None]:
-    """For what its own tests run with shape checks, which take their time."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    try:
-        yield
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
-
-
 @pytest.fixture(scope="module")
 def scenes() -> dict[str, Scenes]:
-    with without_shape_checks():
-        return {split: draw_split(split, count, seed=0) for split, count in SPLITS["tiny"].items()}
+    return {split: draw_split(split, count, seed=0) for split, count in SPLITS["tiny"].items()}
 
 
 def test_fair_recall_is_the_mean_over_orders_of_ties() -> None:
@@ -204,7 +190,6 @@ def audited(corpus: Corpus, config: Config, tmp_path_factory: pytest.TempPathFac
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("prvr.data.synthetic.mp4.write_mp4", _no_mp4)
         patch.setattr("prvr.training.run.plot_curves", lambda *_: None)
-        patch.setattr(runs, "train", without_shape_checks()(runs.train))
         report = audit(corpus, config, seeds=(3,), folder=folder, progress=lambda *part: said.append(part))
     return folder, report, said
 
@@ -236,7 +221,6 @@ def test_audit_measures_every_band(audited: tuple, scenes: dict[str, Scenes]) ->
     assert sorted(path.name for path in folder.iterdir()) == ["packed", "runs"]  # variants are gone
 
 
-@pytest.mark.usefixtures("unchecked")  # for speed; the first audit runs with shape checks
 def test_audit_again_trains_nothing(
     audited: tuple, corpus: Corpus, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

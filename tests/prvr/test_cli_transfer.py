@@ -190,7 +190,6 @@ class TestLooks:
         with pytest.raises(ValueError, match="'night'"):
             with_look(np.zeros((1, 2, 2, 3), np.uint8), "night")
 
-    @pytest.mark.usefixtures("unchecked")  # for speed; shapes are checked where corpora are drawn and encoded by day
     def test_the_same_scenes_in_another_light(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(SPLITS, "tiny", {"train": 1, "test": 20})
         dusk = write_corpus(tmp_path, "tiny", look="dusk")

@@ -172,7 +172,6 @@ def corpus(embedded_root: Path, tmp_path_factory: pytest.TempPathFactory):
         yield split, write_store(folder / "store", videos)
 
 
-@pytest.mark.usefixtures("unchecked")  # for speed: shapes are checked where the variants are tested
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_scores_and_ranks_are_those_of_evaluation(variant: str, corpus, tmp_path: Path) -> None:
     split, store = corpus

@@ -35,11 +35,6 @@ from prvr.training.run import RunFolder
 from prvr.training.signals import StopRequest
 
 
-@pytest.fixture(scope="module")
-def straight(cache: str, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    return train(make_config(cache), output=tmp_path_factory.mktemp("straight") / "run", splits=splits, device="cpu")
-
-
 def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight: RunResult, cache: str, splits: Splits) -> None:
     config, result, run = make_config(cache), straight, straight.output
     found = sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file())

@@ -7,44 +7,35 @@ from typing import Any
 
 import pytest
 import torch
-from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config, same_end, state_of, steps_counter
+from training_runs import (
+    RUNS,
+    StopInEpoch,
+    StraightRuns,
+    interrupt,
+    losses,
+    make_config,
+    same_end,
+    state_of,
+    steps_counter,
+)
 
 from prvr.data import make_loader
 from prvr.data.dataset import EpochBatches
 from prvr.errors import PrvrError
 from prvr.models import Retriever
-from prvr.training import RunResult, Splits, TrainingError, resume, train
+from prvr.training import Splits, TrainingError, resume, train
 from prvr.training.checkpoint import save_state
-
-pytestmark = pytest.mark.usefixtures("unchecked")  # for speed; the straight runs have the checks of shapes
-
-RUNS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "short": {"train__epochs": 1},
-    "adamw": {"optim__name": "adamw", "data__captions_per_video": 2},
-    "bert_adam": DIFFUSION,
-}
-
-
-@pytest.fixture(scope="module")
-def straight_runs(cache: str, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunResult]:
-    """Uninterrupted runs, saved only where epochs end; read only."""
-    folder = tmp_path_factory.mktemp("straight")
-    return {
-        name: train(make_config(cache, **changes), output=folder / name, splits=splits, device="cpu")
-        for name, changes in RUNS.items()
-    }
 
 
 @pytest.fixture
-def finished(straight_runs: dict[str, RunResult], tmp_path: Path) -> Path:
+def finished(straight_runs: StraightRuns, tmp_path: Path) -> Path:
     """A copy of the run of one epoch."""
     return shutil.copytree(straight_runs["short"].output, tmp_path / "finished")
 
 
 @pytest.mark.parametrize("name", ["adamw", "bert_adam"])
 def test_a_run_interrupted_between_saves_resumes_bitwise(
-    tmp_path: Path, cache: str, splits: Splits, straight_runs: dict[str, RunResult], name: str
+    tmp_path: Path, cache: str, splits: Splits, straight_runs: StraightRuns, name: str
 ) -> None:
     config, straight = make_config(cache, **RUNS[name]), straight_runs[name]
     broken = tmp_path / "broken"
@@ -75,7 +66,7 @@ def test_a_run_stopped_inside_an_epoch_goes_on_there_bitwise(
     tmp_path: Path,
     cache: str,
     splits: Splits,
-    straight_runs: dict[str, RunResult],
+    straight_runs: StraightRuns,
     name: str,
     every: int,
     epoch: int,
@@ -104,7 +95,7 @@ def test_a_run_stopped_inside_an_epoch_goes_on_there_bitwise(
 
 
 def test_a_run_stopped_in_its_first_epoch_starts_over(
-    tmp_path: Path, cache: str, splits: Splits, straight_runs: dict[str, RunResult]
+    tmp_path: Path, cache: str, splits: Splits, straight_runs: StraightRuns
 ) -> None:
     config = make_config(cache, **RUNS["short"])
     with pytest.raises(KeyboardInterrupt):
@@ -113,7 +104,7 @@ def test_a_run_stopped_in_its_first_epoch_starts_over(
 
 
 def test_resuming_a_finished_run_only_reports(
-    finished: Path, cache: str, splits: Splits, straight_runs: dict[str, RunResult]
+    finished: Path, cache: str, splits: Splits, straight_runs: StraightRuns
 ) -> None:
     config, result = make_config(cache, **RUNS["short"]), straight_runs["short"]
     (finished / "evaluation.json").unlink()  # as if it had been stopped just before
@@ -232,7 +223,7 @@ def stopped(tmp_path: Path, cache: str, splits: Splits) -> Path:
 
 
 def test_a_run_killed_before_its_first_state_starts_over(
-    stopped: Path, finished: Path, splits: Splits, straight_runs: dict[str, RunResult]
+    stopped: Path, finished: Path, splits: Splits, straight_runs: StraightRuns
 ) -> None:
     (stopped / "last" / "state.pt").unlink()  # best/, metrics.jsonl and curves.png are written before it
     resumed = resume(stopped, splits=splits, device="cpu")
@@ -243,9 +234,7 @@ def test_a_run_killed_before_its_first_state_starts_over(
             resume(run, splits=splits, device="cpu")
 
 
-def test_a_state_of_the_first_format_is_read(
-    stopped: Path, splits: Splits, straight_runs: dict[str, RunResult]
-) -> None:
+def test_a_state_of_the_first_format_is_read(stopped: Path, splits: Splits, straight_runs: StraightRuns) -> None:
     state = state_of(stopped)
     for key in ("position", "skipped_in_row"):
         del state[key]

@@ -19,11 +19,6 @@ from prvr.training import RunResult, Splits, Terminated, resume, train
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
-@pytest.fixture(scope="module")
-def straight(cache: str, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    return train(make_config(cache), output=tmp_path_factory.mktemp("straight"), splits=splits, device="cpu")
-
-
 def send(number: int, times: int = 1) -> Any:
     def act() -> None:
         for _ in range(times):

@@ -18,13 +18,7 @@ from prvr.data import DataError
 from prvr.models import Retriever
 from prvr.training import RunResult, Splits, TrainingError, resume, train
 
-pytestmark = pytest.mark.usefixtures("unchecked")  # for speed; the straight run has the checks of shapes
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def straight(cache: str, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    return train(make_config(cache), output=tmp_path_factory.mktemp("straight"), splits=splits, device="cpu")
 
 
 @pytest.mark.parametrize(

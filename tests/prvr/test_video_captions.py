@@ -9,7 +9,6 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 from commands import SMALL, explained
@@ -361,13 +360,9 @@ def films(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path) -> tupl
     split = corpus.split("test")
     kept = sorted(read_embedded_scenes(corpus)["test"].videos, key=lambda video: video.duration)[:8]
     (folder / "videos").mkdir()
-    jaxtyping.config.update("jaxtyping_disable", True)  # checked elsewhere; slower here
-    try:
-        for video in kept:
-            write_mp4(folder / "videos" / f"{video.id}.mp4", render(video), scale=2)
-        extract([folder / "videos"], open_encoder("embedded"), folder / "store")
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
+    for video in kept:
+        write_mp4(folder / "videos" / f"{video.id}.mp4", render(video), scale=2)
+    extract([folder / "videos"], open_encoder("embedded"), folder / "store")
     some = {video.id for video in kept}
     rows = [(c, split.moments[c.id]) for c in split.captions if c.video_id in some]
     table(

@@ -135,7 +135,6 @@ def test_features_of_a_file_are_those_of_its_frames(videos: Path, tmp_path: Path
     assert Path(entry.path) == videos / "a.mp4"
 
 
-@pytest.mark.usefixtures("unchecked")  # for speed; the test before runs with shape checks
 def test_files_of_the_embedded_world_have_the_features_of_its_corpora(tmp_path: Path, embedded_root: Path) -> None:
     """What separates them is what H.264 and the conversion to red, green and blue lose."""
     corpus = open_corpus(embedded_root, "embedded-tiny")

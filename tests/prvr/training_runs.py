@@ -1,6 +1,7 @@
 """What the tests of training share: a tiny configuration, hooks that act inside an epoch, comparisons."""
 
 import itertools
+import pickle
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from prvr.config import Config, config_from_dict
+from prvr.training import RunResult, Splits, train
 
 DIFFUSION = {
     "optim__name": "bert_adam",
@@ -33,6 +36,38 @@ def make_config(cache: str, **changes: Any) -> Config:
         group, name = key.split("__")
         values.setdefault(group, {})[name] = value
     return config_from_dict(values)
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "short": {"train__epochs": 1},
+    "adamw": {"optim__name": "adamw", "data__captions_per_video": 2},
+    "bert_adam": DIFFUSION,
+}
+
+
+class StraightRuns(dict[str, RunResult]):
+    """By their names in `RUNS`, runs that nobody disturbs: trained by the process that asks first, read by the others.
+
+    Args:
+        folder: the same for all processes.
+        cache: for `make_config`.
+        splits: those of `make_config`.
+    """
+
+    def __init__(self, folder: Path, cache: str, splits: Splits) -> None:
+        self.folder, self.cache, self.splits = folder, cache, splits
+        folder.mkdir(exist_ok=True)
+
+    def __missing__(self, name: str) -> RunResult:
+        result = self.folder / f"{name}.pickle"
+        with FileLock(self.folder / f"{name}.lock"):
+            if not result.exists():
+                config = make_config(self.cache, **RUNS[name])
+                done = train(config, output=self.folder / name, splits=self.splits, device="cpu")
+                result.write_bytes(pickle.dumps(done))
+        self[name] = pickle.loads(result.read_bytes())
+        return self[name]
 
 
 def losses(history: Any) -> list[dict[str, float]]:

@@ -1,4 +1,4 @@
-"""What every test shares: one thread, fixed seeds, hypothesis without deadlines, and one embedded corpus."""
+"""What every test and doctest shares: one thread, no network, fixed seeds, no deadlines, and one embedded corpus."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def _interruptible() -> Iterator[None]:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Without the shape checks of the test run, as a user has it: for tests of our own messages."""
+    """Without the shape checks of `make shapes`, as a user has it: for tests of our own messages."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
