@@ -169,6 +169,8 @@ class RetrievalTask:
         self._bounded = bounded_modules(retriever, objective)
         self._project_bounds()
         if config.train.compile:
+            if accelerator.device.type == "cpu":
+                logger.warning("train.compile: on a CPU, compiled training steps take longer than others")
             compile_blocks(retriever)
         self.loader = _batches(config, splits, accelerator) if batches is None else batches
         self.networks = (retriever, nn.ModuleDict({"objective": objective}))
