@@ -79,7 +79,7 @@ def test_what_nothing_can_meet_is_refused(make: Callable[[], SearchFilter], said
         make()
 
 
-COUNT = 90
+COUNT = 120
 """Videos of the index: more than a backend proposes for the few that are wanted."""
 
 
