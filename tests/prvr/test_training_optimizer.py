@@ -72,10 +72,13 @@ def test_stacked_slices_are_clipped_as_separate_tensors(shape, stacked, scale, s
     np.testing.assert_allclose(together.detach().numpy().ravel(), np.stack(expected).ravel(), rtol=1e-12, atol=1e-12)
 
 
-def test_a_tensor_without_gradient_is_left_alone_and_keeps_its_own_count() -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_tensor_without_gradient_is_left_alone_and_keeps_its_own_count(grouped: bool) -> None:
     always, seldom = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
     alone = nn.Parameter(torch.ones(3))
-    both = BertAdam([always, seldom], lr=0.1, warmup=0.5, total_steps=10)
+    both = BertAdam(
+        [{"params": [p]} for p in (always, seldom)] if grouped else [always, seldom], lr=0.1, warmup=0.5, total_steps=10
+    )
     single = BertAdam([alone], lr=0.1, warmup=0.5, total_steps=10)
     gradient = torch.tensor([1.0, -2.0, 0.5])
     for step in range(6):

@@ -121,37 +121,36 @@ class BertAdam(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        # Tensors of all groups that are updated alike are updated together: fewer kernels.
+        alike: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
         for group in self.param_groups:
-            # Each tensor counts its own steps (as the authors' does); they differ only where a gradient was missing.
-            by_step: dict[int, list[Tensor]] = {}
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
+            params = [p for p in group["params"] if p.grad is not None]
+            grads = [p.grad for p in params if p.grad is not None]
+            for p, grad in zip(params, _clipped(grads, group["max_grad_norm"], group["stacked"]), strict=True):
                 state = self.state[p]
                 if not state:
                     state["step"] = 0
                     state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
                     state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
-                by_step.setdefault(state["step"], []).append(p)
+                # Each tensor counts its own steps, as the authors' does: they differ where a gradient was missing.
+                rule = (_scheduled(group, state["step"]), *group["betas"], group["eps"], group["weight_decay"])
+                some, their_grads = alike.setdefault((*rule, p.device, p.dtype), ([], []))
+                some.append(p)
+                their_grads.append(grad)
                 state["step"] += 1
-            for step, tensors in by_step.items():
-                self._update(group, tensors, step)
+        for (lr, beta1, beta2, eps, decay, *_), (params, grads) in alike.items():
+            first = [self.state[p]["exp_avg"] for p in params]
+            second = [self.state[p]["exp_avg_sq"] for p in params]
+            torch._foreach_lerp_(first, grads, 1 - beta1)
+            torch._foreach_mul_(second, beta2)
+            torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
+            denominator = torch._foreach_sqrt(second)
+            torch._foreach_add_(denominator, eps)
+            update = torch._foreach_div(first, denominator)
+            if decay > 0:
+                torch._foreach_add_(update, params, alpha=decay)
+            torch._foreach_add_(params, update, alpha=-lr)
         return loss
-
-    def _update(self, group: dict[str, Any], params: list[Tensor], step: int) -> None:
-        beta1, beta2 = group["betas"]
-        grads = _clipped([p.grad for p in params if p.grad is not None], group["max_grad_norm"], group["stacked"])
-        first = [self.state[p]["exp_avg"] for p in params]
-        second = [self.state[p]["exp_avg_sq"] for p in params]
-        torch._foreach_lerp_(first, grads, 1 - beta1)
-        torch._foreach_mul_(second, beta2)
-        torch._foreach_addcmul_(second, grads, grads, value=1 - beta2)
-        denominator = torch._foreach_sqrt(second)
-        torch._foreach_add_(denominator, group["eps"])
-        update = torch._foreach_div(first, denominator)
-        if group["weight_decay"] > 0:
-            torch._foreach_add_(update, params, alpha=group["weight_decay"])
-        torch._foreach_add_(params, update, alpha=-_scheduled(group, step))
 
     def scheduled_lr(self) -> float:
         """The learning rate that the next step of the most advanced tensor will use."""
@@ -168,7 +167,7 @@ def _clipped(
     grads: list[Tensor], max_norm: float, stacked: int
 ) -> "list[Float[Tensor, '...']] | tuple[Float[Tensor, '...'], ...]":
     """Gradients scaled to at most `max_norm`, each slice along the `stacked` leading axes by its own norm."""
-    if max_norm <= 0:
+    if max_norm <= 0 or not grads:
         return grads
     if stacked == 0:
         scales = list(torch._foreach_norm(grads))
