@@ -42,6 +42,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from _device import Traffic, name_and_shapes, rates
+from _equal import largest_gap, terms_and_gradients
 from _harness import environment, option, parse_options, peak, seconds
 from _noise_store import noise_store
 from prvr.config import Config, ModelConfig, load_config
@@ -54,7 +55,7 @@ from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import RetrievalTask, Splits
 from prvr.training.processes import make_accelerator, matrix_products
-from prvr.training.retrieval import _in_float32, compile_blocks
+from prvr.training.retrieval import compile_blocks
 from prvr.training.step import TrainingStep
 from prvr.types import Batch
 
@@ -205,6 +206,7 @@ def measured_rates(bench: Bench, precision: str) -> tuple[float, float]:
 
 def equal(bench: Bench) -> Configurations:
     """Each way of taking a step against the same on the CPU: one batch, no dropout, all draws on the CPU."""
+    args = bench.args
 
     @cache
     def batch() -> Batch:
@@ -212,47 +214,16 @@ def equal(bench: Bench) -> Configurations:
 
     @cache
     def plain(rows: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        return terms_and_gradients(bench, bench.config(rows, **WITHOUT_DROPOUT), batch(), torch.device("cpu"))
+        return terms_and_gradients(bench.config(rows, **WITHOUT_DROPOUT), batch(), torch.device("cpu"), args.backend)
 
     def gaps(padded_rows: str, precision: str, compiled: bool) -> dict[str, Any]:
         changes = WITHOUT_DROPOUT | {"train.precision": precision, "train.compile": compiled}
-        found = terms_and_gradients(bench, bench.config(padded_rows, **changes), batch(), bench.device)
+        found = terms_and_gradients(bench.config(padded_rows, **changes), batch(), bench.device, args.backend)
         pairs = zip(("losses", "gradients"), map(largest_gap, found, plain(padded_rows)), strict=True)
         return (result := dict(pairs)) | ({"equal": max(result.values()) <= EQUAL} if precision == "no" else {})
 
     for chosen in ways(bench):
         yield chosen, partial(gaps, **chosen)
-
-
-def terms_and_gradients(
-    bench: Bench, config: Config, batch: Batch, device: torch.device
-) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Loss terms and gradients of one step, on the CPU."""
-    with ExitStack() as stack:
-        precision = config.train.precision
-        accelerator = stack.enter_context(make_accelerator(precision, bench.folder, device, ()))
-        stack.enter_context(matrix_products(precision))
-        stack.callback(torch._dynamo.reset)
-        torch.manual_seed(0)
-        retriever = Retriever(model_of(config)).to(device).train()
-        objective = Objective(config.loss, config.model, retriever.registers).to(device).train()
-        if config.train.compile:
-            compile_blocks(retriever, bench.args.backend)
-        with accelerator.autocast():
-            output = retriever(batch.to(device))
-        if precision == "bf16":
-            output = _in_float32(output)
-        generator = torch.Generator().manual_seed(2)
-        terms = objective(output, batch.to(device), negatives="hardest", generator=generator)
-        terms["total"].backward()
-        gradients = {name: p.grad.cpu() for name, p in retriever.named_parameters() if p.grad is not None}
-        return {name: term.detach().cpu() for name, term in terms.items()}, gradients
-
-
-def largest_gap(found: Mapping[str, torch.Tensor], plain: Mapping[str, torch.Tensor]) -> float:
-    """The largest difference, of the largest value."""
-    largest = max(float(value.abs().max()) for value in plain.values())
-    return max(float((found[name] - value).abs().max()) for name, value in plain.items()) / largest
 
 
 def epochs(bench: Bench) -> Configurations:

@@ -1,0 +1,46 @@
+"""Losses and gradients of one step, to be compared between devices, precisions and ways of computing them."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from prvr.config import Config
+from prvr.models import build_retriever
+from prvr.objective import Objective
+from prvr.training.processes import make_accelerator, matrix_products
+from prvr.training.retrieval import _in_float32, compile_blocks
+from prvr.types import Batch
+
+
+def terms_and_gradients(
+    config: Config, batch: Batch, device: torch.device, backend: str
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Loss terms and gradients of one step, on the CPU."""
+    with ExitStack() as stack:
+        precision = config.train.precision
+        accelerator = stack.enter_context(make_accelerator(precision, Path(), device, ()))
+        stack.enter_context(matrix_products(precision))
+        stack.enter_context(torch.backends.cudnn.flags(enabled=True, allow_tf32=precision != "no"))  # of a GRU
+        stack.callback(torch._dynamo.reset)
+        torch.manual_seed(0)
+        retriever = build_retriever(config.model).to(device).train()
+        objective = Objective(config.loss, config.model, retriever.registers).to(device).train()
+        if config.train.compile:
+            compile_blocks(retriever, backend)
+        with accelerator.autocast():
+            output = retriever(batch.to(device))
+        if precision == "bf16":
+            output = _in_float32(output)
+        generator = torch.Generator().manual_seed(2)
+        terms = objective(output, batch.to(device), negatives="hardest", generator=generator)
+        terms["total"].backward()
+        gradients = {name: p.grad.cpu() for name, p in retriever.named_parameters() if p.grad is not None}
+        return {name: term.detach().cpu() for name, term in terms.items()}, gradients
+
+
+def largest_gap(found: Mapping[str, torch.Tensor], plain: Mapping[str, torch.Tensor]) -> float:
+    """The largest difference, of the largest value."""
+    largest = max(float(value.abs().max()) for value in plain.values())
+    return max(float((found[name] - value).abs().max()) for name, value in plain.items()) / largest
