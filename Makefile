@@ -18,7 +18,7 @@ TEST_ARGS ?=
 WORKERS ?= 2
 # Not those of compiled code, which the checks cannot be traced in, nor of whole programs, where they double the time.
 SHAPED := packages tests/{lorentz,regdiff} --ignore-glob='*_compile*' --ignore-glob='*_gradients*' tests/prvr/test_{$\
-data_[defps],evaluation,losses,metrics,models,released,reranking_[eg],scoring,search_[qr],statistics,types,video_e,zero}*.py
+data_[defps],evaluation,losses,metrics,models,pipeline,released,reranking_[eg],scoring,search_[bqr],statistics,types,video_[ej],zero}*.py
 BENCH ?= $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
 .PHONY: help venv demo test shapes films lint format docs bench wheels examples clean

@@ -16,7 +16,6 @@ from prvr.models import load_pretrained
 from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import STAGES, EncodedSplit, Pipeline
 from prvr.stages.pipeline import stage_settings
-from prvr.training import is_reranker_run, open_split, read_reranker_config
 
 __all__ = ["System", "open_system", "parse_stage"]
 
@@ -67,6 +66,8 @@ def open_system(
         prvr.ConfigError: the settings of a stage cannot be used.
         InputError: an unknown kind of stage, or stages in an order that has no meaning.
     """
+    from prvr.training import is_reranker_run, read_reranker_config  # a search of an index need not wait for it
+
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml"):
         values = read_yaml_file(path)
@@ -127,6 +128,8 @@ def _extended(
     """The system with more stages; runs start from `base`."""
 
     def encode(split: str) -> EncodedSplit:
+        from prvr.training import open_split
+
         if system.config is None:
             raise InputError(f"{source}: no config.yaml says which data the first stage was trained on")
         # The weights say what the model is; the configuration only where and how the data are read.

@@ -1,5 +1,6 @@
 """What a command says: tables and results on standard output, progress and mistakes on standard error."""
 
+import gc
 import logging
 import re
 import shlex
@@ -7,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 from rich.console import Console
 
@@ -40,6 +42,17 @@ def logged(verbose: int, quiet: bool) -> Iterator[None]:
         for logger, old in zip(loggers, before, strict=True):
             logger.removeHandler(handler)
             logger.setLevel(old)
+
+
+def load(module: str) -> None:
+    """Imports a module that brings torch, without the garbage collector, which would find nothing and take time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        import_module(module)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def stdout() -> Console:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from prvr.cli.clip import add_clip_options, moment
-from prvr.cli.console import CommandError, stdout
+from prvr.cli.console import CommandError, load, stdout
 from prvr.cli.options import Parser, date, seconds
 from prvr.cli.where import add_place, opened_index
 from prvr.reading import printable
@@ -118,7 +118,9 @@ def _add_filters(parser: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Searches, prints the results, and writes and opens what was asked for."""
-    sentences, where, piped = _sentences(args), _filter(args), _piped(args)
+    sentences, piped = _sentences(args), _piped(args)
+    load("prvr.search")
+    where = _filter(args)
     if (args.exact or args.force) and args.save is None:
         raise CommandError("--exact and --force are for clips: name their folder with --save FOLDER.")
     with opened_index(args) as index:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prvr.cli.console import CommandError, show_next, stdout
+from prvr.cli.console import CommandError, load, show_next, stdout
 from prvr.cli.folders import device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.options import Parser, add_config_options, chosen_config, overrides
 from prvr.cli.reports import show_baselines, show_report
@@ -124,6 +124,7 @@ def train(
     trackers: list[str] | None = None,
 ) -> "RunResult":
     """Trains with a progress bar, as `prvr train` and `prvr demo` do."""
+    load("prvr.training")
     from prvr.training import no_progress, terminal_bar
     from prvr.training import train as run_training
     from prvr.training.run import RunFolder
