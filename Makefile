@@ -1,4 +1,4 @@
-# Every verb makes its own .venv first (scripts/venv.sh); the second call finds it ready.
+# Every verb makes its own .venv first (scripts/venv.sh), demo a smaller one; the second call finds it ready.
 #   make demo | test | shapes | films | lint | docs | bench | wheels | examples | clean
 # Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/one.py
 SHELL := bash
@@ -29,7 +29,8 @@ help:
 venv:
 	@scripts/venv.sh
 
-demo: venv  ## search with the model that ships, then train a small one and search with it
+demo:  ## search with the model that ships, then train a small one and search with it
+	@scripts/venv.sh demo
 	$(BIN)/prvr demo $(DEMO_ARGS)
 
 test: venv  ## unit tests, laws, golden numbers and doctests

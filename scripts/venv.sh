@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Make .venv hold the tested versions and the three packages (editable). Does nothing, at once, when it already does:
-# the stamp is the hash of everything that decides what is installed.
+# Make .venv hold the tested versions and the three packages (editable): with `demo` as its argument what these need to
+# run, otherwise what develops them too. Does nothing, at once, when it already does: the stamps are the hash of
+# everything that decides what is installed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,8 +9,14 @@ if [[ "${OS:-}" == Windows_NT ]]; then bin=.venv/Scripts; else bin=.venv/bin; fi
 inputs=(constraints.txt pyproject.toml packages/*/pyproject.toml scripts/venv.sh)
 # cksum is POSIX; the path is part of the key because a moved virtual environment is a broken one
 key="$(pwd) $(cat "${inputs[@]}" | cksum)"
+holds() { [[ -f $1 && "$(cat "$1")" == "$key" ]]; }
 stamp=.venv/.stamp
-if [[ -f $stamp && "$(cat "$stamp")" == "$key" ]]; then exit 0; fi
+if holds "$stamp"; then exit 0; fi
+what=("packages/prvr[serve,milvus]" --group dev)
+if [[ ${1:-} == demo ]]; then
+  stamp=.venv/.stamp-demo what=("packages/prvr[serve]")
+  if holds "$stamp"; then exit 0; fi
+fi
 
 supported() { "$1" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1; }
 # A kill may leave a Python without pip, or with half of one; .made says that venv came to its end.
@@ -32,7 +39,7 @@ fi
 pip=("$bin/python" -m pip --disable-pip-version-check)
 "${pip[@]}" install --quiet --constraint constraints.txt --upgrade pip   # --group needs pip 25.1
 "${pip[@]}" install --quiet --constraint constraints.txt torch           # alone and first: a failure names it
-"${pip[@]}" install --quiet --constraint constraints.txt --group dev \
-  --editable packages/lorentz --editable packages/regdiff --editable "packages/prvr[serve,milvus]"
+"${pip[@]}" install --quiet --constraint constraints.txt \
+  --editable packages/lorentz --editable packages/regdiff --editable "${what[@]}"
 printf '%s' "$key" > "$stamp"
 echo ".venv is ready"
