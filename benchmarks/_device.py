@@ -80,6 +80,37 @@ def name_and_shapes(name: str, shapes: list[Any]) -> tuple[str, str]:
     return name, str(list(flat(shapes)))
 
 
+def longest(traffic: Traffic, profiled: Any, gpu: bool, rates: tuple[float, float]) -> list[dict[str, Any]]:
+    """The five operators of a profile that took longest, beside the rates of arithmetic and of memory.
+
+    Args:
+        traffic: the ledger of an equal run.
+        profiled: torch's profile, with shapes.
+        gpu: whether the time of the device counts, not that of the CPU.
+        rates: as `rates` gives them.
+    """
+    events = [  # of what computes; views and calls that only call others are not in the ledger
+        event
+        for event in profiled.key_averages(group_by_input_shape=True)
+        if name_and_shapes(event.key, event.input_shapes) in traffic.done
+    ]
+    spent = [(e.self_device_time_total if gpu else e.self_cpu_time_total) * 1e-6 for e in events]
+    rows = []
+    for event, share in sorted(zip(events, spent, strict=True), key=lambda pair: -pair[1])[:5]:
+        done = traffic.done[name_and_shapes(event.key, event.input_shapes)]
+        rows.append(
+            {
+                "operator": event.key,
+                "shapes": event.input_shapes,
+                "calls": event.count,
+                "share_of_step": share / sum(spent),
+                "of_flop_rate": done.flop / max(share, 1e-9) / rates[0],
+                "of_byte_rate": done.bytes / max(share, 1e-9) / rates[1],
+            }
+        )
+    return rows
+
+
 @contextmanager
 def kept_for_backward() -> Iterator[list[int]]:
     """Bytes of the tensors that a forward pass keeps for its backward, each storage once."""

@@ -41,7 +41,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from _device import Traffic, name_and_shapes, rates
+from _device import Traffic, longest, rates
 from _equal import largest_gap, terms_and_gradients
 from _harness import environment, option, parse_options, peak, seconds
 from _noise_store import noise_store
@@ -262,26 +262,7 @@ def longest_operators(bench: Bench, precision: str) -> dict[str, Any]:
         kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
         with profile(activities=kinds, record_shapes=True) as profiled:
             training.steps(1)
-    events = [  # of what computes; views and calls that only call others are not in the ledger
-        event
-        for event in profiled.key_averages(group_by_input_shape=True)
-        if name_and_shapes(event.key, event.input_shapes) in traffic.done
-    ]
-    spent = [(e.self_device_time_total if gpu else e.self_cpu_time_total) * 1e-6 for e in events]
-    flop_rate, byte_rate = measured_rates(bench, precision)
-    rows = []
-    for event, share in sorted(zip(events, spent, strict=True), key=lambda pair: -pair[1])[:5]:
-        done = traffic.done[name_and_shapes(event.key, event.input_shapes)]
-        rows.append(
-            {
-                "operator": event.key,
-                "shapes": event.input_shapes,
-                "calls": event.count,
-                "share_of_step": share / sum(spent),
-                "of_flop_rate": done.flop / max(share, 1e-9) / flop_rate,
-                "of_byte_rate": done.bytes / max(share, 1e-9) / byte_rate,
-            }
-        )
+    rows = longest(traffic, profiled, gpu, measured_rates(bench, precision))
     return {"longest": rows, **vars(traffic.total())}
 
 
@@ -325,8 +306,7 @@ def authors(bench: Bench) -> Configurations:
 def beside_authors(bench: Bench, precision: str) -> dict[str, Any]:
     """Both on the same batches, in turn; operators and bytes of both by the same ledger."""
     spec = importlib.util.spec_from_file_location("authors_step", bench.args.authors)
-    assert spec is not None
-    assert spec.loader is not None
+    assert spec is not None and spec.loader is not None  # noqa: PT018
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     with ExitStack() as stack:
