@@ -16,9 +16,6 @@ endif
 DEMO_ARGS ?=
 TEST_ARGS ?=
 WORKERS ?= 2
-# Not those of compiled code, which the checks cannot be traced in, nor of whole programs, where they double the time.
-SHAPED := packages tests/{lorentz,regdiff} --ignore-glob='*_compile*' --ignore-glob='*_gradients*' tests/prvr/test_{$\
-data_[defps],evaluation,losses,metrics,models,pipeline,released,reranking_[eg],scoring,search_[bqr],statistics,types,video_[ej],zero}*.py
 BENCH ?= $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
 .PHONY: help venv demo test shapes films lint format docs bench wheels examples clean
@@ -36,9 +33,11 @@ demo:  ## search with the model that ships, then train a small one and search wi
 test: venv  ## unit tests, laws, golden numbers and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS)
 
+# tests/shapes.txt leaves out compiled code, which the checks cannot be traced in, and whole programs, where they double
+# the time.
 shapes: venv  ## doctests and the tests of what computes, with the shapes in every signature checked at each call
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS) \
-	  --jaxtyping-packages=lorentz,regdiff,prvr,beartype.beartype $(SHAPED)
+	  --jaxtyping-packages=lorentz,regdiff,prvr,beartype.beartype @tests/shapes.txt
 
 films: venv  ## fetch the real films that some tests read (145 MB, of which 25 MB are kept in the user's cache)
 	$(BIN)/python tests/prvr/real_films.py

@@ -40,6 +40,16 @@ class Work:
     bytes: int = 0
 
 
+def _into_new(func: Any) -> Any:
+    """The operator that makes a new tensor of what this one writes into its first: `addmm` for `addmm_`."""
+    name = func.overloadpacket.__name__
+    return (
+        getattr(torch.ops.aten, name.removesuffix("_"), func.overloadpacket)
+        if name.endswith("_")
+        else func.overloadpacket
+    )
+
+
 class Traffic(TorchDispatchMode):
     """The work of operators that compute, by `name_and_shapes` of their inputs; views and allocations are free."""
 
@@ -53,7 +63,7 @@ class Traffic(TorchDispatchMode):
             given, made = ([t for t in tree_iter(some) if isinstance(t, Tensor)] for some in ((args, kwargs), result))
             work = self.done[name_and_shapes(func._schema.name, [list(t.shape) for t in given])]
             work.calls += 1
-            if count := flop_registry.get(func.overloadpacket):
+            if count := flop_registry.get(_into_new(func)):
                 work.flop += count(*args, **(kwargs or {}), out_val=result)
             # An expanded tensor is read once: count what it stores, not what it shows.
             work.bytes += sum(min(t.element_size() * t.numel(), t.untyped_storage().nbytes()) for t in [*given, *made])
