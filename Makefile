@@ -33,8 +33,8 @@ demo:  ## search with the model that ships, then train a small one and search wi
 test: venv  ## unit tests, laws, golden numbers and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS)
 
-# tests/shapes.txt leaves out compiled code, which the checks cannot be traced in, and whole programs, where they double
-# the time.
+# tests/shapes.txt leaves out compiled code, which the checks cannot be traced in, and tests of whole programs, of training
+# and of many options, where they double the time and find nothing more.
 shapes: venv  ## doctests and the tests of what computes, with the shapes in every signature checked at each call
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TEST_ARGS) \
 	  --jaxtyping-packages=lorentz,regdiff,prvr,beartype.beartype @tests/shapes.txt
