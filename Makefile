@@ -65,5 +65,5 @@ examples: venv  ## every example on small data
 	$(BIN)/python scripts/run_examples.py
 
 clean:  ## everything that make built, .venv included
-	rm -rf .venv dist site runs .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv dist site runs __pycache__ .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find packages tests examples benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
