@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ AHEAD = 2
 """Batches that are read ahead for a GPU."""
 
 
-def read_ahead(source: Iterable[T], ahead: int, prepare: Callable[[T], T] | None = None) -> Iterator[T]:
+def read_ahead(source: Iterable[T], ahead: int, prepare: Callable[[T], T] | None = None) -> Generator[T, None, None]:
     """The same items in the same order, read by a thread before they are asked for.
 
     Args:
@@ -42,11 +42,14 @@ def read_ahead(source: Iterable[T], ahead: int, prepare: Callable[[T], T] | None
         yield from items
         return
     end = object()
-    with ThreadPoolExecutor(1, thread_name_prefix="prvr-batches") as thread:
+    thread = ThreadPoolExecutor(1, thread_name_prefix="prvr-ahead")
+    try:
         waiting: deque[Future[T | object]] = deque(thread.submit(next, items, end) for _ in range(ahead))
         while (item := waiting.popleft().result()) is not end:
             waiting.append(thread.submit(next, items, end))
             yield item  # pyright: ignore[reportReturnType]
+    finally:
+        thread.shutdown(cancel_futures=True)
 
 
 def batches_on(device: torch.device, batches: Iterable[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...]]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from prvr.errors import InputError
 from prvr.models.rows import Sequences
 
-_LEVELS = 2**16  # of a draw of 16 bits
+_LEVELS = 2**16  # values that a draw of 16 bits can have
 _PIECE = 2**17  # elements worked on at a time on a CPU: they stay in its cache
 
 
@@ -250,7 +250,7 @@ def dropout(x: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:
 
 
 class _Masked(torch.autograd.Function):
-    """x mask scale, in pieces: a mask of the type of x, which its product needs, never leaves the cache."""
+    """x times mask times scale, in pieces: the mask in the dtype of x, which that needs, never leaves the cache."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, keep: Tensor, scale: float) -> Tensor:
@@ -273,19 +273,19 @@ def draws_cheaply(x: Tensor) -> bool:
 
 
 def _dropped(p: float) -> int:
-    """Of `_LEVELS` values of a draw, how many make a zero."""
+    """How many of the `_LEVELS` values that a draw can have make a zero."""
     return min(round(p * _LEVELS), _LEVELS - 1)
 
 
 def kept_share(p: float) -> float:
-    """The probability to stay that dropout with probability p of a zero has on a CPU, to 1/65536."""
+    """The probability with which dropout keeps an element on a CPU: 1 - p, rounded to 1/65536."""
     return 1 - _dropped(p) / _LEVELS
 
 
 def draw_keep(keep: Int8[Tensor, "*s"], p: float) -> Int8[Tensor, "*s"]:
     """Fills a contiguous tensor with 1 for elements that stay and 0 for others.
 
-    Not booleans: torch makes other numbers of them ten times slower than of bytes.
+    The mask has bytes, because torch converts booleans to floats ten times more slowly.
     """
     for part in keep.view(-1).split(_PIECE):
         words = torch.empty(-(-part.numel() // 4), dtype=torch.int64).random_(-(2**63), None)

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from prvr.models.layers import StackedLayerNorm, StackedLinear, draw_keep, draws_cheaply, dropout, kept_share
 
-_ROWS = 512  # for each thread: of hidden layers of 1,536 numbers, 3 MB
+_ROWS = 512  # for each thread; a hidden layer of width 1,536 then takes 3 MB
 
 
 def _by_hand(x: Tensor) -> bool:
@@ -102,7 +102,7 @@ class _ResidualNorm(torch.autograd.Function):
                 of_bias[k] += to_bias
                 if ctx.shared:
                     of_x[at] += found
-                else:
+                elif of_x is not of_update:
                     of_x[k, at] = found
                 if keep is None:
                     of_update[k, at] = found

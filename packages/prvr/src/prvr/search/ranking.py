@@ -120,7 +120,7 @@ def near_best(
     """The videos whose score may be among the k highest, found by products in the precision of the stored vectors.
 
     A product of float16 vectors reads half of the bytes of one of float32, and is off by no more than a bound that is
-    known. Whoever is further than two such bounds below the k-th highest is not among the k best.
+    known. A video that is further than two such bounds below the k-th highest is not among the k best.
 
     Args:
         snapshot: the state of the index that is searched.

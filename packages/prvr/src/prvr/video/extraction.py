@@ -1,19 +1,18 @@
 """Extraction of features into a store: new and changed videos are encoded, and broken ones are reported."""
 
 import os
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
 
 from prvr.data.hashes import hash_file
+from prvr.data.on_device import read_ahead
 from prvr.errors import DataError, InputError
 from prvr.video.decode import Limits, VideoError, VideoFile, check_rate, open_video
 from prvr.video.encoders import FrameEncoder
@@ -31,7 +30,6 @@ from prvr.video.store import (
 Progress = Callable[[str, float, float], None]
 """Called with the id of a video, and how many of how many bytes of video files are done."""
 
-T = TypeVar("T")
 _AHEAD = 2  # batches that are decoded while one is encoded
 _LARGEST_BATCH = 4096
 SUFFIXES = (
@@ -255,7 +253,7 @@ def encode_video(
     rows: list[np.ndarray] = []
     counts: list[int] = []
     # Closed before the file is, whatever happens: the other thread reads it.
-    with closing(_ahead(_pictures(video, encoder, rate), _AHEAD * batch_size)) as prepared:
+    with closing(read_ahead(_pictures(video, encoder, rate), _AHEAD * batch_size)) as prepared:
         while batch := list(islice(prepared, batch_size)):
             rows.append(encoder.encode(np.stack([one.pixels for one in batch])))
             counts += [one.count for one in batch]
@@ -401,16 +399,3 @@ def _is_another(known: Path, path: Path) -> bool:
 def is_fresh(one: Named, known: VideoEntry | None) -> bool:
     """Whether a file has the path, the size and the time of last change that are known of a video."""
     return known is not None and (known.path, known.size, known.mtime_ns) == (str(one.path), *one.state)
-
-
-def _ahead(items: Iterator[T], count: int) -> Generator[T, None, None]:
-    """The same items, up to `count` of them made beforehand in one other thread."""
-    end = object()
-    pool = ThreadPoolExecutor(1)
-    try:
-        waiting = deque(pool.submit(next, items, end) for _ in range(count))
-        while (item := waiting.popleft().result()) is not end:
-            waiting.append(pool.submit(next, items, end))
-            yield item  # pyright: ignore[reportReturnType]
-    finally:
-        pool.shutdown(cancel_futures=True)
