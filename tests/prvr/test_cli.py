@@ -15,12 +15,13 @@ import prvr
 from prvr.cli import build_parser, folders, main
 from prvr.cli.console import CommandError
 from prvr.errors import InputError, PrvrError
+from prvr.plot import PLOTS
 
 GROUPS = {
     "index": ["add", "update", "remove", "info", "verify"],
     "convert": ["checkpoint", "captions", "benchmark"],
     "data": ["make", "show"],
-    "plot": ["trajectory", "scores", "attention"],
+    "plot": PLOTS.names,
 }
 COMMANDS = ["", "demo", "train", "evaluate", "compare", "extract", "search", "serve", "presets", *GROUPS]
 COMMANDS += [f"{group} {name}" for group, names in GROUPS.items() for name in names]

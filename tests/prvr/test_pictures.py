@@ -1,6 +1,8 @@
 """Pictures of the re-ranker and of scores: what the figures show, not their pixels; and `prvr plot`."""
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +19,16 @@ from runs_of_retrievers import write_run
 
 from prvr.cli import main
 from prvr.data import DataError, PackedSplit, open_corpus, pack
+from prvr.evaluation import ranked_rows
 from prvr.evaluation.encode import encode_split
+from prvr.pipeline import System, open_system
 from prvr.plot import (
     AttentionMap,
     PairScores,
     Trajectory,
     attention_figure,
     attention_of,
+    draw,
     pair_scores,
     save_figure,
     scores_figure,
@@ -34,6 +39,7 @@ from prvr.plot.figures import RIGHT, WRONG, brief
 from prvr.stages import (
     CandidateReranker,
     Direction,
+    Pipeline,
     RerankerConfig,
     RerankerInputs,
     ScoreMatrix,
@@ -253,28 +259,65 @@ class TestCommand:
         save_rerankers(tmp_path / "reranker" / "best", {"t2v": CandidateReranker(config, "t2v")})
         return run, tmp_path / "reranker"
 
-    def test_all_three(self, runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    @pytest.mark.parametrize("name", ["trajectory", "attention", "scores"])
+    def test_a_picture_is_written(
+        self, name: str, runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         run, reranker = map(str, runs)
-        for name, more in (
-            ("trajectory", [reranker]),
-            ("attention", [reranker]),
-            ("scores", ["--stage", f"diffusion:{reranker}"]),
-        ):
-            out = tmp_path / f"{name}.png"
-            assert main(["plot", name, run, *more, "--out", str(out), "--device", "cpu"]) == 0
-            assert out.read_bytes().startswith(b"\x89PNG")
-            assert str(out) in capsys.readouterr().out
+        out = tmp_path / f"{name}.png"
+        assert main(["plot", name, run, "--stage", f"diffusion:{reranker}", "--out", str(out), "--device", "cpu"]) == 0
+        assert out.read_bytes().startswith(b"\x89PNG")
+        assert str(out) in capsys.readouterr().out
 
     def test_mistakes_are_explained(self, runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
         run, reranker = map(str, runs)
-        start = ["plot", "trajectory", run, reranker, "--device", "cpu"]
+        start = ["plot", "trajectory", run, "--device", "cpu"]
         assert "ends in .png" in explained([*start, "--out", "a.jpg"], capsys)
-        assert "--query nobody: expected an id" in explained([*start, "--query", "nobody"], capsys)
-        assert "no re-ranker in it" in explained(["plot", "trajectory", run, run, "--device", "cpu"], capsys)
+        assert "no re-ranker of direction t2v" in explained(start, capsys)
+        start += ["--stage", f"diffusion:{reranker}"]
+        assert "query nobody: expected an id" in explained([*start, "--query", "nobody"], capsys)
+        assert "panels: Input should be greater than or equal to 2" in explained([*start, "--panels", "1"], capsys)
 
     def test_a_reranker_of_another_retriever(
         self, runs: tuple[Path, Path], embedded_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         other, _ = write_run(tmp_path / "other", embedded_root, "embedded-tiny", seed=1)
-        said = explained(["plot", "attention", str(other), str(runs[1]), "--device", "cpu"], capsys)
+        said = explained(["plot", "attention", str(other), "--stage", f"diffusion:{runs[1]}"], capsys)
         assert "was trained on the embeddings of" in said
+
+
+class TestDraw:
+    @pytest.fixture
+    def system(self, embedded_root: Path, tmp_path: Path) -> System:
+        """A retriever with a stage of QB-Norm and re-rankers over it, none of them trained."""
+        run, retriever = write_run(tmp_path / "run", embedded_root, "embedded-tiny")
+        trained = {"width": 16, "steps": 5, "candidates": 8, "trained_on": fingerprint(retriever)}
+        reranker = CandidateReranker(RerankerConfig(**trained), "t2v")  # pyright: ignore[reportArgumentType]
+        save_rerankers(tmp_path / "reranker" / "best", {"t2v": reranker})
+        stages = [{"kind": "qb_norm"}, {"kind": "diffusion", "run": str(tmp_path / "reranker"), "num_steps": 3}]
+        return open_system(run, stages)
+
+    def test_the_trajectory_is_that_of_the_pipeline(self, system: System) -> None:
+        """The bars of x_0 are what the last stage adds to the scores after all stages before it."""
+        figure = draw("trajectory", system, settings={"query": 4})
+        bars = [patch.get_height() for patch in figure.axes[-2].patches if isinstance(patch, Rectangle)]
+        pipeline, config = system.pipeline, system.config
+        assert config is not None
+        with closing(system.open_split(config.data.eval_split)) as packed:
+            encoded = encode_split(pipeline, packed)
+            with torch.no_grad():
+                before, after = (
+                    torch.cat([scores for _, scores in ranked_rows(part, encoded, "t2v")])[4]
+                    for part in (Pipeline(pipeline.first, pipeline.stages[:1]), pipeline)
+                )
+        chosen = before.topk(8).indices
+        assert np.allclose(bars, (after - before)[chosen], atol=1e-4)
+        assert [axes.get_title() for axes in figure.axes[:-1]] == ["$x_{5}$", "$x_{3}$", "$x_{2}$", "$x_{0}$"]
+
+    def test_what_is_asked_wrongly(self, system: System) -> None:
+        with pytest.raises(ValueError, match="unknown plot 'score'; did you mean scores"):
+            draw("score", system)
+        with pytest.raises(ValueError, match="plot scores: unknown key 'bin'; did you mean bins"):
+            draw("scores", system, settings={"bin": 3})
+        with pytest.raises(ValueError, match="give a configuration"):
+            draw("scores", replace(system, config_file=None))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from prvr.config import Config, load_config, read_yaml_file, yaml_value
+from prvr.data import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import encode_split
 from prvr.models import load_pretrained
@@ -38,6 +39,25 @@ class System:
     def config(self) -> Config | None:
         """Configuration of the run that trained the first stage."""
         return None if self.config_file is None else load_config(self.config_file)
+
+    def open_split(self, split: str, config: Config | None = None) -> PackedSplit:
+        """A split, packed as the first stage reads it; close it after use.
+
+        Args:
+            split: `train`, `val` or `test`.
+            config: says where and how the data are read; default: that of the run.
+
+        Raises:
+            InputError: there is no configuration.
+            DataError: the data are missing or damaged, or there is no such split.
+        """
+        from prvr.training import open_split
+
+        if (config := config or self.config) is None:
+            raise InputError(f"{self.folder}: no config.yaml says which data this model reads: give a configuration")
+        # The weights say what the model is; the configuration only where and how the data are read.
+        model: Any = self.pipeline.first.config  # pyright: ignore[reportAttributeAccessIssue]
+        return open_split(replace(config, model=model), split)
 
     def parts(self) -> dict[str, Pipeline]:
         """The first stage alone, then with one more stage after the other, by name."""
@@ -128,13 +148,7 @@ def _extended(
     """The system with more stages; runs start from `base`."""
 
     def encode(split: str) -> EncodedSplit:
-        from prvr.training import open_split
-
-        if system.config is None:
-            raise InputError(f"{source}: no config.yaml says which data the first stage was trained on")
-        # The weights say what the model is; the configuration only where and how the data are read.
-        config = replace(system.config, model=system.pipeline.first.config)  # pyright: ignore[reportAttributeAccessIssue]
-        with closing(open_split(config, split)) as packed:
+        with closing(system.open_split(split)) as packed:
             return encode_split(system.pipeline.first, packed, device=device)
 
     built = []

@@ -3,7 +3,6 @@
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,12 +94,8 @@ def open_split_of(system: "System", config: Config, split: str, quiet: bool) -> 
     Raises:
         prvr.data.DataError: as `open_corpus_of`, or there is no such split.
     """
-    from prvr.training import open_split
-
-    # The weights say what the model is; the configuration only where and how the data are read.
-    config = replace(config, model=system.pipeline.first.config)  # pyright: ignore[reportAttributeAccessIssue]
     open_corpus_of(config, quiet)
-    with closing(open_split(config, split)) as packed:
+    with closing(system.open_split(split, config)) as packed:
         yield packed
 
 

@@ -1,4 +1,6 @@
-"""Pictures of retrieval: matplotlib figures, drawn without pyplot, from plain arrays, a model, or drawn videos.
+"""Pictures of retrieval: matplotlib figures, drawn without pyplot, from plain arrays, a system, or drawn videos.
+
+`draw` makes any entry of the registry `PLOTS` from a system; `prvr plot` and `prvr papers` call it.
 
 Examples:
     >>> import numpy as np
@@ -8,20 +10,30 @@ Examples:
     'demo\\nAUC 1.000, overlap 0 %'
 """
 
-from prvr.plot.attention import AttentionMap, attention_figure, attention_of
-from prvr.plot.figures import save_figure
-from prvr.plot.histograms import PairScores, pair_scores, scores_figure
-from prvr.plot.trajectory import Trajectory, trajectory_figure, trajectory_of
-from prvr.plot.videos import Excerpt, MomentComparison, moment_frames, moments_figure, video_figure
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from prvr.plot.registry import PLOTS
+
+if TYPE_CHECKING:
+    from prvr.plot.attention import AttentionMap, attention_figure, attention_of
+    from prvr.plot.drawing import PlotInput, draw
+    from prvr.plot.figures import save_figure
+    from prvr.plot.histograms import PairScores, pair_scores, scores_figure
+    from prvr.plot.trajectory import Trajectory, trajectory_figure, trajectory_of
+    from prvr.plot.videos import Excerpt, MomentComparison, moment_frames, moments_figure, video_figure
 
 __all__ = [
+    "PLOTS",
     "AttentionMap",
     "Excerpt",
     "MomentComparison",
     "PairScores",
+    "PlotInput",
     "Trajectory",
     "attention_figure",
     "attention_of",
+    "draw",
     "moment_frames",
     "moments_figure",
     "pair_scores",
@@ -31,3 +43,20 @@ __all__ = [
     "trajectory_of",
     "video_figure",
 ]
+
+# Imported when first asked for, because they bring torch: the command line reads `PLOTS` before it is needed.
+_LATER = {
+    "attention": ("AttentionMap", "attention_figure", "attention_of"),
+    "drawing": ("PlotInput", "draw"),
+    "figures": ("save_figure",),
+    "histograms": ("PairScores", "pair_scores", "scores_figure"),
+    "trajectory": ("Trajectory", "trajectory_figure", "trajectory_of"),
+    "videos": ("Excerpt", "MomentComparison", "moment_frames", "moments_figure", "video_figure"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LATER.items():
+        if name in names:
+            return getattr(import_module(f"prvr.plot.{module}"), name)
+    raise AttributeError(f"module 'prvr.plot' has no attribute {name!r}")

@@ -9,8 +9,10 @@ import torch
 from jaxtyping import Float
 
 from prvr.errors import InputError
+from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import RIGHT, brief, new_figure
-from prvr.stages import CandidateReranker
+from prvr.plot.registry import AttentionSettings
+from prvr.stages import CandidateReranker, reranker_inputs
 from prvr.stages.diffusion.inputs import RerankerInputs
 
 if TYPE_CHECKING:
@@ -112,3 +114,12 @@ def attention_figure(attention: AttentionMap) -> "Figure":
     axes.set_title(brief(attention.video), fontsize="medium")
     figure.colorbar(image, ax=axes, label="weight")
     return figure
+
+
+def draw_attention(given: PlotInput, settings: AttentionSettings) -> "Figure":
+    """The text-frame attention of a system's re-ranker over one video of a split."""
+    reranker = given.diffusion()[0].rerankers["t2v"]
+    with given.encoded() as (packed, encoded):
+        inputs = reranker_inputs(encoded, reranker.config)
+        video = number_of(settings.video, packed.video_ids, "video")
+        return attention_figure(attention_of(reranker.to(inputs.text.device), inputs, packed, video))

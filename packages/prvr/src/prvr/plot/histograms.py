@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,10 @@ from jaxtyping import Float
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation import ranked_rows
+from prvr.evaluation.transfer import target_config
+from prvr.plot.drawing import PlotInput
 from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
+from prvr.plot.registry import ScoresSettings
 from prvr.stages import EncodedSplit, FirstStage, Pipeline, ScoreMatrix
 from prvr.stages.pipeline import as_pipeline
 
@@ -119,3 +123,20 @@ def scores_figure(domains: Mapping[str, PairScores], *, bins: int = 50) -> "Figu
         axes.set(xlabel="score", ylabel="% of pairs", xlim=(edges[0], edges[-1]))
         axes.legend(fontsize="small", loc="upper left")
     return figure
+
+
+def draw_scores(given: PlotInput, settings: ScoresSettings) -> "Figure":
+    """The scores of right and wrong pairs on a run's own corpus and on others, after each stage of the system."""
+    source = given.config.data.collection
+    wanted = None if given.split == given.config.data.eval_split else given.split  # asked for, on every corpus
+    asked = [(source, given.config, given.split)]
+    for target in settings.transfer:
+        config, split = target_config(given.config, Path(target), wanted)
+        asked.append((f"{source} -> {config.data.collection}", config, split))
+    parts, domains = given.system.parts(), {}
+    for name, config, split in asked:
+        with given.encoded(config, split) as (packed, encoded):
+            for part, pipeline in parts.items():
+                label = f"{name}, {part}" if len(parts) > 1 else name
+                domains[label] = pair_scores(pipeline, packed, encoded)
+    return scores_figure(domains, bins=settings.bins)

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from torch import Tensor
 
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
+from prvr.evaluation import ranked_rows
+from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
-from prvr.stages import CandidateReranker, ScoreMatrix, best_columns
+from prvr.plot.registry import TrajectorySettings
+from prvr.stages import CandidateReranker, ScoreMatrix, best_columns, reranker_inputs
 from prvr.stages.diffusion.inputs import RerankerInputs
 
 if TYPE_CHECKING:
@@ -56,6 +60,7 @@ def trajectory_of(
     top_k: int | None = None,
     num_steps: int | None = None,
     seed: int = 0,
+    before: Float[Tensor, "1 n"] | None = None,
 ) -> Trajectory:
     """What a re-ranker generates for one row, from the noise that `CandidateReranker.rerank` starts from.
 
@@ -68,6 +73,8 @@ def trajectory_of(
         top_k: candidates; default: as many as are re-ranked, or the whole gallery where that is smaller.
         num_steps: the steps of the sampler; default: those of the re-ranker.
         seed: the seed of the noise.
+        before: scores of the row after the stages before this one, which choose the candidates; default: those of the
+            retriever.
 
     Raises:
         ValueError: the re-ranker has no diffusion, or a number is out of range.
@@ -80,7 +87,7 @@ def trajectory_of(
         raise InputError(f"row {row}: expected 0 to {asking - 1}, the rows of direction {direction!r}")
     top_k = min(config.candidates, gallery) if top_k is None else top_k
     rows = slice(row, row + 1)
-    chosen = best_columns(scores.rows(direction, rows), top_k)
+    chosen = best_columns(scores.rows(direction, rows) if before is None else before, top_k)
     numbers = torch.Generator("cpu").manual_seed(seed)
     initial = torch.randn(1, top_k, generator=numbers)
     if direction == "t2v":
@@ -129,8 +136,32 @@ def trajectory_figure(trajectory: Trajectory, *, panels: int = 6) -> "Figure":
     axes.set_ylim(len(colours) + 0.5, 0.5)
     axes.set(xlabel="noise level k", ylabel="place of the best\nright candidate")
     axes.grid(alpha=0.3)
-    figure.suptitle(brief(trajectory.query, 100), fontsize="medium")
+    lost = "" if trajectory.right.any() else f"\nno right video is among these {len(colours)} candidates"
+    figure.suptitle(brief(trajectory.query, 100) + lost, fontsize="medium")
     return figure
+
+
+def draw_trajectory(given: PlotInput, settings: TrajectorySettings) -> "Figure":
+    """What the re-ranker of a system generates for one query of a split."""
+    stage, before = given.diffusion()
+    with given.encoded() as (packed, encoded):
+        row = number_of(settings.query, packed.query_ids, "query")
+        reranker = stage.rerankers["t2v"].to(encoded.text.device)
+        scores = next(
+            found[row - rows.start :][:1] for rows, found in ranked_rows(before, encoded, "t2v") if row < rows.stop
+        )
+        found = trajectory_of(
+            reranker,
+            ScoreMatrix(before.first, encoded, packed.relevant),
+            packed,
+            reranker_inputs(encoded, reranker.config),
+            row,
+            top_k=settings.candidates or min(stage.top_k, len(packed)),
+            num_steps=settings.steps or stage.settings.num_steps,
+            seed=stage.settings.seed if settings.seed is None else settings.seed,
+            before=scores,
+        )
+    return trajectory_figure(found, panels=settings.panels)
 
 
 def _some(count: int, wanted: int) -> Sequence[int]:

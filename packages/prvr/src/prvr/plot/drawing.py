@@ -1,0 +1,132 @@
+"""A picture of a system by the name of its kind: what `prvr plot` and `prvr papers` call."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from prvr.config import Config, validated
+from prvr.data import PackedSplit
+from prvr.errors import InputError
+from prvr.evaluation.encode import encode_split, evaluation_mode
+from prvr.pipeline import System
+from prvr.plot.registry import PLOTS
+from prvr.stages import DiffusionStage, EncodedSplit, Pipeline
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class PlotInput:
+    """What a picture is drawn of.
+
+    Args:
+        system: a retriever or a pipeline, as `prvr.pipeline.open_system` opens it.
+        config: says where and how the data are read.
+        split: `train`, `val` or `test`.
+        device: where to compute.
+    """
+
+    system: System
+    config: Config
+    split: str
+    device: torch.device
+
+    @contextmanager
+    def encoded(
+        self, config: Config | None = None, split: str | None = None
+    ) -> Iterator[tuple[PackedSplit, EncodedSplit]]:
+        """A split and its embeddings, with the models of the system in evaluation mode and without gradients.
+
+        Args:
+            config: another configuration of the data.
+            split: another split.
+
+        Raises:
+            DataError: the data are missing or damaged.
+        """
+        pipeline, seed = self.system.pipeline, self.config.train.seed
+        with closing(self.system.open_split(split or self.split, config or self.config)) as packed:
+            encoded = encode_split(pipeline, packed, device=self.device, seed=seed)
+            with evaluation_mode(pipeline, self.device, seed):
+                yield packed, encoded
+
+    def diffusion(self) -> tuple[DiffusionStage, Pipeline]:
+        """The first stage of the system that re-ranks by diffusion, and the pipeline of what stands before it.
+
+        Raises:
+            InputError: there is none that ranks videos for a text.
+        """
+        stages = self.system.pipeline.stages
+        for number, stage in enumerate(stages):
+            if isinstance(stage, DiffusionStage) and "t2v" in stage.rerankers:
+                return stage, Pipeline(self.system.pipeline.first, stages[:number])
+        raise InputError(
+            f"{self.system.folder}: no re-ranker of direction t2v in it. Name a run of `prvr train --retriever RUN`, "
+            "or add one: --stage diffusion:RERANKER"
+        )
+
+
+def draw(
+    name: str,
+    system: System,
+    config: Config | None = None,
+    split: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    device: torch.device | str = "cpu",
+) -> "Figure":
+    """Draw a plot of a system.
+
+    Args:
+        name: one of `PLOTS`.
+        system: as `prvr.pipeline.open_system` opens it.
+        config: says where and how the data are read; default: that of the run that trained the first stage.
+        split: default: the one that the configuration reports.
+        settings: fields of the settings of the plot; default: none.
+        device: where to compute.
+
+    Raises:
+        InputError: an unknown plot, a system that has not what the plot shows, or no configuration.
+        prvr.ConfigError: a setting that cannot be used.
+        DataError: the data are missing or damaged.
+
+    Examples:
+        >>> from prvr.pipeline import open_system
+        >>> draw("attention", open_system("runs/reranker-1"), settings={"video": 3})  # doctest: +SKIP
+        <Figure size 1000x350 with 2 Axes>
+    """
+    entry = PLOTS[name]
+    config = config or system.config
+    if config is None:
+        raise InputError(f"{system.folder}: no config.yaml says which data this model reads: give a configuration")
+    chosen = validated(entry.settings, settings or {}, f"plot {name}")
+    return entry.part(PlotInput(system, config, split or config.data.eval_split, torch.device(device)), chosen)
+
+
+def number_of(name: str, names: tuple[str, ...], what: str) -> int:
+    """The position of an id, or the number itself.
+
+    Args:
+        name: an id, or a number from 0.
+        names: the ids.
+        what: what they are, for the message.
+
+    Raises:
+        InputError: there is no such id or number.
+
+    Examples:
+        >>> number_of("b", ("a", "b"), "query"), number_of("0", ("a", "b"), "query")
+        (1, 0)
+    """
+    if name in names:
+        return names.index(name)
+    if name.isdecimal() and int(name) < len(names):
+        return int(name)
+    close = get_close_matches(name, names, n=3)
+    hint = f"; close: {', '.join(close)}" if close else f", for example {names[0]}"
+    raise InputError(f"{what} {name}: expected an id, or a number from 0 to {len(names) - 1}{hint}")

@@ -1,0 +1,80 @@
+"""Every kind of picture by name: its settings, its line of documentation, and the function that draws it.
+
+The fields of the settings are the options of `prvr plot NAME` and the keys of a plot in a table of `prvr papers`.
+Reading them imports no torch.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from prvr.config.registry import Registry
+from prvr.config.strict import LARGE, MANY, SEED, STRICT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from prvr.plot.drawing import PlotInput
+
+PLOTS: "Registry[Callable[[PlotInput, Any], Figure]]" = Registry("plot")
+"""Every plot by name; a part takes a `prvr.plot.PlotInput` and its settings, and gives a figure."""
+
+
+def _option(default: Any, text: str, shown: str = "N", **bounds: Any) -> Any:
+    """A field whose text is the help of an option; `shown` stands for its value there."""
+    return Field(default=default, description=text, title=shown, **bounds)
+
+
+def _row(what: str) -> Any:
+    text = f"the id of a {what} of the split, or its number, from 0"
+    return _option("0", text, what.upper(), coerce_numbers_to_str=True)
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrajectorySettings:
+    """Which query is shown, and how its candidates are generated."""
+
+    query: str = _row("query")
+    candidates: int | None = _option(None, "the number of candidates; by default, that of the re-ranker", ge=1, le=MANY)
+    steps: int | None = _option(None, "the steps of the sampler; by default, those of the re-ranker", ge=1, le=LARGE)
+    panels: int = _option(6, "the noise levels to draw as bars", ge=2, le=100)
+    seed: int | None = _option(None, "the seed of the noise; by default, that of the stage", ge=0, le=SEED)
+
+
+@dataclass(frozen=True, config=STRICT)
+class ScoresSettings:
+    """The corpora, and the histograms of their scores."""
+
+    transfer: tuple[str, ...] = _option(
+        (), "use these corpora too, on which the run was not trained", "ROOT/COLLECTION"
+    )
+    bins: int = _option(50, "the bins of each histogram", ge=1, le=10_000)
+
+
+@dataclass(frozen=True, config=STRICT)
+class AttentionSettings:
+    """Which video is shown."""
+
+    video: str = _row("video")
+
+
+PLOTS.register(
+    "trajectory",
+    "prvr.plot.trajectory:draw_trajectory",
+    "Plot how a re-ranker orders the candidates of a query, from noise to the result",
+    TrajectorySettings,
+)
+PLOTS.register(
+    "scores",
+    "prvr.plot.histograms:draw_scores",
+    "Plot the scores of right and wrong pairs, in and out of domain",
+    ScoresSettings,
+)
+PLOTS.register(
+    "attention",
+    "prvr.plot.attention:draw_attention",
+    "Plot how the texts of a video attend to its frames",
+    AttentionSettings,
+)
