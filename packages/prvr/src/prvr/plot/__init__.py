@@ -17,6 +17,7 @@ from prvr.plot.registry import PLOTS
 
 if TYPE_CHECKING:
     from prvr.plot.attention import AttentionMap, attention_figure, attention_of
+    from prvr.plot.curves import Curve, sweep_figure
     from prvr.plot.drawing import PlotInput, draw
     from prvr.plot.figures import save_figure
     from prvr.plot.histograms import PairScores, pair_scores, scores_figure
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PLOTS",
     "AttentionMap",
+    "Curve",
     "Excerpt",
     "MomentComparison",
     "PairScores",
@@ -39,6 +41,7 @@ __all__ = [
     "pair_scores",
     "save_figure",
     "scores_figure",
+    "sweep_figure",
     "trajectory_figure",
     "trajectory_of",
     "video_figure",
@@ -47,6 +50,7 @@ __all__ = [
 # Imported when first asked for, because they bring torch: the command line reads `PLOTS` before it is needed.
 _LATER = {
     "attention": ("AttentionMap", "attention_figure", "attention_of"),
+    "curves": ("Curve", "sweep_figure"),
     "drawing": ("PlotInput", "draw"),
     "figures": ("save_figure",),
     "histograms": ("PairScores", "pair_scores", "scores_figure"),

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 RIGHT, WRONG = "tab:green", "0.65"
 """Colours of what is right and of all else."""
 
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F5B34", "#000000")
+"""Colours of several things, which also people who confuse red and green tell apart (Okabe and Ito)."""
+
 
 def new_figure(width: float, height: float) -> "Figure":
     """An empty figure that draws itself with Agg.
