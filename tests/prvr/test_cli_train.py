@@ -4,16 +4,21 @@ import json
 import logging
 import os
 import shutil
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from commands import SMALL, explained
+from commands import SMALL, cells, explained
 from search_files import some_videos, write_store
 
 import prvr
 from prvr.cli import main
+from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
+from prvr.models import load_pretrained
+from prvr.training import open_split
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +118,47 @@ class TestEvaluate:
         report = json.loads((work.a / "evaluation_val_mean.json").read_text())
         assert (report["split"], report["ties"]) == ("embedded-tiny val", "mean")
         assert (work.a / "evaluation.json").read_bytes() == before
+
+    def test_keys_of_the_model_can_be_changed_without_training(
+        self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before = (work.a / "evaluation.json").read_bytes()
+        weights = ["--model.clip_weight", "0.9", "--model.frame_weight=0.1", "--model.heads", "2"]
+        assert main(["evaluate", str(work.a), *weights, "-q", "--device", "cpu"]) == 0
+        assert "changed after training: model.clip_weight=0.9, model.frame_weight=0.1" in cells(capsys.readouterr().out)
+        report = EvaluationReport.from_json(work.a / "evaluation_clip_weight-0.9_frame_weight-0.1.json")
+        assert report.changed == {"model.clip_weight": 0.9, "model.frame_weight": 0.1}  # there were 2 heads before
+        retriever = load_pretrained(work.a / "best")
+        retriever.config = replace(retriever.config, clip_weight=0.9, frame_weight=0.1)
+        config = prvr.load_config(work.a / "config.yaml")
+        with closing(open_split(config, config.data.eval_split)) as split:
+            expected = evaluate(retriever, split, EvaluationConfig.of_run(config.train))
+        assert report.ranks.tolist() == expected.ranks.tolist()
+        assert report.ranks.tolist() != EvaluationReport.from_json(work.a / "evaluation.json").ranks.tolist()
+        assert (work.a / "evaluation.json").read_bytes() == before
+
+    def test_a_yaml_pipeline_stands_over_the_changed_model(self, work: SimpleNamespace, tmp_path: Path) -> None:
+        (tmp_path / "system.yaml").write_text(f"first: {work.a}\nstages: [{{kind: qb_norm}}]\n")
+        assert main(["evaluate", str(tmp_path / "system.yaml"), "--model.registers.sampling_steps", "1", "-q"]) == 0
+        for name in ("evaluation_retriever", "evaluation"):
+            report = EvaluationReport.from_json(tmp_path / f"{name}_registers.sampling_steps-1.json")
+            assert report.changed == {"model.registers.sampling_steps": 1}
+
+    def test_changes_that_the_weights_do_not_allow_are_refused(
+        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run = str(work.a)
+        said = explained(["evaluate", run, "--model.hidden", "32"], capsys)
+        assert "model.hidden=32" in said
+        assert "trained weights do not fit" in said
+        assert "model.registers.kind=none" in explained(["evaluate", run, "--model.registers.kind=none"], capsys)
+        assert "did you mean clip_weight" in explained(["evaluate", run, "--model.clip_wight", "1"], capsys)
+        assert "greater than or equal to 0" in explained(["evaluate", run, "--model.clip_weight", "-1"], capsys)
+        assert "--train.epochs" in explained(["evaluate", run, "--train.epochs", "3"], capsys)
+        assert "did you mean --split" in explained(["evaluate", run, "--spilt", "val"], capsys)
+        assert main(["pipeline", run, "--stage", "qb_norm", "--output", str(tmp_path / "system")]) == 0
+        said = explained(["evaluate", str(tmp_path / "system"), "--model.clip_weight", "0.9"], capsys)
+        assert "clip_weight cannot be changed" in said
 
     def test_a_model_folder_alone_needs_the_preset_of_its_data(
         self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from prvr.config import Config, load_config, read_yaml_file, yaml_value
+from prvr.config import Config, config_leaves, config_to_dict, load_config, read_yaml_file, yaml_value
 from prvr.data import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import encode_split
-from prvr.models import load_pretrained
+from prvr.models import load_pretrained, reconfigured
 from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import STAGES, EncodedSplit, Pipeline
 from prvr.stages.pipeline import stage_settings
@@ -29,11 +29,13 @@ class System:
         pipeline: a retriever alone is one without stages.
         config_file: `config.yaml` of the run that trained the first stage; None where there is none beside it.
         folder: where reports on it are written.
+        changed: keys of the first stage's configuration that are not as they were in training, with their values.
     """
 
     pipeline: Pipeline
     config_file: Path | None
     folder: Path
+    changed: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def config(self) -> Config | None:
@@ -69,7 +71,11 @@ class System:
 
 
 def open_system(
-    name: Path | str, stages: Sequence[Mapping[str, Any]] = (), *, device: torch.device | str | None = None
+    name: Path | str,
+    stages: Sequence[Mapping[str, Any]] = (),
+    *,
+    device: torch.device | str | None = None,
+    model: Mapping[str, Any] | None = None,
 ) -> System:
     """The system that a name stands for.
 
@@ -80,11 +86,14 @@ def open_system(
             key `run`, and settings. Paths start from the folder of the file.
         stages: put after those that the name stands for, in the same form as in the file.
         device: where the bank of a stage is computed; default: the CPU.
+        model: keys of the first stage's configuration to change, see `prvr.models.reconfigured`; its stages are put
+            over the changed one.
 
     Raises:
         DataError: there is no such run, model or file, or it is damaged.
         prvr.ConfigError: the settings of a stage cannot be used.
-        InputError: an unknown kind of stage, or stages in an order that has no meaning.
+        InputError: an unknown kind of stage, stages in an order that has no meaning, or changes that the weights or a
+            pipeline's folder do not allow.
     """
     from prvr.training import is_reranker_run, read_reranker_config  # a search of an index need not wait for it
 
@@ -99,20 +108,29 @@ def open_system(
         if not isinstance(listed, list):
             raise InputError(f"{path}: stages: expected a list, got {type(listed).__name__}")
         first: str = values["first"]
-        found = open_system(first if shipped_model(first) else path.parent / Path(first).expanduser(), device=device)
+        found = open_system(
+            first if shipped_model(first) else path.parent / Path(first).expanduser(), device=device, model=model
+        )
         found = _extended(found, listed, path.parent, path.parent, device, str(path))
     elif Pipeline.is_folder(path):
+        if model:
+            raise InputError(
+                f"{path}: the stages of this folder were made over its first stage as it is, so {', '.join(model)} "
+                "cannot be changed: name the run or the YAML file that the folder was made from"
+            )
         file = path / "config.yaml"
         found = System(Pipeline.from_pretrained(path), file if file.is_file() else None, path)
     elif is_reranker_run(path):
         base = read_reranker_config(path / "config.yaml").retriever
         if base is None:
             raise InputError(f"{path / 'config.yaml'}: does not say over which retriever its re-rankers were trained")
-        found = open_system(base, device=device)
+        found = open_system(base, device=device, model=model)
         found = _extended(found, [{"kind": "diffusion", "run": str(path.resolve())}], path, path, device, str(path))
     else:
         weights, file = model_files(shipped_model(name) or path)
-        found = System(Pipeline(load_pretrained(weights).eval()), file, path)
+        trained = load_pretrained(weights).eval()
+        used = reconfigured(trained, model) if model else trained
+        found = System(Pipeline(used), file, path, _changed(trained.config, used.config))
     return _extended(found, stages, Path(), found.folder, device, "--stage") if stages else found
 
 
@@ -134,6 +152,18 @@ def parse_stage(text: str) -> dict[str, Any]:
         if not equals:
             raise InputError(f"stage {text!r}: expected KEY=VALUE after the comma, got {setting!r}")
         found[key] = yaml_value(value, f"stage {text!r}: {key}")
+    return found
+
+
+def _changed(trained: Any, used: Any) -> dict[str, Any]:
+    """The keys of two configurations of a model whose values differ, with those of the second."""
+    found: dict[str, Any] = {}
+    for key in config_leaves(type(trained)):
+        before, after = config_to_dict(trained), config_to_dict(used)
+        for part in key.split("."):
+            before, after = before[part], after[part]
+        if before != after:
+            found[f"model.{key}"] = after
     return found
 
 
@@ -159,4 +189,4 @@ def _extended(
         place = None if run is None else shipped_model(run) or base / Path(run).expanduser()
         built.append(STAGES[kind].part.build(settings, place, encode))
     pipeline = Pipeline(system.pipeline.first, [*system.pipeline.stages, *built])
-    return System(pipeline, system.config_file, folder)
+    return replace(system, pipeline=pipeline, folder=folder)

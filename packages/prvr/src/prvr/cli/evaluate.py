@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, stdout
 from prvr.cli.folders import chosen_data, device_of, open_split_of
-from prvr.cli.options import Parser, one_of
+from prvr.cli.options import Parser, more_keys, one_of
 from prvr.cli.reports import show_baselines, show_report
 from prvr.config import Config
 
@@ -28,9 +28,10 @@ def register(prvr: Parser) -> None:
         "evaluate",
         run,
         "Evaluate a trained model or a pipeline",
-        "SYSTEM [--stage KIND[:RUN][,KEY=VALUE]]... [--split NAME] [--data-root ROOT] [OPTIONS]",
+        "SYSTEM [--stage KIND[:RUN][,KEY=VALUE]]... [--model.KEY VALUE ...] [--split NAME] [OPTIONS]",
         "Rank every video of a split for every query, and report recalls with their confidence intervals; with stages, "
-        "of the first stage alone and after each stage.",
+        "of the first stage alone and after each stage. --model.KEY VALUE changes a key of the trained model that none "
+        "of its weights depends on, for example --model.clip_weight 0.7 --model.frame_weight 0.3.",
     )
     parser.shared("system", "--stage", "--split", "--data-root", "--collection", "--preset", "--transfer")
     parser.add_argument(
@@ -47,18 +48,30 @@ def register(prvr: Parser) -> None:
         help="the file of the last report, after all stages; by default, evaluation.json, or a name that says more",
     )
     parser.shared("--device")
+    parser.accepts_keys = True
 
 
 def run(args: Namespace) -> None:
     """Evaluates, prints the tables and writes the numbers."""
     from prvr.pipeline import open_system, parse_stage
 
-    system = open_system(args.system, [parse_stage(text) for text in args.stage], device=device_of(args.device))
+    model = _model_keys(args)
+    stages = [parse_stage(text) for text in args.stage]
+    system = open_system(args.system, stages, device=device_of(args.device), model=model)
     config = chosen_data(args, system.config_file, args.system)
     if args.transfer:
         show_transfer(args, config, system)
     else:
         show_split(args, config, system)
+
+
+def _model_keys(args: Namespace) -> dict[str, str]:
+    """The keys of the model that the command line changes, without `model.`."""
+    keys = more_keys(args)
+    strange = [f"--{key}" for key in keys if not key.startswith("model.")]
+    if strange:
+        args.parser.refuse(strange)
+    return {key.removeprefix("model."): value for key, value in keys.items()}
 
 
 def show_split(args: Namespace, config: Config, system: "System") -> None:
@@ -79,7 +92,7 @@ def show_split(args: Namespace, config: Config, system: "System") -> None:
         show_baselines(console, replace(config, model=system.pipeline.first.config), last, split)  # pyright: ignore[reportAttributeAccessIssue]
     console.print()
     differs = [config.data.collection] * (config.data.collection != trained.data.collection)
-    differs += [split] * (split != config.data.eval_split) + [args.ties] * (args.ties != "worst")
+    differs += [split] * (split != config.data.eval_split) + _how(args, system)
     targets = [
         system.folder / f"{'_'.join(['evaluation', *parts, *differs])}.json"
         for parts in name_parts(args.stage, len(reports))
@@ -115,13 +128,15 @@ def show_transfer(args: Namespace, config: Config, system: "System") -> None:
         reports = evaluated(args, system, target, split)
         targets += _domains(f"{label} {split}", reports)
         for report, added in zip(reports.values(), name_parts(args.stage, len(reports)), strict=True):
-            parts = ["evaluation_on", label.replace("/", "-"), split, *added] + [args.ties] * (args.ties != "worst")
+            parts = ["evaluation_on", label.replace("/", "-"), split, *added, *_how(args, system)]
             files.append(system.folder / f"{'_'.join(parts)}.json")
             report.to_json(files[-1])
     console = stdout()
     console.print()
     console.print(transfer_table(sources, targets))
     console.print()
+    for key, value in system.changed.items():
+        print(f"changed after training: {key}={value}")
     for file in files:
         print(f"{file}: these numbers and both directions")
 
@@ -142,8 +157,15 @@ def evaluated(args: Namespace, system: "System", config: Config, split: str) -> 
             seed=how.seed,
         )
         return {
-            name: evaluate(part, packed, how, encoded=encoded, device=device) for name, part in system.parts().items()
+            name: replace(evaluate(part, packed, how, encoded=encoded, device=device), changed=dict(system.changed))
+            for name, part in system.parts().items()
         }
+
+
+def _how(args: Namespace, system: "System") -> list[str]:
+    """What names the file of a report that was not made in the usual way: how ties count, changed keys."""
+    changed = ["-".join(re.findall(r"[\w.]+", f"{key[6:]} {value}")) for key, value in system.changed.items()]
+    return [args.ties] * (args.ties != "worst") + changed
 
 
 def _ranks_sets(args: Namespace, config: Config) -> bool:

@@ -62,6 +62,7 @@ class EvaluationReport:
         video_to_sets: rank of a video's own set of queries among those of all videos, a set counting as its best query:
             video to text as papers on MSVD count it; None where it was not asked for.
         stages: a line for each stage that re-scored the first one: what, and in which directions.
+        changed: keys of the first stage's configuration that were not as in training, with the values used.
     """
 
     split: str
@@ -81,6 +82,7 @@ class EvaluationReport:
     video_ranks: Real[np.ndarray, " v"] = field(repr=False, compare=False)
     video_to_sets: RetrievalMetrics | None = None
     stages: tuple[str, ...] = ()
+    changed: dict[str, Any] = field(default_factory=dict)
 
     @property
     def above_chance(self) -> bool:
@@ -145,7 +147,11 @@ class _Ranks:
 
 _Stored = make_dataclass(
     "_Stored",
-    [(one.name, one.type, field(default=one.default)) for one in fields(EvaluationReport) if one.name not in _ARRAYS],
+    [
+        (one.name, one.type, field(default=one.default, default_factory=one.default_factory))  # pyright: ignore[reportArgumentType, reportCallIssue]
+        for one in fields(EvaluationReport)
+        if one.name not in _ARRAYS
+    ],
     frozen=True,
 )
 """What the JSON of an evaluation holds: every field but the arrays. Older files lack those that have a default."""

@@ -189,7 +189,10 @@ def metric_cells(
 
 
 def _size(report: EvaluationReport) -> str:
-    return f"{report.split}: {len(report.query_ids):,} queries, {len(report.video_ids):,} videos"
+    """The title of a table: the split and its size, and what of the model was changed."""
+    size = f"{report.split}: {len(report.query_ids):,} queries, {len(report.video_ids):,} videos"
+    changed = ", ".join(f"{key}={value}" for key, value in report.changed.items())
+    return size + f"\nchanged after training: {changed}" * bool(changed)
 
 
 def _parts_table(title: str, caption: str, column: str, parts: Iterable[tuple[str, RetrievalMetrics]]) -> Table:

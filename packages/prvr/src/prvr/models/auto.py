@@ -1,10 +1,14 @@
 """The retriever that a configuration describes, new or from a folder."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prvr.config import ModelConfig, TokenModelConfig
+import torch
+
+from prvr.config import ModelConfig, TokenModelConfig, config_to_dict, validated
+from prvr.config.load import set_key
 from prvr.data.hashes import check_hashes
 from prvr.errors import InputError
 from prvr.models.clip_retriever import ClipRetriever, start_from_clip
@@ -12,7 +16,7 @@ from prvr.models.pretrained import pretrained_folder, read_model_config
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
 
-__all__ = ["AnyRetriever", "build_retriever", "load_pretrained"]
+__all__ = ["AnyRetriever", "build_retriever", "load_pretrained", "reconfigured"]
 
 AnyRetriever = Retriever | TokenRetriever | ClipRetriever
 """With one vector per query; with its words; or with its words and a CLIP that is trained along."""
@@ -69,3 +73,38 @@ def load_pretrained(folder: Path | str) -> AnyRetriever:
     values = read_model_config(place)
     tokens = TokenRetriever if values.get("clip") is None else ClipRetriever
     return (tokens if values.get("kind") == "tokens" else Retriever).from_pretrained(place)
+
+
+def reconfigured(retriever: AnyRetriever, changes: Mapping[str, Any]) -> AnyRetriever:
+    """A retriever with the same weights and another configuration: other weights of the branches, fewer sampling steps.
+
+    Args:
+        retriever: stays as it is.
+        changes: keys of its configuration, for example `{"clip_weight": 0.7, "registers.sampling_steps": 2}`; strings
+            are read as YAML.
+
+    Raises:
+        prvr.ConfigError: an unknown key or a bad value.
+        InputError: the weights do not fit the new configuration, which asks for other tensors.
+
+    Examples:
+        >>> retriever = build_retriever(ModelConfig(video_dim=8, query_dim=8, hidden=8, heads=2))
+        >>> reconfigured(retriever, {"clip_weight": 0.7, "frame_weight": 0.3}).config.clip_weight
+        0.7
+    """
+    values = {"model": config_to_dict(retriever.config)}
+    for key, value in changes.items():
+        set_key(values, f"model.{key}", value, f"model.{key}")
+    config: Any = validated(type(retriever.config), values["model"], "model")
+    with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
+        made: Any = type(retriever)(config)
+    own, new = ({name: (t.shape, t.dtype) for name, t in model.state_dict().items()} for model in (retriever, made))
+    wrong = sum(own.get(name) != new.get(name) for name in own.keys() | new.keys())
+    if wrong:
+        asked = ", ".join(f"model.{key}={value}" for key, value in changes.items())
+        raise InputError(
+            f"{asked}: the trained weights do not fit, {wrong} of their tensors would be missing or of another shape. "
+            "Change only keys that no tensor depends on, or train with this configuration"
+        )
+    made.load_state_dict(retriever.state_dict())
+    return made.train(retriever.training)
