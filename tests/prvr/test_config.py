@@ -17,6 +17,7 @@ from prvr.config import (
     BlockConfig,
     ConfigError,
     Registry,
+    active_losses,
     config_from_dict,
     dump_config,
     load_config,
@@ -189,9 +190,40 @@ def test_any_number_is_taken_or_refused_by_name(name: str) -> None:
 
 
 def test_a_prior_that_is_not_there_has_no_loss() -> None:
-    with pytest.raises(ConfigError, match=r"loss\.prior_kl=.* needs model\.registers\.start='prior_mean'"):
+    with pytest.raises(ConfigError, match=r"loss\.prior_kl=.* needs model\.registers\..* and its start='prior_mean'"):
         load_config("dreamprvr-tvr", {"model.registers.start": "gaussian"})
+    with pytest.raises(ConfigError, match="kind='prior' needs start='prior_sample'"):
+        load_config("hlformer-tvr", {"model.registers.kind": "prior", "model.registers.start": "gaussian"})
+    with pytest.raises(ConfigError, match=r"loss\.diffusion=.* needs model\.registers\.kind='diffusion'"):
+        load_config("dreamprvr-tvr", {"model.registers.kind": "prior"})
     load_config("dreamprvr-tvr", {"model.registers.start": "gaussian", "loss.prior_kl": 0})
+
+
+NO_TARGETS = {"loss.prior_kl": 0, "loss.diffusion": 0}
+ABLATIONS = {
+    "without registers": {"model.registers.kind": "none"} | NO_TARGETS,
+    "adaptive pooling": {"model.registers.kind": "pooled"} | NO_TARGETS,
+    "without denoising": {
+        "model.registers.kind": "prior",
+        "model.registers.start": "prior_sample",
+        "loss.diffusion": 0,
+    },
+    "without the prior": {"model.registers.start": "gaussian", "loss.prior_kl": 0},
+    "L_sim only": {"loss.diversity": 0, "loss.query_structure": 0} | NO_TARGETS,
+    "without L_tssl": {"loss.diversity": 0, "loss.query_structure": 0},
+}
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+@pytest.mark.parametrize("corpus", ["tvr", "activitynet", "charades"])
+def test_the_ablations_of_dreamprvr_are_keys(name: str, corpus: str) -> None:
+    config = load_config(f"dreamprvr-{corpus}", ABLATIONS[name])
+    full = {"query_structure", "diversity", "prior_kl", "diffusion"}
+    off = {key.removeprefix("loss.") for key, value in ABLATIONS[name].items() if value == 0}
+    assert full & set(active_losses(config.loss, config.model)) == full - off
+    page = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
+    for key, value in ABLATIONS[name].items():
+        assert f"`{key}: {value}`" in page or (value == 0 and f"`{key}`" in page), key
 
 
 def test_unknown_preset_and_files(tmp_path) -> None:

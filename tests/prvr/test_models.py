@@ -195,6 +195,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "multiply": {"window": "multiply"},
     "pooled": {"registers": RegisterConfig(kind="pooled", num=3)},
     "condition": {"registers": RegisterConfig(kind="condition", num=1)},
+    "prior": {"registers": RegisterConfig(kind="prior", num=3)},
     "prior_mean": {
         "registers": RegisterConfig(kind="diffusion", num=2, steps=3, start="prior_mean"),
         "compat": Compat(register_noise="start"),
@@ -229,6 +230,8 @@ def _step(model: ModelConfig, loss: LossConfig) -> dict[str, Tensor]:
     before = [p.detach().clone() for p in retriever.parameters()]
     terms = objective(retriever(batch), batch)
     terms["total"].backward()
+    gradients = [p.grad for p in retriever.parameters() if p.grad is not None]
+    assert all(gradient.isfinite().all() for gradient in gradients)
     optimizer.step()
     project_bounds(retriever, objective)
     assert set(terms) == {*objective.active, "total"}, "named are those terms that are computed"
@@ -242,15 +245,10 @@ def _step(model: ModelConfig, loss: LossConfig) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", list(ABLATIONS))
 def test_every_part_builds_and_steps(name: str) -> None:
     model = ModelConfig(**(SMALL | ABLATIONS[name]))
-    diffusion = model.registers.kind == "diffusion"
-    loss = LossConfig(
-        query_structure=0.01,
-        entailment=1e-3,
-        prior_kl=1e-4 if diffusion else 0.0,
-        diffusion=1e-3 if diffusion else 0.0,
-    )
-    terms = _step(model, loss)
-    assert ("diffusion" in terms) == diffusion
+    trained = {term: 1e-3 for term in ("prior_kl", "diffusion") if set(LOSSES[term].needs) <= model.provides}
+    terms = _step(model, LossConfig(query_structure=0.01, entailment=1e-3, **trained))
+    assert ("diffusion" in terms) == (model.registers.kind == "diffusion")
+    assert ("prior_kl" in terms) == (name in ("prior", "prior_mean", "prior_sample", "released"))
     assert ("triplet_frames" in terms) == (model.branches != "clips")
 
 

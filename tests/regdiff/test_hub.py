@@ -39,6 +39,7 @@ GENERATORS = {
     "lcm": {"scheduler": "lcm", "prediction_type": "sample"},
     "condition": {"kind": "condition"},
     "pooled": {"kind": "pooled"},
+    "prior": {"kind": "prior", "start": "prior_mean"},
 }
 
 

@@ -212,7 +212,8 @@ def test_an_empty_batch():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "pool"}, "kind: got 'pool', expected one of 'diffusion', 'condition', 'pooled'"),
+        ({"kind": "pool"}, "kind: got 'pool', expected one of 'diffusion', 'condition', 'pooled', 'prior'"),
+        ({"kind": "prior", "start": "gaussian"}, "start: got 'gaussian' with kind 'prior'"),
         ({"start": "mean"}, "start: got 'mean', expected one of 'prior_mean', 'prior_sample', 'gaussian'"),
         ({"loss_timesteps": "some"}, "loss_timesteps: got 'some', expected one of 'all', 'random'"),
         ({"num_sampling_steps": 6}, "num_steps: got 6, expected 1 to 5"),

@@ -28,6 +28,7 @@ VARIANTS = {
     "few-steps": {"num_sampling_steps": 2},
     "condition": {"kind": "condition"},
     "pooled": {"kind": "pooled"},
+    "prior": {"kind": "prior"},
 }
 
 
@@ -88,9 +89,9 @@ def test_shapes_terms_and_finite_gradients(variant, train):
     assert registers.tokens.shape == (5, NUM, DIM)
     assert registers.condition.shape == (5, NUM, DIM)
     terms = generator.loss(TextualPerturbation()(torch.randn(5, DIM), NUM), registers)
-    diffused = variant not in ("condition", "pooled")
+    diffused = variant not in ("condition", "pooled", "prior")
     assert ("diffusion" in terms) == diffused
-    assert ("prior_kl" in terms) == (diffused and not variant.startswith("gaussian"))
+    assert ("prior_kl" in terms) == (variant == "prior" or (diffused and not variant.startswith("gaussian")))
     if diffused:
         assert registers.tokens.abs().max() <= 1 + 1e-5
         assert torch.equal(registers.chain[-1], registers.tokens)
@@ -115,6 +116,26 @@ def test_eval_is_deterministic_and_independent_of_the_batch(variant):
     torch.testing.assert_close(generator(x[order], mask[order]).tokens, together[order])
     torch.testing.assert_close(generator(x[2:3], mask[2:3]).tokens, together[2:3])
     torch.testing.assert_close(generator(x[2:3, mask[2]]).tokens, together[2:3])  # padding changes nothing
+
+
+@pytest.mark.parametrize("start", ["prior_sample", "prior_mean"])
+def test_registers_without_denoising_are_where_the_diffusion_starts(start):
+    whole, alone = build(start=start).double().eval(), build(kind="prior", start=start).double().eval()
+    alone.load_state_dict({k: v for k, v in whole.state_dict().items() if k.startswith("prior.")})
+    x, mask = features().double(), some_mask()
+    register_mask = torch.tensor([[True, True, False]]).expand(5, -1)
+    registers = alone(x, mask, register_mask=register_mask)
+    prior = whole(x, mask).prior
+    eps = alone.eval_noise[0] if start == "prior_sample" else torch.zeros(NUM, DIM)
+    expected = prior.mean[:, None] + prior.std[:, None] * eps
+    torch.testing.assert_close(registers.tokens, expected.masked_fill(~register_mask[..., None], 0))
+    assert set(alone.loss(registers.tokens, registers)) == {"prior_kl"}
+    torch.manual_seed(5)
+    noise = torch.randn(5, NUM, DIM, dtype=torch.float64)
+    drawn = alone(x, mask, generator=torch.Generator().manual_seed(5)).tokens
+    torch.testing.assert_close(drawn, whole(x, mask, generator=torch.Generator().manual_seed(5)).start)
+    if start == "prior_sample":
+        torch.testing.assert_close(drawn, prior.mean[:, None] + prior.std[:, None] * noise)
 
 
 def test_eval_noise_is_the_same_in_every_process_and_is_not_saved():

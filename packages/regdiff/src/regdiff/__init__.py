@@ -1,6 +1,6 @@
 """regdiff: differentiable conditional diffusion of small tensors, with the schedulers of diffusers."""
 
-from regdiff.condition import ConditionGenerator, SegmentAverages, adaptive_average_pool
+from regdiff.condition import ConditionGenerator, NoCondition, SegmentAverages, adaptive_average_pool
 from regdiff.denoiser import RegisterDenoiser
 from regdiff.diffusion import ConditionalDiffusion, Denoiser
 from regdiff.gaussian import AttentionReadout, Gaussian, GeneralizedPooling, PriorSampler, TextualPerturbation
@@ -21,6 +21,7 @@ __all__ = [
     "Gaussian",
     "GeneralizedPooling",
     "KLToTarget",
+    "NoCondition",
     "NoiseSource",
     "PriorSampler",
     "RegisterDenoiser",

@@ -1,4 +1,4 @@
-"""Conditions of registers, read from a sequence in one shot: learned queries, or averages of segments."""
+"""Conditions of registers: learned queries that read a sequence in one shot, averages of its segments, or none."""
 
 import torch
 import torch.nn.functional as F
@@ -96,3 +96,20 @@ class SegmentAverages(nn.Module):
     def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b n d"]:
         """Average the valid positions of each row into n segments; `mask` is True at valid positions."""
         return adaptive_average_pool(x, self.num, mask)
+
+
+class NoCondition(nn.Module):
+    """A condition that says nothing, zeros, in place of a `ConditionGenerator`: registers then know the prior alone.
+
+    Args:
+        dim: Width d.
+        num: Number of registers n.
+    """
+
+    def __init__(self, dim: int, num: int) -> None:
+        super().__init__()
+        self.dim, self.num = dim, num
+
+    def forward(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b n d"]:
+        """Zeros for each row; neither `x` nor `mask` is read."""
+        return x.new_zeros(len(x), self.num, self.dim)

@@ -1,4 +1,4 @@
-"""Register tokens of a sequence: one-shot condition, adaptive pooling, or a truncated diffusion from a prior."""
+"""Register tokens of a sequence: one-shot condition, adaptive pooling, a prior, or a truncated diffusion from it."""
 
 import copy
 import warnings
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regdiff.condition import ConditionGenerator, SegmentAverages
+from regdiff.condition import ConditionGenerator, NoCondition, SegmentAverages
 from regdiff.denoiser import RegisterDenoiser
 from regdiff.diffusion import Callback, ConditionalDiffusion
 from regdiff.forward import Weighting
@@ -33,9 +33,10 @@ class Registers:
 
     Attributes:
         tokens: The registers themselves.
-        condition: What the diffusion was conditioned on; the tokens themselves for the kinds without diffusion.
+        condition: What the diffusion was conditioned on; the tokens themselves for the kinds "condition" and "pooled",
+            zeros for "prior".
         prior: The Gaussian the diffusion starts from, where there is one.
-        start: Where the diffusion started, where there is one.
+        start: Where the diffusion started, where there is one; the tokens themselves for the kind "prior".
         chain: All intermediate registers, the last being `tokens`, if they were asked for.
     """
 
@@ -74,7 +75,8 @@ class RegisterOptions:
         num_heads: Attention heads of the condition, and of a transformer denoiser.
         steps: T, the number of trained timesteps.
         layers: Blocks of the denoiser.
-        kind: "diffusion"; "condition" stops at c; "pooled" averages the sequence into n segments, without parameters.
+        kind: "diffusion"; "condition" stops at c; "pooled" averages the sequence into n segments, without parameters;
+            "prior" stops at the start r_T, without condition and denoiser.
         start: Where the diffusion starts: the prior's mean, a reparameterised sample of the prior, or N(0, I)
             without any prior.
         loss_timesteps: One random timestep per row, or the mean over all.
@@ -94,7 +96,7 @@ class RegisterOptions:
     num_heads: int
     steps: int = 10
     layers: int = 2
-    kind: Literal["diffusion", "condition", "pooled"] = "diffusion"
+    kind: Literal["diffusion", "condition", "pooled", "prior"] = "diffusion"
     start: Start = "prior_sample"
     loss_timesteps: LossTimesteps = "random"
     length: int = 32
@@ -111,6 +113,8 @@ class RegisterOptions:
     def __post_init__(self) -> None:
         for name in ("kind", "start", "loss_timesteps", "denoiser"):
             _expect_choice(name, getattr(self, name), type(self).__annotations__[name])
+        if self.kind == "prior" and self.start == "gaussian":
+            raise ValueError("start: got 'gaussian' with kind 'prior', expected 'prior_sample' or 'prior_mean'")
         if self.num_registers < 1:
             raise ValueError(f"num_registers: got {self.num_registers}, expected at least 1")
 
@@ -148,6 +152,13 @@ def make_register_generator(dim: int, num_registers: int, num_heads: int, **opti
     chosen = RegisterOptions(dim, num_registers, num_heads, **options)
     if chosen.kind == "pooled":
         return RegisterGenerator(SegmentAverages(dim, num_registers), options=chosen)
+    if chosen.kind == "prior":
+        return RegisterGenerator(
+            NoCondition(dim, num_registers),
+            prior=PriorSampler(dim, chosen.length),
+            sample_prior=chosen.start == "prior_sample",
+            options=chosen,
+        )
     condition = ConditionGenerator(dim, num_registers, num_heads, chosen.dropout)
     if chosen.kind == "condition":
         return RegisterGenerator(condition, options=chosen)
@@ -217,7 +228,8 @@ class RegisterGenerator(nn.Module, Saveable):
     Args:
         condition: Reads c (b, n, d) from the sequence.
         diffusion: Turns a start into registers, given c, and owns the denoiser and the null condition, which are also
-            `generator.denoiser` and `generator.null_condition`. None: c itself is the registers.
+            `generator.denoiser` and `generator.null_condition`. None: the start itself is the registers, or c where
+            there is no prior either.
         prior: Reads the Gaussian of the start from the sequence; None starts at N(0, I).
         sample_prior: Start at a reparameterised sample of the prior; False: at its mean.
         noise: Where the noise of the steps and of the loss comes from.
@@ -263,10 +275,12 @@ class RegisterGenerator(nn.Module, Saveable):
         self.noise: NoiseSource = FreshNoise() if noise is None else noise
         self.loss_timesteps: LossTimesteps = loss_timesteps
         self.sampling = Sampling() if sampling is None else sampling
-        eval_noise = None
+        steps, eval_noise = 0, None
         if diffusion is not None:
-            diffusion.stages(self.sampling_steps())  # computed now: it cannot be when a graph is traced
-            eval_noise = fixed_table(self.sampling_steps() + 1, self.num_registers, self.dim)
+            steps = self.sampling_steps()
+            diffusion.stages(steps)  # computed now: it cannot be when a graph is traced
+        if diffusion is not None or prior is not None:
+            eval_noise = fixed_table(steps + 1, self.num_registers, self.dim)
         self.register_buffer("eval_noise", eval_noise, persistent=False)
         self._hub_mixin_config = None if options is None else asdict(options)
         self.register_state_dict_post_hook(_leave_out_diffusion)
@@ -375,10 +389,10 @@ class RegisterGenerator(nn.Module, Saveable):
         condition = self.condition(features, mask)
         if not self.training:
             _expect_finite("condition", condition)
-        if self.diffusion is None:
+        if self.diffusion is None and self.prior is None:
             tokens = masked(condition, register_mask)
             return Registers(tokens, tokens)
-        steps, diffusion = self.sampling_steps(num_steps), self._diffusion()
+        steps = 0 if self.diffusion is None else self.sampling_steps(num_steps)
         prior = None if self.prior is None else self.prior(features, mask)
         if prior is not None and not self.training:
             _expect_finite("prior", torch.cat((prior.mean, prior.logvar), dim=-1))
@@ -386,6 +400,10 @@ class RegisterGenerator(nn.Module, Saveable):
         if not self.training and generator is None and self.eval_noise is not None:
             fixed = extended(self.eval_noise, steps + 1)
         start = self._start(prior, condition, None if fixed is None else fixed[0], generator)
+        if self.diffusion is None:
+            start = masked(start, register_mask)
+            return Registers(start, condition, prior, start)
+        diffusion = self.diffusion
         noise, source = self.noise.of_steps(diffusion.capabilities, start, fixed, generator)
         result = diffusion.sample(
             start,
@@ -415,7 +433,8 @@ class RegisterGenerator(nn.Module, Saveable):
         """The unweighted terms of the evidence bound that this kind has.
 
         "prior_kl" = KL(prior || N(0, I)), summed over channels and averaged over rows; "diffusion" = mean squared error
-        of the prediction, of the noise or what `prediction_type` says. The dict is empty for kinds without diffusion.
+        of the prediction, of the noise or what `prediction_type` says. Without a prior the first is missing, without a
+        diffusion the second.
 
         Args:
             targets: What r_0 should look like, for example `TextualPerturbation` of the row's texts.

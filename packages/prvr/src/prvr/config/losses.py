@@ -22,7 +22,7 @@ LOSSES: Registry[Callable[..., Any]] = Registry("loss")
 NEEDS = {
     "pooled": "a model with one vector per query, which model.kind='tokens' is not",
     "diffusion": "model.registers.kind='diffusion'",
-    "prior": "model.registers.start='prior_mean' or 'prior_sample': 'gaussian' has no prior",
+    "prior": "model.registers.kind='diffusion' or 'prior', and its start='prior_mean' or 'prior_sample'",
 }
 """What a loss may need of a model, as messages say it. A loss of a branch that is turned off is left out silently."""
 
@@ -133,7 +133,7 @@ _register(
     EntailmentSettings,
     "pooled",
 )
-_register("prior_kl", "PriorKL", "KL of the registers' prior (DreamPRVR).", PriorKLSettings, "diffusion", "prior")
+_register("prior_kl", "PriorKL", "KL of the registers' prior (DreamPRVR).", PriorKLSettings, "prior")
 _register("diffusion", "Diffusion", "Denoising of the registers (DreamPRVR).", DiffusionSettings, "diffusion")
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from prvr.config.registers import RegisterConfig, read_moved
 from prvr.config.registry import Registry
 from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
@@ -95,50 +96,6 @@ class Compat:
         return (self.register_noise, self.register_times, self.register_constants) != ("gaussian", "sincos", "float64")
 
 
-@dataclass(frozen=True, config=STRICT)
-class RegisterConfig:
-    """Global register tokens that every block sees as extra keys and values (DreamPRVR)."""
-
-    kind: Literal["none", "pooled", "condition", "diffusion"] = "none"
-    num: int = Field(default=8, ge=1, le=4096)
-    steps: int = Field(default=10, ge=1, le=10_000)
-    """Diffusion steps trained."""
-    sampling_steps: int | None = Field(default=None, ge=1, le=10_000)
-    """Steps taken when sampling, at most `steps`; None = all of them."""
-    layers: int = Field(default=2, ge=1, le=256)
-    start: Literal["prior_mean", "prior_sample", "gaussian"] = "prior_sample"
-    """Where the diffusion starts: at the prior's mean, at a sample of the prior, or at N(0, I) without a prior."""
-    loss_timesteps: Literal["all", "random"] = "all"
-    """The diffusion loss is the mean over all timesteps, or takes one random timestep per video."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "RegisterConfig":
-        if self.sampling_steps is not None and self.sampling_steps > self.steps:
-            raise InputError(f"sampling_steps={self.sampling_steps} is beyond steps={self.steps}, the trained ones")
-        return self
-
-
-_MOVED: dict[str, tuple[str, dict[Any, str]]] = {
-    "noise": ("register_noise", {}),
-    "time_table": ("register_times", {}),
-    "float32_constants": ("register_constants", {True: "float32", False: "float64"}),
-}
-"""Keys of `registers` in version 0.1, their place in `compat` today, and the values that changed."""
-
-
-def _read_moved(values: Any) -> Any:
-    """The values of a model with the keys of version 0.1 in their place of today; a key of today wins."""
-    registers = values.get("registers") if isinstance(values, dict) else None
-    if not isinstance(registers, dict) or not _MOVED.keys() & registers.keys():
-        return values
-    registers, compat = dict(registers), {}
-    for old in _MOVED.keys() & registers.keys():
-        new, renamed = _MOVED[old]
-        value = registers.pop(old)
-        compat[new] = renamed.get(value, value) if isinstance(value, bool) else value
-    return values | {"registers": registers, "compat": compat | dict(values.get("compat", {}))}
-
-
 _SETTINGS = dict.fromkeys(part.settings for part in (*BLOCKS, *FUSIONS) if part.settings is not None)
 
 
@@ -177,7 +134,7 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
     @model_validator(mode="before")
     @classmethod
     def _read_moved(cls, values: Any) -> Any:
-        return _read_moved(values)
+        return read_moved(values)
 
     @model_validator(mode="after")
     def _consistent(self) -> "ModelConfig":
@@ -235,12 +192,8 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
     @property
     def provides(self) -> frozenset[str]:
         """What losses may ask of this model, see `prvr.config.LOSSES`."""
-        registers = ("diffusion", "prior") if self.registers.start != "gaussian" else ("diffusion",)
-        return frozenset(
-            ("pooled",)
-            + {"both": ("clips", "frames"), "clips": ("clips",), "frames": ("frames",)}[self.branches]
-            + (registers if self.registers.kind == "diffusion" else ())
-        )
+        branches = {"both": ("clips", "frames"), "clips": ("clips",), "frames": ("frames",)}[self.branches]
+        return frozenset(("pooled", *branches, *self.registers.provides))
 
     @property
     def drops_padding(self) -> bool:

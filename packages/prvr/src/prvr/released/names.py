@@ -150,14 +150,13 @@ def _branch(branch: BranchEncoder, authors: str, ours: str, encoders: tuple[str,
 
 
 def _generator(generator: RegisterGenerator) -> Iterator[Entry]:
-    if not isinstance(generator.condition, ConditionGenerator):
-        return
-    yield Entry("video_qformer.query_tokens", "registers.condition.query_tokens")
-    yield from _all(_CONDITION, "video_qformer.cross_attention", "registers.condition")
-    if not isinstance(generator.denoiser, RegisterDenoiser):
-        return
+    if isinstance(generator.condition, ConditionGenerator):
+        yield Entry("video_qformer.query_tokens", "registers.condition.query_tokens")
+        yield from _all(_CONDITION, "video_qformer.cross_attention", "registers.condition")
     if generator.prior is not None:
         yield from _prior()
+    if not isinstance(generator.denoiser, RegisterDenoiser):
+        return
     yield Entry("diffusion_mlp.time_embedding.timembedding.0.weight", "registers.diffusion.denoiser.time_table")
     yield from _all(_DENOISER, "diffusion_mlp", "registers.diffusion.denoiser")
     for i in range(len(generator.denoiser.layers)):
