@@ -1,20 +1,23 @@
 """BertAdam against the authors' numbers and a plain loop; the groups; the schedule."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from prvr.config import OptimConfig, config_from_dict, load_config
+from prvr.config import Config, OptimConfig, config_from_dict, load_config
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.released import names
 from prvr.training import BertAdam, build_optimizer, parameter_groups
-from prvr.training.optimizer import warmup_linear
+from prvr.training.optimizer import warmup_cosine, warmup_linear
+from prvr.training.step import TrainingStep
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "prvr_bertadam.npz"
 
@@ -38,11 +41,13 @@ def test_bert_adam_gives_the_released_numbers(dtype: torch.dtype, tag: str, tole
             torch.testing.assert_close(p.detach(), wanted, rtol=tolerance, atol=tolerance)
 
 
-def reference_step(p: np.ndarray, g: np.ndarray, m: np.ndarray, v: np.ndarray, lr: float, decay: float) -> np.ndarray:
+def reference_step(
+    p: np.ndarray, g: np.ndarray, m: np.ndarray, v: np.ndarray, lr: float, decay: float, beta2: float = 0.999
+) -> np.ndarray:
     """One tensor, one step, from the equations; m and v are updated in place."""
     g = g * min(1.0, 1.0 / (np.sqrt((g**2).sum()) + 1e-6))
     m[...] = 0.9 * m + 0.1 * g
-    v[...] = 0.999 * v + 0.001 * g**2
+    v[...] = beta2 * v + (1 - beta2) * g**2
     return p - lr * (m / (np.sqrt(v) + 1e-6) + decay * p)
 
 
@@ -133,6 +138,45 @@ def test_the_schedule_is_a_triangle(total: int, warmup: float) -> None:
     assert values[total:] == [0.0, 0.0, 0.0]
 
 
+@given(total=st.integers(1, 50), warmup=st.floats(0, 0.9))
+def test_the_cosine_is_that_of_the_whole_run(total: int, warmup: float) -> None:
+    values = [warmup_cosine(step / total, warmup) for step in range(total + 3)]
+    start = next(step for step in range(total + 1) if step / total >= warmup)
+    assert values[:start] == pytest.approx([step / total / warmup for step in range(start)])
+    assert values[start : total + 1] == pytest.approx(
+        [0.5 + 0.5 * np.cos(np.pi * step / total) for step in range(start, total + 1)]
+    )
+    assert values[total:] == pytest.approx([0.0, 0.0, 0.0])
+
+
+def test_diffusionrets_own_values_reach_every_step() -> None:
+    """The second moment decays by .98, eps is 1e-6, decay .2, a warm-up and a cosine: against the equations."""
+    config = load_config(
+        "diffusionret-msrvtt",
+        {"optim": {"name": "bert_adam", "lr": 0.1, "weight_decay": 0.2, "betas": [0.9, 0.98], "schedule": "cosine"}}
+        | {"optim.warmup": 0.25},
+    )
+    weight, draws = nn.Parameter(torch.ones(3, 2, dtype=torch.float64)), torch.Generator().manual_seed(0)
+    model = nn.ParameterDict({"weight": weight})
+    optimizer, _ = build_optimizer(config, model, nn.Module(), total_steps=8)
+    expected, m, v = weight.detach().numpy().copy(), np.zeros((3, 2)), np.zeros((3, 2))
+    for step in range(9):
+        weight.grad = torch.randn(3, 2, generator=draws, dtype=torch.float64)
+        share = step / 2 if step < 2 else 0.5 * (1 + np.cos(np.pi * step / 8))
+        expected = reference_step(expected, weight.grad.numpy().copy(), m, v, 0.1 * share, 0.2, beta2=0.98)
+        optimizer.step()
+        np.testing.assert_allclose(weight.detach().numpy(), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_state_of_version_0_1_has_a_linear_schedule() -> None:
+    p = nn.Parameter(torch.ones(2))
+    optimizer = BertAdam([p], lr=0.1, total_steps=4, schedule="cosine")
+    state = optimizer.state_dict()
+    del state["param_groups"][0]["schedule"]
+    optimizer.load_state_dict(state)
+    assert optimizer.param_groups[0]["schedule"] == "linear"
+
+
 @pytest.mark.parametrize(
     "bad",
     [{"lr": 0.0}, {"lr": float("nan")}, {"warmup": 1.0}, {"total_steps": 0}, {"betas": (1.0, 0.9)}, {"eps": -1.0}],
@@ -194,6 +238,14 @@ def test_adamw_warms_up_and_decays_without_a_wasted_step() -> None:
     np.testing.assert_allclose(rates, 0.1 * np.array([0.2, 0.4, 0.6, 0.8, 1.0, 0.8, 0.6, 0.4, 0.2]), atol=1e-12)
 
 
+def test_adamw_takes_its_moments_and_a_cosine() -> None:
+    config = tiny_config(lr=0.1, warmup=0.0, schedule="cosine", betas=[0.8, 0.98], eps=1e-4)
+    optimizer, scheduler = build_optimizer(config, nn.Linear(2, 2), nn.Module(), total_steps=3)
+    assert scheduler is not None
+    assert (optimizer.param_groups[0]["betas"], optimizer.param_groups[0]["eps"]) == ((0.8, 0.98), 1e-4)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05 * (1 + np.cos(np.pi / 4)))
+
+
 def test_bert_adam_is_built_with_the_configured_values() -> None:
     config = tiny_config(name="bert_adam", lr=0.1, warmup=0.2, weight_decay=0.3, max_grad_norm=0.5)
     optimizer, scheduler = build_optimizer(config, nn.Linear(2, 2), nn.Module(), total_steps=9)
@@ -246,3 +298,32 @@ def test_released_decay_covers_parts_that_the_authors_never_had() -> None:
     fusion = {name: place[id(p)] for name, p in parameters.items() if "fusion" in name}
     assert fusion
     assert all(decays == (parameters[name].ndim >= 2) for name, decays in fusion.items())
+
+
+class Given:
+    """A task of one weight and one bias whose gradient is given."""
+
+    def __init__(self, config: Config, gradient: torch.Tensor) -> None:
+        self.config, self.gradient, self.networks = config, gradient, (nn.Linear(2, 1),)
+
+    def backward(self, *_: object) -> dict[str, torch.Tensor]:
+        for p, part in zip(self.networks[0].parameters(), self.gradient.split([2, 1]), strict=True):
+            p.grad = part.view(p.shape).clone()
+        return {"total": self.gradient.sum()}
+
+    def clip_groups(self, optimizer: torch.optim.Optimizer) -> list[list[nn.Parameter]]:
+        return [list(self.networks[0].parameters())]
+
+    def describe(self, batch: object) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(("clip", "norms"), [("auto", (1.0, 1.0)), ("whole", (0.6, 0.8))])
+def test_bert_adam_may_clip_the_whole_gradient_first(clip: str, norms: tuple[float, float]) -> None:
+    config = tiny_config(name="bert_adam", warmup=0.0, clip=clip)
+    task: Any = Given(config, torch.tensor([0.0, 3.0, 4.0]))
+    optimizer, scheduler = build_optimizer(config, task.networks[0], nn.Module(), total_steps=4)
+    TrainingStep(task, Accelerator(cpu=True), optimizer, scheduler)(None, 0, 0, None)
+    weight, bias = task.networks[0].parameters()
+    found = [optimizer.state[p]["exp_avg"].norm().item() / 0.1 for p in (weight, bias)]
+    assert found == pytest.approx(norms, rel=1e-5)

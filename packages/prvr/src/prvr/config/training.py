@@ -1,16 +1,18 @@
 """The data, the optimiser and the training."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from prvr.config.strict import LARGE, MANY, SEED, STRICT
 
+_Rate = Annotated[float, Field(ge=0, lt=1)]
+
 
 @dataclass(frozen=True, config=STRICT)
 class OptimConfig:
-    """The optimiser. bert_adam is the released one: per-tensor clip, no bias correction, linear warm-up and decay."""
+    """The optimiser. bert_adam is the released one: per-tensor clip, no bias correction."""
 
     name: Literal["bert_adam", "adamw"] = "adamw"
     lr: float = Field(default=3e-4, gt=0, le=100)
@@ -20,8 +22,18 @@ class OptimConfig:
     decay: Literal["matrices", "released"] = "matrices"
     """matrices: everything but biases, norms and scalars; released: by the authors' names (their norms do decay)."""
     warmup: float = Field(default=0.01, ge=0, lt=1)
-    """Share of all steps that warm the learning rate up; afterwards it falls linearly to 0."""
+    """Share of all steps that warm the learning rate up; afterwards it falls to 0 as `schedule` says."""
+    schedule: Literal["linear", "cosine"] = "linear"
+    """After the warm-up, at the share x of all steps. linear: from 1 at its end; cosine: (1 + cos(pi x)) / 2, which is
+    a little less than 1 there already (DiffusionRet's released code)."""
+    betas: tuple[_Rate, _Rate] = (0.9, 0.999)
+    """Decay rates of the two moments."""
+    eps: float | None = Field(default=None, ge=0, le=1)
+    """Added to the root of the second moment; None = 1e-8 for adamw and 1e-6 for bert_adam."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1e12)
+    clip: Literal["auto", "whole"] = "auto"
+    """auto: adamw clips the norm of the whole gradient, bert_adam that of each tensor; whole: bert_adam clips the whole
+    gradient before each tensor (DiffusionRet's released code)."""
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -32,6 +32,27 @@ def warmup_linear(progress: float, warmup: float) -> float:
     return max((1.0 - progress) / (1.0 - warmup), 0.0)
 
 
+def warmup_cosine(progress: float, warmup: float) -> float:
+    """Share of the learning rate at `progress` of the run: rises to 1 at `warmup`, then (1 + cos(pi progress)) / 2.
+
+    The cosine is that of the whole run, so that it starts a little below 1; after the run it is 0.
+
+    Args:
+        progress, warmup: as in `warmup_linear`.
+
+    Examples:
+        >>> [round(warmup_cosine(x, 0.25), 3) for x in (0.0, 0.125, 0.25, 0.5, 1.0, 2.0)]
+        [0.0, 0.5, 0.854, 0.5, 0.0, 0.0]
+    """
+    if progress < warmup:
+        return progress / warmup
+    return (1.0 + math.cos(math.pi * min(progress, 1.0))) / 2
+
+
+Schedule = Literal["linear", "cosine"]
+_SCHEDULES: dict[Schedule, Callable[[float, float], float]] = {"linear": warmup_linear, "cosine": warmup_cosine}
+
+
 class BertAdam(torch.optim.Optimizer):
     r"""Adam as the first BERT code had it: every tensor clipped on its own, no bias correction, decay in the update.
 
@@ -41,9 +62,9 @@ class BertAdam(torch.optim.Optimizer):
       m \leftarrow \beta_1 m + (1 - \beta_1) g, \quad v \leftarrow \beta_2 v + (1 - \beta_2) g^2,$$
     $$p \leftarrow p - \eta \, s(t / T) \left( m / (\sqrt{v} + \epsilon) + \lambda p \right)$$
 
-    with the schedule $s$ of `warmup_linear`: step 0 of a run with warm-up changes nothing, nor does any step from $T$
-    on. A tensor without a gradient is left alone, decay included. The PRVR systems (MS-SL, GMMFormer, HLFormer,
-    DreamPRVR) were all trained with it.
+    with the schedule $s$ of `warmup_linear` or `warmup_cosine`: step 0 of a run with warm-up changes nothing, nor does
+    any step from $T$ on. A tensor without a gradient is left alone, decay included. The PRVR systems (MS-SL, GMMFormer,
+    HLFormer, DreamPRVR) and DiffusionRet were all trained with it.
 
     Args:
         params: tensors, or groups. A group may carry `stacked`: how many leading axes number separate tensors
@@ -55,6 +76,7 @@ class BertAdam(torch.optim.Optimizer):
         max_grad_norm: $G$; 0 or less switches clipping off.
         warmup: share of `total_steps` that warms up, in [0, 1).
         total_steps: $T$; None keeps the learning rate constant.
+        schedule: "linear" or "cosine".
 
     Raises:
         ValueError: a value out of range, or a tensor with fewer axes than its group's `stacked`.
@@ -82,6 +104,7 @@ class BertAdam(torch.optim.Optimizer):
         max_grad_norm: float = 1.0,
         warmup: float = 0.01,
         total_steps: int | None = None,
+        schedule: Schedule = "linear",
     ) -> None:
         if lr <= 0 or not math.isfinite(lr):
             raise InputError(f"lr={lr}: must be positive and finite")
@@ -103,6 +126,7 @@ class BertAdam(torch.optim.Optimizer):
                 "max_grad_norm": max_grad_norm,
                 "warmup": warmup,
                 "total_steps": total_steps,
+                "schedule": schedule,
                 "stacked": 0,
             },
         )
@@ -113,6 +137,11 @@ class BertAdam(torch.optim.Optimizer):
                         f"a tensor of shape {tuple(p.shape)} is in a group with stacked={group['stacked']}: "
                         "it has fewer axes than that"
                     )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # a state of version 0.1 has no schedule
+            group.setdefault("schedule", "linear")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -160,7 +189,7 @@ class BertAdam(torch.optim.Optimizer):
 
 def _scheduled(group: dict[str, Any], step: int) -> float:
     total = group["total_steps"]
-    return group["lr"] if total is None else group["lr"] * warmup_linear(step / total, group["warmup"])
+    return group["lr"] if total is None else group["lr"] * _SCHEDULES[group["schedule"]](step / total, group["warmup"])
 
 
 def _clipped(
@@ -249,8 +278,8 @@ def build_optimizer(
 ) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
     """The configured optimiser; for AdamW also its schedule, to be stepped after each optimiser step.
 
-    BertAdam keeps its own schedule and clips each tensor; AdamW expects the caller to clip the global norm. `backbone`
-    is a pretrained part of the retriever, see `parameter_groups`.
+    BertAdam keeps its own schedule and clips each tensor; AdamW expects the caller to clip the global norm, as
+    `optim.clip` may for BertAdam too. `backbone` is a pretrained part of the retriever, see `parameter_groups`.
     """
     optim = config if isinstance(config, OptimConfig) else config.optim
     groups = parameter_groups(retriever, objective, optim, backbone)
@@ -258,13 +287,24 @@ def build_optimizer(
         bert_adam = BertAdam(
             groups,
             optim.lr,
+            betas=optim.betas,
+            eps=1e-6 if optim.eps is None else optim.eps,
             weight_decay=optim.weight_decay,
             max_grad_norm=optim.max_grad_norm,
             warmup=optim.warmup,
             total_steps=total_steps,
+            schedule=optim.schedule,
         )
         return bert_adam, None
     on_gpu = all(p.is_cuda for group in groups for p in group["params"])
-    adamw = torch.optim.AdamW(groups, lr=optim.lr, weight_decay=optim.weight_decay, fused=True if on_gpu else None)
+    adamw = torch.optim.AdamW(
+        groups,
+        lr=optim.lr,
+        betas=optim.betas,
+        eps=1e-8 if optim.eps is None else optim.eps,
+        weight_decay=optim.weight_decay,
+        fused=True if on_gpu else None,
+    )
+    share = _SCHEDULES[optim.schedule]
     # Shifted by one: neither the first nor the last step is wasted on a learning rate of 0.
-    return adamw, LambdaLR(adamw, lambda step: warmup_linear((step + 1) / (total_steps + 1), optim.warmup))
+    return adamw, LambdaLR(adamw, lambda step: share((step + 1) / (total_steps + 1), optim.warmup))

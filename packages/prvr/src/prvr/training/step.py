@@ -150,9 +150,10 @@ class TrainingStep:
         return metrics
 
     def _update(self, groups: list[list[nn.Parameter]], norms: list[Tensor]) -> None:
-        if self.scheduler is not None:  # BertAdam, which has no scheduler, clips each tensor itself
+        optim = self.task.config.optim
+        if self.scheduler is not None or optim.clip == "whole":  # BertAdam, which has no scheduler, clips each tensor
             for group, norm in zip(groups, norms, strict=True):
-                torch.nn.utils.clip_grads_with_norm_(group, self.task.config.optim.max_grad_norm, norm)
+                torch.nn.utils.clip_grads_with_norm_(group, optim.max_grad_norm, norm)
         self.optimizer.step()
         if self.scheduler is not None:
             self.scheduler.step()
