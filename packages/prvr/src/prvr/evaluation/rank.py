@@ -266,13 +266,21 @@ def report_from_scores(
     return _report(split, _Counts(to_video.cpu(), to_text.cpu(), sets), None, config, ())
 
 
+def moment_ratios(moments: Moments) -> Float[Tensor, " q"]:
+    """The share (end - start) / duration of its video that each moment takes; NaN where it is not known.
+
+    A moment annotated past the end of its video counts as 1.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return torch.from_numpy(np.minimum((moments.end - moments.start) / moments.duration, 1.0))
+
+
 def moment_groups(
     counts: RankCounts, moments: Moments, ties: Ties = "worst", edges: Sequence[float] = RATIO_EDGES
 ) -> tuple[GroupMetrics, ...]:
-    """Metrics by moment-to-video ratio (end - start) / duration, as MS-SL groups them; bins are (low, high].
+    """Metrics by moment-to-video ratio, as MS-SL groups them; bins are (low, high].
 
-    A ratio above 1 (a moment annotated past the end of its video) counts as 1. Queries without a known moment, or with
-    one of no length, are in no group; groups without queries are left out.
+    Queries without a known moment, or with one of no length, are in no group; groups without queries are left out.
 
     Args:
         counts: text-to-video counts of all queries.
@@ -285,9 +293,7 @@ def moment_groups(
     """
     if len(edges) < 2 or any(low >= high for low, high in pairwise(edges)):
         raise InputError(f"ratio_edges={tuple(edges)}: expected at least two ascending numbers, e.g. {RATIO_EDGES}")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = torch.from_numpy(np.minimum((moments.end - moments.start) / moments.duration, 1.0))
-    groups = []
+    groups, ratio = [], moment_ratios(moments)
     for low, high in pairwise(edges):
         inside = (ratio > low) & (ratio <= high)
         if bool(inside.any()):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prvr.plot.drawing import PlotInput, draw
     from prvr.plot.figures import save_figure
     from prvr.plot.histograms import PairScores, pair_scores, scores_figure
+    from prvr.plot.ratios import chance_by_ratio, ratios_figure
     from prvr.plot.trajectory import Trajectory, trajectory_figure, trajectory_of
     from prvr.plot.videos import Excerpt, MomentComparison, moment_frames, moments_figure, video_figure
 
@@ -35,10 +36,12 @@ __all__ = [
     "Trajectory",
     "attention_figure",
     "attention_of",
+    "chance_by_ratio",
     "draw",
     "moment_frames",
     "moments_figure",
     "pair_scores",
+    "ratios_figure",
     "save_figure",
     "scores_figure",
     "sweep_figure",
@@ -54,6 +57,7 @@ _LATER = {
     "drawing": ("PlotInput", "draw"),
     "figures": ("save_figure",),
     "histograms": ("PairScores", "pair_scores", "scores_figure"),
+    "ratios": ("chance_by_ratio", "ratios_figure"),
     "trajectory": ("Trajectory", "trajectory_figure", "trajectory_of"),
     "videos": ("Excerpt", "MomentComparison", "moment_frames", "moments_figure", "video_figure"),
 }

@@ -5,7 +5,7 @@ Reading them imports no torch.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -60,6 +60,16 @@ class AttentionSettings:
     video: str = _row("video")
 
 
+@dataclass(frozen=True, config=STRICT)
+class RatiosSettings:
+    """The reports, and what is shown of them."""
+
+    reports: tuple[str, ...] = _option(
+        (), "further runs whose reports stand beside, or files of `prvr evaluate` such as evaluation.json", "RUN"
+    )
+    metric: Literal["sumr", "r1", "r5", "r10", "r100"] = _option("sumr", "the recall", "{sumr,r1,r5,r10,r100}")
+
+
 PLOTS.register(
     "trajectory",
     "prvr.plot.trajectory:draw_trajectory",
@@ -77,4 +87,10 @@ PLOTS.register(
     "prvr.plot.attention:draw_attention",
     "Plot how the texts of a video attend to its frames",
     AttentionSettings,
+)
+PLOTS.register(
+    "ratios",
+    "prvr.plot.ratios:draw_ratios",
+    "Plot recall by the share of the video that the moment takes, from the reports of runs",
+    RatiosSettings,
 )
