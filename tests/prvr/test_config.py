@@ -123,6 +123,12 @@ ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "enta
         ({"train.checkpoint_every": 0}, r"train\.checkpoint_every.*greater than or equal to 1.*0"),
         ({"train.on_nonfinite": "ignore"}, r"train\.on_nonfinite.*'stop' or 'skip'.*'ignore'"),
         ({"model.registers.kind": "condition", "model.branches": "frames"}, "registers are generated from the clips"),
+        ({"model.registers.variance": "beta"}, "variance='beta' needs scheduler='ddpm', got 'ddim'"),
+        ({"model.registers.scheduler": "pndm"}, r"model\.registers\.scheduler.*'flow'.*'pndm'"),
+        (
+            {"model.registers.scheduler": "flow", "model.compat.register_constants": "float32"},
+            "set compat.register_constants='float64'",
+        ),
         ({"optim": 3}, "optim"),
         ({"optim.name.deep": 3}, "'name' is a value"),
         ({"optim.lr": 1e308}, r"optim\.lr: .*less than or equal to 100, got 1e\+308"),

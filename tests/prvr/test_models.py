@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from typing import Any
+import math
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import prvr
+import regdiff
 from prvr.config import (
     BLOCKS,
     LOSSES,
@@ -217,6 +219,14 @@ ABLATIONS: dict[str, dict[str, Any]] = {
         "compat": Compat("released", "to_batch", "released", "released"),
     },
 }
+ABLATIONS |= {
+    f"scheduler {name}": {"registers": RegisterConfig(kind="diffusion", num=2, steps=4, scheduler=name, clip=clip)}
+    for name, clip in zip(regdiff.SCHEDULERS, itertools.cycle((True, False)), strict=False)
+}
+ABLATIONS["scheduler ddpm, released noise"] = {
+    "registers": RegisterConfig(kind="diffusion", steps=3, scheduler="ddpm", variance="beta", clip=False),
+    "compat": Compat(register_noise="start", register_constants="float32", register_times="random"),
+}
 REGISTERS = RegisterConfig(kind="diffusion", num=2, steps=3)
 
 
@@ -248,7 +258,8 @@ def test_every_part_builds_and_steps(name: str) -> None:
     trained = {term: 1e-3 for term in ("prior_kl", "diffusion") if set(LOSSES[term].needs) <= model.provides}
     terms = _step(model, LossConfig(query_structure=0.01, entailment=1e-3, **trained))
     assert ("diffusion" in terms) == (model.registers.kind == "diffusion")
-    assert ("prior_kl" in terms) == (name in ("prior", "prior_mean", "prior_sample", "released"))
+    diffused = model.registers.kind == "diffusion" and model.registers.start != "gaussian"
+    assert ("prior_kl" in terms) == (diffused or model.registers.kind == "prior")
     assert ("triplet_frames" in terms) == (model.branches != "clips")
 
 
@@ -260,6 +271,44 @@ def test_each_loss_alone(term: str) -> None:
     assert term in terms
     assert all(name.startswith(chosen) for name in terms if name != "total")
     assert 2 * terms["total"].item() == pytest.approx(sum(value.item() for value in terms.values()), rel=1e-5)
+
+
+def test_registers_are_those_of_the_algorithm_as_printed() -> None:
+    """DreamPRVR's supplement, Algorithm 1: fresh noise, an unclipped estimate, sqrt(beta_t) as the scale of z."""
+    steps, num = 5, 3
+    registers = RegisterConfig(
+        kind="diffusion", num=num, steps=steps, start="prior_sample", scheduler="ddpm", variance="beta", clip=False
+    )
+    generator = build(registers=registers).registers
+    assert generator is not None
+    features = torch.randn(2, 4, 16, dtype=torch.float64)
+    found = generator(features, generator=torch.Generator().manual_seed(3), return_chain=True)
+    draws = torch.Generator().manual_seed(3)
+    z = [torch.randn(2, num, 16, generator=draws, dtype=torch.float64) for _ in range(steps)]
+    f = [math.cos((t / steps + 0.008) / 1.008 * math.pi / 2) ** 2 for t in range(steps + 1)]
+    beta = [min(0.999, 1 - f[t + 1] / f[t]) for t in range(steps)]
+    abar = [math.prod(1 - b for b in beta[: t + 1]) for t in range(steps)]
+    prior = generator.prior(features)
+    q = prior.mean[:, None] + torch.exp(prior.logvar / 2)[:, None] * z[0]
+    for k, t in enumerate(reversed(range(steps))):
+        e = generator.denoiser(q, torch.full((2,), t), found.condition)
+        q = (q - beta[t] / math.sqrt(1 - abar[t]) * e) / math.sqrt(1 - beta[t])
+        q = q + math.sqrt(beta[t]) * z[k + 1] if t > 0 else q
+        torch.testing.assert_close(found.chain[k], q, rtol=1e-9, atol=1e-9)
+    targets = torch.randn(2, num, 16, dtype=torch.float64)
+    draws = torch.Generator().manual_seed(4)
+    loss = generator.loss(targets, found, torch.Generator().manual_seed(4))["diffusion"]
+    eps = torch.randn(steps, 2, num, 16, generator=draws, dtype=torch.float64)
+    total = 0.0
+    for t in range(steps):
+        noised = math.sqrt(abar[t]) * targets + math.sqrt(1 - abar[t]) * eps[t]
+        total += (eps[t] - generator.denoiser(noised, torch.full((2,), t), found.condition)).square().sum()
+    torch.testing.assert_close(loss, total / (steps * targets.numel()), rtol=1e-9, atol=0)
+
+
+def test_schedulers_of_registers_are_those_of_regdiff() -> None:
+    names = get_args(RegisterConfig.__dataclass_fields__["scheduler"].type)
+    assert set(names) == set(regdiff.SCHEDULERS)
 
 
 def test_register_targets_default_to_perturbed_mean_queries() -> None:

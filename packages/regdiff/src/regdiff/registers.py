@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
@@ -67,7 +67,11 @@ class Sampling:
 
 @dataclass(frozen=True)
 class RegisterOptions:
-    """Options of `make_register_generator`. The defaults are DreamPRVR's Algorithm 1.
+    """Options of `make_register_generator`.
+
+    The defaults are DreamPRVR's Algorithm 1 but for three: x_0 is clipped, each step has the variance of the posterior
+    and not beta, and one random timestep per row stands for the sum over all. Those are `scheduler="ddpm"`,
+    `scheduler_options={"variance_type": "fixed_large", "clip_sample": False}` and `loss_timesteps="all"`.
 
     Attributes:
         dim: Width d.
@@ -83,6 +87,7 @@ class RegisterOptions:
         length: Longest sequence the prior's pooling accepts.
         dropout: Rate in condition and denoiser.
         scheduler: A name of `make_scheduler`.
+        scheduler_options: Further options of `make_scheduler`, such as clip_sample=False.
         prediction_type: What the denoiser predicts; "flow" with the scheduler "flow".
         denoiser: "mlp", the paper's, in which registers do not see each other (`RegisterDenoiser`), or "transformer",
             in which they do and each reads the conditions of all (`TransformerDenoiser`).
@@ -102,6 +107,7 @@ class RegisterOptions:
     length: int = 32
     dropout: float = 0.0
     scheduler: str = "ddim"
+    scheduler_options: dict[str, Any] = field(default_factory=dict)
     prediction_type: str = "epsilon"
     denoiser: Literal["mlp", "transformer"] = "mlp"
     weighting: Weighting = "uniform"
@@ -171,7 +177,9 @@ def make_register_generator(dim: int, num_registers: int, num_heads: int, **opti
         )
     diffusion = ConditionalDiffusion(
         denoiser,
-        make_scheduler(chosen.scheduler, chosen.steps, prediction_type=chosen.prediction_type),
+        make_scheduler(
+            chosen.scheduler, chosen.steps, prediction_type=chosen.prediction_type, **chosen.scheduler_options
+        ),
         weighting=chosen.weighting,
         condition_dropout=chosen.condition_dropout,
         null_condition=nn.Parameter(torch.randn(1, num_registers, dim)) if chosen.condition_dropout > 0 else None,

@@ -157,6 +157,10 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
                 raise InputError("Lorentz blocks need layer='transformer'")
             if self.compat.lorentz == "released" and self.window != "multiply":
                 raise InputError("compat.lorentz='released' needs window='multiply'")
+        if self.registers.scheduler == "flow" and self.compat.register_constants == "float32":
+            raise InputError(
+                "registers.scheduler='flow' has no constants to round: set compat.register_constants='float64'"
+            )
         if self.registers.kind != "none" and self.layer != "transformer":
             raise InputError("registers need layer='transformer'")
         if self.registers.kind != "none" and self.branches == "frames":

@@ -20,6 +20,25 @@ class RegisterConfig:
     """Diffusion steps trained."""
     sampling_steps: int | None = Field(default=None, ge=1, le=10_000)
     """Steps taken when sampling, at most `steps`; None = all of them."""
+    scheduler: Literal[
+        "ddim",
+        "ddpm",
+        "dpmsolver++",
+        "sde-dpmsolver++",
+        "unipc",
+        "deis",
+        "euler",
+        "euler-ancestral",
+        "heun",
+        "lcm",
+        "tcd",
+        "flow",
+    ] = "ddim"
+    """The sampler, by its name in `regdiff.SCHEDULERS`. The denoiser predicts the noise, with flow the flow."""
+    clip: bool = True
+    """Whether each step clips its estimate of the clean registers to [-1, 1]."""
+    variance: Literal["posterior", "beta"] = "posterior"
+    """Variance of the noise that a step adds: that of the posterior, or beta, with scheduler='ddpm' alone."""
     layers: int = Field(default=2, ge=1, le=256)
     start: Literal["prior_mean", "prior_sample", "gaussian"] = "prior_sample"
     """Where the diffusion starts: at the prior's mean, at a sample of the prior, or at N(0, I) without a prior. With
@@ -31,9 +50,21 @@ class RegisterConfig:
     def _consistent(self) -> "RegisterConfig":
         if self.sampling_steps is not None and self.sampling_steps > self.steps:
             raise InputError(f"sampling_steps={self.sampling_steps} is beyond steps={self.steps}, the trained ones")
+        if self.variance == "beta" and self.scheduler != "ddpm":
+            raise InputError(f"variance='beta' needs scheduler='ddpm', got {self.scheduler!r}")
         if self.kind == "prior" and self.start == "gaussian":
             raise InputError("kind='prior' needs start='prior_sample' or 'prior_mean': 'gaussian' has no prior")
         return self
+
+    @property
+    def prediction_type(self) -> str:
+        """What the denoiser predicts, as `regdiff.make_scheduler` calls it."""
+        return "flow" if self.scheduler == "flow" else "epsilon"
+
+    @property
+    def scheduler_options(self) -> dict[str, Any]:
+        """The options of `regdiff.make_scheduler` that say how a step clips and how much noise it adds."""
+        return {"clip_sample": self.clip} | ({"variance_type": "fixed_large"} if self.variance == "beta" else {})
 
     @property
     def provides(self) -> tuple[str, ...]:

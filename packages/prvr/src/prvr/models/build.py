@@ -80,6 +80,9 @@ def build_registers(config: ModelConfig) -> RegisterGenerator | None:
             loss_timesteps=chosen.loss_timesteps,
             length=config.num_clips,
             dropout=config.dropout,
+            scheduler=chosen.scheduler,
+            scheduler_options=chosen.scheduler_options,
+            prediction_type=chosen.prediction_type,
             num_sampling_steps=chosen.sampling_steps,
         )
     initialise(*(module for module in generator.modules() if isinstance(module, nn.Linear)))

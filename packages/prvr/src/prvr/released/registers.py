@@ -62,7 +62,10 @@ def released_registers(config: ModelConfig) -> RegisterGenerator:
     denoiser = RegisterDenoiser(width, chosen.steps, chosen.layers, config.dropout)
     if table is not None:
         denoiser.time_table = table
-    diffusion = ConditionalDiffusion(denoiser, make_scheduler("ddim", chosen.steps))
+    scheduler = make_scheduler(
+        chosen.scheduler, chosen.steps, prediction_type=chosen.prediction_type, **chosen.scheduler_options
+    )
+    diffusion = ConditionalDiffusion(denoiser, scheduler)
     if compat.register_constants == "float32":
         round_to_float32(diffusion)
         if prior is not None:
