@@ -381,6 +381,8 @@ def main(words: Sequence[str] | None = None) -> None:
     began, failed = time.monotonic(), False
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         bench = Bench(args, Path(folder))
+        gc.freeze()  # what is imported is not searched after every configuration
+        stack.callback(gc.unfreeze)
         out = None if args.out is None else stack.enter_context(args.out.open("a", encoding="utf-8", newline="\n"))
 
         def write(line: Mapping[str, Any]) -> None:

@@ -24,18 +24,22 @@ import argparse
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
+from io import StringIO
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "prvr"))
 
+from commands import SMALL
 from kills import POINTS, at_write, killed
 from search_files import QUERY
 from search_files import contents as index_contents
@@ -44,6 +48,8 @@ from search_kills import half_written as left_of_index
 from training_runs import same
 
 from _harness import option, parse_options
+from prvr.cli import demo
+from prvr.cli import main as prvr_command
 from prvr.config import Config, dump_config, load_config
 from prvr.data.files import HALF_WRITTEN, MARK
 from prvr.search import VideoIndex, verify_index
@@ -94,16 +100,32 @@ def configuration(epochs: int, cache: str | None) -> Config:
     return load_config("hybrid-embedded", changes)
 
 
-def start(config: Path, run: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "prvr.cli", "train", "--config", str(config), "--output", str(run), "-q"]
-    command += ["--device", "cpu", "--threads", "1", *(["--resume"] if run.exists() else [])]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def start(*words: str, prepare: Callable[[], None] = lambda: None) -> BaseProcess:
+    """Begins a command in a fork of this process, where nothing is imported anew; `prepare` is called there before."""
+
+    def act() -> None:
+        prepare()
+        sys.exit(command(words))
+
+    process = get_context("fork").Process(target=act)
+    process.start()
+    return process
 
 
-def finish(process: subprocess.Popen[str]) -> None:
-    _, errors = process.communicate()
-    if process.returncode != 0:
-        sys.exit(f"the run ended with code {process.returncode}:\n{errors}")
+def command(words: Sequence[str]) -> int:
+    with redirect_stdout(StringIO()):
+        return prvr_command(words)
+
+
+def training(config: Path, run: Path) -> list[str]:
+    words = ["train", "--config", str(config), "--output", str(run), "-q", "--device", "cpu", "--threads", "1"]
+    return words + ["--resume"] * run.exists()
+
+
+def finish(process: BaseProcess) -> None:
+    process.join()
+    if process.exitcode != 0:
+        sys.exit(f"the command ended with code {process.exitcode}")
 
 
 def half_written(run: Path) -> Iterator[Path]:
@@ -131,12 +153,13 @@ def saved(run: Path) -> int:
     return state["epoch"] * SAVES + (state["position"] or {"step": 0})["step"]
 
 
-def kill_at(process: subprocess.Popen[str], run: Path, moment: Moment) -> bool:
+def kill_at(process: BaseProcess, run: Path, moment: Moment) -> bool:
     """Kills the process at the moment; False if it was done before."""
     state = run / "last" / "state.pt"
     done, last, seen, gap = saved(run), time.perf_counter(), version(state), 0.0
     target = max(moment.save, done + 1)
-    while process.poll() is None:
+    while process.is_alive():
+        time.sleep(0.0005)  # far less than a write takes
         if (now := version(state)) != seen:
             seen, done = now, done + 1
             gap, last = time.perf_counter() - last, time.perf_counter()
@@ -153,7 +176,7 @@ def kill_at(process: subprocess.Popen[str], run: Path, moment: Moment) -> bool:
     else:
         return False
     process.kill()
-    process.wait()
+    process.join()
     return True
 
 
@@ -182,11 +205,12 @@ def train_survives(args: argparse.Namespace, rng: random.Random, folder: Path) -
     moments = draw(rng, args.kills, args.inside, args.epochs)
     config, straight, torn = (folder / name for name in ("config.yaml", "straight", "killed"))
     config.write_text(dump_config(configuration(args.epochs, args.cache_dir)), encoding="utf-8")
-    finish(start(config, straight))
+    if command(training(config, straight)) != 0:  # here, where it imports what the forks then need not
+        sys.exit("the run that nobody disturbs has failed")
     count = inside = 0
     while moments:
         moment = moments.pop(0)
-        if not kill_at(process := start(config, torn), torn, moment):
+        if not kill_at(process := start(*training(config, torn)), torn, moment):
             finish(process)
             break
         count += 1
@@ -197,7 +221,7 @@ def train_survives(args: argparse.Namespace, rng: random.Random, folder: Path) -
         print(f"{count:3} {moment}: {what}; {behind} of {args.epochs * SAVES} saves are behind it", flush=True)
         if moment.writing is not None and not left:
             moments.insert(0, Moment(behind + 1, "", 0.0))
-    finish(start(config, torn))
+    finish(start(*training(config, torn)))
     wrong = differences(straight, torn)
     verdict = "; ".join(wrong) or "the end is equal bit by bit, nothing half-written is left"
     print(f"train: killed {count} times, {inside} inside a write; {verdict}\n")
@@ -285,6 +309,7 @@ KINDS = {
 
 def change_survives(name: str, args: argparse.Namespace, rng: random.Random, folder: Path) -> bool:
     kind = KINDS[name]
+    small_segments()
     case: Case | Extraction = kind.make(folder)
 
     def begun(target: Path) -> Path:
@@ -330,48 +355,36 @@ def change_survives(name: str, args: argparse.Namespace, rng: random.Random, fol
     return good
 
 
-DEMO = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from commands import SMALL
-from prvr.cli import demo, main
-demo._FILMS = 2
-demo._QUICK |= SMALL | {"train.epochs": 1, "data.cache_dir": sys.argv[2]}
-sys.exit(main(["demo", "--quick", "--output", sys.argv[3]]))
-"""
-
-
 def demo_survives(args: argparse.Namespace, rng: random.Random, folder: Path) -> bool:
-    def begin(cache: str, output: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", DEMO, sys.path[0], str(folder / cache), str(folder / output)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    def begin_demo(cache: str, output: str) -> BaseProcess:
+        def prepare() -> None:
+            demo._FILMS = 2
+            demo._QUICK |= SMALL | {"train.epochs": 1, "data.cache_dir": str(folder / cache)}
+
+        return start("demo", "--quick", "--output", str(folder / output), prepare=prepare)
 
     began = time.perf_counter()
-    finish(begin("left-alone", "straight"))
+    finish(begin_demo("left-alone", "straight"))
     whole = time.perf_counter() - began
     good, done = True, 0
     while done < args.kills:
         if done % 4 == 0:
             shutil.rmtree(folder / "cache", ignore_errors=True)
-        process = begin("cache", f"run-{done}")
-        try:
-            finish_within = rng.uniform(0, whole)
-            process.communicate(timeout=finish_within)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-        else:
-            if process.returncode != 0:
-                print("demo: ended with an error of its own")
-                return False
+        process = begin_demo("cache", f"run-{done}")
+        finish_within = rng.uniform(0, whole)
+        process.join(finish_within)
+        if not process.is_alive():
+            finish(process)
             continue  # it was done before: draw again
+        process.kill()
+        process.join()
         run = folder / f"run-{done}"
         done += 1
         behind = saved(run)
         states = [check_store(run / "store"), check_index(run / "index")] if run.exists() else ["no folder yet"]
         good &= not any(state.startswith("WRONG") for state in states)
         print(f"{done:3} after {finish_within:4.1f} of {whole:.1f} s: {behind} saves, {', '.join(states)}", flush=True)
-    finish(begin("cache", "last"))
+    finish(begin_demo("cache", "last"))
     for name in ("evaluation.json", "evaluation_ranks.npz", "best/model.safetensors"):
         good &= (folder / "straight" / name).read_bytes() == (folder / "last" / name).read_bytes()
     good &= check_index(folder / "last" / "index") == check_index(folder / "straight" / "index")
@@ -379,10 +392,11 @@ def demo_survives(args: argparse.Namespace, rng: random.Random, folder: Path) ->
     return good
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     kinds = ["train", *KINDS, "demo"]
     args = parse_options(
         __doc__,
+        words,
         what=option(kinds, "what is killed; default: all of it", choices=kinds),
         kills=option(20, "kills of each kind"),
         inside=option(5, "how many of them at least inside a write"),
@@ -391,7 +405,6 @@ def main() -> None:
     )
     if not 0 <= args.inside <= args.kills < args.epochs * SAVES:
         sys.exit(f"expected inside <= kills < {args.epochs * SAVES} saves")
-    small_segments()
     good = True
     for name in args.what:
         print(f"{name}, seed {args.seed}: {args.kills} kills")

@@ -1,12 +1,16 @@
-"""Processes that are killed: at a chosen write (half of it written, all of it, or renamed), or at any time."""
+"""Processes of tests, and how they are killed: at a write (half of it, all of it, or renamed), or at any time."""
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from prvr.data import files
+
+START = "fork" if sys.platform == "linux" else "spawn"
+"""How `multiprocessing` starts processes of tests: forks need not import torch anew; elsewhere they are not safe."""
 
 POINTS = ("half written", "written", "renamed")
 """Inside a write: half of a file is there; all of it, under its temporary name; it has its name, no more."""

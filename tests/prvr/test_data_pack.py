@@ -3,15 +3,16 @@
 import errno
 import json
 import logging
-import multiprocessing
 import pickle
 import sys
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from kills import START
 
 from prvr.data import (
     Caption,
@@ -388,10 +389,10 @@ def _pack_in_process(root: str, cache: str, barrier: object, out: object) -> Non
 
 
 def test_two_processes_may_pack_at_once(corpus: Corpus, tmp_path: Path) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    barrier, out = spawn.Barrier(2), spawn.Queue()
+    context = get_context(START)
+    barrier, out = context.Barrier(2), context.Queue()
     jobs = [
-        spawn.Process(target=_pack_in_process, args=(str(tmp_path), str(tmp_path / "cache"), barrier, out))
+        context.Process(target=_pack_in_process, args=(str(tmp_path), str(tmp_path / "cache"), barrier, out))
         for _ in range(2)
     ]
     for job in jobs:

@@ -1,29 +1,43 @@
 """The script that is run once on a GPU, at toy size on a CPU: what it writes, and that nothing stops it halfway."""
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu.py"
+import pytest
+
+import gpu
+
+Run = Callable[..., tuple[int, list[dict[str, Any]]]]
+BLOCKS = "[{space: euclidean}, {space: euclidean, width: 1.0}]"
+REGISTERS = f"{{base: dreamprvr-tvr, name: small, model: {{blocks: {BLOCKS}, registers: {{steps: 2}}}}}}"
+REFUSES_TO_DROP = f"{{base: gmmformer-tvr, name: small, model: {{blocks: {BLOCKS}, depth: 1}}}}"
 AUTHORS = "def make(config, device):\n    return lambda batch: batch.clips.sum()\n"
 
 
-def run(out: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
-    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--steps", "1", "--out", str(out), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = out.read_text(encoding="utf-8").splitlines()
-    assert done.stdout.splitlines() == lines, done.stderr
-    return done.returncode, [json.loads(line) for line in lines]
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the script with a preset of two blocks, and returns its exit code and its lines."""
+
+    def call(out: Path, preset: str, *words: str) -> tuple[int, list[dict[str, Any]]]:
+        file = out.with_suffix(".yaml")
+        file.write_text(preset, encoding="utf-8")
+        with pytest.raises(SystemExit) as ended:
+            gpu.main(["--device", "cpu", "--steps", "1", "--preset", str(file), "--out", str(out), *words])
+        lines = out.read_text(encoding="utf-8").splitlines()
+        assert capsys.readouterr().out.splitlines() == lines
+        return int(ended.value.code or 0), [json.loads(line) for line in lines]
+
+    return call
 
 
-def test_every_question_is_answered_and_what_fails_stops_no_other(tmp_path: Path) -> None:
+def test_every_question_is_answered_and_what_fails_stops_no_other(run: Run, tmp_path: Path) -> None:
     (tmp_path / "authors.py").write_text(AUTHORS, encoding="utf-8")
     questions = ["equal", "authors", "epoch", "operators", "evaluation"]
     options = ["--precisions", "no", "tf32", "--authors", str(tmp_path / "authors.py"), "--backend", "none-such"]
-    code, (head, *lines) = run(tmp_path / "lines", "--only", *questions, *options)
-    assert head["preset"] == "dreamprvr-tvr"
+    code, (head, *lines) = run(tmp_path / "lines", REGISTERS, "--only", *questions, *options)
+    assert head["preset"] == str(tmp_path / "lines.yaml")
     assert list(dict.fromkeys(line["question"] for line in lines)) == questions
     by_compiled = {kind: [line for line in lines if line.get("compiled", False) is kind] for kind in (False, True)}
     assert len(by_compiled[True]) == 8
@@ -43,8 +57,8 @@ def test_every_question_is_answered_and_what_fails_stops_no_other(tmp_path: Path
     assert (timed["queries"], timed["videos"]) == (40, 20)
 
 
-def test_what_a_preset_refuses_and_what_time_leaves_out(tmp_path: Path) -> None:
-    words = ["--preset", "gmmformer-tvr", "--precisions", "no", "--only"]
+def test_what_a_preset_refuses_and_what_time_leaves_out(run: Run, tmp_path: Path) -> None:
+    words = [REFUSES_TO_DROP, "--precisions", "no", "--only"]
     code, (_, *lines) = run(tmp_path / "compiled", *words, "equal")
     assert code == 0
     for line in lines:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from diffusionret import PLAIN, reranking
+from kills import START
 from retrievers import MeanPooling
 from training_runs import StopInEpoch, half_written, interrupt, same, state_of
 
@@ -222,7 +223,7 @@ def test_two_processes_train_as_one(retriever, splits, embedded_cache, tmp_path)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         (tmp_path / "port").write_text(str(free.getsockname()[1]))
-    mp.spawn(_train_in_two, (str(tmp_path), str(embedded_cache)), nprocs=2)
+    mp.start_processes(_train_in_two, (str(tmp_path), str(embedded_cache)), nprocs=2, start_method=START)
     one = train_reranker(TWO, retriever, splits, output=tmp_path / "one", device="cpu")
     assert one.history[-1]["epoch"] == 1
     lines = [json.loads(line) for line in (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()]

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from kills import START
 from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config, same_end, state_of
 
 from prvr.config import Config, load_config
@@ -153,7 +154,7 @@ def steps(preset: str, mine: list[tuple[int, int]], first: int) -> dict[str, Any
 def test_two_processes_are_one() -> None:
     """Losses of every step and the final weights agree to 1e-5, dropout included: a chunk's draws are its own."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_two, (folder,), nprocs=2)
+        mp.start_processes(_two, (folder,), nprocs=2, start_method=START)
         first, second = (torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(2))
     for preset in PRESETS:
         one = steps(preset, [(0, 3), (3, 5), (5, 6)], 0)
@@ -201,7 +202,7 @@ def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, embedded_cach
         free.bind(("127.0.0.1", 0))
         (tmp_path / "port").write_text(str(free.getsockname()[1]))
     with RunFolder(tmp_path / "owned").owned(resume=False):  # neither may wait for the other in vain
-        mp.spawn(_train_in_two, (str(tmp_path), cache), nprocs=2)
+        mp.start_processes(_train_in_two, (str(tmp_path), cache), nprocs=2, start_method=START)
     assert not (tmp_path / "owned").exists()
     one = train(
         in_parts(cache),

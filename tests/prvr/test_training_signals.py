@@ -3,16 +3,18 @@
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kills import START
 from training_runs import StopInEpoch, half_written, losses, make_config, same_end, state_of
 
+from prvr.cli import main
 from prvr.config import dump_config
 from prvr.training import RunResult, Splits, Terminated, resume, train
 
@@ -156,33 +158,30 @@ def test_in_another_thread_handlers_are_left_alone(tmp_path: Path, cache: str, s
     assert (tmp_path / "evaluation.json").is_file()
 
 
+def _train_in_a_group(config: str, run: str) -> None:
+    os.setsid()
+    sys.exit(main(["train", "--config", config, "--output", run, "--device", "cpu"]))
+
+
 def test_the_command_ends_with_143_although_its_whole_group_was_signalled(
-    tmp_path: Path, cache: str, straight: RunResult
+    tmp_path: Path, cache: str, splits: Splits, straight: RunResult, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file, run = tmp_path / "config.yaml", tmp_path / "run"
-    config = make_config(cache, train__checkpoint_every=1, train__workers=1)
-    file.write_text(dump_config(config))
-    command = [
-        sys.executable,
-        "-m",
-        "prvr.cli",
-        "train",
-        "--config",
-        str(file),
-        "--output",
-        str(run),
-        "--device",
-        "cpu",
-    ]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    file.write_text(dump_config(make_config(cache, train__checkpoint_every=1, train__workers=1)))
+    process = get_context(START).Process(target=_train_in_a_group, args=(str(file), str(run)))
+    process.start()
     while not (run / "last" / "state.pt").exists():
-        assert process.poll() is None, process.communicate()[1]
+        assert process.is_alive(), capfd.readouterr().err
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGTERM)  # as a batch system does: the loader's worker gets it too
-    _, err = process.communicate()
-    assert process.returncode == 143, err
+    process.join()
+    err = capfd.readouterr().err
+    assert process.exitcode == 143, err
     assert f"{run}: terminated; saved up to" in err
     assert "Traceback" not in err
     assert not half_written(run)
-    assert losses(resume(run, device="cpu").history) == losses(straight.history)
+    config = make_config(cache)  # without a worker, whose start takes seconds
+    assert losses(train(config, output=run, splits=splits, device="cpu", resume=True).history) == losses(
+        straight.history
+    )
     assert same_end(straight.output, run)

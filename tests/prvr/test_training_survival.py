@@ -1,24 +1,21 @@
 """What a run survives: a full disk, a folder that cannot be written, `kill -9`, a second process."""
 
-import multiprocessing
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from kills import START
 from test_training_checkpoint import file_size_limit
 from training_runs import StopInEpoch, half_written, losses, make_config, same_end, state_of
 
 from prvr.data import DataError
 from prvr.models import Retriever
 from prvr.training import RunResult, Splits, TrainingError, resume, train
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.mark.parametrize(
@@ -101,13 +98,15 @@ def test_a_file_where_the_folder_of_the_state_should_be_is_named(tmp_path: Path,
     assert resume(tmp_path, splits=splits, device="cpu").epochs == 2
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a killed process of Windows may hold its files for a while")
-def test_kill_9_at_drawn_moments_loses_nothing(cache: str) -> None:
-    command = [sys.executable, str(BENCHMARKS / "survival.py"), "--what", "train"]
-    command += ["--kills", "1", "--inside", "1", "--epochs", "2"]  # many: benchmarks/survival.py
-    result = subprocess.run([*command, "--cache-dir", cache], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "equal bit by bit" in result.stdout
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked and killed as POSIX does")
+def test_kill_9_at_drawn_moments_loses_nothing(cache: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import survival
+
+    kills = ["--kills", "2", "--inside", "1", "--epochs", "2"]  # many: benchmarks/survival.py
+    with pytest.raises(SystemExit) as ended:
+        survival.main(["--what", "train", *kills, "--cache-dir", cache])
+    assert not ended.value.code
+    assert "equal bit by bit" in capsys.readouterr().out
 
 
 def _train_until_killed(run: str, cache: str) -> None:
@@ -124,7 +123,7 @@ def test_one_process_owns_a_run_folder_until_it_dies(
     tmp_path: Path, cache: str, splits: Splits, straight: RunResult
 ) -> None:
     run = tmp_path / "run"
-    other = multiprocessing.get_context("spawn").Process(target=_train_until_killed, args=(str(run), cache))
+    other = get_context(START).Process(target=_train_until_killed, args=(str(run), cache))
     other.start()
     try:
         while not (run / "last" / "state.pt").exists():
