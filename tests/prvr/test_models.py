@@ -25,7 +25,7 @@ from prvr.config import (
     validated,
 )
 from prvr.models import Retriever, project_bounds
-from prvr.models.blocks import EuclideanMixer, GaussianWindows, TransformerBlocks, gaussian_window
+from prvr.models.blocks import EuclideanMixer, GaussianWindows, TransformerBlocks, gaussian_window, printed_window
 from prvr.models.fusion import PooledAttention
 from prvr.models.rows import Sequences
 from prvr.objective import Objective
@@ -179,6 +179,32 @@ def test_the_window_peaks_on_the_diagonal_and_ignores_trimming() -> None:
     assert gaussian_window(1, 2.0).tolist() == [[1.0]]
 
 
+@pytest.mark.parametrize("sigma", [2.0, 4.0, 8.0, None])
+def test_the_printed_window_is_equation_10(sigma: float | None) -> None:
+    windows = GaussianWindows([sigma, 1e-3], 9, window=printed_window).double()
+    for i, j in itertools.product(range(7), repeat=2):
+        expected = math.exp(-((j - i) ** 2) / (math.inf if sigma is None else sigma**2)) / (2 * math.pi)
+        assert windows(7)[0, i, j].item() == pytest.approx(expected, rel=1e-14)
+    logarithms = GaussianWindows([sigma, 1e-3], 9, logarithm=True, window=printed_window).double()(9)
+    torch.testing.assert_close(logarithms[0].exp(), windows(9)[0], rtol=1e-12, atol=0)
+    assert logarithms.isfinite().all(), "a window too narrow for any number still has finite gradients"
+
+
+def test_blocks_without_a_width_are_scaled_by_the_printed_window() -> None:
+    """sigma = infinity is 1 / 2 pi of the logits, not no window."""
+    changes = {"blocks": (BlockConfig(),), "window": "multiply", "fusion": "mean"}
+    plain, printed = build(**changes), build(**changes, compat=Compat(window="printed"))
+    batch = make_batch([9, 3])
+    assert printed.frames is not None
+    assert plain.frames is not None
+    qkv = plain.frames.layers[0].groups[0].mixer.qkv  # type: ignore[union-attr]
+    with torch.no_grad():
+        for tensor in (qkv.weight, qkv.bias):
+            tensor[:, 0] /= 2 * math.pi
+    found, expected = (r.encode_video(batch.clips, batch.frames, batch.frame_mask).frames for r in (printed, plain))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
 def test_windows_keep_their_precision() -> None:
     windows = GaussianWindows([2.0], 9)
     assert windows(9).dtype == torch.float32
@@ -195,6 +221,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "one_block": {"blocks": (BlockConfig(),)},
     "interleaved": {"blocks": (BlockConfig(L, 2.0), BlockConfig(E, 2.0), BlockConfig(L))},
     "multiply": {"window": "multiply"},
+    "printed": {"window": "multiply", "compat": Compat(window="printed")},
+    "printed, added": {"compat": Compat(window="printed")},
     "pooled": {"registers": RegisterConfig(kind="pooled", num=3)},
     "condition": {"registers": RegisterConfig(kind="condition", num=1)},
     "prior": {"registers": RegisterConfig(kind="prior", num=3)},

@@ -73,8 +73,9 @@ class Compat:
     Defaults are correct. `docs/compat.md` has a row per field.
     """
 
-    window: Literal["centred", "released"] = "centred"
-    """released: the window's centres are i/L but its keys lie on linspace(0, 1, L); each row divided by its maximum."""
+    window: Literal["centred", "released", "printed"] = "centred"
+    """released: the window's centres are i/L but its keys lie on linspace(0, 1, L); each row divided by its maximum.
+    printed: HLFormer eq. 10 to the letter, on positions, where `width` is sigma, and with the factor 1 / 2 pi."""
     padding: Literal["masked", "to_length", "to_batch"] = "masked"
     """to_length: frames are zero-padded to `max_frames`, padded rows enter the fusion's mean and the score's maximum
     (HLFormer, DreamPRVR). to_batch: the window's scale follows the longest video of the batch (GMMFormer)."""
@@ -209,7 +210,8 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
         """About how many numbers weights and tables hold; rather more than fewer."""
         width, points, blocks = self.hidden, self.lorentz_dim + 1, len(self.blocks)
         block = 12 * width**2 + (3 * points**2 + 2 * width * points) * any(b.space == "lorentz" for b in self.blocks)
-        tables = blocks * (self.max_frames**2 + self.num_clips**2) * any(b.width is not None for b in self.blocks)
+        windowed = self.compat.window == "printed" or any(b.width is not None for b in self.blocks)
+        tables = blocks * (self.max_frames**2 + self.num_clips**2) * windowed
         fusion = (6 + blocks) * width**2 + (self.max_frames + self.num_clips) * width
         inputs = (2 * self.video_dim + self.query_dim + 2 * self.max_frames + self.num_clips + self.max_words) * width
         registers = 0

@@ -228,6 +228,25 @@ def gaussian_window(length: int, width: float | None, reference: int | None = No
     return torch.exp(-((position[None] - position[:, None]) ** 2) / (2 * sigma**2))
 
 
+def printed_window(length: int, width: float | None) -> Float[Tensor, "l l"]:
+    r"""Window $G_{ij} = \frac{1}{2\pi} \exp(-(j - i)^2 / \sigma^2)$ on positions, as printed in HLFormer eq. 10.
+
+    Args:
+        length: number of positions.
+        width: sigma, in positions; None is infinite and gives 1 / 2 pi everywhere.
+
+    Returns:
+        The window in float64.
+
+    Examples:
+        >>> (printed_window(3, 2.0)[0] * 2 * torch.pi).log()
+        tensor([ 0.0000, -0.2500, -1.0000], dtype=torch.float64)
+    """
+    position = torch.arange(length, dtype=torch.float64)
+    sigma = torch.inf if width is None else width
+    return torch.exp(-(((position[None] - position[:, None]) / sigma) ** 2)) / (2 * torch.pi)
+
+
 class ExactTable(nn.Module):
     """A constant tensor that is rounded once, from float64, to whatever precision the model has.
 
@@ -253,22 +272,29 @@ class ExactTable(nn.Module):
 
 
 class GaussianWindows(nn.Module):
-    """The windows of a stack of blocks, `(k, l, l)`, cut from a table made once; None if no block has a width.
+    """The windows of a stack of blocks, `(k, l, l)`, cut from a table made once; None if all are 1 everywhere.
 
     Args:
         widths: one per block, None = unlimited.
         length: longest input.
         logarithm: the table holds log G, to be added to attention logits.
+        window: what makes one window from length and width.
     """
 
-    def __init__(self, widths: Sequence[float | None], length: int, logarithm: bool = False) -> None:
+    def __init__(
+        self,
+        widths: Sequence[float | None],
+        length: int,
+        logarithm: bool = False,
+        window: Callable[[int, float | None], Tensor] = gaussian_window,
+    ) -> None:
         super().__init__()
         self.table = None
-        if any(width is not None for width in widths):
-            table = torch.stack([gaussian_window(length, width) for width in widths])
+        if any(width is not None for width in widths) or window(1, None).item() != 1:
+            table = torch.stack([window(length, width) for width in widths])
             # The log of a far, narrow window is below any float; -1e4 is "never", and keeps 0 * inf out of gradients.
             self.table = ExactTable(table.log().clamp_min(-1e4) if logarithm else table)
 
     def forward(self, length: int) -> Float[Tensor, "k l l"] | None:
-        """The windows `(k, l, l)` of inputs of this length; None if no block has a width."""
+        """The windows `(k, l, l)` of inputs of this length; None if all are 1 everywhere."""
         return None if self.table is None else self.table()[:, :length, :length]

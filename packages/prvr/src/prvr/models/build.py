@@ -10,7 +10,14 @@ from functools import partial
 from torch import nn
 
 from prvr.config import BLOCKS, FUSIONS, BlockConfig, ModelConfig, released_part
-from prvr.models.blocks import AttentionBlocks, EuclideanMixer, GaussianWindows, TransformerBlocks
+from prvr.models.blocks import (
+    AttentionBlocks,
+    EuclideanMixer,
+    GaussianWindows,
+    TransformerBlocks,
+    gaussian_window,
+    printed_window,
+)
 from prvr.models.layers import initialise
 from prvr.models.rows import FramePadding, mask_frames
 from regdiff import RegisterGenerator, make_register_generator
@@ -31,7 +38,8 @@ def build_windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: 
     """The Gaussian windows of a stack of blocks, for sequences of at most `length` positions."""
     widths = [block.width for block in blocks]
     if config.compat.window != "released":
-        return GaussianWindows(widths, length, logarithm=config.window == "add")
+        window = {"centred": gaussian_window, "printed": printed_window}[config.compat.window]
+        return GaussianWindows(widths, length, logarithm=config.window == "add", window=window)
     if config.compat.padding == "to_batch":
         return released_part("windows:BatchWindows", "compat.window='released'")(widths)
     return released_part("windows:ReleasedWindows", "compat.window='released'")(widths, length)
