@@ -16,6 +16,7 @@ from prvr.cli import build_parser, folders, main
 from prvr.cli.console import CommandError
 from prvr.errors import InputError, PrvrError
 from prvr.plot import PLOTS
+from prvr.training import read_reranker_config
 
 GROUPS = {
     "index": ["add", "update", "remove", "info", "verify"],
@@ -49,13 +50,23 @@ class TestPresets:
     def test_all_are_listed(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["presets"]) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert [line for line in lines if not line.startswith(" ")] == prvr.preset_names()
-        assert sum("Measured" in line for line in lines) == len(prvr.preset_names())
+        names = [*prvr.preset_names(), *prvr.preset_names("rerankers")]
+        assert [line for line in lines if not line.startswith(" ")] == names
+        assert sum("Measured" in line for line in lines) == len(names)
 
     def test_one_is_printed_so_that_it_can_be_edited(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["presets", "dreamprvr-tvr"]) == 0
         (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
         assert prvr.load_config(tmp_path / "mine.yaml") == prvr.load_config("dreamprvr-tvr")
+
+    def test_that_of_a_re_ranker_is_printed_without_the_width_of_its_retriever(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["presets", "diffusionret-stage2-released", "--resolved"]) == 0
+        (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
+        found = read_reranker_config(tmp_path / "mine.yaml", width=8)
+        assert found == read_reranker_config("diffusionret-stage2-released", width=8)
+        assert "names no retriever" in explained(["train", "--preset", "diffusionret-stage2-released"], capsys)
 
 
 def test_the_configuration_of_a_run_can_be_printed_and_read_again(

@@ -6,13 +6,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 from commands import explained
 from runs_of_retrievers import write_run
 
 from prvr.cli import main
+from prvr.config import load_config
+from prvr.evaluation import EvaluationConfig, evaluate
+from prvr.evaluation.encode import encode_split
+from prvr.evaluation.metrics import ranks
 from prvr.evaluation.report import EvaluationReport
-from prvr.stages import load_rerankers
+from prvr.models import build_retriever, load_pretrained
+from prvr.pipeline import open_system
+from prvr.stages import ScoreMatrix, load_rerankers, reranker_inputs
+from prvr.training import open_split
+from prvr.training.state import derived_seed
 
 QUICK = ["--train.epochs=2", "--train.batch_size", "100", "--reranker.steps=4", "--reranker.candidates", "6"]
 QUICK += ["--candidates.num=5"]
@@ -57,6 +66,61 @@ class TestTrain:
         assert "text to video: retriever" in out
         assert "text to video: re-ranked" in out
         assert f"prvr evaluate {work.run}" in out
+
+    def test_a_preset_by_name_and_a_file_that_is_based_on_one(
+        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        mine = tmp_path / "mine.yaml"
+        mine.write_text("base: diffusionret-stage2-paper\nname: mine\nreranker: {steps: 6}\n", encoding="utf-8")
+        found = []
+        for source in (["--preset", "diffusionret-stage2-released"], ["--config", str(mine)]):
+            words = [*source, "--retriever", str(work.retriever), "--reranker.candidates", "6", "--print-config"]
+            assert main(["train", *words]) == 0
+            found.append(yaml.safe_load(capsys.readouterr().out))
+        assert [values["candidates"]["pool"] for values in found] == ["batch", "batch"]
+        assert [values["reranker"]["steps"] for values in found] == [50, 6]
+        assert [values["reranker"]["candidates"] for values in found] == [6, 6]
+        assert [values["reranker"]["width"] for values in found] == [16, 16]
+        assert (found[0]["optim"]["name"], found[1]["train"]["weights"]) == ("bert_adam", [])
+        both = ["train", "--preset", "diffusionret-stage2-paper", "--config", str(mine)]
+        assert "both configure the re-ranker" in explained([*both, "--retriever", str(work.retriever)], capsys)
+
+    @pytest.mark.parametrize("name", ["paper", "released"])
+    def test_a_preset_trains(self, work: SimpleNamespace, tmp_path: Path, name: str) -> None:
+        words = ["--preset", f"diffusionret-stage2-{name}", "--retriever", str(work.retriever), "--train.epochs", "1"]
+        words += ["--train.batch_size", "40", "--reranker.steps", "3", "--device", "cpu", "-q"]
+        assert main(["train", *words, "--output", str(tmp_path / "run")]) == 0
+        line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
+        assert set(line["loss"]) == {"t2v", "v2t", "total"}
+        assert load_rerankers(tmp_path / "run")["t2v"].config.weight == 1.0
+
+    def test_purely_generative_over_a_retriever_that_is_not_trained(
+        self, work: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        first, second = tmp_path / "untrained", tmp_path / "generator"
+        config, epochs = work.retriever / "config.yaml", ["--train.epochs", "0"]
+        assert main(["train", "--config", str(config), *epochs, "--output", str(first), "--device", "cpu", "-q"]) == 0
+        assert "the model is not trained" in capsys.readouterr().out
+        values = load_config(first / "config.yaml")
+        torch.manual_seed(derived_seed(values.train.seed, "weights"))
+        start, kept = build_retriever(values.model).state_dict(), load_pretrained(first / "best").state_dict()
+        assert all(torch.equal(start[name], kept[name]) for name in start)
+        assert "Without any training" in (first / "best" / "README.md").read_text()
+        assert main(["train", "--resume", "--output", str(first), "--device", "cpu", "-q"]) == 0
+        words = ["--preset", "diffusionret-stage2-paper", "--strategy", "generative", "--train.epochs", "1"]
+        words += ["--reranker.steps", "3", "--retriever", str(first), "--output", str(second), "--device", "cpu", "-q"]
+        assert main(["train", *words]) == 0
+        system = open_system(second)
+        with open_split(values, "test") as split:
+            encoded = encode_split(system.pipeline.first, split)
+            inputs = reranker_inputs(encoded, (reranker := load_rerankers(second)["t2v"]).config)
+            # Of the scores the generator sees the order alone, which says who starts from which noise.
+            scores = ScoreMatrix(system.pipeline.first, encoded).rows("t2v", slice(0, len(split.captions)))
+            likely = reranker.rerank(scores, inputs.text, inputs.frames, inputs.mask) - scores.amax(1, keepdim=True)
+            report = evaluate(system.pipeline, split, EvaluationConfig(bootstrap=0))
+            right = torch.from_numpy(split.relevant_matrix)
+        assert torch.allclose(likely.sum(1), torch.ones(len(likely)), atol=1e-4)  # a probability of the whole gallery
+        assert report.ranks.tolist() == ranks(likely, right).tolist()
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

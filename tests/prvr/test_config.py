@@ -6,7 +6,7 @@ import random
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -25,10 +25,16 @@ from prvr.config import (
     preset_text,
 )
 from prvr.models.auto import build_retriever
+from prvr.training import read_reranker_config
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", [*preset_names(), *preset_names("rerankers")])
 def test_presets_say_what_they_are_and_what_they_change(name: str, tmp_path: Path) -> None:
+    def load_config(source: Path | str) -> Any:
+        if name in preset_names("rerankers"):
+            return read_reranker_config(source, width=512)
+        return prvr.load_config(source)
+
     config = load_config(name)
     assert config.name == name
     path = tmp_path / "copy.yaml"
@@ -230,6 +236,11 @@ def test_the_ablations_of_dreamprvr_are_keys(name: str, corpus: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
     for key, value in ABLATIONS[name].items():
         assert f"`{key}: {value}`" in page or (value == 0 and f"`{key}`" in page), key
+
+
+def test_a_preset_of_a_re_ranker_is_no_retriever() -> None:
+    with pytest.raises(ConfigError, match=r"diffusionret-stage2-paper configures a re-ranker: .* --retriever RUN"):
+        prvr.load_config("diffusionret-stage2-paper")
 
 
 def test_unknown_preset_and_files(tmp_path) -> None:

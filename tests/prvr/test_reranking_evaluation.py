@@ -26,7 +26,7 @@ from prvr.stages import (
     qb_norm,
     reranker_inputs,
 )
-from prvr.training.candidates import PairSource, candidate_pool, counts_by_weight
+from prvr.training.candidates import BatchSource, PairSource, candidate_pool, counts_by_weight
 from prvr.types import VideoEmbedding
 
 WIDTH = 8
@@ -228,6 +228,34 @@ def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(scores, s
     target = kept.target(picked)
     losses = [
         reranker.loss_of_pairs(target, kept.pairs(rows, picked), generator=torch.Generator().manual_seed(2)),
+        reranker.loss(target, *given, generator=torch.Generator().manual_seed(2)),
+    ]
+    torch.testing.assert_close(*losses)
+
+
+@pytest.mark.parametrize("direction", ["t2v", "v2t"])
+def test_the_other_rows_of_a_step_are_its_wrong_candidates(split, encoded, direction) -> None:
+    reranker, owner = make(direction), torch.from_numpy(split.query_to_video)
+    inputs = reranker_inputs(encoded, reranker.config)
+    source, rows = BatchSource(reranker, inputs, owner), torch.tensor([4, 0, 7, 2, 9])
+    videos, own = owner[rows], owner[rows] if direction == "t2v" else rows
+    others = [{int(own[j]) for j in range(5) if videos[j] != videos[i]} for i in range(5)]
+    most = 1 + min(sum(int(videos[j] != videos[i]) for j in range(5)) for i in range(5))
+    drawn = source.draw(rows, 3, torch.Generator().manual_seed(0))
+    assert torch.equal(drawn, source.draw(rows, 3, torch.Generator().manual_seed(0)))
+    for num, picked in ((3, drawn), (most, source.draw(rows, 100, torch.Generator().manual_seed(0)))):
+        assert picked.shape == (5, num)
+        assert torch.equal(picked[:, 0], own)
+        assert all(set(row[1:].tolist()) <= known for row, known in zip(picked, others, strict=True))
+        assert source.target(picked).nonzero().tolist() == [[row, 0] for row in range(5)]
+    assert source.draw(rows[:1], 3, torch.Generator()).tolist() == [[int(own[0])]]
+    if direction == "t2v":
+        given = inputs.text[rows], inputs.frames[drawn], inputs.mask[drawn]
+    else:
+        given = inputs.text[drawn], inputs.frames[videos], inputs.mask[videos]
+    target = source.target(drawn)
+    losses = [
+        reranker.loss_of_pairs(target, source.pairs(rows, drawn), generator=torch.Generator().manual_seed(2)),
         reranker.loss(target, *given, generator=torch.Generator().manual_seed(2)),
     ]
     torch.testing.assert_close(*losses)

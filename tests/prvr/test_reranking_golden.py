@@ -11,11 +11,12 @@ from golden import check_close
 
 from prvr.config import ConfigError
 from prvr.released import CheckpointError
-from prvr.released.reranker import released_token_alignment
+from prvr.released.reranker import released_reranker_config, released_token_alignment
 from prvr.scoring import token_alignment
 from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
 from prvr.stages.diffusion.config import reranker_config_from_dict
 from prvr.stages.diffusion.process import beta_schedule
+from prvr.training import read_reranker_config
 
 ARRAYS = GOLDEN.arrays
 DTYPES = [torch.float64, torch.float32]
@@ -189,6 +190,12 @@ def test_released_weights_that_do_not_fit():
         CandidateReranker.load_released(state, {"width": 32}, "v2t")
     with pytest.raises(CheckpointError, match="width=512, the weights have 32"):
         CandidateReranker.load_released(state, config | {"width": 512}, "v2t")
+
+
+def test_the_preset_of_the_released_code_is_what_its_weights_are_loaded_into():
+    preset = read_reranker_config("diffusionret-stage2-released", width=512).reranker
+    for direction in ("t2v", "v2t"):
+        assert released_reranker_config({"diffusion_steps": 50}, direction, 512) == preset
 
 
 def test_configuration_from_a_file():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from prvr.cli.console import CommandError, show_next, stdout
 from prvr.cli.folders import chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
 from prvr.cli.options import more_keys, overrides
-from prvr.config import config_leaves, config_to_dict, dump_config, read_yaml_file
+from prvr.config import config_leaves, config_to_dict, dump_config, preset_names, read_values
 from prvr.config.load import set_key
 
 if TYPE_CHECKING:
@@ -22,12 +22,18 @@ _DATA = ("data.", "train.protocol", "train.holdout_fraction")
 
 def wants_reranker(args: Namespace) -> bool:
     """Whether a re-ranker is to be trained: a retriever is named, or a configuration or run of a re-ranker."""
-    file = _config_file(args)
-    return args.retriever is not None or (file is not None and file.is_file() and "reranker" in read_yaml_file(file))
+    source = _source(args)
+    if args.retriever is not None or source is None or (isinstance(source, Path) and not source.is_file()):
+        return args.retriever is not None
+    return "reranker" in read_values(source)[1]
 
 
-def _config_file(args: Namespace) -> Path | None:
-    """The configuration that is named, or that of the run that is resumed."""
+def _source(args: Namespace) -> Path | str | None:
+    """The configuration of a re-ranker that is named, a file or a preset, or that of the run that is resumed."""
+    if args.preset in preset_names("rerankers"):
+        if args.config is not None:
+            raise CommandError("--preset and --config both configure the re-ranker: use one.")
+        return str(args.preset)
     if args.config is not None:
         return Path(args.config)
     return Path(args.output) / "config.yaml" if args.resume and args.output is not None else None
@@ -52,7 +58,8 @@ def train_reranker(args: Namespace, quiet: bool) -> "RerankerResult | None":
     folder = _retriever_folder(args)
     weights, file = model_files(folder)
     retriever = load_pretrained(weights)
-    data = chosen_data(Namespace(preset=args.preset, **about_data), file, weights)
+    preset = None if args.preset in preset_names("rerankers") else args.preset
+    data = chosen_data(Namespace(preset=preset, **about_data), file, weights)
     data = replace(data, model=retriever.config)
     config = _reranker_config(args, keys, folder, retriever.config.hidden)
     if args.print_config:
@@ -79,10 +86,10 @@ def _retriever_folder(args: Namespace) -> Path:
         from prvr.models.pretrained import shipped_model
 
         return shipped_model(args.retriever) or Path(args.retriever).expanduser().resolve()
-    file = _config_file(args)
-    known = None if file is None else read_yaml_file(file).get("retriever")
+    source = _source(args)
+    known = None if source is None else read_values(source)[1].get("retriever")
     if not isinstance(known, str):
-        raise CommandError(f"{file} names no retriever: name the run of a trained one with --retriever RUN.")
+        raise CommandError(f"{source} names no retriever: name the run of a trained one with --retriever RUN.")
     return Path(known)
 
 
@@ -93,13 +100,13 @@ def _reranker_config(args: Namespace, keys: Mapping[str, str], folder: Path, wid
     for key in overrides(args):
         if key in keys and key not in config_leaves(RerankerRunConfig):
             raise CommandError(f"--{key} is a key of the retriever, which is already trained.")
-    file, values = _config_file(args), dict[str, Any]()
-    if file is not None:
-        values = config_to_dict(read_reranker_config(file, width))
+    source, values = _source(args), dict[str, Any]()
+    if source is not None:
+        values = config_to_dict(read_reranker_config(source, width))
     for key, value in keys.items():
         set_key(values, key, value, f"--{key}")
     values["retriever"] = str(folder)
-    return reranker_run_config(values, width=width, source=str(file or "the command line"))
+    return reranker_run_config(values, width=width, source=str(source or "the command line"))
 
 
 def show_reranker(result: "RerankerResult") -> None:

@@ -26,7 +26,7 @@ def register(prvr: Parser) -> None:
         run,
         "Train a retriever or a re-ranker",
         "--preset NAME [--data-root ROOT] [--output RUN] [--KEY VALUE ...] [OPTIONS]\n"
-        "--retriever RUN [--output RUN] [--KEY VALUE ...] [OPTIONS]",
+        "--retriever RUN [--preset NAME] [--output RUN] [--KEY VALUE ...] [OPTIONS]",
         "Train a model. The run folder receives its configuration, metrics, curves, and the best and the last "
         "checkpoint.",
     )
@@ -150,8 +150,9 @@ def train(
 def show_folder(result: "RunResult") -> None:
     """Says where the results are."""
     stopped = ", stopped early" if result.stopped_early else ""
+    done = f"{result.epochs} epochs{stopped}; the best is epoch {result.best_epoch} (counted from 0)."
     print(
-        f"\n{result.epochs} epochs{stopped}; the best is epoch {result.best_epoch} (counted from 0).\n"
+        f"\n{done if result.epochs else 'No epoch: the model is not trained.'}\n"
         f"{result.output / 'best'}: the model, for prvr.models.load_pretrained\n"
         f"{result.output / 'curves.png'}: loss and SumR by epoch\n"
         f"{result.output / 'evaluation.json'}: these numbers; metrics.jsonl and config.yaml are beside it"

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -19,25 +19,40 @@ from prvr.reading import read_text, short
 _T = TypeVar("_T")
 _LARGEST = 1 << 20  # bytes of a configuration file
 _SHOWN = 200  # characters of a value in a message
+_FOLDERS: dict[Literal["retrievers", "rerankers"], str] = {"retrievers": "presets", "rerankers": "presets/rerankers"}
 
 
 class ConfigError(PrvrError, ValueError):
     """A configuration that cannot be used; the message names the key, the value and what is allowed."""
 
 
-def preset_names() -> list[str]:
+def preset_names(kind: Literal["retrievers", "rerankers"] = "retrievers") -> list[str]:
     """Names of the presets that ship with prvr, sorted.
+
+    Args:
+        kind: what they configure: a retriever (`prvr.Config`), or a re-ranker over one
+            (`prvr.training.RerankerRunConfig`).
 
     Examples:
         >>> "hlformer-tvr" in preset_names()
         True
+        >>> preset_names("rerankers")
+        ['diffusionret-stage2-paper', 'diffusionret-stage2-released']
     """
-    folder = resources.files("prvr") / "presets"
+    folder = resources.files("prvr") / _FOLDERS[kind]
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def _read(name_or_path: str | Path, heirs: tuple[str, ...] = ()) -> tuple[str, dict[str, Any]]:
-    """The name of a source, and its values laid over those of its `base`."""
+def read_values(name_or_path: str | Path, heirs: tuple[str, ...] = ()) -> tuple[str, dict[str, Any]]:
+    """The name of a preset or a YAML file, and its values laid over those of its `base`.
+
+    Args:
+        name_or_path: a preset of either kind by name, or a path that ends in `.yaml`.
+        heirs: those that name it as their base, directly or not.
+
+    Raises:
+        ConfigError: there is no such preset or file, it is not YAML, or a base of itself.
+    """
     path, source = Path(name_or_path), str(name_or_path)
     if source in heirs:
         raise ConfigError(f"{source}: is based on itself: {' -> '.join([*heirs, source])}")
@@ -49,7 +64,7 @@ def _read(name_or_path: str | Path, heirs: tuple[str, ...] = ()) -> tuple[str, d
     if not isinstance(base, str):
         raise ConfigError(f"{source}: base: expected the name of a preset or a YAML file, got {base!r}")
     beside = base.endswith((".yaml", ".yml"))  # a file is named relative to the one that names it
-    return source, _laid_over(_read(path.parent / base if beside else base, (*heirs, source))[1], values)
+    return source, _laid_over(read_values(path.parent / base if beside else base, (*heirs, source))[1], values)
 
 
 def _laid_over(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -67,10 +82,10 @@ def preset_text(name: str) -> str:
     Raises:
         ConfigError: there is no such preset; names those with the closest names.
     """
-    names = preset_names()
-    if name not in names:
-        raise ConfigError(unknown_name("preset", name, names))
-    return (resources.files("prvr") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+    found = {one: folder for kind, folder in _FOLDERS.items() for one in preset_names(kind)}
+    if name not in found:
+        raise ConfigError(unknown_name("preset", name, found))
+    return (resources.files("prvr") / found[name] / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def read_yaml_file(path: Path) -> dict[str, Any]:
@@ -240,7 +255,9 @@ def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
         >>> load_config("hlformer-tvr", {"train.epochs": 5}).train.epochs
         5
     """
-    source, values = _read(name_or_path)
+    source, values = read_values(name_or_path)
+    if "reranker" in values:
+        raise ConfigError(f"{source} configures a re-ranker: name the run of its retriever with --retriever RUN")
     for key, value in (overrides or {}).items():
         set_key(values, key, value, f"override {key!r}")
     return validated(Config, values, source)

@@ -58,7 +58,8 @@ class DataConfig:
 class TrainerConfig:
     """What every run has, whatever it trains; `TrainConfig` and `RerankerTrainConfig` add the rest."""
 
-    epochs: int = Field(default=100, ge=1, le=LARGE)
+    epochs: int = Field(default=100, ge=0, le=LARGE)
+    """Passes over the training split; 0 = none, the retriever is kept and evaluated as it starts."""
     patience: int = Field(default=10, ge=1, le=LARGE)
     """Stop after more than this many epochs in a row without a better selection score, as the authors' code does."""
     seed: int = Field(default=0, ge=0, le=SEED)

@@ -85,6 +85,45 @@ def candidate_pool(
     return CandidatePool(owner, torch.cat([queries[:, None], hardest[owner]], 1))
 
 
+class BatchSource:
+    """Pairs of a training step whose wrong candidates are the right ones of its other rows (DiffusionRet's code).
+
+    Rows of the same video are not wrong for each other.
+
+    Args:
+        reranker: whose pooling is meant.
+        inputs: embeddings of the split.
+        owner: `(q,)` number of the video of each query.
+    """
+
+    def __init__(self, reranker: CandidateReranker, inputs: RerankerInputs, owner: Int[Tensor, " q"]) -> None:
+        self.view, self.attention, self.inputs, self.owner = reranker.view, reranker.pool, inputs, owner
+
+    def draw(self, rows: Int[Tensor, " b"], num: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
+        """Numbers in the gallery, the right one of each row first; fewer where a row has fewer wrong ones.
+
+        Args:
+            rows: the rows of the whole step, on the CPU.
+            num: n.
+            generator: source of the draws, on the CPU.
+        """
+        owner = self.owner[rows]
+        wrong = owner[:, None] != owner
+        order = torch.rand(wrong.shape, generator=generator).masked_fill(~wrong, 2.0).fill_diagonal_(-1.0).argsort(1)
+        right = owner if self.view.name == "t2v" else rows
+        return right[order[:, : min(num, 1 + int(wrong.sum(1).min()))]].to(self.inputs.text.device)
+
+    def pairs(self, rows: Int[Tensor, " r"], picked: Int[Tensor, "r n"]) -> Pairs:
+        """Queries and candidates of some rows, as `draw` gave them."""
+        asking = rows if self.view.name == "t2v" else self.owner[rows.cpu()].to(rows.device)
+        inputs = self.inputs
+        return self.view.gather(self.attention, inputs.text, inputs.frames, inputs.mask, asking, picked)
+
+    def target(self, picked: Int[Tensor, "r n"]) -> Bool[Tensor, "r n"]:
+        """Which of them is right: the first."""
+        return (torch.arange(picked.shape[1], device=picked.device) == 0).expand_as(picked)
+
+
 class PairSource:
     """Pooled queries and candidates of training rows: pooled once and kept where they fit, else in each step.
 
@@ -115,12 +154,16 @@ class PairSource:
         pairs = self._gather(rows, self.pool.columns[rows])
         return pairs.candidates if self.view.name == "t2v" else pairs.queries
 
+    def draw(self, rows: Int[Tensor, " b"], num: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
+        """Places in `pool.columns`, see `CandidatePool.draw`."""
+        return self.pool.draw(len(rows), num, generator)
+
     def pairs(self, rows: Int[Tensor, " r"], picked: Int[Tensor, "r n"]) -> Pairs:
         """Queries and candidates of some rows.
 
         Args:
             rows: numbers of the rows.
-            picked: places in `pool.columns`, as `CandidatePool.draw` gives them.
+            picked: as `draw` gives them.
         """
         columns = self.pool.columns[rows].gather(1, picked)
         if self.kept is None:

@@ -15,7 +15,7 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
         config: the configuration of the run.
         scores: the scores of the split that selects, text to video.
         split: name of that split.
-        epoch: the epoch of the checkpoint, from 0.
+        epoch: the epoch of the checkpoint, from 0; -1 = before the first.
     """
     values = {"R@1": scores.r1, "R@5": scores.r5, "R@10": scores.r10, "R@100": scores.r100, "SumR": scores.sumr}
     if config.train.protocol == "paper":
@@ -31,6 +31,7 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
     kind = "Retriever"
     if isinstance(config.model, TokenModelConfig):
         kind = "TokenRetriever" if config.model.clip is None else "ClipRetriever"
+    made = f"Epoch {epoch} (from 0)" if epoch >= 0 else "Without any training, as it starts,"
     return f"""{_head("partially-relevant-video-retrieval")}
 # {config.name}
 
@@ -39,7 +40,7 @@ A retriever of untrimmed videos by sentences that describe a part of them. Train
 
 {selected}
 
-Epoch {epoch} (from 0) on `{split}`, {scores.queries} queries, text to video, in percent:
+{made} on `{split}`, {scores.queries} queries, text to video, in percent:
 
 {_table(["metric", "value"], [[name, f"{value:.1f}"] for name, value in values.items()])}
 

@@ -32,7 +32,7 @@ from prvr.stages import (
     fingerprint,
     reranker_inputs,
 )
-from prvr.training.candidates import CandidatePool, PairSource, candidate_pool, counts_by_weight
+from prvr.training.candidates import BatchSource, CandidatePool, PairSource, candidate_pool, counts_by_weight
 from prvr.training.card import reranker_card
 from prvr.training.checkpoint import check_state, load_weights
 from prvr.training.data import Splits
@@ -173,7 +173,7 @@ class RerankerTask:
         self.best: dict[Direction, BestEpoch] = dict.fromkeys(self.rerankers, BestEpoch())
         self.best_weights: dict[str, dict[str, Tensor]] = {}
 
-    def _pair_sources(self, train: PackedSplit) -> dict[Direction, tuple[PairSource, ...]]:
+    def _pair_sources(self, train: PackedSplit) -> dict[Direction, tuple[PairSource | BatchSource, ...]]:
         """For each direction one source of queries and candidates from each encoding of the training split."""
         config, seed = self.config, self.config.train.seed
         if config.candidates.dropout_views:
@@ -183,13 +183,20 @@ class RerankerTask:
             ]
         else:
             encodings = [self.encode(self.retriever, train, device=self.device, seed=seed)]
+        inputs = [reranker_inputs(encoded, config.network) for encoded in encodings]
+        size = config.candidates.pool
+        if size == "batch":
+            owner = torch.from_numpy(train.query_to_video)
+            return {
+                direction: tuple(BatchSource(reranker, some, owner) for some in inputs)
+                for direction, reranker in self.rerankers.items()
+            }
         with evaluation_mode(self.retriever, self.device, seed):
             scores = [ScoreMatrix(self.retriever, encoded, train.relevant) for encoded in encodings]
             pools = {
-                direction: [candidate_pool(some, train, direction, config.candidates.pool) for some in scores]
+                direction: [candidate_pool(some, train, direction, size) for some in scores]
                 for direction in self.rerankers
             }
-        inputs = [reranker_inputs(encoded, config.network) for encoded in encodings]
         cache = config.train.cache_mib // (len(encodings) * len(self.rerankers))
         return {
             direction: tuple(
@@ -236,7 +243,7 @@ class RerankerTask:
         for direction, reranker in self.rerankers.items():
             sources = self.sources[direction]
             source = sources[int(torch.randint(len(sources), (), generator=self.draws))]
-            picked = source.pool.draw(size, self.config.candidates.num, self.draws)
+            picked = source.draw(batch, self.config.candidates.num, self.draws)
             noise, timesteps = self._draw_noise(picked.shape, own)
             if not len(rows):  # a last batch with fewer rows than processes
                 losses[direction] = torch.stack([p.sum() for p in reranker.parameters()]).sum() * 0.0

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config import OptimConfig, TrainerConfig, read_yaml_file, validated
+from prvr.config import OptimConfig, TrainerConfig, read_values, read_yaml_file, validated
 from prvr.config.strict import LARGE, MANY, STRICT
 from prvr.errors import InputError
 from prvr.stages import CandidateReranker, Direction, RerankerConfig
@@ -21,9 +21,10 @@ class CandidatesConfig:
 
     num: int = Field(default=32, ge=2, le=MANY)
     """Candidates of a row, the right one among them."""
-    pool: int = Field(default=64, ge=1, le=MANY)
+    pool: Annotated[int, Field(ge=1, le=MANY)] | Literal["batch"] = 64
     """The wrong ones are drawn anew in each step from this many that the retriever scores highest; capped by what the
-    split has."""
+    split has. batch: they are the right ones of the other rows of the step, whatever their scores, as in DiffusionRet's
+    released code."""
     learn_from: Literal["train", "selection"] = "train"
     """train: the retriever's own training split, whose queries it ranks better than new ones; selection: one half of
     the videos that select, which the retriever was not trained on, while the other half continues to select."""
@@ -64,9 +65,10 @@ class RerankerRunConfig:
     """Folder of the frozen retriever's run."""
     name: str = "reranker"
     strategy: Literal["hybrid", "generative", "discriminative"] = "hybrid"
-    """Table 3d. hybrid: the retriever's discriminative score plus the generated probability, as in the paper;
-    generative: the generator alone orders the candidates; discriminative: no diffusion, the same network learns
-    p(candidate | query) by cross-entropy in one step and its probability is added: the control."""
+    """hybrid: the retriever's discriminative score plus the generated probability, as in the paper; generative: the
+    generator alone orders the candidates, which the retriever chooses (docs/pipelines.md: what of table 3d this is);
+    discriminative: no diffusion, the same network learns p(candidate | query) by cross-entropy in one step and its
+    probability is added: the control."""
     directions: tuple[Direction, ...] = Field(default=("t2v", "v2t"), min_length=1)
     candidates: CandidatesConfig = CandidatesConfig()
     train: RerankerTrainConfig = RerankerTrainConfig()
@@ -125,17 +127,22 @@ def is_reranker_run(folder: Path) -> bool:
     return (folder / "config.yaml").is_file() and "reranker" in read_yaml_file(folder / "config.yaml")
 
 
-def read_reranker_config(path: Path, width: int | None = None) -> RerankerRunConfig:
-    """The configuration of a run, or one of your own.
+def read_reranker_config(name_or_path: Path | str, width: int | None = None) -> RerankerRunConfig:
+    """The configuration of a run, a preset, or one of your own.
 
     Args:
-        path: the path of the file.
+        name_or_path: the path of a file, which may name a `base`, or one of `prvr.preset_names("rerankers")`.
         width: the width of the retriever's embeddings, for a file without `reranker.width`.
 
     Raises:
-        prvr.ConfigError: no such file, not YAML, a bad key or value, or no width.
+        prvr.ConfigError: no such file or preset, not YAML, a bad key or value, or no width.
+
+    Examples:
+        >>> read_reranker_config("diffusionret-stage2-released", width=512).reranker.loss_temperature
+        100.0
     """
-    return reranker_run_config(read_yaml_file(path), width=width, source=str(path))
+    source, values = read_values(name_or_path)
+    return reranker_run_config(values, width=width, source=source)
 
 
 def save_rerankers(folder: Path, rerankers: Mapping[Direction, CandidateReranker], card: str | None = None) -> None:

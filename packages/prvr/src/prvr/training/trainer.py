@@ -114,7 +114,7 @@ class Trainer(Generic[Report]):
     ) -> None:
         self.task, self.run, self.accelerator, self.stop, self.progress = task, run, accelerator, stop, progress
         self.config = task.config
-        self.optimizer, self.scheduler = task.optimizer(len(task) * self.config.train.epochs)
+        self.optimizer, self.scheduler = task.optimizer(max(1, len(task) * self.config.train.epochs))
         self.step = TrainingStep(task, accelerator, self.optimizer, self.scheduler)
         self.nonfinite = NonFinitePolicy(self.config)
         self.generator = torch.Generator(accelerator.device)
@@ -156,6 +156,8 @@ class Trainer(Generic[Report]):
         """
         train = self.config.train
         try:
+            if not train.epochs:
+                self._keep_untrained()
             while self.epoch < train.epochs and not (
                 self.epoch and self.epoch - 1 - self.task.best_epoch > train.patience
             ):
@@ -169,6 +171,13 @@ class Trainer(Generic[Report]):
             what = "terminated" if isinstance(error, Terminated) else "interrupted"
             logger.warning("%s: %s; %s", self.run.path, what, self._saved)
             raise
+
+    def _keep_untrained(self) -> None:
+        """Keeps and saves what is to be trained as it starts, in a run of no epoch."""
+        selection, main = from_main(self.accelerator, self._select), self.accelerator.is_main_process
+        self.task.keep(-1, selection, self.run.best if main else None)
+        if main:
+            self.run.save_epoch(self._state_dict(), self.history, self.config.name)
 
     def _train_epoch(self) -> None:
         """One pass over the batches of an epoch, or what is left of it; `state` holds its result."""

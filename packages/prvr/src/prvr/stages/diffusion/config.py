@@ -61,7 +61,7 @@ class RerankerConfig:
     """What the generated probability counts beside the retriever's score."""
     combine: Literal["add", "alone"] = "add"
     """add: the score plus `weight` times the probability; alone: candidates go by the probability alone, ahead of all
-    others (the generative strategy of table 3d)."""
+    others."""
     tokens: Literal["frames", "clips", "both"] = "frames"
     """Which rows of the retriever's videos stand for frames; both: clips and frames, one after the other."""
     unit_length: bool = False
