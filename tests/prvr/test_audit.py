@@ -17,19 +17,19 @@ from drawn_world.world import file_rows
 from prvr import MissingExtraError
 from prvr.config import Config, load_config
 from prvr.data import Caption, Corpus, DataError, Moment, TextData, load_encoder, open_corpus, pack, write_layout
-from prvr.data.synthetic.corpus import SCENES, frame_features
+from prvr.data.synthetic.corpus import SCENES, frame_features, read_embedded_scenes
 from prvr.data.synthetic.encoder import DIM, WORD_DIM
 from prvr.data.synthetic.near_misses import relevance
 from prvr.data.synthetic.render import render, render_frames
-from prvr.data.synthetic.scenes import SPLITS, Scenes, draw_split, write_scenes
+from prvr.data.synthetic.scenes import Scenes, write_scenes
 from prvr.data.synthetic.world import ACTIONS, PUSHES, Video
 from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 
 
 @pytest.fixture(scope="module")
-def scenes() -> dict[str, Scenes]:
-    return {split: draw_split(split, count, seed=0) for split, count in SPLITS["tiny"].items()}
+def scenes(embedded_root: Path) -> dict[str, Scenes]:
+    return read_embedded_scenes(open_corpus(embedded_root, "embedded-tiny"))
 
 
 def test_fair_recall_is_the_mean_over_orders_of_ties() -> None:

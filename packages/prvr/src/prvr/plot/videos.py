@@ -25,6 +25,7 @@ _TO_SEE_TURNS = 8  # of a moment in which something turns: less than a third of 
 _ACTING, _STILL, _MISSED = "#8e8e93", "#e3e3e8", "tab:red"
 _WIDTH = 12.0  # inches
 _LETTERS = 110  # of a sentence in one line
+_NO_TICKS = {"xticks": [], "yticks": []}  # not seen beside a picture, but measured each time it is drawn
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def video_figure(video: Video, sentences: Sequence[Sentence], look: str = DAY) -
     facts = [f"{video.duration:g} s", f"{video.background} background", *["a post in front"] * video.occluder]
     figure.suptitle(f"{video.id}: {', '.join(facts)}")
     pictures, line, text = figure.subfigures(3, 1, squeeze=False, height_ratios=heights)[:, 0]
-    cells = pictures.subplots(rows, COLUMNS, squeeze=False).ravel()
+    cells = pictures.subplots(rows, COLUMNS, squeeze=False, subplot_kw=_NO_TICKS).ravel()
     for axes in cells:
         axes.axis("off")
     for axes, number, frame in zip(cells, numbers, with_look(render_frames(video, numbers), look), strict=False):
@@ -164,7 +165,7 @@ def moments_figure(comparisons: Sequence[MomentComparison]) -> "Figure":
         title = f"“{comparison.sentence}”   {comparison.note}"
         part.suptitle("\n".join(wrap(title, _LETTERS)), parse_math=False)
         verdict, colour = _verdict(comparison)
-        cells = part.subplots(2, COLUMNS + 1)
+        cells = part.subplots(2, COLUMNS + 1, subplot_kw=_NO_TICKS)
         for line, name, excerpt in zip(cells, ("found", "true"), (comparison.found, comparison.true), strict=True):
             for axes in line:
                 axes.axis("off")
