@@ -290,7 +290,7 @@ class GaussianWindows(nn.Module):
     ) -> None:
         super().__init__()
         self.table = None
-        if any(width is not None for width in widths) or window(1, None).item() != 1:
+        if any(width is not None for width in widths) or window is not gaussian_window:
             table = torch.stack([window(length, width) for width in widths])
             # The log of a far, narrow window is below any float; -1e4 is "never", and keeps 0 * inf out of gradients.
             self.table = ExactTable(table.log().clamp_min(-1e4) if logarithm else table)
