@@ -6,12 +6,15 @@ from math import comb
 
 import numpy as np
 import pytest
+import torch
 from training_runs import StraightRuns
 
 from prvr.data import PackedSplit
 from prvr.evaluation import EvaluationReport
 from prvr.pipeline import System, open_system
-from prvr.plot import draw
+from prvr.plot import FrameMap, PlotInput, draw, frames_figure, frames_of
+from prvr.plot.embeddings import flattened, separation
+from prvr.plot.frames import moments_of_frames
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,74 @@ def system(straight_runs: StraightRuns) -> System:
 def packed(system: System) -> Iterator[PackedSplit]:
     with closing(system.open_split("test")) as split:
         yield split
+
+
+@pytest.fixture(scope="module")
+def given(system: System) -> PlotInput:
+    assert system.config is not None
+    return PlotInput(system, system.config, "test", torch.device("cpu"))
+
+
+class TestFrames:
+    def test_spaces_are_those_before_and_after_training(self, given: PlotInput, packed: PackedSplit) -> None:
+        found = frames_of(given, packed, 2)
+        clips, frames = packed.video(2)
+        first = given.system.pipeline.first
+        with torch.no_grad():
+            trained = first.encode_video(clips[None], frames[None], torch.ones(1, len(frames), dtype=torch.bool)).frames
+        assert trained is not None
+        assert np.array_equal(found.spaces["input features"], frames.numpy())
+        assert np.allclose(found.spaces["trained"], trained[0].numpy(), atol=1e-6)
+        assert not np.allclose(found.spaces["untrained weights"], found.spaces["trained"], atol=0.1)
+        again = frames_of(given, packed, 2).spaces["untrained weights"]
+        assert np.array_equal(found.spaces["untrained weights"], again)
+
+    def test_a_frame_belongs_to_the_shortest_moment_around_it(self, packed: PackedSplit) -> None:
+        for video in range(len(packed)):
+            groups, moments = moments_of_frames(packed, video, 40)
+            for frame, group in enumerate(groups):
+                time = (frame + 0.5) / 40 * packed.durations[video]
+                around = [n for n, (start, end) in enumerate(moments) if start <= time < end]
+                assert group == min(around, key=lambda n: moments[n][1] - moments[n][0], default=-1)
+
+    def test_what_is_of_one_group_stays_together_in_the_plane(self) -> None:
+        """The nearest neighbour of each point in the plane is of its own cluster of well separated ones."""
+        groups = np.repeat([0, 1, 2], 12)
+        centres = np.eye(6)[:3] * 4
+        points = centres[groups] + np.random.default_rng(0).normal(0, 0.3, (36, 6))
+        plane = flattened(points)
+        apart = np.linalg.norm(plane[:, None] - plane, axis=-1) + 1e9 * np.eye(36)
+        assert (groups[apart.argmin(1)] == groups).all()
+        assert np.array_equal(plane, flattened(points))
+        with pytest.raises(ValueError, match="3 points: expected at least 4"):
+            flattened(points[:3])
+
+    def test_separation_agrees_with_a_loop(self) -> None:
+        points, groups = np.random.default_rng(1).normal(size=(9, 4)), np.array([0, 0, 1, 1, 1, 2, 2, -1, -1])
+        unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+        apart, values = 1 - unit @ unit.T, []
+        for row in range(7):
+            mean = {
+                group: np.mean([apart[row, other] for other in range(7) if groups[other] == group and other != row])
+                for group in range(3)
+            }
+            own = mean.pop(int(groups[row]))
+            other = min(mean.values())
+            values.append((other - own) / max(own, other))
+        assert separation(points, groups) == pytest.approx(np.mean(values))
+        assert separation(points, np.zeros(9, int)) is None
+
+    def test_the_picture_has_a_colour_for_each_moment(self) -> None:
+        rows = np.random.default_rng(0).normal(size=(12, 5))
+        found = FrameMap({"a": rows, "b": rows}, np.repeat([0, 1, -1], 4), ((0.0, 4.0), (5.0, 9.0)), "v")
+        figure = frames_figure(found)
+        assert [axes.get_title().split("\n")[0] for axes in figure.axes] == ["a", "b"]
+        for axes in figure.axes:
+            assert [len(np.asarray(points.get_offsets())) for points in axes.collections] == [4, 4, 4]
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == ["no moment", "0–4 s", "5–9 s"]
+
+    def test_by_name(self, given: PlotInput) -> None:
+        assert len(draw("frames", given.system, settings={"video": 1}).axes) == 3
 
 
 class TestRatios:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from prvr.plot.curves import Curve, sweep_figure
     from prvr.plot.drawing import PlotInput, draw
     from prvr.plot.figures import save_figure
+    from prvr.plot.frames import FrameMap, frames_figure, frames_of
     from prvr.plot.histograms import PairScores, pair_scores, scores_figure
     from prvr.plot.ratios import chance_by_ratio, ratios_figure
     from prvr.plot.trajectory import Trajectory, trajectory_figure, trajectory_of
@@ -30,6 +31,7 @@ __all__ = [
     "AttentionMap",
     "Curve",
     "Excerpt",
+    "FrameMap",
     "MomentComparison",
     "PairScores",
     "PlotInput",
@@ -38,6 +40,8 @@ __all__ = [
     "attention_of",
     "chance_by_ratio",
     "draw",
+    "frames_figure",
+    "frames_of",
     "moment_frames",
     "moments_figure",
     "pair_scores",
@@ -56,6 +60,7 @@ _LATER = {
     "curves": ("Curve", "sweep_figure"),
     "drawing": ("PlotInput", "draw"),
     "figures": ("save_figure",),
+    "frames": ("FrameMap", "frames_figure", "frames_of"),
     "histograms": ("PairScores", "pair_scores", "scores_figure"),
     "ratios": ("chance_by_ratio", "ratios_figure"),
     "trajectory": ("Trajectory", "trajectory_figure", "trajectory_of"),

@@ -36,6 +36,10 @@ class PlotInput:
     split: str
     device: torch.device
 
+    def opened(self) -> closing[PackedSplit]:
+        """The split, closed at the end of a `with` block."""
+        return closing(self.system.open_split(self.split, self.config))
+
     @contextmanager
     def encoded(
         self, config: Config | None = None, split: str | None = None

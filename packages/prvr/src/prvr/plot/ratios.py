@@ -1,7 +1,6 @@
 """Recall by the share of the video that the moment takes, from the reports of one or several runs."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,7 +87,7 @@ def ratios_figure(
 def draw_ratios(given: PlotInput, settings: RatiosSettings) -> "Figure":
     """The reports of a system and of others on one split, by moment-to-video ratio."""
     reports, first = {}, str(given.system.folder)
-    with closing(given.system.open_split(given.split, given.config)) as packed:
+    with given.opened() as packed:
         for name in (first, *settings.reports):
             path = Path(name).expanduser()
             file = path / "evaluation.json" if path.is_dir() else path

@@ -70,6 +70,14 @@ class RatiosSettings:
     metric: Literal["sumr", "r1", "r5", "r10", "r100"] = _option("sumr", "the recall", "{sumr,r1,r5,r10,r100}")
 
 
+@dataclass(frozen=True, config=STRICT)
+class FramesSettings:
+    """Which video is shown."""
+
+    video: str = _row("video")
+    seed: int = _option(0, "the seed of t-SNE and of the untrained weights", ge=0, le=SEED)
+
+
 PLOTS.register(
     "trajectory",
     "prvr.plot.trajectory:draw_trajectory",
@@ -93,4 +101,10 @@ PLOTS.register(
     "prvr.plot.ratios:draw_ratios",
     "Plot recall by the share of the video that the moment takes, from the reports of runs",
     RatiosSettings,
+)
+PLOTS.register(
+    "frames",
+    "prvr.plot.frames:draw_frames",
+    "Plot the frames of a video by moment, as features, before and after training",
+    FramesSettings,
 )
