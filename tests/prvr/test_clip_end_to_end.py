@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmark_files import EXPECTED, WRITERS
 from training_runs import StopInEpoch, interrupt, same_end
 from video_files import noise, write_video
 from video_models import square_clip, tiny_siglip
@@ -19,7 +21,11 @@ from prvr.cli import main
 from prvr.config import Config, ModelConfig, dump_config, load_config
 from prvr.data import PackSettings, open_corpus, pack, sample_video
 from prvr.data.packed_files import FORMAT
+from prvr.data.synthetic import render
+from prvr.data.synthetic.mp4 import write_mp4
+from prvr.data.synthetic.scenes import draw_split
 from prvr.evaluation import EvaluationConfig, evaluate
+from prvr.evaluation.report import EvaluationReport
 from prvr.models import ClipRetriever, build_retriever, load_pretrained
 from prvr.search import VideoIndex, open_model
 from prvr.stages import RetrieverSettings, RetrieverStage
@@ -94,6 +100,64 @@ def test_pictures_and_token_numbers_reach_the_model_as_they_are(films: Films) ->
             assert np.array_equal(split.query(number).numpy(), text.words(caption)[:14])
     assert text.words("a red circle").ravel().tolist() == [12, 0, 2, 3, 13]
     assert not store.joint_dim
+
+
+def printed(out: str) -> list[str]:
+    """The command that the last one says is next."""
+    command = out.split("Next:\n")[-1].splitlines()[0]
+    assert command.startswith("prvr ")
+    return shlex.split(command)[1:]
+
+
+def test_from_a_folder_of_films_to_an_evaluated_run_in_chunks(
+    films: Films, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Films of the drawn world and their captions, each command as the one before prints it."""
+    scenes = draw_split("train", 8, seed=0)
+    (tmp_path / "films").mkdir()
+    for film in scenes.videos:
+        write_mp4(tmp_path / "films" / f"{film.id}.mp4", render(film))
+    lines = [f"{sentence.video_id}.mp4,{sentence.text}" for sentence in scenes.sentences]
+    (tmp_path / "captions.csv").write_text("\n".join(["video,text", *lines]))
+    monkeypatch.chdir(tmp_path)
+    assert main(["extract", "films", "--encoder", f"pixels:{films.clip}", "--rate", "0.2", "--out", "store"]) == 0
+    command = printed(capsys.readouterr().out)
+    assert command[:3] == ["convert", "captions", "CAPTIONS.csv"]
+    command[2] = "captions.csv"
+    assert main([*command, "--test", "0.25", "--val", "0.25"]) == 0
+    command = printed(capsys.readouterr().out)
+    assert main([*command, "--print-config"]) == 0
+    (tmp_path / "config.yaml").write_text(capsys.readouterr().out)
+    config = load_config(tmp_path / "config.yaml")
+    assert (config.train.chunk_videos, config.model.hidden, config.model.depth) == (16, 16, 3)
+    small = ["--train.epochs", "2", "--train.chunk_videos", "2", "--data.cache_dir", "cache", "--device", "cpu"]
+    assert main([*command, *small, "--output", "run"]) == 0
+    command = printed(capsys.readouterr().out)
+    assert command == ["evaluate", "run"]
+    assert main([*command, "--device", "cpu", "--json", "again.json"]) == 0
+    found, again = (EvaluationReport.from_json(tmp_path / file) for file in ("run/evaluation.json", "again.json"))
+    assert found.ranks.tolist() == again.ranks.tolist()
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_benchmark_of_pictures_says_how_its_clip_is_trained(
+    films: Films, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "videos").mkdir()
+    for number, video in enumerate(video for split in EXPECTED["didemo"].values() for video in split):
+        write_video(tmp_path / "videos" / f"{video}.mp4", noise(2, seed=number), fps=2)
+    WRITERS["didemo"](tmp_path)
+    store = ["--encoder", f"pixels:{films.clip}", "--out", str(tmp_path / "store"), "-q"]
+    assert main(["extract", str(tmp_path / "videos"), *store]) == 0
+    command = ["convert", "benchmark", "didemo", "--annotations", str(tmp_path), "--features", str(tmp_path / "store")]
+    assert main([*command, "--out", str(tmp_path / "data"), "--collection", "pictures"]) == 0
+    command = printed(capsys.readouterr().out)
+    assert command[:3] == ["train", "--preset", "diffusionret-msrvtt-pixels"]
+    assert main([*command, "--print-config"]) == 0
+    (tmp_path / "config.yaml").write_text(capsys.readouterr().out)
+    config = load_config(tmp_path / "config.yaml")
+    assert (config.data.collection, config.model.max_frames, config.model.max_words) == ("pictures", 16, 16)
+    assert build_retriever(config.model).config.hidden == 16
 
 
 def test_the_encoder_gives_what_the_image_processor_gives(films: Films) -> None:

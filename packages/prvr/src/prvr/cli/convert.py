@@ -10,6 +10,7 @@ from rich.table import Table
 from prvr.cli.console import CommandError, progress_bar, show_next, stdout
 from prvr.cli.folders import device_of
 from prvr.cli.options import Parser, one_of, whole_number
+from prvr.config import load_config
 from prvr.corpora import BENCHMARKS, Benchmark, SplitShares
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from prvr.video import TextFeaturizer, VideoStore
 
 _PRESETS = {(512, 48): "hybrid-embedded", (512, 512): "hybrid-clip", (768, 768): "hybrid-clip-l"}
-_PRESETS |= {(3 * 224 * 224, 1): "diffusionret-msrvtt-pixels"}
 """By the widths of frames and words."""
+_PIXELS = "diffusionret-msrvtt-pixels"
+"""For the pictures and token numbers of a CLIP."""
 
 logger = logging.getLogger(__name__)
 
@@ -156,17 +158,17 @@ def run_benchmark(args: Namespace) -> None:
                 progress=progress,
             )
     print(_summary(rules, report))
-    root, name = report.folder.parent, report.folder.name
-    show_next("prvr", "train", "--preset", rules.part.preset, "--data-root", root.as_posix(), "--data.collection", name)
+    clip = _clip_of(text)
+    preset, keys = (_PIXELS, _clip_keys(clip, rules.part.preset)) if clip else (rules.part.preset, [])
+    show_next("prvr", "train", "--preset", preset, *_place(report.folder), *keys)
 
 
-def training(folder: Path, video_dim: int, query_dim: int, clip: str = "") -> list[str]:
-    """The command that trains on a corpus: with a preset of its widths, or with options that change them.
+def training(folder: Path, video_dim: int, query_dim: int) -> list[str]:
+    """The command that trains on a corpus of features: with a preset of its widths, or with options that change them.
 
     Args:
         folder: of the corpus.
         video_dim, query_dim: widths of its features.
-        clip: the CLIP whose pictures and token numbers they are; empty for others.
 
     Examples:
         >>> print(*training(Path("data/films"), 512, 512))
@@ -174,10 +176,44 @@ def training(folder: Path, video_dim: int, query_dim: int, clip: str = "") -> li
     """
     preset = _PRESETS.get((video_dim, query_dim))
     widths = [] if preset else ["--model.video_dim", str(video_dim), "--model.query_dim", str(query_dim)]
-    preset = preset or ("diffusionret-msrvtt-pixels" if clip else "hybrid-clip")
-    where = ["--data-root", folder.parent.as_posix(), "--data.collection", folder.name]
-    along = ["--model.clip", clip] if clip else []
-    return ["prvr", "train", "--preset", preset, *where, "--train.protocol", "val", *widths, *along]
+    return ["prvr", "train", "--preset", preset or "hybrid-clip", *_place(folder), "--train.protocol", "val", *widths]
+
+
+def _place(folder: Path) -> list[str]:
+    """The options that say where a corpus is."""
+    return ["--data-root", folder.parent.as_posix(), "--data.collection", folder.name]
+
+
+def _clip_of(text: "TextFeaturizer") -> str:
+    """The CLIP whose pictures and token numbers a corpus holds; empty where it holds features."""
+    return text.identity.name.partition("pixels:")[2]
+
+
+def _clip_keys(clip: str, preset: str) -> list[str]:
+    """The options that make the preset of MSR-VTT's pictures train another CLIP, and for as long as another preset.
+
+    Args:
+        clip: a CLIP of transformers, by name or folder.
+        preset: says how many frames and words are read.
+    """
+    from prvr.video.pretrained import import_transformers, read_config
+
+    sizes, model, like = import_transformers().CLIPConfig.from_dict(read_config(clip)), _model(preset), _model(_PIXELS)
+    values = {
+        "clip": clip,
+        "video_dim": 3 * sizes.vision_config.image_size**2,
+        "hidden": sizes.projection_dim,
+        "heads": sizes.text_config.num_attention_heads,
+        "depth": min(like.depth, sizes.text_config.num_hidden_layers),
+        "max_frames": min(model.max_frames, sizes.text_config.max_position_embeddings),
+        "max_words": min(model.max_words, sizes.text_config.max_position_embeddings),
+    }
+    changed = {key: value for key, value in values.items() if getattr(like, key) != value}
+    return [word for key, value in changed.items() for word in (f"--model.{key}", str(value))]
+
+
+def _model(preset: str) -> Any:
+    return load_config(preset).model
 
 
 def _folder(root: str, name: str) -> Path:
@@ -218,8 +254,11 @@ def _show_captions(report: "CaptionsReport", store: "VideoStore", text: "TextFea
     if not report.zero_shot:
         said.append("no comparison with zero-shot: captions and frames have no space in common")
     print("\n".join(said))
-    clip = text.identity.name.partition("pixels:")[2]
-    show_next(*training(report.folder, store.dim, text.word_dim, clip))
+    if clip := _clip_of(text):
+        along = [*_place(report.folder), "--train.protocol", "val", *_clip_keys(clip, _PIXELS)]
+        show_next("prvr", "train", "--preset", _PIXELS, *along)
+    else:
+        show_next(*training(report.folder, store.dim, text.word_dim))
 
 
 def _features(path: Path) -> "FeatureReader":
