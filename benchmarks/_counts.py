@@ -20,6 +20,7 @@ from prvr.config import Config, ModelConfig
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import RetrievalTask, Splits
+from prvr.training.cost import meta_batch
 from prvr.training.data import StreamedLoader
 from prvr.training.step import TrainingStep
 from prvr.types import Batch
@@ -61,10 +62,9 @@ def _gru(x: Tensor, state: Tensor, weights: list[Tensor], *rest: Any) -> tuple[T
 
 @contextmanager
 def like_a_gpu() -> Iterator[None]:
-    """On the meta device: no autocast, which it does not know, and the fused operators that a GPU has."""
+    """On the meta device: the fused operators that a GPU has."""
     dropped = lambda x, p=0.5, training=True, inplace=False: torch.native_dropout(x, p, True)[0] if training else x  # noqa: E731
     with (
-        patch.object(torch, "autocast", lambda *args, **kwargs: nullcontext()),
         patch.object(torch.nn.functional, "dropout", dropped),
         patch.object(torch.nn.modules.rnn._VF, "gru", _gru),
         patch.object(torch.nn.utils.clip_grad, "_has_foreach_support", lambda *args: True),
@@ -77,16 +77,7 @@ def batch_of_shapes(model: ModelConfig, videos: int, captions: int = 5, frames: 
     rng = np.random.default_rng(0)
     long = torch.from_numpy(rng.normal(frames, 25, videos).round().clip(8, model.max_frames).astype(np.int64))
     words = torch.from_numpy(rng.integers(5, model.max_words + 1, videos * captions))
-    sizes = {"frames": (videos, int(long.max())), "words": (videos * captions, int(words.max()))}
-    return Batch(
-        clips=torch.empty(videos, model.num_clips, model.video_dim, device="meta"),
-        frames=torch.empty(*sizes["frames"], model.video_dim, device="meta"),
-        frame_mask=torch.arange(sizes["frames"][1]) < long[:, None],
-        words=torch.empty(*sizes["words"], model.query_dim, device="meta"),
-        word_mask=torch.arange(sizes["words"][1]) < words[:, None],
-        query_to_video=torch.arange(videos).repeat_interleave(captions),
-        video_ids=tuple(map(str, range(videos))),
-    ).to("meta")
+    return meta_batch(model, long.tolist(), words.tolist(), torch.arange(videos).repeat_interleave(captions))
 
 
 def meta_step(config: Config) -> TrainingStep:

@@ -1,6 +1,5 @@
 """Nothing in a training step asks the device for a number: a step of every kind, where no number exists."""
 
-import contextlib
 import dataclasses
 from typing import Any
 from unittest.mock import create_autospec
@@ -41,12 +40,6 @@ class Transfers(TorchDispatchMode):
         if moves and any(t.device.type == "meta" for t in made):
             self.found.append(str(func))
         return result
-
-
-@pytest.fixture(autouse=True)
-def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meta tensors know no autocast; nothing here asks for it."""
-    monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: contextlib.nullcontext())
 
 
 def configured(preset: str, rows: str, **changes: Any) -> Config:

@@ -3,7 +3,9 @@
 Evaluation and search call the same functions, so that the metric and the ranked list cannot disagree.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,7 @@ __all__ = [
     "at_steps",
     "best_moment",
     "clip_scores",
+    "full_precision",
     "max_scores",
     "moment_level",
     "normalised",
@@ -34,6 +37,11 @@ _BLOCK = 2**24
 def at_least_float32(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """Converts half precision to float32; float32 and float64 are returned unchanged."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """A context without autocast, which meta tensors, on which shapes alone are computed, do not know."""
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
 def unit_rows(x: Float[Tensor, "*s d"]) -> Float[Tensor, "*s d"]:
@@ -86,7 +94,7 @@ def max_scores(
     if unit and dots:
         raise InputError("max_scores: unit=True with dots=True: dot products need the rows as they were encoded")
     # Never below float32, autocast or not: InfoNCE takes the exponential of these dot products.
-    with torch.autocast(text.device.type, enabled=False):
+    with full_precision(text.device):
         text, tokens = at_least_float32(text), at_least_float32(tokens)
         if not dots:
             return _max_cosine(text, tokens if unit else unit_rows(tokens), mask), None
@@ -130,7 +138,7 @@ def packed_max_scores(
         >>> packed_max_scores(torch.tensor([[1.0, 0.0]]), rows, torch.tensor([0, 2, 3])).tolist()
         [[1.0, 0.0]]
     """
-    with torch.autocast(text.device.type, enabled=False):
+    with full_precision(text.device):
         return packed_max((at_least_float32(rows) if unit else unit_rows(rows)) @ unit_rows(text).mT, offsets)
 
 
@@ -240,7 +248,7 @@ def token_alignment(
         raise InputError(f"words have width {words.shape[-1]}, frames {frames.shape[-1]}: must be equal")
     _expect_tokens("word", word_mask)
     _expect_tokens("frame", frame_mask)
-    with torch.autocast(words.device.type, enabled=False):
+    with full_precision(words.device):
         unit_words, unit_frames = _unit(words, word_mask), _unit(frames, frame_mask)
         word_weights = word_weights.to(unit_words.dtype).masked_fill(~word_mask, 0)
         frame_weights = frame_weights.to(unit_words.dtype).masked_fill(~frame_mask, 0)

@@ -15,6 +15,7 @@ from prvr.cli import (
     convert,
     data,
     demo,
+    describe,
     evaluate,
     extract,
     index,
@@ -47,6 +48,7 @@ _COMMANDS = (
     where,
     convert,
     presets,
+    describe,
     data,
 )
 _DESCRIPTION = "Train, evaluate and search with models for partially relevant video retrieval."

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from prvr.config import TokenModelConfig, config_to_dict, validated
 from prvr.errors import InputError
+from prvr.models.rows import Rows
 from prvr.models.token_retriever import TokenRetrieverBase
 
 __all__ = ["ClipRetriever", "start_from_clip"]
@@ -93,11 +94,14 @@ class ClipRetriever(
         hidden = self.backbone.text_model(input_ids=tokens, attention_mask=word_mask.long()).last_hidden_state
         return self.backbone.text_projection(hidden).masked_fill(~word_mask[..., None], 0)
 
-    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+    def embed_frames(
+        self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"], valid: int | None = None
+    ) -> Float[Tensor, "v l d"]:
         """The embedding of every picture; padded ones are not computed."""
-        pictures = frames[frame_mask].unflatten(-1, (3, self._side, self._side))
-        rows = self.backbone.visual_projection(self.backbone.vision_model(pixel_values=pictures).pooler_output)
-        return rows.new_zeros(*frame_mask.shape, rows.shape[-1]).masked_scatter(frame_mask[..., None], rows)
+        rows = Rows.of(frame_mask, valid)
+        pictures = rows.pack(frames)[0].unflatten(-1, (3, self._side, self._side))
+        embedded = self.backbone.visual_projection(self.backbone.vision_model(pixel_values=pictures).pooler_output)
+        return rows.pad(embedded[None])
 
 
 _LAYER = {

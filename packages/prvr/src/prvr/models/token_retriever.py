@@ -72,7 +72,9 @@ class TokenRetrieverBase(PretrainedModel, ABC):
         """Words in the space of the frames; padded rows may hold anything."""
 
     @abstractmethod
-    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+    def embed_frames(
+        self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"], valid: int | None = None
+    ) -> Float[Tensor, "v l d"]:
         """Frames in the space of the words, before the temporal transformer; padded rows may hold anything."""
 
     def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"]) -> TextEmbedding:
@@ -92,7 +94,11 @@ class TokenRetrieverBase(PretrainedModel, ABC):
         return TextEmbedding(self._pool(embedded, word_mask, weights), embedded, word_mask, weights)
 
     def encode_video(
-        self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
+        self,
+        clips: Float[Tensor, "v c f"],
+        frames: Float[Tensor, "v l f"],
+        frame_mask: Bool[Tensor, "v l"],
+        valid: int | None = None,
     ) -> VideoEmbedding:
         """Frames after the temporal transformer, in which they attend to each other.
 
@@ -100,13 +106,14 @@ class TokenRetrieverBase(PretrainedModel, ABC):
             clips: not read.
             frames: `(v, l, f)`, at most `config.max_frames`.
             frame_mask: `(v, l)` True = valid, at least one in each row.
+            valid: number of valid entries of the mask, if the host knows it; else the host may wait for a GPU.
 
         Raises:
             ValueError: too many frames, or a width other than `config.video_dim`.
         """
         expect_width("frames", frames, self.config.video_dim, "video_dim")
         expect_at_most("frames", frames, self.config.max_frames, "max_frames")
-        embedded = self.embed_frames(frames, frame_mask)
+        embedded = self.embed_frames(frames, frame_mask, valid)
         return VideoEmbedding(frames=self.temporal(embedded, frame_mask), frame_mask=frame_mask)
 
     def score(self, text: TextEmbedding, video: VideoEmbedding, dots: bool = False) -> Scores:
@@ -140,7 +147,7 @@ class TokenRetrieverBase(PretrainedModel, ABC):
     def encode(self, batch: Batch) -> tuple[TextEmbedding, VideoEmbedding, None]:
         """Queries and videos of a batch; there are no registers."""
         text = self.encode_text(batch.words, batch.word_mask)
-        return text, self.encode_video(batch.clips, batch.frames, batch.frame_mask), None
+        return text, self.encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames), None
 
     def output(self, text: TextEmbedding, video: VideoEmbedding, registers: None = None) -> RetrieverOutput:
         """The input of the losses, from encoded queries and videos."""
@@ -183,7 +190,9 @@ class TokenRetriever(
         projected = self.project_words(words.masked_fill(~word_mask[..., None], 0))
         return projected if self.read_words is None else self.read_words(projected, word_mask)
 
-    def embed_frames(self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
+    def embed_frames(
+        self, frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"], valid: int | None = None
+    ) -> Float[Tensor, "v l d"]:
         """Frames of length `config.feature_length`, projected."""
         rows = frames.masked_fill(~frame_mask[..., None], 0)
         return self.project_frames(self.config.feature_length * rows)

@@ -12,7 +12,7 @@ from prvr.models.layers import Dropout, StackedLinear
 from prvr.models.lorentz_mixer import StackedProjection, join_registers
 from prvr.models.rows import Sequences
 from prvr.released.numerics import guarded_acosh, guarded_sqrt
-from prvr.scoring import at_least_float32
+from prvr.scoring import at_least_float32, full_precision
 
 
 def _lorentz(u: Tensor, v: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class ReleasedLorentzMixer(nn.Module):
     ) -> Float[Tensor, "k b m d"]:
         """The attention of every block; see `prvr.models.blocks.Mixer`."""
         # These formulas lose everything in bf16: autocast stays outside.
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x.device):
             registers = None if registers is None else at_least_float32(registers)
             joined = self.context(at_least_float32(x), sequences, window, registers)
             time = joined[..., :1]

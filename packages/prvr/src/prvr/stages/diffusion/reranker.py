@@ -10,6 +10,7 @@ from torch import Tensor
 from prvr.config import config_to_dict
 from prvr.errors import InputError
 from prvr.models.pretrained import PretrainedModel
+from prvr.scoring import full_precision
 from prvr.stages.diffusion.build import build_reranker
 from prvr.stages.diffusion.checks import expect_gallery, expect_pairs, expect_shape, expect_target, expect_timestep
 from prvr.stages.diffusion.config import RerankerConfig, reranker_config_from_dict
@@ -99,7 +100,7 @@ class CandidateReranker(
 
     def _full_precision(self) -> Any:
         # The softmax over candidates has no 1 / sqrt(d): in half precision its logits are off by tenths.
-        return torch.autocast(self._like.device.type, enabled=False)
+        return full_precision(self._like.device)
 
     def denoise(
         self,

@@ -1,0 +1,193 @@
+"""`prvr describe`: the parameters of a system and the arithmetic that it asks for, by part."""
+
+import json
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prvr.cli.console import CommandError, stdout
+from prvr.cli.options import Parser, more_keys, positive
+from prvr.config import AnyModelConfig, Config, ModelConfig, TokenModelConfig, load_config, read_yaml_file, validated
+
+if TYPE_CHECKING:
+    from prvr.training.cost import PartCost
+
+
+def register(prvr: Parser) -> None:
+    """Adds the command."""
+    parser = prvr.command(
+        "describe",
+        run,
+        "Count the parameters and the arithmetic of a system, by part",
+        "NAME [--KEY VALUE ...] [OPTIONS]",
+        "Count the parameters of each part, and the operations for one query, one video, a pair of them and a training "
+        "step. Nothing is computed and no data are read. --KEY VALUE changes any key of the configuration.",
+    )
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help="a preset, a configuration file, a run, a folder of save_pretrained, a pipeline's folder or its YAML file",
+    )
+    parser.add_argument(
+        "--frames", type=positive, metavar="N", help="frames of each video; by default, the most that the model reads"
+    )
+    parser.add_argument(
+        "--words", type=positive, metavar="N", help="words of each query; by default, the most that the model reads"
+    )
+    parser.option("--captions", default=5, type=positive, metavar="N", help="captions of each video in a training step")
+    parser.add_argument("--json", metavar="FILE", help="write the numbers, for programs; `-` is standard output")
+    parser.accepts_keys = True
+
+
+def run(args: Namespace) -> None:
+    """Counts, and prints a table or writes JSON."""
+    from prvr.training.cost import PartCost, describe
+
+    config, stages = _system(args.name, more_keys(args))
+    parts = describe(config, frames=args.frames, words=args.words, captions=args.captions)
+    described = [cost for kind, settings, place in stages for cost in _stage(kind, settings, place, config, args)]
+    total = PartCost.total(parts)
+    if args.json is not None:
+        values = {"name": args.name, "parts": parts, "total": total, "stages": described}
+        text = json.dumps(values, default=asdict, indent=2) + "\n"
+        if args.json == "-":
+            print(text, end="")
+        else:
+            Path(args.json).write_text(text, encoding="utf-8", newline="\n")
+    if args.json != "-":
+        _show(args, config, [*parts, total], described)
+
+
+def _show(args: Namespace, config: Config | AnyModelConfig, parts: "list[PartCost]", stages: "list[PartCost]") -> None:
+    from prvr.evaluation.tables import new_table
+
+    model = config.model if isinstance(config, Config) else config
+    frames = min(args.frames or model.max_frames, model.max_frames)
+    words = min(args.words or model.max_words, model.max_words)
+    below = [f"{frames} frames and {words} words", "2 operations for each multiplication with its addition"]
+    if isinstance(config, Config):
+        captions = min(args.captions, config.data.captions_per_video or args.captions)
+        below.append(f"a step: {config.train.batch_size} videos with {captions} captions each")
+    columns = ("parameters", "a query", "a video", "a pair", "a step")
+    table = new_table(args.name, "\n".join(below), ["part"], columns)
+    for cost in parts:
+        table.add_row(*_cells(cost), end_section=cost.part == "losses")
+    table.add_section()
+    for cost in stages:
+        table.add_row(*_cells(cost))
+    stdout().print(table)
+
+
+def _cells(cost: "PartCost") -> list[str]:
+    numbers = (cost.parameters, cost.query, cost.video, cost.pair, cost.step)
+    return [cost.part, *(_short(number) if number else "-" for number in numbers)]
+
+
+def _short(number: int) -> str:
+    """Three digits and a prefix.
+
+    Examples:
+        >>> _short(962), _short(36_140_000), _short(2_254_000_000_000)
+        ('962', '36.1 M', '2.25 T')
+    """
+    value = float(number)
+    for prefix in ("", " k", " M", " G", " T"):
+        if value < 999.5 or prefix == " T":
+            return f"{value:.3g}{prefix}"
+        value /= 1000
+    raise AssertionError
+
+
+_Stages = list[tuple[str, Any, Path | None]]
+
+
+def _system(name: str, keys: Mapping[str, str]) -> tuple[Config | AnyModelConfig, _Stages]:
+    """The configuration that a name stands for, and the stages over it: kind, settings and folder of each."""
+    from prvr.models.pretrained import model_files, read_model_config, shipped_model
+    from prvr.stages import Pipeline
+    from prvr.stages.pipeline import FIRST, stage_settings, written_stages
+    from prvr.training import is_reranker_run, read_reranker_config
+
+    path = Path(name).expanduser()
+    if path.suffix in (".yaml", ".yml"):
+        values = read_yaml_file(path)
+        if "first" not in values:
+            return load_config(path, keys), []
+        first = str(values["first"])
+        config, stages = _system(first if shipped_model(first) else str(path.parent / Path(first).expanduser()), keys)
+        for number, given in enumerate(values.get("stages") or [], 1):
+            own = dict(given) if isinstance(given, dict) else given
+            place = own.pop("run", None) if isinstance(own, dict) else None
+            kind, settings = stage_settings(own, f"{path}: stage {number}")
+            stages.append((kind, settings, None if place is None else path.parent / Path(place).expanduser()))
+        return config, stages
+    if not path.is_dir() and shipped_model(name) is None:
+        return load_config(name, keys), []
+    if is_reranker_run(path):
+        base = read_reranker_config(path / "config.yaml").retriever
+        if base is None:
+            raise CommandError(f"{path / 'config.yaml'}: does not say over which retriever it was trained.")
+        config, stages = _system(base, keys)
+        return config, [*stages, ("diffusion", None, path)]
+    stages = []
+    if Pipeline.is_folder(path):
+        for number, (values, place) in enumerate(written_stages(path), 1):
+            stages.append((*stage_settings(values, f"{path}: stage {number}"), place))
+        weights, file = path / FIRST, path / "config.yaml"
+    else:
+        weights, file = model_files(shipped_model(name) or path)
+    if file is not None and file.is_file():
+        return load_config(file, keys), stages
+    if keys:
+        raise CommandError(f"{name}: has no config.yaml, so --{next(iter(keys))} cannot change it.")
+    model = read_model_config(weights)
+    kind = TokenModelConfig if model.get("kind") == "tokens" else ModelConfig
+    return validated(kind, model, str(weights / "config.json")), stages
+
+
+def _stage(
+    kind: str, settings: Any, place: Path | None, config: Config | AnyModelConfig, args: Namespace
+) -> "list[PartCost]":
+    """What a stage costs; only re-rankers and second retrievers have parameters."""
+    from dataclasses import replace
+
+    from prvr.training.cost import PartCost, describe
+
+    if kind == "diffusion" and place is not None:
+        return _rerankers(settings, place, config, args)
+    if kind == "retriever" and place is not None:
+        parts = describe(_system(str(place), {})[0], frames=args.frames, words=args.words, captions=args.captions)
+        return [replace(cost, part=f"{kind}, {cost.part}") for cost in parts]
+    return [PartCost(kind)]
+
+
+def _rerankers(settings: Any, place: Path, config: Config | AnyModelConfig, args: Namespace) -> "list[PartCost]":
+    from prvr.models.pretrained import read_model_config
+    from prvr.stages.diffusion.config import reranker_config_from_dict
+    from prvr.training import is_reranker_run, read_reranker_config
+    from prvr.training.cost import describe_reranker
+
+    trained = read_reranker_config(place / "config.yaml") if is_reranker_run(place) else None
+    model = config.model if isinstance(config, Config) else config
+    frames = min(args.frames or model.max_frames, model.max_frames)
+    found = []
+    for direction in ("t2v", "v2t"):
+        folder = next((p / direction for p in (place / "best", place) if (p / direction).is_dir()), None)
+        if folder is None:
+            continue
+        reranker = reranker_config_from_dict(read_model_config(folder))
+        found.append(
+            describe_reranker(
+                reranker,
+                direction,
+                {"frames": frames, "clips": model.num_clips, "both": frames + model.num_clips}[reranker.tokens],
+                top_k=settings and settings.top_k,
+                num_steps=settings and settings.num_steps,
+                step=trained and (trained.train.batch_size, trained.candidates.num),
+            )
+        )
+    if not found:
+        raise CommandError(f"{place}: no re-ranker in it.")
+    return found
