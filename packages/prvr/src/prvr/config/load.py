@@ -236,7 +236,7 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
             else:
                 given = problem["input"]
                 shown = "" if isinstance(given, dict | Config) else f", got {short(given, _SHOWN)}"
-                lines.append(f"{key or source}: {problem['msg'].removeprefix('Value error, ')}{shown}")
+                lines.append(f"{key}: " * bool(key) + problem["msg"].removeprefix("Value error, ") + shown)
         raise ConfigError(f"{source}: " + "; ".join(lines)) from error
 
 

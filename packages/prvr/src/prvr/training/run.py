@@ -26,7 +26,7 @@ from prvr.training.checkpoint import check_state, load_state, recover, save_stat
 
 logger = logging.getLogger(__name__)
 
-_MAY_CHANGE = frozenset(
+MAY_CHANGE = frozenset(
     {
         *(
             "data.root",
@@ -66,7 +66,7 @@ def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
     return [
         f"{key}: {before.get(key, 'absent')!r} -> {after.get(key, 'absent')!r}"
         for key in dict.fromkeys([*before, *after])
-        if key not in _MAY_CHANGE and before.get(key, "absent") != after.get(key, "absent")
+        if key not in MAY_CHANGE and before.get(key, "absent") != after.get(key, "absent")
     ]
 
 

@@ -1,0 +1,267 @@
+"""`prvr papers`: the tables and figures of papers, ours beside the published numbers."""
+
+import os
+import shlex
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prvr.cli.console import CommandError, show_next, stdout
+from prvr.cli.folders import device_of, open_corpus_of, threads
+from prvr.cli.options import Parser, more_keys, one_of, png_file, positive, whole_number
+from prvr.config.load import yaml_value
+
+if TYPE_CHECKING:
+    from prvr.papers import Cell, Choices, Failure, Run, Study
+
+
+def register(prvr: Parser) -> None:
+    """Adds the commands."""
+    group = prvr.group(
+        "papers",
+        "Reproduce a table or figure of a paper",
+        "Run everything that a table or figure of a paper needs, and show our numbers beside the published ones.",
+    )
+    group.command("list", show_list, "List the tables and figures", "")
+    parser = group.command(
+        "plan",
+        plan,
+        "Show what a table needs, without computing it",
+        "TABLE ... [--output STUDY] [--sets NAME ...] [--seeds N ...] [--KEY VALUE ...] [OPTIONS]",
+        "Build every configuration of a table and list its runs, with parameters, operations and steps.",
+    )
+    _add_common(parser)
+    parser.add_argument(
+        "--measure", action="store_true", help="time a few training steps of each kind here, and estimate the hours"
+    )
+    parser.add_argument(
+        "--commands",
+        action="store_true",
+        help="print one command a run instead, to be spread over machines; an empty line stands before runs that need "
+        "those above",
+    )
+    parser = group.command(
+        "run",
+        run,
+        "Carry out what a table needs",
+        "TABLE ... --output STUDY [--data-root ROOT] [--sets NAME ...] [--seeds N ...] [--KEY VALUE ...] [OPTIONS]",
+        "Train and evaluate every row that is not finished. Interrupt it as you like: the same command goes on where "
+        "it stopped, and rows that several tables share are computed once.",
+    )
+    _add_common(parser)
+    parser.add_argument("--only", nargs="+", metavar="KEY", help="only these runs, by the keys that `plan` prints")
+    parser.option("--jobs", type=positive, metavar="N", default=1, help="how many runs to carry out at a time")
+    parser.shared("--threads")
+    parser = group.command(
+        "show",
+        show,
+        "Show a table: ours, published, difference",
+        "TABLE ... --output STUDY [--sets NAME ...] [--format markdown] [--plot FILE.png]",
+        "Print what a study has found so far, with the spread over its seeds, beside the published numbers.",
+    )
+    _add_common(parser)
+    parser.option("--format", **one_of("terminal", "markdown", "latex"), default="terminal", help="how to print it")
+    parser.add_argument("--plot", type=png_file, metavar="FILE.png", help="also draw a sweep as curves")
+
+
+def _add_common(parser: Parser) -> None:
+    parser.add_argument(
+        "tables", nargs="+", metavar="TABLE", help="a name from `prvr papers list`, a YAML file, or `all`"
+    )
+    parser.add_argument("--output", metavar="STUDY", help="the folder of the study, new or begun earlier")
+    parser.add_argument(
+        "--sets",
+        nargs="+",
+        metavar="NAME",
+        help="only these data sets; `embedded` needs no data (default: the paper's)",
+    )
+    parser.add_argument(
+        "--seeds", nargs="+", type=whole_number, default=[0], metavar="N", help="the seeds of training (default: 0)"
+    )
+    parser.add_argument("--data-root", metavar="ROOT", help="the folder that holds the corpora")
+    parser.add_argument(
+        "--corpus",
+        action="append",
+        default=[],
+        metavar="SET=COLLECTION",
+        help="read this corpus for a data set, if yours has another name; repeat it for more",
+    )
+    parser.add_argument(
+        "--checkpoints", type=Path, metavar="DIR", help="the folder of converted checkpoints, for rows that need them"
+    )
+    parser.shared("--device")
+    parser.accepts_keys = True
+
+
+def show_list(args: Namespace) -> None:
+    """Prints the tables that ship with prvr."""
+    from prvr.evaluation.tables import new_table
+    from prvr.papers import read_table, table_names
+
+    made = new_table("tables and figures", None, ["name", "what", "data sets"], ["rows"])
+    for name in table_names():
+        table = read_table(name)
+        rows = [row for row in table.rows if row.kind is not None and not row.hidden]
+        what = f"{table.paper}, {table.item}: {table.title}"
+        made.add_row(name, what, " ".join(table.sets), str(len(rows)))
+    stdout().print(made)
+
+
+def plan(args: Namespace) -> None:
+    """Prints the runs of tables, or a command for each."""
+    from prvr.papers import distinct_runs
+    from prvr.papers.plan import plan_table
+
+    choices, study = _choices(args)
+    cells = _cells(args, choices)
+    runs = distinct_runs(cells)
+    if args.commands:
+        if study is None:
+            raise CommandError("--commands: name the folder of the study with --output.")
+        depth = 0
+        for one in runs:
+            print("\n" * (one.depth > depth) + shlex.join(["prvr", *_command(args, one)]))
+            depth = one.depth
+        return
+    device = device_of(args.device)
+    stdout().print(plan_table(runs, cells, study, device=device, measure=args.measure))
+
+
+def run(args: Namespace) -> None:
+    """Carries out the runs of tables that are not finished."""
+    from prvr.papers import Machine, distinct_runs, perform_all, perform_in_processes
+    from prvr.training import no_progress, terminal_bar
+
+    choices, study = _choices(args)
+    if study is None:
+        raise CommandError("--output is missing: name the folder of the study, new or begun earlier.")
+    cells = _cells(args, choices)
+    runs = distinct_runs(cells)
+    if args.only is not None:
+        strange = set(args.only) - {one.key for one in runs}
+        if strange:
+            raise CommandError(f"--only {' '.join(sorted(strange))}: no such runs; `prvr papers plan` prints the keys.")
+        runs = [one for one in runs if one.key in args.only]
+    _open_corpora(runs, args.quiet)
+    for one in runs:
+        study.expect_same_corpus(one)
+    study.begin(choices)
+    names = {cell.run.key: cell.label for cell in reversed(cells) if cell.run is not None}
+
+    def announce(number: int, one: "Run") -> None:
+        if not args.quiet:
+            print(f"[{number}/{len(runs)}] {one.key}  {names.get(one.key, 'needed by other rows')}", flush=True)
+
+    if args.jobs > 1:
+        per_run = args.threads or max(1, (os.cpu_count() or 1) // args.jobs)
+        failures = perform_in_processes(
+            runs, study, args.jobs, lambda one: [*_command(args, one), "--threads", str(per_run), "-q"], announce
+        )
+    else:
+        progress = no_progress if args.quiet else terminal_bar
+        with threads(args.threads):
+            failures = perform_all(runs, study, Machine(device_of(args.device), progress), announce)
+    _conclude(args, study, runs, failures)
+
+
+def show(args: Namespace) -> None:
+    """Prints tables from what a study has found."""
+    from prvr.papers import latex, markdown, read_table, shown, terminal_table
+
+    choices, study = _choices(args)
+    if study is None or not study.exists:
+        raise CommandError("--output: expected the folder of a study; `prvr papers run` makes one.")
+    args.seeds = [0]  # all finished seeds are shown
+    for name in _tables(args):
+        table = read_table(name)
+        found = list(shown(study, _cells_of(name, args, choices), choices))
+        for one in found:
+            if args.format == "terminal":
+                console = stdout()
+                console.print()
+                console.print(terminal_table(one))
+            else:
+                print(markdown(one) if args.format == "markdown" else latex(one))
+        if args.plot is not None:
+            _plot(table, found, args.plot)
+
+
+def _plot(table: Any, found: Sequence[Any], path: Path) -> None:
+    from prvr.papers.show import sweep_picture
+    from prvr.plot import save_figure
+
+    if table.sweep is None:
+        raise CommandError(f"--plot: {table.name} is no sweep, it has no curves.")
+    print(save_figure(sweep_picture(table, found), path))
+
+
+def _tables(args: Namespace) -> list[str]:
+    from prvr.papers import table_names
+
+    return table_names() if args.tables == ["all"] else list(args.tables)
+
+
+def _cells(args: Namespace, choices: "Choices") -> "list[Cell]":
+    return [cell for name in _tables(args) for cell in _cells_of(name, args, choices)]
+
+
+def _cells_of(name: str, args: Namespace, choices: "Choices") -> "list[Cell]":
+    """The cells of a table; of several tables, each has those of the chosen sets that it can run on."""
+    from prvr.papers import cells_of, read_table
+
+    table, sets = read_table(name), args.sets
+    if sets is not None and len(_tables(args)) > 1:
+        sets = [one for one in sets if table.runs_on(one)]
+    return cells_of(table, choices, sets=sets, seeds=args.seeds)
+
+
+def _choices(args: Namespace) -> "tuple[Choices, Study | None]":
+    """What the command line and the study choose for all rows, and the study."""
+    from prvr.papers import Choices, Study
+
+    keys = {key: yaml_value(value, f"--{key}") for key, value in more_keys(args).items()}
+    corpora = dict[str, str]()
+    for text in args.corpus:
+        name, equals, collection = text.partition("=")
+        if not equals or not collection:
+            raise CommandError(f"--corpus {text}: expected SET=COLLECTION, for example tvr=my-tvr.")
+        corpora[name] = collection
+    root = None if args.data_root is None else str(Path(args.data_root).expanduser().resolve())
+    choices = Choices(keys, corpora, root, args.checkpoints)
+    if args.output is None:
+        return choices, None
+    study = Study(args.output)
+    return study.choices(choices), study
+
+
+def _command(args: Namespace, one: "Run") -> list[str]:
+    """The words after `prvr` that carry out one run."""
+    words = ["papers", "run", *args.tables, "--output", args.output, "--seeds", str(one.seed), "--only", one.key]
+    if args.sets is not None:
+        words += ["--sets", *args.sets]
+    for name in ("data_root", "checkpoints"):
+        if getattr(args, name) is not None:
+            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+    for text in args.corpus:
+        words += ["--corpus", text]
+    if args.device != "auto":
+        words += ["--device", args.device]
+    return words + [word for key, value in more_keys(args).items() for word in (f"--{key}", value)]
+
+
+def _open_corpora(runs: "Sequence[Run]", quiet: bool) -> None:
+    """Opens every corpus once, so that a missing one is noticed before the first run, and drawn ones are made."""
+    for config in {(one.config.data.root, one.config.data.collection): one.config for one in runs}.values():
+        open_corpus_of(config, quiet)
+
+
+def _conclude(args: Namespace, study: "Study", runs: "Sequence[Run]", failures: "Sequence[Failure]") -> None:
+    """Says what failed, and the next command."""
+    if failures:
+        lines = "; ".join(f"{one.run.key}: {one.reason}" for one in failures)
+        raise CommandError(f"{len(failures)} of {len(runs)} runs are not finished. {lines}")
+    if not args.quiet:
+        print(f"{study.results}: {len(runs)} runs, all finished")
+        sets = ["--sets", *args.sets] if args.sets else []
+        show_next("prvr", "papers", "show", *args.tables, "--output", args.output, *sets)

@@ -1,0 +1,34 @@
+"""The tables and figures of papers, each as one command: what to run, and our numbers beside the published ones."""
+
+from prvr.papers.perform import Failure, Machine, perform, perform_all, perform_in_processes
+from prvr.papers.runs import Cell, Choices, Run, cells_of, distinct_runs
+from prvr.papers.show import Shown, latex, markdown, shown, terminal_table
+from prvr.papers.study import BusyError, Result, Study
+from prvr.papers.table import DataSet, Row, Table, data_sets, read_table, table_names
+
+__all__ = [
+    "BusyError",
+    "Cell",
+    "Choices",
+    "DataSet",
+    "Failure",
+    "Machine",
+    "Result",
+    "Row",
+    "Run",
+    "Shown",
+    "Study",
+    "Table",
+    "cells_of",
+    "data_sets",
+    "distinct_runs",
+    "latex",
+    "markdown",
+    "perform",
+    "perform_all",
+    "perform_in_processes",
+    "read_table",
+    "shown",
+    "table_names",
+    "terminal_table",
+]

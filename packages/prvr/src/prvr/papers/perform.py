@@ -1,0 +1,285 @@
+"""Carries out the runs of a study: each resumes where it was interrupted, and none is computed twice."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from prvr.config import Config
+from prvr.corpora import benchmark_of
+from prvr.data.files import is_real_folder
+from prvr.errors import DataError, InputError, PrvrError
+from prvr.evaluation import EvaluationConfig, encode_split, evaluate
+from prvr.evaluation.report import EvaluationReport
+from prvr.models import load_pretrained
+from prvr.papers.runs import Run
+from prvr.papers.study import Study
+from prvr.pipeline import System, open_system
+from prvr.training import EpochProgress, no_progress, open_split, open_splits, train, train_reranker
+from prvr.training.data import run_corpus
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where runs are carried out.
+
+    Args:
+        device: "cpu", "cuda" or another of torch.
+        progress: shows the steps of an epoch.
+    """
+
+    device: torch.device | str = "cpu"
+    progress: EpochProgress = no_progress
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that could not be carried out, and why."""
+
+    run: Run
+    reason: str
+
+
+def perform_all(
+    runs: Sequence[Run], study: Study, machine: Machine, announce: Callable[[int, Run], None]
+) -> list[Failure]:
+    """Carries out the runs that are not finished, one after the other.
+
+    A run that fails does not stop the others, except those that build on it.
+
+    Args:
+        runs: as `distinct_runs` orders them.
+        study: where results go.
+        machine: where to compute.
+        announce: called before each run with its number, from 1.
+
+    Returns:
+        what failed, or is being carried out by another process.
+    """
+    failures: dict[str, Failure] = {}
+    for number, run in enumerate(runs, 1):
+        if study.result(run) is not None:
+            continue
+        announce(number, run)
+        if run.over is not None and run.over.key in failures:
+            failures[run.key] = Failure(run, f"needs {run.over.key}, which is not there")
+            continue
+        try:
+            perform(run, study, machine)
+        except PrvrError as error:
+            failures[run.key] = Failure(run, str(error))
+            logger.warning("%s: %s", run.key, error)
+    return list(failures.values())
+
+
+def perform(run: Run, study: Study, machine: Machine) -> None:
+    """Carries out a run, with those that it builds on as far as their weights are missing.
+
+    Raises:
+        BusyError: another process is at it.
+        PrvrError: it cannot be carried out.
+    """
+    if run.over is not None:
+        _provide(run.over, study, machine)
+    with study.claimed(run):
+        if study.result(run) is None:  # another process may have finished it meanwhile
+            _WAYS[run.kind](run, study, machine)
+
+
+def _provide(run: Run, study: Study, machine: Machine) -> None:
+    """Makes sure that the weights of a run are there."""
+    if run.kind in ("train", "stage") and not study.has_weights(run):
+        if run.over is not None:
+            _provide(run.over, study, machine)
+        with study.claimed(run):
+            if not study.has_weights(run):
+                _WAYS[run.kind](run, study, machine)
+    elif run.over is not None:
+        _provide(run.over, study, machine)
+
+
+def _train(run: Run, study: Study, machine: Machine) -> None:
+    output = study.run_folder(run)
+    config = _absolute(run.config)
+    device = "cpu" if torch.device(machine.device).type == "cpu" else None
+    found = train(
+        config,
+        output=output,
+        resume=(output / "config.yaml").is_file(),
+        device=device,
+        progress=machine.progress,
+    )
+    report = found.report
+    if benchmark_of(run_corpus(config)) is not None:  # whose tables rank sets of captions too
+        report = _evaluated(open_system(output, device=machine.device), config, run, machine)
+    study.save(run, report, epochs=found.epochs, best_epoch=found.best_epoch)
+    _drop_state(output)
+
+
+def _train_stage(run: Run, study: Study, machine: Machine) -> None:
+    assert run.stage is not None
+    assert run.over is not None
+    output, below = study.run_folder(run), study.run_folder(run.over)
+    retriever = load_pretrained(below / "best").to(machine.device)
+    config = replace(run.stage, retriever=str(below.resolve()))
+    with closing(open_splits(_absolute(run.config))) as splits:
+        found = train_reranker(
+            config,
+            retriever,
+            splits,
+            output=output,
+            resume=(output / "config.yaml").is_file(),
+            device=machine.device,
+            progress=machine.progress,
+        )
+    study.save(run, found.reranked, epochs=found.epochs)
+    _drop_state(output)
+
+
+def _evaluate(run: Run, study: Study, machine: Machine) -> None:
+    """Evaluates the system of another run: with other keys, on another corpus, or with more stages."""
+    assert run.over is not None
+    system = _system(run.over, study, machine, run.details)
+    study.save(run, _evaluated(system, _absolute(run.config), run, machine))
+
+
+def _evaluate_checkpoint(run: Run, study: Study, machine: Machine) -> None:
+    assert run.folder is not None
+    if not run.folder.is_dir():
+        raise DataError(
+            f"{run.folder}: no such folder. Convert the authors' checkpoint into it: prvr convert checkpoint FILE "
+            f"--out {run.folder}"
+        )
+    study.save(run, _evaluated(open_system(run.folder, device=machine.device), _absolute(run.config), run, machine))
+
+
+def _plot(run: Run, study: Study, machine: Machine) -> None:
+    from prvr.plot import draw, save_figure
+
+    assert run.over is not None
+    system = _system(run.over, study, machine)
+    figure = draw(
+        run.details["plot"],
+        system,
+        _absolute(run.config),
+        run.config.data.eval_split,
+        dict(run.details["settings"]),
+        device=machine.device,
+    )
+    study.results.mkdir(parents=True, exist_ok=True)
+    save_figure(figure, study.picture_file(run))
+    study.save(run, None)
+
+
+_WAYS = {
+    "train": _train,
+    "stage": _train_stage,
+    "evaluate": _evaluate,
+    "checkpoint": _evaluate_checkpoint,
+    "plot": _plot,
+}
+
+
+def _system(run: Run, study: Study, machine: Machine, details: Mapping[str, Any] | None = None) -> System:
+    """The trained system of a run.
+
+    Args:
+        run: the run.
+        study: where its weights are.
+        machine: where it computes.
+        details: what an evaluation changes: keys of the retriever (`model`), settings of the trained stage
+            (`diffusion`), further `stages`.
+    """
+    how = dict(details or {})
+    if run.kind == "evaluate":  # what that one changes stays changed
+        assert run.over is not None
+        changed = {key: {**run.details[key], **how.get(key, {})} for key in ("model", "diffusion")}
+        stages = [*run.details["stages"], *how.get("stages", ())]
+        return _system(run.over, study, machine, {**changed, "stages": stages})
+    stages, diffusion, place = list(how.get("stages", ())), how.get("diffusion") or {}, study.run_folder(run)
+    if run.kind == "stage":
+        assert run.over is not None
+        stages.insert(0, {"kind": "diffusion", "run": str(place.resolve()), **diffusion})
+        place = study.run_folder(run.over)
+    elif diffusion:
+        raise InputError(f"{run.key}: settings of a trained stage are given, but the row below trains none")
+    return open_system(place, stages, device=machine.device, model=how.get("model") or {})
+
+
+def _evaluated(system: System, config: Config, run: Run, machine: Machine) -> EvaluationReport:
+    """The report of a system on the reported split of a configuration."""
+    how = EvaluationConfig.of_run(
+        config.train, ties=run.details.get("ties", "worst"), caption_sets=benchmark_of(run_corpus(config)) is not None
+    )
+    reading = replace(config, model=system.pipeline.first.config)  # pyright: ignore[reportAttributeAccessIssue]
+    with closing(open_split(reading, config.data.eval_split)) as packed:
+        encoded = encode_split(
+            system.pipeline,
+            packed,
+            device=machine.device,
+            video_batch=how.video_batch,
+            query_batch=how.query_batch,
+            seed=how.seed,
+        )
+        return evaluate(system.pipeline, packed, how, encoded=encoded, device=machine.device)
+
+
+def _absolute(config: Config) -> Config:
+    """The configuration with an absolute root, so that its run can be opened from any folder."""
+    root = config.data.root
+    if root is None:
+        return config
+    return replace(config, data=replace(config.data, root=str(Path(root).expanduser().resolve())))
+
+
+def _drop_state(output: Path) -> None:
+    """Deletes the state of a finished run, several times as large as the model, which only training needs."""
+    state = output / "last" / "state.pt"
+    if is_real_folder(state.parent) and state.is_file() and not state.is_symlink():
+        state.unlink()
+
+
+def perform_in_processes(
+    runs: Sequence[Run],
+    study: Study,
+    jobs: int,
+    command: Callable[[Run], list[str]],
+    announce: Callable[[int, Run], None],
+) -> list[Failure]:
+    """Carries out runs in several processes, those first that others build on.
+
+    Args:
+        runs: as `distinct_runs` orders them.
+        study: where results go.
+        jobs: processes at a time.
+        command: the words after `prvr` that carry out one run.
+        announce: called when a run begins, with its number, from 1.
+    """
+    failures: dict[str, Failure] = {}
+
+    def carry_out(number: int, run: Run) -> None:
+        if run.over is not None and run.over.key in failures:
+            failures[run.key] = Failure(run, f"needs {run.over.key}, which is not there")
+            return
+        announce(number, run)
+        words = [sys.executable, "-m", "prvr.cli", *command(run)]
+        done = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            reason = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+            failures[run.key] = Failure(run, reason)
+
+    waiting = [(number, run) for number, run in enumerate(runs, 1) if study.result(run) is None]
+    for depth in sorted({run.depth for _, run in waiting}):
+        with ThreadPoolExecutor(jobs) as pool:
+            for done in [pool.submit(carry_out, *one) for one in waiting if one[1].depth == depth]:
+                done.result()
+    return list(failures.values())

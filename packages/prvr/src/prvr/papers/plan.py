@@ -1,0 +1,169 @@
+"""What the runs of tables would cost: parameters, operations, steps, and hours at a step that is timed here."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from rich.table import Table as RichTable
+
+from prvr.errors import PrvrError
+from prvr.evaluation.tables import new_table
+from prvr.models import build_retriever
+from prvr.objective import Objective
+from prvr.papers.runs import Cell, Run
+from prvr.papers.study import Study
+from prvr.papers.table import DataSet
+from prvr.training import build_optimizer
+from prvr.training.cost import PartCost, describe
+from prvr.training.data import run_corpus
+from prvr.types import Batch
+
+_TIMED = 3  # steps, after one that warms up
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run that trains a retriever costs at most: all epochs, every video as long as the model reads.
+
+    Args:
+        parameters: of the retriever and its losses.
+        step: operations of a training step, 2 for each multiplication with its addition.
+        steps: of all epochs; None where the size of the training split is not known.
+        seconds: of a step, as timed on a device; None where none was timed.
+    """
+
+    parameters: int
+    step: int
+    steps: int | None
+    seconds: float | None = None
+
+    @property
+    def hours(self) -> float | None:
+        """Of all steps; evaluation is not counted."""
+        return None if self.seconds is None or self.steps is None else self.seconds * self.steps / 3600
+
+
+def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -> Cost:
+    """What training a run costs.
+
+    Args:
+        run: one of kind "train".
+        data: its data set, which knows the published sizes.
+        device: times a few steps of random numbers there; None = times nothing.
+    """
+    videos, queries = _sizes(run, data)
+    captions = max(1, round(queries / videos)) if videos and queries else 5
+    total = PartCost.total(describe(run.config, captions=captions))
+    train = run.config.train
+    steps = None if videos is None else train.epochs * math.ceil(videos / train.batch_size)
+    seconds = None if device is None else _seconds_of_a_step(run, captions, torch.device(device))
+    return Cost(total.parameters, total.step, steps, seconds)
+
+
+def plan_table(
+    runs: Sequence[Run], cells: Sequence[Cell], study: Study | None, *, device: torch.device | str, measure: bool
+) -> RichTable:
+    """The runs of some cells, each with its cost, for the terminal.
+
+    Args:
+        runs: as `distinct_runs` orders them.
+        cells: what asks for them.
+        study: says which are finished.
+        device: where steps are timed.
+        measure: time steps.
+    """
+    made = new_table("runs", None, ["run", "what", "for"], ["parameters", "operations a step", "steps"])
+    if measure:
+        made.add_column("hours", justify="right")
+    asked: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.run is not None:
+            asked.setdefault(cell.run.key, []).append(cell)
+    known: dict[str, Cost] = {}
+    hours, open_runs = 0.0, 0
+    for run in runs:
+        mine = asked.get(run.key, [])
+        label = _label(mine)
+        numbers = ["", "", ""] + [""] * measure
+        if run.kind == "train" and mine:
+            if run.arm not in known:  # seeds cost the same
+                known[run.arm] = cost_of(run, mine[0].data, device if measure else None)
+            cost = known[run.arm]
+            steps = "?" if cost.steps is None else f"{cost.steps:,}"
+            numbers = [f"{cost.parameters / 1e6:.2f} M", f"{cost.step / 1e12:.3g} T", steps]
+            numbers += ["?" if cost.hours is None else f"{cost.hours:.1f}"] * measure
+        finished = study is not None and study.exists and study.result(run) is not None
+        open_runs += not finished
+        if not finished and run.arm in known:
+            hours += known[run.arm].hours or 0
+        made.add_row(run.key, "finished" if finished else run.kind, label, *numbers)
+    rest = f"{len(runs)} runs, {open_runs} of them not finished"
+    if measure:
+        rest += f": at most about {hours:.1f} hours of training steps on {device}, one after the other"
+    made.caption = rest
+    return made
+
+
+def _label(cells: Sequence[Cell]) -> str:
+    """What a run is for, in one line."""
+    if not cells:
+        return "other rows are built on it"
+    first = cells[0]
+    others = {cell.table.name for cell in cells} - {first.table.name}
+    shared = f" (also {', '.join(sorted(others))})" if others else ""
+    return f"{first.row.name}, {first.data.title}, seed {first.seed}{shared}"
+
+
+def _sizes(run: Run, data: DataSet) -> tuple[int | None, int | None]:
+    """Videos and queries of the training split: of the corpus, where it is at hand, else as published."""
+    if run.config.data.root is not None:
+        with suppress(PrvrError):
+            split = run_corpus(run.config).split("train")
+            return len(split.video_ids), len(split.captions)
+    return data.videos, data.queries
+
+
+def _seconds_of_a_step(run: Run, captions: int, device: torch.device) -> float:
+    """The median time of a few training steps on random numbers, videos and queries as long as the model reads."""
+    model, videos = run.config.model, run.config.train.batch_size
+    queries = videos * captions
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, device=device)
+
+    def valid(*shape: int) -> torch.Tensor:
+        return torch.ones(shape, dtype=torch.bool, device=device)
+
+    batch = Batch(
+        clips=drawn(videos, model.num_clips, model.video_dim),
+        frames=drawn(videos, model.max_frames, model.video_dim),
+        frame_mask=valid(videos, model.max_frames),
+        words=drawn(queries, model.max_words, model.query_dim),
+        word_mask=valid(queries, model.max_words),
+        query_to_video=torch.arange(videos, device=device).repeat_interleave(captions),
+    )
+    retriever = build_retriever(model).to(device).train()
+    objective = Objective(run.config.loss, model, retriever.registers).to(device).train()
+    optimizer, _ = build_optimizer(run.config, retriever, objective, _TIMED + 1, retriever.backbone)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        objective(retriever(batch), batch, negatives="hard")["total"].backward()
+        optimizer.step()
+
+    _timed(step, device)
+    return median(_timed(step, device) for _ in range(_TIMED))
+
+
+def _timed(step: Callable[[], None], device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    begin = time.perf_counter()
+    step()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - begin

@@ -1,0 +1,246 @@
+"""What a table runs: for every row, data set and seed a resolved configuration, and a key that names it."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from prvr.config import Config, config_to_dict, load_config
+from prvr.config.load import read_values, set_key
+from prvr.data.hashes import digest
+from prvr.errors import InputError, unknown_name
+from prvr.papers.table import DataSet, Evaluation, Kind, Row, Table, data_sets
+from prvr.plot import PLOTS
+from prvr.training import RerankerRunConfig, reranker_run_config
+from prvr.training.run import MAY_CHANGE, flat
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a user chooses for all rows of a study.
+
+    Args:
+        keys: configuration keys that differ from the papers' for every row, for example `train.epochs`; a key of a row
+            itself wins. Keys that begin with `stage.` are those of re-rankers.
+        corpora: the collection to read instead, by the name of a set.
+        root: folder that holds the corpora; None = corpora that prvr draws.
+        checkpoints: folder of converted checkpoints.
+    """
+
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    corpora: Mapping[str, str] = field(default_factory=dict)
+    root: str | None = None
+    checkpoints: Path | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One thing to compute: it trains, evaluates or draws, and is the same run for every table that asks for it.
+
+    Args:
+        kind: what it does.
+        config: of the retriever and its data; for a run over another one, as that one was trained, but with the data
+            and the keys that this one asks for.
+        seed: the seed of the training.
+        details: what else decides the result, as plain values.
+        stage: configuration of the re-rankers that it trains.
+        over: the run that must be there first.
+        folder: of a converted checkpoint.
+    """
+
+    kind: Kind
+    config: Config
+    seed: int
+    details: Mapping[str, Any] = field(default_factory=dict)
+    stage: RerankerRunConfig | None = None
+    over: "Run | None" = None
+    folder: Path | None = None
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that decides the result but the seed, as dotted keys."""
+        found = {"kind": self.kind, **flat(dict(self.details))}
+        found |= _deciding(self.config)[0]
+        if self.stage is not None:
+            found |= {f"stage.{key}": value for key, value in _deciding(self.stage)[0].items()}
+        return found if self.over is None else found | {"over": self.over.arm}
+
+    @cached_property
+    def arm(self) -> str:
+        """Names the run without its seed: a hash of what differs from the defaults.
+
+        Keys that a later version adds with a default that changes nothing leave it as it is.
+        """
+        usual = _deciding(self.config)[1]
+        if self.stage is not None:
+            usual = usual | {f"stage.{key}": value for key, value in _deciding(self.stage)[1].items()}
+        telling = {key: value for key, value in self.settings.items() if key not in usual or usual[key] != value}
+        return digest(telling)[:12]
+
+    @property
+    def key(self) -> str:
+        """Names the run: the arm and the seed."""
+        return f"{self.arm}-{self.seed}"
+
+    @property
+    def depth(self) -> int:
+        """How many runs must be there before it."""
+        return 0 if self.over is None else self.over.depth + 1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row of a table on one data set with one seed; `run` is None where there is nothing to run."""
+
+    table: Table
+    row: Row
+    set_name: str
+    data: DataSet
+    seed: int
+    run: Run | None
+
+    @property
+    def label(self) -> str:
+        """The cell in one line."""
+        return f"{self.table.name}: {self.row.name}, {self.data.title}, seed {self.seed}"
+
+
+def cells_of(
+    table: Table, choices: Choices, *, sets: Sequence[str] | None = None, seeds: Sequence[int] = (0,)
+) -> list[Cell]:
+    """Everything that a table runs, in the order of its rows; every configuration is built and checked.
+
+    Args:
+        table: the table.
+        choices: what the user chooses for all rows.
+        sets: the data sets; None = those of the paper. Others, such as `embedded`, need presets of their name.
+        seeds: the seeds of the training.
+
+    Raises:
+        InputError: an unknown set, or a row of which no preset exists for a set.
+        prvr.ConfigError: a key or value that cannot be used.
+    """
+    known = data_sets()
+    for name in (*(sets or ()), *choices.corpora):
+        if name not in known:
+            raise InputError(unknown_name("data set", name, known))
+    found: list[Cell] = []
+    for name in sets or table.sets:
+        for row in table.rows:
+            if row.sets is not None and name not in row.sets and name in table.sets:
+                continue
+            for seed in seeds:
+                run = _run(table, row, name, known, choices, seed)
+                found.append(Cell(table, row, name, known[name], seed, run))
+    return found
+
+
+def distinct_runs(cells: Sequence[Cell]) -> list[Run]:
+    """The runs of some cells, each once, after those that they build on."""
+
+    def with_parents(run: Run) -> Iterator[Run]:
+        if run.over is not None:
+            yield from with_parents(run.over)
+        yield run
+
+    everything = {run.key: run for cell in cells if cell.run is not None for run in with_parents(cell.run)}
+    return sorted(everything.values(), key=lambda run: run.depth)
+
+
+def _run(table: Table, row: Row, name: str, known: Mapping[str, DataSet], choices: Choices, seed: int) -> Run | None:
+    """The run of a row on a set; where the set is a target out of domain, the evaluation of its source's run."""
+    data = known[name]
+    if row.kind is None:
+        return None
+    if data.trained_on is not None:
+        source = _run(table, row, data.trained_on, known, choices, seed)
+        if source is None:
+            return None
+        config = _with_data(source.config, name, data, choices)
+        if source.kind == "plot":
+            return replace(source, config=config)
+        return Run("evaluate", config, seed, _details(Evaluation()), over=source)
+    if row.over is not None:
+        return _over(table, row, name, known, choices, seed)
+    config = _config(table, row, name, data, choices, seed)
+    if row.checkpoint is None:
+        return Run("train", config, seed)
+    if choices.checkpoints is None or seed != 0:  # a checkpoint has been trained, with whatever seed
+        return None
+    label = row.checkpoint.format(set=data.preset or name)
+    return Run("checkpoint", config, seed, {"checkpoint": label}, folder=choices.checkpoints / label)
+
+
+def _over(table: Table, row: Row, name: str, known: Mapping[str, DataSet], choices: Choices, seed: int) -> Run | None:
+    """The run of a row that builds on another row."""
+    base = _run(table, table.row(row.over or ""), name, known, choices, seed)
+    if base is None:
+        return None
+    if row.stage is not None:
+        chosen = {key.removeprefix("stage."): value for key, value in choices.keys.items() if key.startswith("stage.")}
+        own = flat(row.stage)
+        preset = flat(read_values(own.pop("base"))[1]) if "base" in own else {}
+        values = _nested(preset | chosen | own | {"train.seed": seed})
+        stage = reranker_run_config(values, width=base.config.model.hidden, source=f"{table.name}: {row.name}")
+        return Run("stage", base.config, seed, stage=stage, over=base)
+    if row.plot is not None:
+        PLOTS[row.plot.what]  # an unknown one is refused
+        return Run("plot", base.config, seed, {"plot": row.plot.what, "settings": row.plot.settings}, over=base)
+    assert row.evaluate is not None
+    how, config = row.evaluate, base.config
+    if how.split is not None:
+        config = replace(config, data=replace(config.data, eval_split=how.split))
+    return Run("evaluate", config, seed, _details(how), over=base)
+
+
+def _details(how: Evaluation) -> dict[str, Any]:
+    """What an evaluation changes, but for the split, which the configuration names."""
+    return {key: value for key, value in config_to_dict(how).items() if key != "split"}
+
+
+def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, seed: int) -> Config:
+    """The resolved configuration of a row that trains: preset, table, user, row, in this order."""
+    base = (row.base or table.base).format(set=data.preset or name)
+    users = {key: value for key, value in choices.keys.items() if not key.startswith("stage.")}
+    keys = {**flat(table.keys), **users, **flat(row.keys), "train.seed": seed}
+    return _with_data(load_config(base, keys), name, data, choices)
+
+
+def _with_data(config: Config, name: str, data: DataSet, choices: Choices) -> Config:
+    """The configuration with the corpus of a set."""
+    collection = choices.corpora.get(name, data.collection)
+    read = replace(config.data, root=choices.root)
+    if collection is not None and collection != read.collection:
+        read = replace(read, collection=collection, feature=None)
+    return replace(config, data=read)
+
+
+def _nested(dotted: Mapping[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in dotted.items():
+        set_key(values, key, value, key)
+    return values
+
+
+def _deciding(record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of a configuration that decide what a run finds: their values, and their defaults if they have one.
+
+    The names of runs, the seed, and keys that say where things are and how fast they go are left out.
+    """
+    left_out = {*MAY_CHANGE, "name", "train.seed", "retriever", "reranker.trained_on"}
+    values = {key: value for key, value in flat(config_to_dict(record)).items() if key not in left_out}
+    return values, {key: value for key, value in _defaults(record).items() if key in values}
+
+
+def _defaults(record: Any, prefix: str = "") -> dict[str, Any]:
+    """The defaults of a record and of the records inside it, by dotted key, as plain values."""
+    found: dict[str, Any] = {}
+    for name, one in record.__pydantic_fields__.items():
+        value = getattr(record, name)
+        if dataclasses.is_dataclass(value):
+            found |= _defaults(value, f"{prefix}{name}.")
+        elif not one.is_required():
+            found[prefix + name] = config_to_dict(one.get_default(call_default_factory=True))
+    return found

@@ -1,0 +1,288 @@
+"""A table with our numbers beside the published ones: for the terminal, as Markdown, as LaTeX."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean, stdev
+from typing import TYPE_CHECKING
+
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.tables import new_table
+from prvr.papers.runs import Cell, Choices
+from prvr.papers.study import Result, Study
+from prvr.papers.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_HEADS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "r100": "R@100", "sumr": "SumR", "rsum": "Rsum"}
+_HEADS |= {"mdr": "MdR", "mnr": "MnR"}
+_PROTOCOLS = {
+    "paper": "best epoch on the split that is reported",
+    "val": "best epoch on the validation split",
+    "holdout": "best epoch on training videos that were set aside",
+}
+_TIES = {"worst": "against us", "mean": "half", "best": "for us"}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A metric with every seed of a row, at least one; it is shown as mean ± sample standard deviation."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds."""
+        return mean(self.values)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" + (f"±{stdev(self.values):.1f}" if len(self.values) > 1 else "")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row as it is shown.
+
+    Args:
+        group: heading above it; empty for none.
+        name: of the row.
+        seeds: those with which it is finished.
+        ours: a number for each column; None where the row is not finished, or runs nothing.
+        published: a number for each column, None where the paper prints none.
+        picture: the file of a row that draws.
+        x: place in a sweep.
+        series: curve of a sweep.
+    """
+
+    group: str
+    name: str
+    seeds: tuple[int, ...]
+    ours: tuple[Number | None, ...]
+    published: tuple[float | None, ...]
+    picture: str | None = None
+    x: float | None = None
+    series: str = ""
+
+    def differences(self) -> list[float | None]:
+        """Ours less the published number, for each column."""
+        pairs = zip(self.ours, self.published, strict=True)
+        return [None if own is None or other is None else own.mean - other for own, other in pairs]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table on one data set, ready to be printed.
+
+    Args:
+        title: paper, item and data set.
+        columns: names of the metrics.
+        lines: the rows.
+        notes: what a reader must know: protocol, ties, seeds, what is not as in the paper.
+        chance: SumR of chance; None where nothing is finished.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+    chance: float | None
+
+
+def shown(study: Study, cells: Sequence[Cell], choices: Choices) -> Iterator[Shown]:
+    """The table on each data set, from what a study holds.
+
+    Args:
+        study: the results.
+        cells: the cells of one table with one seed; all finished seeds are shown.
+        choices: what was chosen for all rows.
+    """
+    for name in dict.fromkeys(cell.set_name for cell in cells):
+        mine = [cell for cell in cells if cell.set_name == name]
+        table = mine[0].table
+        results = {cell.row.name: _finished(study, cell) for cell in mine if not cell.row.hidden}
+        lines = [_line(cell, results[cell.row.name], table.columns) for cell in mine if not cell.row.hidden]
+        reports = [result.report for found in results.values() for result in found.values() if result.report]
+        yield Shown(
+            f"{table.paper}, {table.item}: {table.title}. {mine[0].data.title}",
+            table.columns,
+            tuple(lines),
+            tuple(_notes(mine, lines, reports, choices)),
+            reports[0].chance if reports else None,
+        )
+
+
+def _finished(study: Study, cell: Cell) -> dict[int, Result]:
+    """What the finished seeds of a cell have left."""
+    if cell.run is None:
+        return {}
+    found = {seed: study.result(replace(cell.run, seed=seed)) for seed in study.seeds(cell.run)}
+    return {seed: result for seed, result in found.items() if result is not None}
+
+
+def _line(cell: Cell, found: Mapping[int, Result], columns: Sequence[str]) -> Line:
+    row, reports = cell.row, [result.report for result in found.values() if result.report is not None]
+    ours = [Number(tuple(_metric(report, column) for report in reports)) if reports else None for column in columns]
+    published = row.published.get(cell.set_name, (None,) * len(columns))
+    picture = next((str(result.picture) for result in found.values() if result.picture is not None), None)
+    return Line(row.group, row.name, tuple(found), tuple(ours), published, picture, row.x, row.series)
+
+
+def _metric(report: EvaluationReport, column: str) -> float:
+    name = column.removeprefix("v2t_")
+    if name == column:
+        return float(getattr(report.text_to_video, name))
+    return float(getattr(report.video_to_sets or report.video_to_text, name))
+
+
+def _notes(
+    cells: Sequence[Cell], lines: Sequence[Line], reports: Sequence[EvaluationReport], choices: Choices
+) -> Iterator[str]:
+    table, data = cells[0].table, cells[0].data
+    if data.protocol:
+        published = any(cells[0].set_name in row.published for row in table.rows)
+        yield "published: " * published + data.protocol
+    config = next((cell.run.config for cell in cells if cell.run is not None), None)
+    if reports and config is not None:
+        sizes = f"{len(reports[0].query_ids):,} queries, {len(reports[0].video_ids):,} videos"
+        yield (
+            f"ours: {_PROTOCOLS[config.train.protocol]}; {reports[0].split}, {sizes}; ties count "
+            f"{_TIES[reports[0].ties]}; chance SumR {reports[0].chance:.1f}"
+        )
+    seeds = {line.seeds for line in lines if line.seeds}
+    if seeds:
+        most = max(seeds, key=len)
+        fewer = [line.name for line in lines if line.seeds and line.seeds != most]
+        yield f"seeds {', '.join(map(str, most))}" + (f"; not all of {', '.join(fewer)}" if fewer else "")
+    changed = [f"{key}={value}" for key, value in choices.keys.items()]
+    if changed:
+        yield f"not as in the paper: {', '.join(changed)}"
+    corpus = choices.corpora.get(data.trained_on or cells[0].set_name) or choices.corpora.get(cells[0].set_name)
+    if corpus is not None:
+        yield f"not the paper's data: the corpus {corpus} stands for {data.title}"
+    yield from (f"{cell.row.name}: {cell.row.note}" for cell in cells if cell.row.note)
+    if table.note:
+        yield table.note
+
+
+def heads(columns: Sequence[str]) -> list[str]:
+    """The headings of columns.
+
+    Examples:
+        >>> heads(["r1", "v2t_mdr"])
+        ['R@1', 'V2T MdR']
+    """
+    return [("V2T " if column.startswith("v2t_") else "") + _HEADS[column.removeprefix("v2t_")] for column in columns]
+
+
+def terminal_table(table: Shown) -> RichTable:
+    """For the terminal: in each cell our number, and below it the published one with the difference."""
+    beside = any(number is not None for line in table.lines for number in line.published)
+    legend = "above: ours, mean±standard deviation over seeds; below: published (difference)" if beside else ""
+    caption = Text("\n".join(filter(None, [legend, *table.notes])), justify="left")
+    made = new_table(table.title, caption, [""], heads(table.columns))
+    made.columns[0].min_width = 20
+    for line in table.lines:
+        if line.group:
+            made.add_row(Text(line.group, "italic"))
+        cells = []
+        for own, other, difference in zip(line.ours, line.published, line.differences(), strict=True):
+            text = Text("-" if own is None else str(own))
+            if beside:
+                text.append("\n" + _published(other, difference), "dim")
+            cells.append(text)
+        made.add_row(Text(line.name), *cells)
+        if line.picture is not None:
+            made.add_row(Text(f"  {line.picture}"))
+    return made
+
+
+def markdown(table: Shown) -> str:
+    """As Markdown: one line a row, in each cell ours, then the published number and the difference in brackets."""
+    lines = [f"**{table.title}**", "", _piped(["", *heads(table.columns)])]
+    lines.append(_piped(["---", *["---:"] * len(table.columns)]))
+    for line in table.lines:
+        if line.group:
+            lines.append(_piped([f"*{line.group}*", *[""] * len(table.columns)]))
+        cells = []
+        for own, other, difference in zip(line.ours, line.published, line.differences(), strict=True):
+            beside = "" if other is None else f" ({_published(other, difference)})"
+            cells.append(("-" if own is None else str(own)) + beside)
+        lines.append(_piped([line.name, *cells]))
+    pictures = [f"![{line.name}]({line.picture})\n" for line in table.lines if line.picture is not None]
+    return "\n".join([*lines, "", *pictures, *(f"- {note}" for note in table.notes), ""])
+
+
+def latex(table: Shown) -> str:
+    """As a LaTeX table in the style of booktabs: a line of ours, and one of published numbers, for each row."""
+    width = len(table.columns) + 1
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_tex(table.title)}. {_tex('; '.join(table.notes))}.}}",
+        rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}",
+        r"\toprule",
+        " & ".join(["", *map(_tex, heads(table.columns))]) + r" \\",
+        r"\midrule",
+    ]
+    for line in table.lines:
+        if line.group:
+            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_tex(line.group)}}}}} \\")
+        if line.seeds:
+            own = ["--" if number is None else _tex(str(number)) for number in line.ours]
+            lines.append(" & ".join([_tex(line.name), *own]) + r" \\")
+        if any(number is not None for number in line.published):
+            name = r"\quad published" if line.seeds else f"{_tex(line.name)}, published"
+            other = ["--" if number is None else f"{number:g}" for number in line.published]
+            lines.append(" & ".join([name, *other]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def _published(number: float | None, difference: float | None) -> str:
+    shown = "" if number is None else f"{number:g}"
+    return shown + ("" if difference is None else f" ({difference:+.1f})")
+
+
+def _piped(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _tex(text: str) -> str:
+    text = text.replace("\\", r"\textbackslash ")
+    for character in "&%$#_{}":
+        text = text.replace(character, "\\" + character)
+    return text.replace("±", r"$\pm$").replace("->", r"$\to$").replace("~", r"\textasciitilde ")
+
+
+def sweep_picture(table: Table, shown: Sequence[Shown]) -> "Figure":
+    """A sweep as curves: the mean and the spread of seeds over `Row.x`, published values, chance.
+
+    Args:
+        table: one with a `sweep`.
+        shown: the table on each data set; each is a curve, or several if the rows have `series`.
+    """
+    from prvr.plot import Curve, sweep_figure
+
+    assert table.sweep is not None
+    column = table.columns.index(table.sweep.column)
+    curves: dict[str, Curve] = {}
+    for one in shown:
+        data = one.title.rpartition(". ")[2]
+        for series in dict.fromkeys(line.series for line in one.lines if line.x is not None):
+            lines = sorted(
+                ((line.x, line) for line in one.lines if line.x is not None and line.series == series), key=_x
+            )
+            numbers = [line.ours[column] for _, line in lines]
+            curves[f"{data}: {series}" if series else data] = Curve(
+                [x for x, _ in lines],
+                [() if number is None else number.values for number in numbers],
+                [line.published[column] for _, line in lines],
+            )
+    chance = shown[0].chance if len(shown) == 1 and table.sweep.column == "sumr" else None
+    return sweep_figure(curves, xlabel=table.sweep.xlabel, ylabel=heads([table.sweep.column])[0], chance=chance)
+
+
+def _x(pair: tuple[float, Line]) -> float:
+    return pair[0]

@@ -1,0 +1,201 @@
+"""A study: the folder that holds what the runs of tables have found.
+
+study.yaml                  what the user has chosen for all rows: keys, corpora
+results/KEY.json            the report of a run, with KEY_ranks.npz, the rank of each query; or KEY.png, a picture
+results/KEY.yaml            what the run was: its settings, versions, corpus; written last
+runs/KEY/                   the run folder with its weights; may be deleted, and is made again where a row needs it
+
+Tables are rebuilt from study.yaml and results/ alone, which are small.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from prvr import __version__
+from prvr.config import Config, read_yaml_file
+from prvr.data.files import owned, write_file
+from prvr.data.hashes import digest, hash_file
+from prvr.errors import DataError, PrvrError
+from prvr.evaluation.report import EvaluationReport
+from prvr.papers.runs import Choices, Run
+from prvr.training.data import run_corpus
+
+
+class BusyError(PrvrError):
+    """Another process is at the same run."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run has left.
+
+    Args:
+        run: its record, as in `results/KEY.yaml`.
+        report: of an evaluation; None for a picture.
+        picture: the file of a picture; None for an evaluation.
+    """
+
+    record: Mapping[str, Any]
+    report: EvaluationReport | None = None
+    picture: Path | None = None
+
+
+class Study:
+    """The results of runs in a folder.
+
+    Args:
+        folder: new, or a study.
+
+    Raises:
+        DataError: it holds something else.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder).expanduser()
+        self.results, self.runs = self.folder / "results", self.folder / "runs"
+        self._file = self.folder / "study.yaml"
+        if self.folder.is_dir() and any(self.folder.iterdir()) and not self._file.is_file():
+            raise DataError(f"{self.folder}: holds no study.yaml and is not empty. Name a new folder, or a study.")
+
+    @property
+    def exists(self) -> bool:
+        """Whether something was run here."""
+        return self._file.is_file()
+
+    def choices(self, given: Choices) -> Choices:
+        """What holds for all rows: what the study was begun with, and what the command line gives.
+
+        Raises:
+            DataError: they contradict each other, which would mix incomparable rows in one table.
+        """
+        if not self.exists:
+            return given
+        known = read_yaml_file(self._file)
+        for what in ("keys", "corpora"):
+            begun, asked = known.get(what) or {}, dict(getattr(given, what))
+            if asked and asked != begun:
+                shown = " ".join(f"{key}={value}" for key, value in begun.items()) or "none"
+                raise DataError(
+                    f"{self.folder}: was begun with other {what} ({shown}). Leave them out, or name another folder."
+                )
+        root = given.root if given.root is not None else known.get("root")
+        return Choices(known.get("keys") or {}, known.get("corpora") or {}, root, given.checkpoints)
+
+    def begin(self, choices: Choices) -> None:
+        """Writes study.yaml, if the folder is new or the corpora have moved."""
+        values = {"keys": dict(choices.keys), "corpora": dict(choices.corpora), "root": choices.root}
+        if not self.exists or read_yaml_file(self._file) != values:
+            _write_yaml(self._file, values)
+
+    def result(self, run: Run) -> Result | None:
+        """What a run has left; None where it is not finished.
+
+        Raises:
+            DataError: a file is damaged, or belongs to a run with other settings.
+        """
+        path = self.results / f"{run.key}.yaml"
+        if not path.is_file():
+            return None
+        record = read_yaml_file(path)
+        then: Mapping[str, Any] = record.get("settings") or {}
+        changed = [key for key, value in run.settings.items() if key in then and then[key] != value]
+        if changed:
+            raise DataError(
+                f"{path}: was made with other defaults of {', '.join(changed)}. Move it away to run it again, or use "
+                f"the version that made it, {record.get('prvr')}."
+            )
+        picture = path.with_suffix(".png")
+        if run.kind == "plot":
+            return Result(record, picture=picture) if picture.is_file() else None
+        return Result(record, report=EvaluationReport.from_json(path.with_suffix(".json")))
+
+    def seeds(self, run: Run) -> list[int]:
+        """The seeds with which a run is finished, ascending."""
+        endings = (path.stem.rpartition("-")[2] for path in self.results.glob(f"{run.arm}-*.yaml"))
+        return sorted(int(ending) for ending in endings if ending.isdigit())
+
+    def save(self, run: Run, report: EvaluationReport | None, **about: Any) -> None:
+        """Writes what a run has found, the record last; a picture stands in `picture_file` already.
+
+        Args:
+            run: the finished run.
+            report: of an evaluation.
+            about: what else the record says.
+        """
+        if report is not None:
+            report.to_json(self.results / f"{run.key}.json")
+        record = {
+            "kind": run.kind,
+            "seed": run.seed,
+            "over": None if run.over is None else run.over.key,
+            "prvr": __version__,
+            "torch": torch.__version__.partition("+")[0],
+            "corpus": corpus_digest(run.config),
+            **about,
+            "settings": run.settings,
+        }
+        _write_yaml(self.results / f"{run.key}.yaml", record)
+
+    def picture_file(self, run: Run) -> Path:
+        """Where the picture of a run stands."""
+        return self.results / f"{run.key}.png"
+
+    def run_folder(self, run: Run) -> Path:
+        """The run folder of a run that trains; the folder of the weights for others."""
+        return run.folder if run.folder is not None else self.runs / run.key / "run"
+
+    def has_weights(self, run: Run) -> bool:
+        """Whether the trained weights of a run are there."""
+        folder = self.run_folder(run)
+        return (folder / "best").is_dir() and (folder / "evaluation.json").is_file() if run.folder is None else True
+
+    @contextmanager
+    def claimed(self, run: Run) -> Iterator[None]:
+        """Owns a run for the length of the `with` statement.
+
+        Raises:
+            BusyError: another process is at it.
+        """
+        folder = self.runs / run.key
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with owned(folder, f"{folder}: another process is at this run.", BusyError):
+                yield
+        except OSError as error:
+            raise DataError(f"{folder}: cannot be written ({error}). Choose another folder.") from error
+
+    def expect_same_corpus(self, run: Run) -> None:
+        """Refuses a finished run that was measured on another corpus than the one at hand.
+
+        Raises:
+            DataError: it was.
+        """
+        path = self.results / f"{run.key}.yaml"
+        if path.is_file() and read_yaml_file(path).get("corpus") != corpus_digest(run.config):
+            raise DataError(
+                f"{path}: was measured on another corpus than {run.config.data.collection} in "
+                f"{run.config.data.root or 'the cache'}. Name another folder for this study."
+            )
+
+
+def corpus_digest(config: Config) -> str:
+    """A hash of the captions of the training and the reported split, by which a corpus is recognised.
+
+    Raises:
+        prvr.data.DataError: the files are missing.
+        prvr.training.TrainingError: `data.root` is missing.
+    """
+    corpus = run_corpus(config)
+    files = {split: corpus.caption_file(split) for split in ("train", config.data.eval_split)}
+    return digest({split: hash_file(file) for split, file in files.items() if file.is_file()})[:16]
+
+
+def _write_yaml(path: Path, values: Mapping[str, Any]) -> None:
+    text = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+    write_file(path, lambda file: file.write(text.encode()))

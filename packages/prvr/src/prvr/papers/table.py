@@ -1,0 +1,222 @@
+"""The tables and figures of papers, as files: the rows, what each of them runs, and the numbers that are printed."""
+
+from collections.abc import Mapping
+from dataclasses import field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from prvr.config import preset_names, read_yaml_file, validated
+from prvr.config.load import read_yaml
+from prvr.config.strict import STRICT
+from prvr.errors import InputError, unknown_name
+
+COLUMNS = ("r1", "r5", "r10", "r100", "sumr", "rsum", "mdr", "mnr")
+"""Metrics that a column may hold, text to video; with `v2t_` before the name, video to text."""
+
+Kind = Literal["train", "stage", "evaluate", "checkpoint", "plot"]
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class DataSet:
+    """A data set of a table.
+
+    A set may lie out of domain (`trained_on`): models of another set are tested on it and never trained.
+    """
+
+    title: str
+    preset: str | None = None
+    """What stands for `{set}` in names of presets; None = the name of the set."""
+    collection: str | None = None
+    """Name of the corpus; None = that of the preset."""
+    videos: int | None = Field(default=None, ge=1)
+    """Training videos as published, for estimates where the corpus is not at hand."""
+    queries: int | None = Field(default=None, ge=1)
+    """Training queries as published."""
+    protocol: str = ""
+    """How the published numbers were selected and reported."""
+    trained_on: str | None = None
+    """The set whose trained models are tested on this one."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Evaluation:
+    """How a trained row is evaluated otherwise than at the end of its training."""
+
+    model: dict[str, Any] = field(default_factory=dict)
+    """Keys of the retriever that its weights do not depend on, such as `clip_weight`."""
+    stages: tuple[dict[str, Any], ...] = ()
+    """Stages after those of the row, as in the YAML file of a pipeline."""
+    diffusion: dict[str, Any] = field(default_factory=dict)
+    """Settings of the trained stage of the row, for example `num_steps`."""
+    split: str | None = None
+    ties: Literal["worst", "mean", "best"] = "worst"
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Plot:
+    """A picture of a trained row."""
+
+    what: str
+    """Name in `prvr.plot.PLOTS`."""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Row:
+    """A row of a table: something to run, or numbers that are quoted.
+
+    It trains `base` with `keys`, unless it says otherwise: with `stage` it trains re-rankers over the row named in
+    `over`, with `evaluate` it evaluates that row otherwise, with `plot` it draws it, with `checkpoint` it evaluates a
+    converted checkpoint of the authors, and with `quoted` it runs nothing.
+    """
+
+    name: str
+    group: str = ""
+    """Heading above the row."""
+    base: str | None = None
+    """Preset or file; `{set}` in it stands for the name of the set. None = that of the table."""
+    keys: dict[str, Any] = field(default_factory=dict)
+    sets: tuple[str, ...] | None = None
+    """Only in these sets; None = in all."""
+    over: str | None = None
+    stage: dict[str, Any] | None = None
+    """Keys of `prvr.training.RerankerRunConfig`; `base` names a preset of re-rankers."""
+    evaluate: Evaluation | None = None
+    plot: Plot | None = None
+    checkpoint: str | None = None
+    """Name of a folder of `prvr convert checkpoint`, in the folder that `--checkpoints` names."""
+    quoted: bool = False
+    """The numbers of another system, as the paper prints them."""
+    hidden: bool = False
+    """Not shown: other rows are trained over this one."""
+    x: float | None = None
+    """Place in a sweep."""
+    series: str = ""
+    """The curve of a sweep that the row belongs to."""
+    published: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """By set, a number for each column; null = not printed, or not legible."""
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Row":
+        ways = [name for name in ("stage", "evaluate", "plot", "checkpoint") if getattr(self, name) is not None]
+        ways += ["quoted"] * self.quoted
+        if len(ways) > 1:
+            raise InputError(f"row {self.name!r}: {' and '.join(ways)}: expected one of them")
+        if (self.over is not None) != bool({"stage", "evaluate", "plot"} & set(ways)):
+            raise InputError(f"row {self.name!r}: `over` goes with stage, evaluate or plot, which build on another row")
+        return self
+
+    @property
+    def kind(self) -> Kind | None:
+        """What running the row does; None for quoted numbers."""
+        if self.quoted:
+            return None
+        ways: tuple[Kind, ...] = ("stage", "evaluate", "plot", "checkpoint", "train")
+        return next(way for way in ways if way == "train" or getattr(self, way) is not None)
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Sweep:
+    """How a figure draws its rows: a metric over `Row.x`."""
+
+    xlabel: str
+    column: str = "sumr"
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Table:
+    """A table, figure or algorithm of a paper."""
+
+    paper: str
+    item: str
+    title: str
+    base: str = ""
+    columns: tuple[str, ...] = ()
+    sets: tuple[str, ...]
+    keys: dict[str, Any] = field(default_factory=dict)
+    sweep: Sweep | None = None
+    rows: tuple[Row, ...]
+    note: str = ""
+    name: str = ""
+    """Name of the file, without its ending."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Table":
+        names = [row.name for row in self.rows]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(f"rows named twice: {', '.join(twice)}")
+        for column in (*self.columns, *((self.sweep.column,) if self.sweep else ())):
+            if column.removeprefix("v2t_") not in COLUMNS:
+                raise InputError(unknown_name("column", column, COLUMNS))
+        for row in self.rows:
+            if row.over is not None and row.over not in names[: names.index(row.name)]:
+                raise InputError(f"row {row.name!r}: over {row.over!r}, expected the name of a row above it")
+            for name, numbers in row.published.items():
+                if name not in self.sets:
+                    raise InputError(
+                        f"row {row.name!r}: published numbers of {name!r}, expected {', '.join(self.sets)}"
+                    )
+                if len(numbers) != len(self.columns):
+                    raise InputError(
+                        f"row {row.name!r}, {name}: {len(numbers)} published numbers, expected one for each of "
+                        f"{', '.join(self.columns)}"
+                    )
+        return self
+
+    def runs_on(self, name: str) -> bool:
+        """Whether the rows can be trained on a data set: one of the paper's, or one that has presets of its own."""
+        presets = {base.format(set=name) for row in self.rows if (base := row.base or self.base) and not row.quoted}
+        return name in self.sets or presets <= set(preset_names())
+
+    def row(self, name: str) -> Row:
+        """The row of a name."""
+        return next(row for row in self.rows if row.name == name)
+
+
+def table_names() -> list[str]:
+    """The tables that ship with prvr, sorted.
+
+    Examples:
+        >>> "hlformer-table-2" in table_names()
+        True
+    """
+    return sorted(entry.name.removesuffix(".yaml") for entry in _folder("tables").iterdir())
+
+
+def read_table(name: str | Path) -> Table:
+    """A table by its name, or from a YAML file.
+
+    Args:
+        name: one of `table_names()`, or a path that ends in .yaml.
+
+    Raises:
+        prvr.ConfigError: there is no such table, or a key or value of it cannot be used; the message names it.
+
+    Examples:
+        >>> table = read_table("hlformer-table-2")
+        >>> table.columns, len(table.rows)
+        (('r1', 'r5', 'r10', 'r100', 'sumr'), 8)
+    """
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        return validated(Table, read_yaml_file(path) | {"name": path.stem}, str(path))
+    if str(name) not in table_names():
+        raise InputError(unknown_name("table", str(name), table_names()))
+    text = (_folder("tables") / f"{name}.yaml").read_text(encoding="utf-8")
+    return validated(Table, read_yaml(text, str(name)) | {"name": str(name)}, str(name))
+
+
+def data_sets() -> Mapping[str, DataSet]:
+    """The data sets that tables name, by name: those of the papers, and those that prvr draws."""
+    text = (_folder("sets.yaml")).read_text(encoding="utf-8")
+    return {name: validated(DataSet, values, f"set {name}") for name, values in read_yaml(text, "sets.yaml").items()}
+
+
+def _folder(name: str) -> Any:
+    return resources.files("prvr") / "papers" / name

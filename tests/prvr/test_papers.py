@@ -1,0 +1,421 @@
+"""Tables of papers: their files, what they run, how a study goes on after anything, and what it shows."""
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from commands import explained
+from kills import killed
+
+from prvr.cli import build_parser, main
+from prvr.cli.options import chosen_config, more_keys
+from prvr.config import ConfigError, load_config
+from prvr.errors import DataError, InputError
+from prvr.papers import (
+    Choices,
+    Machine,
+    Run,
+    Study,
+    cells_of,
+    distinct_runs,
+    latex,
+    markdown,
+    perform,
+    perform_all,
+    read_table,
+    shown,
+    table_names,
+)
+from prvr.training import reranker_run_config
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+TABLE = """
+paper: a paper
+item: table 1
+title: everything that a row can be
+base: hlformer-embedded
+columns: [r1, sumr, v2t_r1]
+sets: [embedded]
+rows:
+- name: full
+  published: {embedded: [10.0, 200.0, null]}
+- name: clips
+  group: branches
+  keys: {model.branches: clips}
+- name: other weights
+  over: full
+  evaluate: {model: {clip_weight: 1.0, frame_weight: 0.0}}
+- name: normalised
+  over: full
+  evaluate: {stages: [{kind: qb_norm}]}
+- name: re-ranked
+  over: full
+  stage: {reranker.steps: 4, reranker.candidates: 6, candidates.num: 5, strategy: generative}
+- name: re-ranked with two steps
+  over: re-ranked
+  evaluate: {diffusion: {num_steps: 2}}
+- name: scores
+  over: full
+  plot: {what: scores}
+- name: MS-SL
+  quoted: true
+  published: {embedded: [7.1, 140.1, 5.0]}
+"""
+KEYS = {
+    "data.collection": "embedded-tiny",
+    "model.hidden": 16,
+    "model.lorentz_dim": 15,
+    "train.epochs": 1,
+    "train.batch_size": 30,
+    "stage.train.epochs": 1,
+    "stage.train.batch_size": 100,
+}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with a row of every kind."""
+    path = tmp_path_factory.mktemp("table") / "all-kinds.yaml"
+    path.write_text(TABLE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def choices(embedded_cache: Path) -> Choices:
+    return Choices(KEYS | {"data.cache_dir": str(embedded_cache)})
+
+
+@pytest.fixture(scope="module")
+def done(table: Path, choices: Choices, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study in which every row of `table` is finished with two seeds."""
+    study = Study(tmp_path_factory.mktemp("study") / "study")
+    study.begin(choices)
+    assert perform_all(runs(table, choices, (0, 1)), study, Machine(), lambda number, run: None) == []
+    return study
+
+
+def runs(table: Path | str, choices: Choices, seeds: Sequence[int] = (0,)) -> list[Run]:
+    return distinct_runs(cells_of(read_table(table), choices, seeds=seeds))
+
+
+def reported(study: Study, table: Path, choices: Choices) -> dict[str, np.ndarray]:
+    """The ranks of every run that has a report, by key."""
+    results = {run.key: study.result(run) for run in runs(table, choices, (0, 1))}
+    return {key: found.report.ranks for key, found in results.items() if found is not None and found.report}
+
+
+class TestFiles:
+    @pytest.mark.parametrize("name", table_names())
+    def test_every_configuration_builds_on_every_set(self, name: str) -> None:
+        table = read_table(name)
+        cells = cells_of(table, Choices(root="data"))
+        assert [cell.row.name for cell in cells if cell.run is None and not cell.row.quoted] == [
+            cell.row.name for cell in cells if cell.row.checkpoint is not None
+        ]
+        assert {cell.set_name for cell in cells} == set(table.sets)
+
+    def test_tables_share_the_runs_that_they_have_in_common(self) -> None:
+        first, second = (
+            {cell.row.name: cell.run for cell in cells_of(read_table(name), Choices(), sets=["tvr"])}
+            for name in ("hlformer-table-2", "hlformer-figure-3-blocks")
+        )
+        same = first["HLFormer (full)"], second["8 blocks, half of them Lorentz"]
+        assert same[0] is not None
+        assert same[1] is not None
+        assert same[0].key == same[1].key
+        assert len({run.key for run in first.values() if run is not None}) == len(first)
+
+    def test_keys_of_runs_are_those_of_results_that_are_kept(self) -> None:
+        # A key that changes would orphan every committed study: a new key of the configuration must leave it as it is.
+        found = cells_of(read_table("hlformer-table-2"), Choices(), sets=["embedded"])[0].run
+        assert found is not None
+        assert found.key == "1419efdf3bf9-0"
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ("columns: [r1, r2]", "unknown column 'r2'"),
+            ("sets: [tvr]", "published numbers of 'embedded'"),
+            ("rows: [{name: a}, {name: a}]", "rows named twice: a"),
+            ("rows: [{name: a, over: b, plot: {what: frames}}]", "expected the name of a row above it"),
+            ("rows: [{name: a, plot: {what: frames}}]", "`over` goes with stage, evaluate or plot"),
+            ("rows: [{name: a, quoted: true, checkpoint: b}]", "checkpoint and quoted: expected one of them"),
+            ("rows: [{name: a, published: {embedded: [1.0]}}]", "1 published numbers, expected one for each of"),
+        ],
+    )
+    def test_a_file_that_cannot_be_read_is_explained(self, tmp_path: Path, change: str, message: str) -> None:
+        values = yaml.safe_load(TABLE) | yaml.safe_load(change)
+        path = tmp_path / "bad.yaml"
+        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            read_table(path)
+
+    def test_unknown_names_are_explained(self) -> None:
+        with pytest.raises(InputError, match="did you mean hlformer-table-2"):
+            read_table("hlformer-table2")
+        with pytest.raises(InputError, match="unknown data set 'tvrr'"):
+            cells_of(read_table("hlformer-table-2"), Choices(), sets=["tvrr"])
+
+
+class TestStudy:
+    def test_every_kind_of_row_leaves_its_result(self, done: Study, table: Path, choices: Choices) -> None:
+        found = {run.key: done.result(run) for run in runs(table, choices, (0, 1))}
+        assert len(found) == 14
+        assert all(result is not None for result in found.values())
+        kinds = [run.kind for run in runs(table, choices)]
+        assert sorted(kinds) == ["evaluate"] * 3 + ["plot", "stage"] + ["train"] * 2
+
+    def test_rows_differ_where_their_settings_do(self, done: Study, table: Path, choices: Choices) -> None:
+        ranks = {
+            cell.row.name: found.report.ranks
+            for cell in cells_of(read_table(table), choices)
+            if cell.run is not None and (found := done.result(cell.run)) is not None and found.report is not None
+        }
+        for one, other in (("full", "clips"), ("full", "other weights"), ("full", "re-ranked")):
+            assert not np.array_equal(ranks[one], ranks[other]), (one, other)
+        assert not np.array_equal(ranks["re-ranked"], ranks["re-ranked with two steps"])
+
+    def test_a_second_call_computes_nothing(self, done: Study, table: Path, choices: Choices) -> None:
+        began: list[str] = []
+        perform_all(runs(table, choices, (0, 1)), done, Machine(), lambda number, run: began.append(run.key))
+        assert began == []
+
+    def test_tables_are_rebuilt_from_the_small_files_alone(
+        self, done: Study, table: Path, choices: Choices, tmp_path: Path
+    ) -> None:
+        shutil.copytree(done.folder, tmp_path / "kept", ignore=shutil.ignore_patterns("runs"))
+        again = Study(tmp_path / "kept")
+        cells = cells_of(read_table(table), choices)
+        (ours,), (kept,) = (list(shown(study, cells, choices)) for study in (done, again))
+        assert [line.ours for line in ours.lines] == [line.ours for line in kept.lines]
+        size = sum(path.stat().st_size for path in again.results.glob("*.*") if path.suffix != ".png")
+        assert size < 20_000 * len(reported(done, table, choices))
+
+    def test_weights_that_were_deleted_are_trained_again_where_a_row_needs_them(
+        self, done: Study, table: Path, choices: Choices, tmp_path: Path
+    ) -> None:
+        shutil.copytree(done.folder, tmp_path / "kept", ignore=shutil.ignore_patterns("runs"))
+        study = Study(tmp_path / "kept")
+        run = next(run for run in runs(table, choices) if run.kind == "evaluate")
+        before = reported(done, table, choices)[run.key]
+        (study.results / f"{run.key}.yaml").unlink()
+        perform(run, study, Machine())
+        assert np.array_equal(reported(study, table, choices)[run.key], before)
+
+    @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="processes are killed as POSIX does")
+    def test_kills_change_nothing(self, done: Study, table: Path, choices: Choices, tmp_path: Path) -> None:
+        study = Study(tmp_path / "study")
+        study.begin(choices)
+        wanted = runs(table, choices)
+
+        def act() -> None:
+            perform_all(wanted, study, Machine(), lambda number, run: None)
+
+        died = [killed(act, after=seconds) for seconds in (0.4, 1.3)]
+        assert any(died)
+        assert perform_all(wanted, study, Machine(), lambda number, run: None) == []
+        before, after = reported(done, table, choices), reported(study, table, choices)
+        assert len(after) == 6
+        for key, ranks in after.items():
+            assert np.array_equal(ranks, before[key]), key
+
+    def test_a_run_that_fails_stops_only_those_that_build_on_it(
+        self, table: Path, choices: Choices, tmp_path: Path
+    ) -> None:
+        study = Study(tmp_path / "study")
+        study.begin(choices)
+        wanted = runs(table, choices)
+        full = next(run for run in wanted if run.kind == "train")
+        folder = study.run_folder(full)
+        folder.mkdir(parents=True)
+        (folder / "somebody's.txt").write_text("not ours")
+        failures = perform_all(wanted, study, Machine(), lambda number, run: None)
+        assert {failure.run.key for failure in failures} == {
+            run.key for run in wanted if run.arm == full.arm or run.over
+        }
+        assert "already holds" in failures[0].reason
+        assert (folder / "somebody's.txt").read_text() == "not ours"
+
+    def test_what_would_mix_rows_is_refused(self, done: Study, table: Path, choices: Choices) -> None:
+        with pytest.raises(DataError, match=r"was begun with other keys \(.*train\.epochs=1"):
+            done.choices(Choices({"train.epochs": 2}))
+        assert done.choices(Choices()).keys == choices.keys
+        record = done.results / f"{runs(table, choices)[0].key}.yaml"
+        text = record.read_text()
+        try:
+            record.write_text(text.replace("model.heads: 4", "model.heads: 2"))
+            with pytest.raises(DataError, match=r"other defaults of model\.heads"):
+                done.result(runs(table, choices)[0])
+            record.write_text(re.sub("corpus: .*", "corpus: another", text))
+            with pytest.raises(DataError, match="another corpus"):
+                done.expect_same_corpus(runs(table, choices)[0])
+        finally:
+            record.write_text(text)
+
+    def test_a_folder_of_others_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "thesis.tex").write_text("mine")
+        with pytest.raises(DataError, match=r"holds no study\.yaml and is not empty"):
+            Study(tmp_path)
+
+
+class TestShow:
+    def test_numbers_are_those_of_the_reports(self, done: Study, table: Path, choices: Choices) -> None:
+        cells = cells_of(read_table(table), choices)
+        (found,) = shown(done, cells, choices)
+        full = next(line for line in found.lines if line.name == "full")
+        reports = [done.result(run).report for run in runs(table, choices, (0, 1)) if run.arm == cells[0].run.arm]  # type: ignore[union-attr]
+        scores = [report.text_to_video.sumr for report in reports]  # type: ignore[union-attr]
+        assert full.ours[1] is not None
+        assert full.ours[1].values == tuple(scores)
+        assert str(full.ours[1]) == f"{np.mean(scores):.1f}±{np.std(scores, ddof=1):.1f}"
+        assert full.differences()[1] == pytest.approx(np.mean(scores) - 200)
+        assert full.differences()[2] is None
+        assert full.seeds == (0, 1)
+        quoted = found.lines[-1]
+        assert quoted.ours == (None,) * 3
+        assert quoted.published == (7.1, 140.1, 5.0)
+
+    def test_what_is_not_as_in_the_paper_is_said(self, done: Study, table: Path, choices: Choices) -> None:
+        (found,) = shown(done, cells_of(read_table(table), choices), choices)
+        assert any("not as in the paper" in note and "model.hidden=16" in note for note in found.notes)
+        other = Choices(choices.keys, {"embedded": "embedded-tiny"})
+        (found,) = shown(done, cells_of(read_table(table), other), other)
+        assert any("not the paper's data" in note for note in found.notes)
+
+    def test_markdown_and_latex_hold_every_number(self, done: Study, table: Path, choices: Choices) -> None:
+        (found,) = shown(done, cells_of(read_table(table), choices), choices)
+        text, tex = markdown(found), latex(found)
+        for line in found.lines:
+            for number in line.ours:
+                if number is not None:
+                    assert str(number) in text
+                    assert str(number).replace("±", r"$\pm$") in tex
+        assert r"\midrule" in tex
+        assert tex.count("{") == tex.count("}")
+        assert "| MS-SL | - (7.1) | - (140.1) | - (5) |" in text
+        widths = {row.count("|") for row in text.splitlines() if row.startswith("|")}
+        assert widths == {5}
+
+    def test_a_sweep_is_drawn_as_curves(self, tmp_path: Path, done: Study, table: Path, choices: Choices) -> None:
+        from prvr.papers.show import sweep_picture
+
+        values = yaml.safe_load(TABLE) | {"sweep": {"xlabel": "branches"}}
+        values["rows"] = [row | {"x": float(place)} for place, row in enumerate(values["rows"][:2])]
+        path = tmp_path / "sweep.yaml"
+        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+        swept = read_table(path)
+        figure = sweep_picture(swept, list(shown(done, cells_of(swept, choices), choices)))
+        lines = [line.get_ydata() for axes in figure.axes for line in axes.lines]
+        means = [run_mean(done, run, choices) for run in runs(path, choices)]
+        assert any(len(line) == 2 and np.allclose(np.asarray(line, float), means) for line in lines)
+
+
+def run_mean(study: Study, run: Run, choices: Choices) -> float:
+    from dataclasses import replace
+
+    found = [study.result(replace(run, seed=seed)) for seed in study.seeds(run)]
+    return float(np.mean([result.report.text_to_video.sumr for result in found if result and result.report]))
+
+
+class TestCommands:
+    def words(self, table: Path, study: Path, cache: Path) -> list[str]:
+        keys = [word for key, value in KEYS.items() for word in (f"--{key}", str(value))]
+        return [str(table), "--output", str(study), *keys, "--data.cache_dir", str(cache)]
+
+    def test_plan_run_show(self, tmp_path: Path, embedded_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        table = tmp_path / "small.yaml"
+        values = yaml.safe_load(TABLE)
+        table.write_text(yaml.safe_dump(values | {"rows": values["rows"][:3]}), encoding="utf-8")
+        words = self.words(table, tmp_path / "study", embedded_cache)
+        assert main(["papers", "plan", *words, "--measure"]) == 0
+        out = capsys.readouterr().out
+        assert "3 runs, 3 of them not finished" in out
+        assert "hours of training steps" in out
+        assert main(["papers", "plan", *words, "--commands"]) == 0
+        commands = capsys.readouterr().out.splitlines()
+        assert [line == "" for line in commands] == [False, False, True, False]  # the third needs the first
+        assert main(["papers", "run", *words, "--jobs", "2", "--device", "cpu"]) == 0
+        assert "3 runs, all finished" in capsys.readouterr().out
+        assert main(["papers", "show", str(table), "--output", str(tmp_path / "study")]) == 0
+        assert "other weights" in capsys.readouterr().out
+        assert main(["papers", "plan", *words]) == 0
+        assert "3 runs, 0 of them not finished" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["run", "hlformer-table-2"], "--output is missing"),
+            (["show", "hlformer-table-2", "--output", "nowhere"], "expected the folder of a study"),
+            (["plan", "hlformer-table-2", "--corpus", "tvr"], "expected SET=COLLECTION"),
+            (
+                ["plan", "hlformer-table-2", "--train.epoch", "1"],
+                "unknown key 'train.epoch'; did you mean train.epochs",
+            ),
+            (["run", "hlformer-table-2", "--output", "study", "--only", "x"], "no such runs"),
+        ],
+    )
+    def test_mistakes_are_explained(
+        self, words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert message in explained(["papers", *words], capsys)
+        assert not (tmp_path / "study").exists()
+
+    def test_the_list_names_every_table(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["papers", "list"]) == 0
+        out = capsys.readouterr().out
+        assert "HLFormer (ICCV" in out
+        assert len(table_names()) > 20
+
+
+COMMANDS = re.findall(r"\| `(prvr [^`]+)` \|", (DOCS / "papers.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS)))
+def test_every_command_of_the_document_parses_and_every_configuration_builds(command: str) -> None:
+    args = build_parser().parse(command.split()[1:])
+    if "papers" in command:
+        assert args.tables[0] in table_names()
+    elif args.retriever is None:
+        assert chosen_config(args).train.epochs > 0
+        assert not args.unknown
+    else:
+        values: dict[str, dict[str, str]] = {"reranker": {}}
+        for key, value in more_keys(args).items():
+            group, _, name = key.partition(".")
+            values[group][name] = yaml.safe_load(value)
+        reranker_run_config(values, width=512)
+
+
+def test_the_document_lists_everything_that_the_papers_number() -> None:
+    text = (DOCS / "papers.md").read_text(encoding="utf-8")
+    wanted = {
+        "HLFormer": ([*range(1, 22)], ["table 1", "table 2", *(f"figure {n}" for n in (3, 4))]),
+        "DreamPRVR": ([*range(18, 35)], ["algorithm 1", "figure 7"]),
+        "DiffusionRet": (
+            [*range(1, 12)],
+            [f"table {n}" for n in ("1", "2", "3a", "3b", "3c", "3d", "3e", "3f", "4", "5", "A", "B")]
+            + [f"figure {n}" for n in ("4", "5", "A", "B")],
+        ),
+    }
+    parts = {part.split(" ")[0]: part for part in re.split(r"^## ", text, flags=re.MULTILINE)}
+    for paper, (equations, items) in wanted.items():
+        listed: set[int] = set()
+        for cell in re.findall(r"^\| equations? ([^|]+) \|", parts[paper], flags=re.MULTILINE):
+            for span in cell.split(", "):
+                first, _, last = span.partition("-")
+                listed |= set(range(int(first), int(last or first) + 1))
+        assert listed == set(equations), paper
+        for item in items:
+            assert f"| {item} |" in parts[paper], (paper, item)
+
+
+def test_every_table_is_in_the_document() -> None:
+    text = (DOCS / "papers.md").read_text(encoding="utf-8")
+    assert {name for name in table_names() if f"papers run {name} " not in text} == set()
+    assert load_config("hlformer-tvr").name == "hlformer-tvr"
