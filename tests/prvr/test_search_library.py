@@ -257,24 +257,33 @@ def test_nothing_is_downloaded_without_consent(films: Path, capsys: pytest.Captu
     assert "--download" in explained(["extract", str(films), "--encoder", "owner/name", "--out", "store"], capsys)
 
 
+TWO_SEARCHES = """
+import shutil, sys
+from prvr import Library
+from prvr.cli import main
+films, hub, library = sys.argv[1:]
+assert main(["search", films, "a red circle", "--device", "cpu"]) == 0
+with Library(films) as opened:
+    print(opened.index.source.manifest.encoder.encoder.name)
+for folder in (hub, library):
+    shutil.rmtree(folder)
+sys.exit(main(["search", films, "a red circle"]))
+"""
+
+
 def test_a_downloaded_encoder_is_found(films: Path, tmp_path: Path) -> None:
     """In a process of its own, because the hub's library reads its settings when it is imported."""
-    folder = tmp_path / "hf" / "hub" / "models--owner--clip"
+    hub = tmp_path / "hf" / "hub"
+    folder = hub / "models--owner--clip"
     tiny_clip(folder / "snapshots" / ("1" * 40))
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text("1" * 40)
     environment = os.environ | {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
     environment.pop("HF_HUB_CACHE", None)
-    run = [sys.executable, "-m", "prvr.cli", "search", str(films), "a red circle", "--device", "cpu"]
-    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "of 3 videos" in done.stdout
-    with Library(films) as library:
-        assert library.index.source.manifest.encoder.encoder.name == "owner/clip"
-    environment["HF_HOME"] = str(tmp_path / "empty")
-    shutil.rmtree(library_folder(films))
-    run = [sys.executable, "-m", "prvr.cli", "search", str(films), "a red circle"]
+    run = [sys.executable, "-c", TWO_SEARCHES, str(films), str(hub), str(library_folder(films))]
     done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
-    assert done.returncode == 2
+    assert done.returncode == 2, done.stderr
+    assert "of 3 videos" in done.stdout
+    assert "\nowner/clip\n" in done.stdout
     assert DEFAULT_ENCODER in done.stderr
     assert "--download" in done.stderr

@@ -1,8 +1,6 @@
 """Batches made on a device, read ahead or read when asked for: the same ones; and blocks that are compiled."""
 
 import dataclasses
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,37 +123,3 @@ def test_whole_batches_are_known_beside_the_resident_ones(packed: PackedSplit) -
     for batch, whole in zip(loader, loader.batch_infos(), strict=True):
         assert whole.frames == batch.frames.shape[1]
         np.testing.assert_array_equal(whole.labels.query_to_video, batch.query_to_video)
-
-
-COMPILED = """
-import torch
-from prvr.config import BlockConfig, ModelConfig, RegisterConfig
-from prvr.models import Retriever
-from prvr.training.retrieval import compile_blocks
-from prvr.types import Batch
-
-def batch(lengths):
-    frames, count = torch.tensor(lengths), len(lengths)
-    return Batch(torch.randn(count, 4, 10), torch.randn(count, 12, 10), torch.arange(12) < frames[:, None],
-        torch.randn(count, 7, 6), torch.arange(7) < (frames % 7 + 1)[:, None], torch.arange(count))
-
-torch.manual_seed(0)
-blocks = (BlockConfig(), BlockConfig(width=2.0))
-retriever = Retriever(ModelConfig(video_dim=10, query_dim=6, hidden=16, heads=2, num_clips=4, max_frames=12,
-    max_words=7, blocks=blocks,
-    registers=RegisterConfig(kind="diffusion", num=2, steps=3), padded_rows="drop")).eval()
-batches, names = [batch([12, 5, 1]), batch([7, 2])], list(retriever.state_dict())
-expected = [retriever(b).scores.total for b in batches]
-assert compile_blocks(retriever, "eager") == 5  # words, clips, frames, what registers are made of, their denoiser
-found = [retriever(b).scores.total for b in batches]
-assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 2
-assert list(retriever.state_dict()) == names
-print(max(float((a - b).abs().max()) for a, b in zip(expected, found)))
-"""
-
-
-def test_compiled_blocks_give_the_same_numbers() -> None:
-    """In a process of its own: the checks of shapes that tests run under cannot be compiled."""
-    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 1e-6
