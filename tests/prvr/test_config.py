@@ -129,6 +129,9 @@ ALL_LOSSES = ("triplet", "info_nce_clips", "info_nce_frames", "diversity", "enta
         ({"train.checkpoint_every": 0}, r"train\.checkpoint_every.*greater than or equal to 1.*0"),
         ({"train.on_nonfinite": "ignore"}, r"train\.on_nonfinite.*'stop' or 'skip'.*'ignore'"),
         ({"model.registers.kind": "condition", "model.branches": "frames"}, "registers are generated from the clips"),
+        ({"model.lorentz_magnitude": "printed"}, "lorentz_magnitude='printed' needs compat.lorentz='correct'"),
+        ({"model.lorentz_curvature_learned": True}, "lorentz_curvature_learned=True needs compat.lorentz='correct'"),
+        ({"model.lorentz_curvature": 0}, r"model\.lorentz_curvature.*greater than or equal to 0\.01"),
         ({"model.registers.variance": "beta"}, "variance='beta' needs scheduler='ddpm', got 'ddim'"),
         ({"model.registers.scheduler": "pndm"}, r"model\.registers\.scheduler.*'flow'.*'pndm'"),
         (

@@ -29,6 +29,15 @@ class LorentzSettings:
 
     lorentz_dim: int = Field(default=127, ge=2, le=65_536)
     """Dimension n of the hyperbolic space."""
+    lorentz_magnitude: Literal["free", "printed", "bounded"] = "free"
+    """Length of the space part of queries, keys and values. free: that of W h(x) + b; printed: lambda (p.x + b') along
+    it, as in HLFormer eq. 14; bounded: lambda sigmoid(p.x + b') along it, which cannot change its sign."""
+    lorentz_activation: Literal["none", "relu"] = "none"
+    """h of eq. 14, before the linear map."""
+    lorentz_curvature: float = Field(default=1.0, ge=0.01, le=10)
+    """c of the curvature -c of the blocks, or its initial value; beyond 100 float32 does not hold their points."""
+    lorentz_curvature_learned: bool = False
+    """True: c is a parameter, one for the Lorentz blocks of a branch, within a factor of 10 of `lorentz_curvature`."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -156,6 +165,10 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
                 )
             if self.layer != "transformer":
                 raise InputError("Lorentz blocks need layer='transformer'")
+            for name in ("magnitude", "activation", "curvature", "curvature_learned"):
+                key, value = f"lorentz_{name}", getattr(self, f"lorentz_{name}")
+                if self.compat.lorentz == "released" and value != getattr(LorentzSettings, key):
+                    raise InputError(f"{key}={value!r} needs compat.lorentz='correct': the released blocks lack it")
             if self.compat.lorentz == "released" and self.window != "multiply":
                 raise InputError("compat.lorentz='released' needs window='multiply'")
         if self.registers.scheduler == "flow" and self.compat.register_constants == "float32":

@@ -1,12 +1,14 @@
 """Lorentz attention for a stack of blocks: into hyperbolic space, attention there, and back (HLFormer eq. 11-16)."""
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lorentz import nn as lorentz_nn
 from lorentz.functional import centroid, expmap0, join_heads, logmap0, lorentz_attention, pairwise_inner, project
 from prvr.config import ModelConfig
 from prvr.models.blocks import key_mask, pad_window, windowed
@@ -36,16 +38,62 @@ class StackedProjection(nn.Module):
         return F.relu(self.linear(self.dropout(self.norm(x))))
 
 
-class LorentzMixer(nn.Module):
-    """K multi-head Lorentz attentions, c = 1 (HLFormer eq. 11-16).
+class FreeMagnitude(nn.Module):
+    """Space parts as the linear maps give them, W h(x) + b."""
 
-    x -> s P_in(x) -> expmap0 -> linear maps of the space part -> attention by squared Lorentzian distance, values
+    def forward(
+        self, space: Float[Tensor, "p k b m o"], points: Float[Tensor, "k b m n"]
+    ) -> Float[Tensor, "p k b m o"]:
+        """The space parts."""
+        return space
+
+
+class LearnedMagnitude(nn.Module):
+    r"""Space parts along W h(x) + b of a length of their own, $\lambda (p \cdot x + b')$ (HLFormer eq. 14).
+
+    As printed the length is free and turns the point to the other side of the origin where it is negative. The length
+    is that of all heads together, as in `lorentz.nn.LorentzLinear`.
+
+    Args:
+        num: blocks K.
+        ambient: coordinates of a point, n + 1.
+        bounded: the length is lambda sigmoid(p.x + b').
+    """
+
+    def __init__(self, num: int, ambient: int, bounded: bool) -> None:
+        super().__init__()
+        self.gate = StackedLinear((num, 3), ambient, 1)
+        self.log_length = nn.Parameter(torch.full((num, 3, 1), math.log(2.0)))  # lambda = 2, as LorentzLinear starts
+        self.bound = nn.Sigmoid() if bounded else nn.Identity()
+        self.stacked_dims = 2
+
+    def forward(
+        self, space: Float[Tensor, "p k b m o"], points: Float[Tensor, "k b m n"]
+    ) -> Float[Tensor, "p k b m o"]:
+        """The directions of `space` with the lengths that `points` ask for; the origin where there is no direction."""
+        length = self.log_length.exp().transpose(0, 1)[..., None, None, :] * self.bound(_mapped(self.gate, points))
+        square = space.square().sum(-1, keepdim=True)
+        zero = square == 0
+        return space * torch.where(zero, 0.0, length * torch.rsqrt(torch.where(zero, 1.0, square)))
+
+
+def _mapped(linear: StackedLinear, points: Float[Tensor, "k b m n"]) -> Float[Tensor, "p k b m o"]:
+    """The p maps of each block applied to its points."""
+    mapped = torch.einsum("kvln,kpon->pkvlo", points, linear.weight)
+    return mapped if linear.bias is None else mapped + linear.bias.transpose(0, 1)[:, :, None, None]
+
+
+class LorentzMixer(nn.Module):
+    """K multi-head Lorentz attentions (HLFormer eq. 11-16).
+
+    x -> s P_in(x) -> expmap0 -> linear maps to space parts -> attention by squared Lorentzian distance, values
     aggregated by their Lorentz centroid -> heads joined on the manifold -> logmap0 -> P_out(.) / s.
     The scale s lies in (0, 1) by construction, so expmap0 cannot overflow.
 
     Args:
         model: Euclidean width d; heads h, each in an ambient space of (lorentz_dim + 1) / h coordinates; dimension n
-            of the hyperbolic space; dropout on attention weights and in the projections. window="add" adds the window's
+            of the hyperbolic space; dropout on attention weights and in the projections; magnitude
+            and activation of the linear maps; the curvature, fixed or learned. window="add" adds the window's
             logarithm to the logits; "multiply" scales them, as the papers write, although these logits are never
             positive, so that far positions gain.
         num: blocks K.
@@ -63,15 +111,21 @@ class LorentzMixer(nn.Module):
         self.scale = nn.Parameter(torch.full((num,), -math.log(math.sqrt(lorentz_dim) - 1)))
         self.log_temperature = nn.Parameter(torch.full((num,), 0.5 * math.log(lorentz_dim + 1)))
         self.stacked_dims = 1
+        self.activation = nn.ReLU() if model.lorentz_activation == "relu" else nn.Identity()
+        self.magnitude = FreeMagnitude()
+        if model.lorentz_magnitude != "free":
+            self.magnitude = LearnedMagnitude(num, lorentz_dim + 1, model.lorentz_magnitude == "bounded")
+        c = model.lorentz_curvature
+        self.curvature = partial(float, c)
+        if model.lorentz_curvature_learned:
+            self.curvature = lorentz_nn.Curvature(c, bounds=(c / 10, c * 10))
 
     def _heads(
-        self, points: Float[Tensor, "k b m n"], sequences: Sequences, extra: int
+        self, points: Float[Tensor, "k b m n"], c: float | Tensor, sequences: Sequences, extra: int
     ) -> Float[Tensor, "p k v h l e"]:
-        """Points of query, key and value in each head: linear maps of the space part, time recomputed."""
-        mapped = torch.einsum("kvln,kpon->pkvlo", points, self.qkv.weight)
-        if self.qkv.bias is not None:
-            mapped = mapped + self.qkv.bias.transpose(0, 1)[:, :, None, None]
-        return project(sequences.pad(mapped, extra).unflatten(-1, (self.heads, -1)).transpose(3, 4))
+        """Points of query, key and value in each head: space parts (HLFormer eq. 13-14), time recomputed."""
+        space = self.magnitude(_mapped(self.qkv, self.activation(points)), points)
+        return project(sequences.pad(space, extra).unflatten(-1, (self.heads, -1)).transpose(3, 4), c)
 
     def forward(
         self,
@@ -87,19 +141,20 @@ class LorentzMixer(nn.Module):
         extra = 0 if registers is None else registers.shape[1]
         tokens = join_registers(x, registers)
         scale = torch.sigmoid(self.scale)[:, None, None, None]
-        points = expmap0(self.enter(tokens.expand(len(scale), *tokens.shape)) * scale)
-        q, k, v = self._heads(points, sequences, extra).unbind(0)
+        c = self.curvature()
+        points = expmap0(self.enter(tokens.expand(len(scale), *tokens.shape)) * scale, c)
+        q, k, v = self._heads(points, c, sequences, extra).unbind(0)
         q = q[..., : sequences.length, :]
         temperature = self.log_temperature.exp()[:, None, None, None, None]
         keep = key_mask(sequences.mask, extra)
         dropout = self.dropout if self.training else 0.0
         if self.window == "add" or window is None:
             bias = None if window is None else pad_window(window, extra, 0.0)
-            mixed = lorentz_attention(q, k, v, temperature=temperature, attn_bias=bias, mask=keep, dropout_p=dropout)
+            mixed = lorentz_attention(q, k, v, c, temperature=temperature, attn_bias=bias, mask=keep, dropout_p=dropout)
         else:
             # Native, as lorentz_attention is: the stable forms cost a vector for every pair of positions.
-            inner = pairwise_inner(q, k, precision="native")
-            logits = windowed((2 + 2 * inner) / temperature, window, keep, extra)
+            inner = pairwise_inner(q, k, c, precision="native")
+            logits = windowed((2 / c + 2 * inner) / temperature, window, keep, extra)
             weights = dropped(logits.softmax(-1), dropout)
-            mixed = centroid(v, weights, precision="native")
-        return self.leave(logmap0(sequences.pack(join_heads(mixed)))) / scale
+            mixed = centroid(v, weights, c, precision="native")
+        return self.leave(logmap0(sequences.pack(join_heads(mixed, c)), c)) / scale
