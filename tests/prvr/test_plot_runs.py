@@ -9,12 +9,17 @@ import pytest
 import torch
 from training_runs import StraightRuns
 
+import lorentz
 from prvr.data import PackedSplit
 from prvr.evaluation import EvaluationReport
+from prvr.evaluation.encode import encode_split
 from prvr.pipeline import System, open_system
-from prvr.plot import FrameMap, PlotInput, draw, frames_figure, frames_of
+from prvr.plot import FrameMap, PlotInput, draw, frames_figure, frames_of, hyperbolic_figure, hyperbolic_points
 from prvr.plot.embeddings import flattened, separation
 from prvr.plot.frames import moments_of_frames
+from prvr.plot.hyperbolic import entailment_of
+from prvr.text import sentences
+from prvr.types import VideoEmbedding
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +100,52 @@ class TestFrames:
 
     def test_by_name(self, given: PlotInput) -> None:
         assert len(draw("frames", given.system, settings={"video": 1}).axes) == 3
+
+
+class TestHyperbolic:
+    def test_points_are_those_of_the_loss(self, given: PlotInput, packed: PackedSplit) -> None:
+        found = hyperbolic_points(given, points=10**6)
+        assert found.trained
+        term, _ = entailment_of(given)
+        c = torch.tensor(found.c)
+        encoded = encode_split(given.system.pipeline, packed, seed=given.config.train.seed)
+        text, video = sentences(encoded.text), VideoEmbedding.cat(encoded.videos)
+        assert video.clips is not None
+        assert video.frames is not None
+        assert video.frame_mask is not None
+        with torch.no_grad():
+            scales = torch.sigmoid(term.text_scale), torch.sigmoid(term.video_scale)
+            lengths = {  # the exponential map at the origin keeps lengths
+                "texts": scales[0] * text.norm(dim=-1),
+                "videos": scales[1] * term.pool(video).norm(dim=-1),
+                "clips": scales[1] * video.clips.flatten(0, 1).norm(dim=-1),
+                "frames": scales[1] * video.frames[video.frame_mask].norm(dim=-1),
+            }
+            for name, expected in lengths.items():
+                distances = lorentz.dist0(found.groups[name], c)
+                assert torch.allclose(distances.sort().values.float(), expected.sort().values, atol=1e-4), name
+            own = term.lift_video(term.pool(video))[packed.query_to_video]
+            angle = lorentz.exterior_angle(own, term.lift_text(text), c)
+            aperture = lorentz.half_aperture(own, c, min_radius=given.config.loss.entailment_min_radius)
+        assert found.inside == pytest.approx(float((angle <= aperture).double().mean()))
+
+    def test_a_run_without_the_loss_says_so(self, straight_runs: StraightRuns) -> None:
+        system = open_system(straight_runs["plain"].output)
+        assert system.config is not None
+        found = hyperbolic_points(PlotInput(system, system.config, "test", torch.device("cpu")), points=40)
+        assert (found.trained, found.c) == (False, pytest.approx(1.0))
+        assert {name: len(rows) for name, rows in found.groups.items()} == dict.fromkeys(found.groups, 10)
+        assert "without the entailment loss" in (hyperbolic_figure(found).get_suptitle() or "")
+
+    def test_the_picture_shows_every_point_and_its_distance(self, given: PlotInput) -> None:
+        left, right = draw("hyperbolic", given.system, settings={"points": 80}).axes
+        found = hyperbolic_points(given, points=80)
+        legend = left.get_legend()
+        assert legend is not None
+        medians = [float(lorentz.dist0(rows, found.c).median()) for rows in found.groups.values()]
+        expected = [f"{name}, median {median:.2f}" for name, median in zip(found.groups, medians, strict=True)]
+        assert [label.get_text() for label in legend.get_texts()] == expected
+        assert 80 in [len(np.asarray(points.get_offsets())) for points in right.collections]
 
 
 class TestRatios:

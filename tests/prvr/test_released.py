@@ -60,14 +60,14 @@ def _outputs(golden: Golden, retriever: prvr.Retriever, objective: prvr.Objectiv
     }
     if golden.system == "hlformer":
         part = objective.entailment
-        query, video = part.lift(out.text, out.video)
+        query, video = part.lift_text(out.text), part.lift_video(part.pool(out.video))
         angle, aperture = part.angles(video[batch.query_to_video], query)
         found |= {
             "frame_pooled": part.pool_frames(out.video.frames),
             "clip_pooled": part.pool_clips(out.video.clips),
             "curv": part.log_curvature.exp(),
-            "query_hyp": query,
-            "video_hyp": video,
+            "query_hyp": query[..., 1:],
+            "video_hyp": video[..., 1:],
             "pop_angle": angle,
             "pop_aperture": aperture,
         }

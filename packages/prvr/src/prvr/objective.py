@@ -42,13 +42,28 @@ class Entailment(Term):
             parts.append(self.pool_clips(video.clips))
         return torch.stack(parts).mean(0)
 
+    @property
+    def c(self) -> Float[Tensor, ""]:
+        """The curvature is -c."""
+        return self.curvature()
+
+    def lift_text(self, text: Float[Tensor, "*b d"]) -> Float[Tensor, "*b n"]:
+        """Ambient points of texts, `(*b, d + 1)`."""
+        return lorentz.expmap0(text * torch.sigmoid(self.text_scale), self.c)
+
+    def lift_video(self, video: Float[Tensor, "*b d"]) -> Float[Tensor, "*b n"]:
+        """Ambient points of pooled videos, or of their clips or frames, `(*b, d + 1)`."""
+        return lorentz.expmap0(video * torch.sigmoid(self.video_scale), self.c)
+
+    def violation(self, video_points: Float[Tensor, "q n"], query_points: Float[Tensor, "q n"]) -> Float[Tensor, " q"]:
+        """By how much the exterior angle exceeds the half-aperture, row by row; 0 inside the cone."""
+        radius = self.config.entailment_min_radius
+        return lorentz.entailment_violation(video_points, query_points, self.c, min_radius=radius)
+
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The mean violation of the entailment cones."""
-        pooled, c = self.pool(inputs.output.video), self.curvature()
-        query_points = lorentz.expmap0(inputs.output.text * torch.sigmoid(self.text_scale), c)
-        video_points = lorentz.expmap0(pooled * torch.sigmoid(self.video_scale), c)[inputs.labels.query_to_video]
-        radius = self.config.entailment_min_radius
-        return lorentz.entailment_violation(video_points, query_points, c, min_radius=radius).mean()
+        video_points = self.lift_video(self.pool(inputs.output.video))[inputs.labels.query_to_video]
+        return self.violation(video_points, self.lift_text(inputs.output.text)).mean()
 
 
 def entailment(config: LossConfig, model: ModelConfig, registers: RegisterGenerator | None = None) -> Term:

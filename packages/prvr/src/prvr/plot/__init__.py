@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from prvr.plot.figures import save_figure
     from prvr.plot.frames import FrameMap, frames_figure, frames_of
     from prvr.plot.histograms import PairScores, pair_scores, scores_figure
+    from prvr.plot.hyperbolic import HyperbolicPoints, hyperbolic_figure, hyperbolic_points
     from prvr.plot.ratios import chance_by_ratio, ratios_figure
     from prvr.plot.trajectory import Trajectory, trajectory_figure, trajectory_of
     from prvr.plot.videos import Excerpt, MomentComparison, moment_frames, moments_figure, video_figure
@@ -32,6 +33,7 @@ __all__ = [
     "Curve",
     "Excerpt",
     "FrameMap",
+    "HyperbolicPoints",
     "MomentComparison",
     "PairScores",
     "PlotInput",
@@ -42,6 +44,8 @@ __all__ = [
     "draw",
     "frames_figure",
     "frames_of",
+    "hyperbolic_figure",
+    "hyperbolic_points",
     "moment_frames",
     "moments_figure",
     "pair_scores",
@@ -62,6 +66,7 @@ _LATER = {
     "figures": ("save_figure",),
     "frames": ("FrameMap", "frames_figure", "frames_of"),
     "histograms": ("PairScores", "pair_scores", "scores_figure"),
+    "hyperbolic": ("HyperbolicPoints", "hyperbolic_figure", "hyperbolic_points"),
     "ratios": ("chance_by_ratio", "ratios_figure"),
     "trajectory": ("Trajectory", "trajectory_figure", "trajectory_of"),
     "videos": ("Excerpt", "MomentComparison", "moment_frames", "moments_figure", "video_figure"),

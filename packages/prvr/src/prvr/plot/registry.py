@@ -78,6 +78,14 @@ class FramesSettings:
     seed: int = _option(0, "the seed of t-SNE and of the untrained weights", ge=0, le=SEED)
 
 
+@dataclass(frozen=True, config=STRICT)
+class HyperbolicSettings:
+    """Which points are shown."""
+
+    points: int = _option(3000, "how many points in all", ge=8, le=MANY)
+    seed: int = _option(0, "the seed of the sample", ge=0, le=SEED)
+
+
 PLOTS.register(
     "trajectory",
     "prvr.plot.trajectory:draw_trajectory",
@@ -107,4 +115,10 @@ PLOTS.register(
     "prvr.plot.frames:draw_frames",
     "Plot the frames of a video by moment, as features, before and after training",
     FramesSettings,
+)
+PLOTS.register(
+    "hyperbolic",
+    "prvr.plot.hyperbolic:draw_hyperbolic",
+    "Plot texts, videos, clips and frames in the hyperbolic space of the entailment loss",
+    HyperbolicSettings,
 )

@@ -38,31 +38,40 @@ class ReleasedEntailment(Term):
         self.text_log_scale.clamp_(max=0)
         self.video_log_scale.clamp_(max=0)
 
-    def lift(
-        self, text: Float[Tensor, "q d"], video: VideoEmbedding
-    ) -> tuple[Float[Tensor, "q d"], Float[Tensor, "v d"]]:
-        """Space parts of queries and videos on the hyperboloid."""
+    @property
+    def c(self) -> Float[Tensor, ""]:
+        """The curvature is -c."""
+        return self.log_curvature.exp()
+
+    def pool(self, video: VideoEmbedding) -> Float[Tensor, "v d"]:
+        """One vector per video: the mean of its pooled clips and its pooled frames."""
         parts = []
         if video.frames is not None:
             parts.append(self.pool_frames(video.frames))
         if video.clips is not None:
             parts.append(self.pool_clips(video.clips))
-        pooled = sum(parts[1:], parts[0]) / len(parts)
-        c = self.log_curvature.exp()
+        return sum(parts[1:], parts[0]) / len(parts)
 
-        def expmap0(x: Tensor) -> Tensor:
-            radius = c.sqrt() * x.norm(dim=-1, keepdim=True)
-            return torch.sinh(radius.clamp(1e-8, math.asinh(2**15))) * x / radius.clamp_min(1e-8)
+    def lift_text(self, text: Float[Tensor, "*b d"]) -> Float[Tensor, "*b n"]:
+        """Ambient points of texts, `(*b, d + 1)`."""
+        return self._expmap0(text * self.text_log_scale.exp())
 
-        return expmap0(text * self.text_log_scale.exp()), expmap0(pooled * self.video_log_scale.exp())
+    def lift_video(self, video: Float[Tensor, "*b d"]) -> Float[Tensor, "*b n"]:
+        """Ambient points of pooled videos, or of their clips or frames, `(*b, d + 1)`."""
+        return self._expmap0(video * self.video_log_scale.exp())
+
+    def _expmap0(self, x: Tensor) -> Tensor:
+        c = self.c
+        radius = c.sqrt() * x.norm(dim=-1, keepdim=True)
+        space = torch.sinh(radius.clamp(1e-8, math.asinh(2**15))) * x / radius.clamp_min(1e-8)
+        return torch.cat([(1 / c + (space * space).sum(-1, keepdim=True)).sqrt(), space], -1)
 
     def angles(
-        self, video: Float[Tensor, "q d"], text: Float[Tensor, "q d"]
+        self, video: Float[Tensor, "q n"], text: Float[Tensor, "q n"]
     ) -> tuple[Float[Tensor, " q"], Float[Tensor, " q"]]:
         """Exterior angle at the video's apex and half-aperture of its cone, row by row."""
-        c = self.log_curvature.exp()
-        video_time = (1 / c + (video * video).sum(-1)).sqrt()
-        text_time = (1 / c + (text * text).sum(-1)).sqrt()
+        c, (video_time, text_time) = self.c, (video[..., 0], text[..., 0])
+        video, text = video[..., 1:], text[..., 1:]
         inner = c * ((video * text).sum(-1) - video_time * text_time)
         radius = video.norm(dim=-1)
         bottom = radius * (inner * inner - 1).clamp_min(1e-8).sqrt() + 1e-8
@@ -70,8 +79,12 @@ class ReleasedEntailment(Term):
         aperture = guarded_asin(2 * self.config.entailment_min_radius / (radius * c.sqrt() + 1e-8))
         return angle, aperture
 
+    def violation(self, video_points: Float[Tensor, "q n"], query_points: Float[Tensor, "q n"]) -> Float[Tensor, " q"]:
+        """By how much the exterior angle exceeds the half-aperture, row by row; 0 inside the cone."""
+        angle, aperture = self.angles(video_points, query_points)
+        return F.relu(angle - aperture)
+
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """Mean violation of the cones over the queries."""
-        query_points, video_points = self.lift(inputs.output.text, inputs.output.video)
-        angle, aperture = self.angles(video_points[inputs.labels.query_to_video], query_points)
-        return F.relu(angle - aperture).mean()
+        video_points = self.lift_video(self.pool(inputs.output.video))[inputs.labels.query_to_video]
+        return self.violation(video_points, self.lift_text(inputs.output.text)).mean()

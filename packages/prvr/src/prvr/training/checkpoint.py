@@ -192,14 +192,19 @@ def replace_folder(folder: Path, write: Callable[[Path], object]) -> None:
     remove_marked(replaced)
 
 
-def load_best(folder: Path, retriever: nn.Module) -> None:
-    """Loads the weights of `best/` into a retriever of the same configuration.
+def load_best(folder: Path, module: nn.Module, name: str = "model.safetensors") -> None:
+    """Loads a file of `best/` into a module of the same configuration.
+
+    Args:
+        folder: `best/`, or one like it.
+        module: a retriever, or the objective.
+        name: `model.safetensors` for the retriever, `objective.safetensors` for the objective.
 
     Raises:
         TrainingError: they are missing, unreadable, or those of another model.
         DataError: they are not what was saved.
     """
-    path = folder / "model.safetensors"
+    path = folder / name
     check_hashes(folder)
     if not path.is_file():
         raise TrainingError(f"{path}: no such file: the run has no best checkpoint. Train at least one epoch.")
@@ -207,7 +212,7 @@ def load_best(folder: Path, retriever: nn.Module) -> None:
         weights = load_file(path)
     except (SafetensorError, OSError) as error:
         raise TrainingError(f"{path}: cannot be read ({error}). Put back a copy of it, or train again.") from error
-    load_weights(retriever, weights, path)
+    load_weights(module, weights, path)
 
 
 def recover(run: Path) -> None:
