@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from benchmark_files import EXPECTED, WRITERS
+from plain_diffusionret import PlainDiffusionRet
 from training_runs import StopInEpoch, interrupt, same_end
 from video_files import noise, write_video
 from video_models import square_clip, tiny_siglip
@@ -28,7 +29,7 @@ from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import ClipRetriever, build_retriever, load_pretrained
 from prvr.search import VideoIndex, open_model
-from prvr.stages import RetrieverSettings, RetrieverStage
+from prvr.stages import RetrieverSettings, RetrieverStage, load_rerankers
 from prvr.training import open_split, resume, train
 from prvr.training.data import open_splits
 from prvr.training.state import derived_seed
@@ -271,6 +272,31 @@ def test_as_a_stage_it_is_searched_as_it_is_evaluated(films: Films, run: Path, t
         assert (report.ranks != evaluate(first, split, EvaluationConfig(bootstrap=0)).ranks).any()
     found = [1 + min(map(hits.index, videos)) for hits, videos in zip(results, relevant, strict=True)]
     assert found == report.ranks.tolist()
+
+
+def test_a_published_checkpoint_is_evaluated_and_its_first_stage_trained_over(films: Films, tmp_path: Path) -> None:
+    """Converted from the authors' tensors: the pipeline, and new re-rankers over its first stage."""
+    torch.manual_seed(0)
+    torch.save(PlainDiffusionRet().state_dict(), tmp_path / "best.pth")
+    out, again = tmp_path / "out", tmp_path / "again"
+    assert main(["convert", "checkpoint", str(tmp_path / "best.pth"), "--dataset", "msrvtt", "--out", str(out)]) == 0
+    where = ["--data-root", str(films.root), "--device", "cpu", "-q"]
+    report = tmp_path / "report.json"
+    assert main(["evaluate", str(out), "--collection", "films", *where, "--json", str(report)]) == 0
+    found = EvaluationReport.from_json(report)
+    assert found.stages == ("diffusion over the best 32, both directions",)
+    with open_split(films.read(), "test") as split:
+        first = evaluate(load_pretrained(out / "first"), split, EvaluationConfig(bootstrap=0))
+    assert found.ranks.shape == first.ranks.shape
+    assert (found.ranks != first.ranks).any()
+    data = ["--data.collection", "films", "--train.protocol", "val", "--data.cache_dir", str(tmp_path / "cache")]
+    quick = ["--train.epochs", "1", "--reranker.steps", "3", "--output", str(again)]
+    command = ["train", "--retriever", str(out / "first"), "--preset", "diffusionret-stage2-released"]
+    assert main([*command, *where, *data, *quick]) == 0
+    assert (
+        load_rerankers(again)["t2v"].config.compat
+        == load_rerankers(out / "stages" / "1-diffusion")["t2v"].config.compat
+    )
 
 
 def test_features_of_another_kind_are_refused(films: Films, tmp_path: Path) -> None:

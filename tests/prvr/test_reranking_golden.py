@@ -3,6 +3,8 @@
 What the packed subset holds is tested everywhere; the whole reference, where DIFFUSIONRET_REFERENCE names it.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -190,6 +192,17 @@ def test_released_weights_that_do_not_fit():
         CandidateReranker.load_released(state, {"width": 32}, "v2t")
     with pytest.raises(CheckpointError, match="width=512, the weights have 32"):
         CandidateReranker.load_released(state, config | {"width": 512}, "v2t")
+
+
+def test_a_denoiser_has_as_many_parameters_as_the_paper_says():
+    """2.50 M, in units of 2^20."""
+    page = (Path(__file__).parents[2] / "docs" / "compat.md").read_text(encoding="utf-8")
+    counts = []
+    for decoder in ("released", "paper"):
+        reranker = CandidateReranker(RerankerConfig(width=512, compat=RerankerCompat(decoder=decoder)))
+        counts.append(sum(p.numel() for p in reranker.parameters()))
+        assert f"{counts[-1]:,}" in page
+    assert round(counts[0] / 2**20, 2) == 2.50
 
 
 def test_the_preset_of_the_released_code_is_what_its_weights_are_loaded_into():

@@ -40,13 +40,13 @@ def register(prvr: Parser) -> None:
         "Convert a checkpoint of the authors' code",
         "FILE --dataset NAME --out DIR",
         "Convert a checkpoint of HLFormer, DreamPRVR or GMMFormer, as the authors' code saves it, into a folder that "
-        "`Retriever.from_pretrained` and `prvr evaluate` read.",
+        "`Retriever.from_pretrained` and `prvr evaluate` read; one of DiffusionRet into a pipeline of its two stages.",
     )
     parser.add_argument("file", metavar="FILE", help="the checkpoint, for example best.ckpt")
     parser.add_argument(
         "--dataset",
         required=True,
-        **one_of("tvr", "activitynet", "charades"),
+        **one_of("tvr", "activitynet", "charades", "msrvtt", "lsmdc", "msvd", "didemo"),
         help="the data set that it was trained on",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write, new or empty")
@@ -102,11 +102,12 @@ def run_checkpoint(args: Namespace) -> None:
     from prvr.released.convert import convert_checkpoint
 
     found = convert_checkpoint(Path(args.file), args.dataset, Path(args.out))
-    parameters = sum(p.numel() for p in found.retriever.parameters())
-    print(
-        f"{args.out}: {found.system}, {parameters:,} parameters, configuration {found.source}.\n"
-        "ROOT holds the public features of that data set.",
-    )
+    parts = {"": found.retriever} | {f" of the {name} re-ranker": one for name, one in found.rerankers.items()}
+    counts = ", ".join(f"{sum(p.numel() for p in one.parameters()):,} parameters{of}" for of, one in parts.items())
+    data = "the public features of that data set"
+    if found.system == "DiffusionRet":
+        data = f"{found.config.data.collection}, the pictures of its videos (`prvr extract --encoder pixels:CLIP`)"
+    print(f"{args.out}: {found.system}, {counts}, configuration {found.source}.\nROOT holds {data}.")
     show_next("prvr", "evaluate", args.out, "--data-root", "ROOT")
 
 

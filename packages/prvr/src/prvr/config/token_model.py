@@ -18,6 +18,9 @@ class TokenCompat:
 
     alignment: Literal["masked", "released"] = "masked"
     """released: padded words and frames take part in the maxima of eq. 10, with a cosine of 0."""
+    norms: Literal["clip", "released"] = "clip"
+    """What the norms of the temporal transformer add to the variance. clip: 1e-5, as the layers that it starts from;
+    released: 1e-12."""
 
 
 @dataclass(frozen=True, config=STRICT)

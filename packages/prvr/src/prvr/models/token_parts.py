@@ -23,6 +23,7 @@ class TemporalTransformer(nn.Module):
         layers: how many.
         length: the length of the position table.
         dropout: inside the layers.
+        eps: what their norms add to the variance.
 
     Examples:
         >>> frames, mask = torch.randn(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
@@ -31,10 +32,10 @@ class TemporalTransformer(nn.Module):
         True
     """
 
-    def __init__(self, width: int, heads: int, layers: int, length: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, layers: int, length: int, dropout: float, eps: float = 1e-5) -> None:
         super().__init__()
         self.positions = nn.Parameter(torch.zeros(length, width))
-        self.layers = nn.ModuleList(_layer(width, heads, dropout) for _ in range(layers))
+        self.layers = nn.ModuleList(_layer(width, heads, dropout, eps) for _ in range(layers))
 
     def forward(self, frames: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"]) -> Float[Tensor, "v l d"]:
         """Frames after attending to each other; padded rows become 0, whatever they hold.
@@ -50,9 +51,9 @@ class TemporalTransformer(nn.Module):
         return (frames + x).masked_fill(~mask[..., None], 0)
 
 
-def _layer(width: int, heads: int, dropout: float) -> nn.TransformerEncoderLayer:
+def _layer(width: int, heads: int, dropout: float, eps: float) -> nn.TransformerEncoderLayer:
     layer = nn.TransformerEncoderLayer(
-        width, heads, 4 * width, dropout, activation=quick_gelu, batch_first=True, norm_first=True
+        width, heads, 4 * width, dropout, quick_gelu, layer_norm_eps=eps, batch_first=True, norm_first=True
     )
     for last in (layer.self_attn.out_proj, layer.linear2):
         nn.init.zeros_(last.weight)

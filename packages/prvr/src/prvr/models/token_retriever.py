@@ -50,8 +50,8 @@ class TokenRetrieverBase(PretrainedModel, ABC):
         self.registers = None
         self.backbone: Any = None
         self.build_inputs(config)
-        width = config.hidden
-        self.temporal = TemporalTransformer(width, config.heads, config.depth, config.max_frames, config.dropout)
+        width, eps = config.hidden, 1e-12 if config.compat.norms == "released" else 1e-5
+        self.temporal = TemporalTransformer(width, config.heads, config.depth, config.max_frames, config.dropout, eps)
         self.weigh_words, self.weigh_frames = TokenWeights(width), TokenWeights(width)
         self._pool = weighted_words if config.sentence == "weighted" else last_word
         self._align = token_alignment

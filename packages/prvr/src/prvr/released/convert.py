@@ -9,7 +9,7 @@ import shutil
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prvr.config import Config, dump_config, load_config
+from prvr.config import Config, TokenModelConfig, dump_config, load_config
 from prvr.data.files import new_folder
-from prvr.models import Retriever
+from prvr.models import AnyRetriever
 from prvr.models.pretrained import write_model
 from prvr.objective import Objective
 from prvr.released.checkpoint import CheckpointError, load_released, published_config, system_of
+from prvr.released.diffusionret import is_diffusionret, load_released_diffusionret
+from prvr.stages import CandidateReranker, DiffusionStage, Pipeline
+from prvr.stages.pipeline import FIRST
+from prvr.types import Direction
 
 DATASETS = ("tvr", "activitynet", "charades")
-"""The data sets for which the three systems have a preset each."""
+"""The data sets for which the three systems of PRVR have a preset each."""
+BENCHMARKS = ("msrvtt", "lsmdc", "msvd", "didemo", "activitynet")
+"""Those for which DiffusionRet has one."""
 
 _TENSORS = ("state_dict", "model", "model_state_dict")
 _CONFIG = ("config", "model_cfg", "cfg")
@@ -47,9 +53,9 @@ Converted from `{source}`, a checkpoint of the authors' code of {system}, made f
 features, {query_dim}-wide word features. Its parts are those of the released code, numerical habits included.
 
 ```python
-from prvr.models import Retriever
+from prvr.models import {kind}
 
-retriever = Retriever.from_pretrained("path/to/this/folder")
+retriever = {kind}.from_pretrained("path/to/this/folder")
 ```
 
 `prvr evaluate FOLDER --data-root ROOT` scores it. `objective.safetensors` holds the parameters of the losses, which
@@ -134,30 +140,33 @@ class Converted:
         retriever: the model, in eval mode.
         objective: its losses, with their parameters.
         config: the preset of the data set, with the model and the losses of the checkpoint.
-        system: "HLFormer", "DreamPRVR" or "GMMFormer".
+        system: "HLFormer", "DreamPRVR", "GMMFormer" or "DiffusionRet".
         source: where the configuration is from, in words.
+        rerankers: those of DiffusionRet, by direction; none where only its first stage was saved.
     """
 
-    retriever: Retriever
+    retriever: AnyRetriever
     objective: Objective
     config: Config
     system: str
     source: str
+    rerankers: Mapping[Direction, CandidateReranker] = field(default_factory=dict)
 
 
 def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
     """Convert a checkpoint of the authors' code into a folder, which is written whole or not at all.
 
     The folder receives the retriever as `save_pretrained` writes it, `objective.safetensors`, and a `config.yaml` with
-    the preset of the data set and the model and the losses of the checkpoint.
+    the preset of the data set and the model and the losses of the checkpoint. Of DiffusionRet with its denoisers it is
+    the folder of a pipeline: all of this in `first`, and a `diffusion` stage.
 
     Args:
         file: holds a dictionary as `read_checkpoint` describes it.
-        dataset: "tvr", "activitynet" or "charades".
+        dataset: one of `DATASETS`, or of `BENCHMARKS` for DiffusionRet.
         out: the folder, new or empty.
 
     Raises:
-        CheckpointError: the file cannot be read, holds something else than one of the three systems, or was trained on
+        CheckpointError: the file cannot be read, holds something else than one of the four systems, or was trained on
             another data set; or `out` is taken.
     """
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
@@ -167,16 +176,41 @@ def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
     if collection in DATASETS and collection != dataset:
         raise CheckpointError(f"{file}: was trained on {collection}, not on {dataset}. Name that data set.")
     try:
-        system = system_of(state, theirs)
-        preset = load_config(f"{system.removesuffix('_Net').lower()}-{dataset}")
-        retriever, objective = load_released(state, published_config(system, preset, state) | theirs)
+        convert = _diffusionret if is_diffusionret(state) else _prvr
+        converted = convert(state, theirs, dataset)
     except CheckpointError as error:
         raise CheckpointError(f"{file}: {error}") from error
-    config = replace(preset, model=retriever.config, loss=objective.config)
-    source = "from the checkpoint" if theirs else f"as published ({preset.name}), sizes from the tensors"
-    converted = Converted(retriever, objective, config, system.removesuffix("_Net"), source)
     _write(converted, out, file.name, dataset)
     return converted
+
+
+def _prvr(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: str) -> Converted:
+    system = system_of(state, theirs)
+    name = system.removesuffix("_Net")
+    _expect(dataset, DATASETS, name)
+    preset = load_config(f"{name.lower()}-{dataset}")
+    retriever, objective = load_released(state, published_config(system, preset, state) | theirs)
+    config = replace(preset, model=retriever.config, loss=objective.config)
+    source = "from the checkpoint" if theirs else f"as published ({preset.name}), sizes from the tensors"
+    return Converted(retriever, objective, config, name, source)
+
+
+def _diffusionret(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: str) -> Converted:
+    _expect(dataset, BENCHMARKS, "DiffusionRet")
+    preset, like = load_config("diffusionret-msrvtt-released"), load_config(f"diffusionret-{dataset}")
+    assert isinstance(like.model, TokenModelConfig)
+    retriever, rerankers = load_released_diffusionret(state, theirs, like.model.max_frames, like.model.max_words)
+    data = replace(preset.data, collection=f"{like.data.collection}-pixels")
+    config = replace(preset, name=like.name, model=retriever.config, data=data)
+    source = "from the tensors, lengths and data as published"
+    return Converted(retriever, Objective(config.loss, config.model), config, "DiffusionRet", source, rerankers)
+
+
+def _expect(dataset: str, known: tuple[str, ...], system: str) -> None:
+    if dataset not in known:
+        raise CheckpointError(
+            f"a checkpoint of {system}, which was not made for {dataset}: name one of {', '.join(known)}"
+        )
 
 
 def _write(converted: Converted, out: Path, source: str, dataset: str) -> None:
@@ -188,9 +222,15 @@ def _write(converted: Converted, out: Path, source: str, dataset: str) -> None:
         dataset=dataset,
         video_dim=config.model.video_dim,
         query_dim=config.model.query_dim,
+        kind=type(converted.retriever).__name__,
     )
     with new_folder(out) as folder:
-        write_model(folder, converted.retriever, converted.objective, card)
-        (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8", newline="\n")
-        for file in folder.glob("*.safetensors"):
-            shutil.copymode(folder / "README.md", file)  # safetensors makes them private to the user
+        first = folder / FIRST if converted.rerankers else folder
+        first.mkdir(exist_ok=True)
+        write_model(first, converted.retriever, converted.objective, card)
+        for place in {first, folder}:
+            (place / "config.yaml").write_text(dump_config(config), encoding="utf-8", newline="\n")
+        if converted.rerankers:
+            Pipeline(converted.retriever, [DiffusionStage(converted.rerankers)]).write_stages(folder)
+        for file in folder.rglob("*.safetensors"):
+            shutil.copymode(first / "README.md", file)  # safetensors makes them private to the user

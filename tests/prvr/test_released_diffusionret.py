@@ -1,0 +1,133 @@
+"""Checkpoints of DiffusionRet as pipelines: equal outputs, the authors' numbers, refusals, a run on films."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from commands import explained
+from diffusionret import GOLDEN
+from golden import check_close
+from plain_diffusionret import POSITIONS, SIDE, PlainDiffusionRet
+from torch import Tensor
+
+from prvr.cli import main
+from prvr.config import TokenCompat, load_config
+from prvr.models import ClipRetriever, load_pretrained
+from prvr.pipeline import open_system
+from prvr.released.convert import convert_checkpoint
+from prvr.stages import load_rerankers
+
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore:.*token_id.*")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A checkpoint with random weights and the golden denoiser, and the folder that it becomes."""
+    folder = tmp_path_factory.mktemp("diffusionret")
+    torch.manual_seed(0)
+    plain = PlainDiffusionRet().eval()
+    for direction, place in (("t2v", plain.diffusion_model), ("v2t", plain.diffusion_model_v)):
+        own = {name.removeprefix(f"{direction}/"): t for name, t in GOLDEN.state.items() if name.startswith(direction)}
+        place.load_state_dict(own, strict=False)
+    torch.save(plain.state_dict(), folder / "best.pth")
+    command = ["convert", "checkpoint", str(folder / "best.pth"), "--dataset", "msrvtt", "--out", str(folder / "out")]
+    assert main(command) == 0
+    return SimpleNamespace(plain=plain, file=folder / "best.pth", out=folder / "out", command=command)
+
+
+def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Tokens that end in the highest number, pictures, and their masks."""
+    draw = torch.Generator().manual_seed(1)
+    tokens, lengths = torch.randint(0, 12, (3, 6), generator=draw), torch.tensor([4, 6, 3])
+    word_mask = torch.arange(6) < lengths[:, None]
+    tokens[:, 0], tokens[torch.arange(3), lengths - 1] = 12, 13
+    pictures = torch.randn(2, 5, 3, SIDE, SIDE, generator=draw)
+    return tokens.masked_fill(~word_mask, 0), word_mask, pictures, torch.arange(5) < torch.tensor([[5], [3]])
+
+
+@torch.no_grad()
+def test_the_first_stage_gives_what_the_plain_one_gives(made: SimpleNamespace) -> None:
+    tokens, word_mask, pictures, frame_mask = inputs()
+    retriever: Any = load_pretrained(made.out / "first").eval()
+    assert isinstance(retriever, ClipRetriever)
+    text = retriever.encode_text(tokens[..., None].float(), word_mask)
+    video = retriever.encode_video(torch.zeros(2, 1, 3 * SIDE**2), pictures.flatten(2), frame_mask)
+    words, sentence = made.plain.text(tokens, word_mask)
+    frames = made.plain.frames(pictures, frame_mask)
+    check_close(text.sentence, sentence.numpy(), 1e-5, "sentence")
+    check_close(text.words[word_mask], words[word_mask].numpy(), 1e-5, "words")
+    check_close(video.frames[frame_mask], frames[frame_mask].numpy(), 1e-5, "frames")
+    other = ClipRetriever(replace(retriever.config, compat=TokenCompat(alignment="released"))).eval()
+    other.load_state_dict(retriever.state_dict())
+    apart = other.encode_video(torch.zeros(2, 1, 3 * SIDE**2), pictures.flatten(2), frame_mask).frames - video.frames
+    assert apart.abs().max() > 1e-3 * frames.abs().max()  # the authors' norms are told from a CLIP's
+    expected = made.plain.scores(words, word_mask, frames, frame_mask)
+    check_close(retriever.score(text, video).total, expected.numpy(), 1e-5, "scores")
+
+
+def test_every_tensor_has_its_place(made: SimpleNamespace) -> None:
+    """As many numbers as the checkpoint, without its tables of the steps and the positions that no frame has."""
+    system = open_system(made.out)
+    first: Any = system.pipeline.first
+    rerankers = load_rerankers(next((made.out / "stages").iterdir()))
+    assert {direction: r.config.trained_on for direction, r in rerankers.items()}.keys() == {"t2v", "v2t"}
+    theirs = sum(p.numel() for p in made.plain.parameters())
+    ours = sum(p.numel() for model in (first, *rerankers.values()) for p in model.parameters())
+    assert ours == theirs - (POSITIONS - 12) * first.config.hidden
+    for direction, part in (("t2v", made.plain.diffusion_model), ("v2t", made.plain.diffusion_model_v)):
+        assert torch.equal(rerankers[direction].denoiser.query.weight, part["q_proj"].weight)
+        assert torch.equal(rerankers[direction].denoiser.decoder_out.bias, part["decoder"][2].bias)
+    assert first.backbone.logit_scale.exp().item() == pytest.approx(100.0)
+    assert (first.config.max_frames, first.config.max_words) == (12, POSITIONS)
+
+
+@pytest.mark.parametrize("direction", GOLDEN.directions)
+def test_the_second_stage_gives_the_authors_numbers(made: SimpleNamespace, direction: Any) -> None:
+    reranker = load_rerankers(next((made.out / "stages").iterdir()))[direction]
+    x, timesteps = GOLDEN.tensor("in/x", torch.float32), GOLDEN.tensor("in/timesteps")
+    given = GOLDEN.inputs(direction, torch.float32)
+    check_close(reranker.denoise(x, timesteps, *given), GOLDEN.arrays[f"out64/denoiser_{direction}"], 1e-5, "denoise")
+    sampled = reranker.sample(*given, initial=GOLDEN.initial(direction, torch.float32))
+    check_close(sampled, GOLDEN.arrays[f"out64/ddim50_{direction}"], 1e-5, "sample")
+
+
+def test_a_checkpoint_of_the_first_stage_alone_in_half_precision(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    plain = PlainDiffusionRet(denoisers=False)
+    state = {f"module.{name}": t.half() if "clip." in name else t for name, t in plain.state_dict().items()}
+    torch.save(state, tmp_path / "stage1.pth")
+    found = convert_checkpoint(tmp_path / "stage1.pth", "didemo", tmp_path / "out")
+    assert found.rerankers == {}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        *("README.md", "config.json", "config.yaml", "model.safetensors", "objective.safetensors")
+    }
+    model: Any = load_pretrained(tmp_path / "out")
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert torch.equal(model.backbone.text_projection.weight, plain.clip.text_projection.T.half().float())
+    config = load_config(tmp_path / "out" / "config.yaml")
+    assert (config.name, config.data.collection, config.model) == ("diffusionret-didemo", "didemo-pixels", model.config)
+
+
+def test_what_does_not_fit_is_refused(
+    made: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "already holds" in explained(made.command, capsys)
+    state, file, out = torch.load(made.file), tmp_path / "other.pth", tmp_path / "out"
+    for changed, named in (
+        ({"lstm_visual.weight_ih_l0": torch.zeros(1)}, "1 tensors of the checkpoint have no place"),
+        ({"clip.ln_final.bias": torch.zeros(3)}, "'clip.ln_final.bias' has shape (3,)"),
+        ({"clip.visual.proj": None}, "lacks 'clip.visual.proj'"),
+        ({"clip.visual.positional_embedding": None}, "expected one of DiffusionRet over a CLIP"),
+        ({"diffusion_model.proj.bias": None}, "lacks proj.bias"),
+    ):
+        kept = {name: tensor for name, tensor in (state | changed).items() if tensor is not None}
+        torch.save(kept, file)
+        command = ["convert", "checkpoint", str(file), "--dataset", "msrvtt", "--out", str(out)]
+        assert named in explained(command, capsys)
+        assert not out.exists()
+    command = ["convert", "checkpoint", str(made.file), "--dataset", "tvr", "--out", str(out)]
+    assert "was not made for tvr: name one of msrvtt" in explained(command, capsys)
