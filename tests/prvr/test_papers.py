@@ -334,7 +334,7 @@ class TestCommands:
         words = self.words(table, tmp_path / "study", embedded_cache)
         assert main(["papers", "plan", *words, "--measure"]) == 0
         out = capsys.readouterr().out
-        assert "3 runs, 3 of them not finished" in out
+        assert "3 runs, 3 not finished" in out
         assert "hours of training steps" in out
         assert main(["papers", "plan", *words, "--commands"]) == 0
         commands = capsys.readouterr().out.splitlines()
@@ -344,7 +344,7 @@ class TestCommands:
         assert main(["papers", "show", str(table), "--output", str(tmp_path / "study")]) == 0
         assert "other weights" in capsys.readouterr().out
         assert main(["papers", "plan", *words]) == 0
-        assert "3 runs, 0 of them not finished" in capsys.readouterr().out
+        assert "3 runs, 0 not finished" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
         ("words", "message"),

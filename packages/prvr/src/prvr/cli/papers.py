@@ -167,7 +167,7 @@ def run(args: Namespace) -> None:
 
 def show(args: Namespace) -> None:
     """Prints tables from what a study has found."""
-    from prvr.papers import latex, markdown, read_table, shown, terminal_table
+    from prvr.papers import latex, markdown, read_table, shown, terminal_tables
 
     choices, study = _choices(args)
     if study is None or not study.exists:
@@ -179,8 +179,9 @@ def show(args: Namespace) -> None:
         for one in found:
             if args.format == "terminal":
                 console = stdout()
-                console.print()
-                console.print(terminal_table(one))
+                for part in terminal_tables(one):
+                    console.print()
+                    console.print(part)
             else:
                 print(markdown(one) if args.format == "markdown" else latex(one))
         if args.plot is not None:

@@ -2,7 +2,7 @@
 
 from prvr.papers.perform import Failure, Machine, perform, perform_all, perform_in_processes
 from prvr.papers.runs import Cell, Choices, Run, cells_of, distinct_runs
-from prvr.papers.show import Shown, latex, markdown, shown, terminal_table
+from prvr.papers.show import Shown, latex, markdown, shown, terminal_tables
 from prvr.papers.study import BusyError, Result, Study
 from prvr.papers.table import DataSet, Row, Table, data_sets, read_table, table_names
 
@@ -30,5 +30,5 @@ __all__ = [
     "read_table",
     "shown",
     "table_names",
-    "terminal_table",
+    "terminal_tables",
 ]

@@ -197,7 +197,7 @@ def _system(run: Run, study: Study, machine: Machine, details: Mapping[str, Any]
         study: where its weights are.
         machine: where it computes.
         details: what an evaluation changes: keys of the retriever (`model`), settings of the trained stage
-            (`diffusion`), further `stages`.
+            (`diffusion`), `stages` before it.
     """
     how = dict(details or {})
     if run.kind == "evaluate":  # what that one changes stays changed
@@ -208,7 +208,7 @@ def _system(run: Run, study: Study, machine: Machine, details: Mapping[str, Any]
     stages, diffusion, place = list(how.get("stages", ())), how.get("diffusion") or {}, study.run_folder(run)
     if run.kind == "stage":
         assert run.over is not None
-        stages.insert(0, {"kind": "diffusion", "run": str(place.resolve()), **diffusion})
+        stages.append({"kind": "diffusion", "run": str(place.resolve()), **diffusion})
         place = study.run_folder(run.over)
     elif diffusion:
         raise InputError(f"{run.key}: settings of a trained stage are given, but the row below trains none")

@@ -9,6 +9,7 @@ from statistics import median
 
 import torch
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from prvr.errors import PrvrError
 from prvr.evaluation.tables import new_table
@@ -76,9 +77,7 @@ def plan_table(
         device: where steps are timed.
         measure: time steps.
     """
-    made = new_table("runs", None, ["run", "what", "for"], ["parameters", "operations a step", "steps"])
-    if measure:
-        made.add_column("hours", justify="right")
+    made = new_table("runs", None, ["run", "what"], ["parameters", "a step", "steps", *["hours"] * measure])
     asked: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.run is not None:
@@ -100,8 +99,10 @@ def plan_table(
         open_runs += not finished
         if not finished and run.arm in known:
             hours += known[run.arm].hours or 0
-        made.add_row(run.key, "finished" if finished else run.kind, label, *numbers)
-    rest = f"{len(runs)} runs, {open_runs} of them not finished"
+        made.add_row(Text(run.key, no_wrap=True), Text(f"{run.kind}{', finished' * finished}: {label}"), *numbers)
+    rest = (
+        f"a step: operations, 2 for each multiplication with its addition\n{len(runs)} runs, {open_runs} not finished"
+    )
     if measure:
         rest += f": at most about {hours:.1f} hours of training steps on {device}, one after the other"
     made.caption = rest

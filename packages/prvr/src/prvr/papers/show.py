@@ -177,26 +177,41 @@ def heads(columns: Sequence[str]) -> list[str]:
     return [("V2T " if column.startswith("v2t_") else "") + _HEADS[column.removeprefix("v2t_")] for column in columns]
 
 
-def terminal_table(table: Shown) -> RichTable:
-    """For the terminal: in each cell our number, and below it the published one with the difference."""
+def terminal_tables(table: Shown) -> Iterator[RichTable]:
+    """For the terminal: in each cell our number, then the published one, then the difference.
+
+    Text to video and video to text are tables of their own, so that each fits 80 columns; the notes stand below the
+    last one.
+    """
     beside = any(number is not None for line in table.lines for number in line.published)
-    legend = "above: ours, mean±standard deviation over seeds; below: published (difference)" if beside else ""
+    legend = "in a cell: ours, mean±standard deviation over seeds; published; difference" if beside else ""
     caption = Text("\n".join(filter(None, [legend, *table.notes])), justify="left")
-    made = new_table(table.title, caption, [""], heads(table.columns))
-    made.columns[0].min_width = 20
-    for line in table.lines:
-        if line.group:
-            made.add_row(Text(line.group, "italic"))
-        cells = []
-        for own, other, difference in zip(line.ours, line.published, line.differences(), strict=True):
-            text = Text("-" if own is None else str(own))
-            if beside:
-                text.append("\n" + _published(other, difference), "dim")
-            cells.append(text)
-        made.add_row(Text(line.name), *cells)
-        if line.picture is not None:
-            made.add_row(Text(f"  {line.picture}"))
-    return made
+    places = range(len(table.columns))
+    ways = [[place for place in places if table.columns[place].startswith("v2t_") == back] for back in (False, True)]
+    shown = [way for way in ways if way] or [[]]
+    for way in shown:
+        last = way is shown[-1]
+        made = new_table(table.title, caption if last else None, [""], heads([table.columns[place] for place in way]))
+        made.columns[0].min_width = 20
+        for line in table.lines:
+            if line.group:
+                made.add_row(Text(line.group, "italic"))
+            made.add_row(Text(line.name), *(_cell(line, place) for place in way))
+            if line.picture is not None and last:
+                made.add_row(Text(f"  {line.picture}"))
+        yield made
+
+
+def _cell(line: Line, place: int) -> Text:
+    """Our number, then the published one and the difference, as far as there are any."""
+    own, other, difference = line.ours[place], line.published[place], line.differences()[place]
+    parts = [] if own is None else [str(own)]
+    text = Text("\n".join(parts))
+    if other is not None:
+        text.append("\n" * bool(parts) + f"{other:g}", "dim")
+    if difference is not None:
+        text.append(f"\n{difference:+.1f}", "dim")
+    return text if text.plain else Text("-")
 
 
 def markdown(table: Shown) -> str:

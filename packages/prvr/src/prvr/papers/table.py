@@ -49,7 +49,7 @@ class Evaluation:
     model: dict[str, Any] = field(default_factory=dict)
     """Keys of the retriever that its weights do not depend on, such as `clip_weight`."""
     stages: tuple[dict[str, Any], ...] = ()
-    """Stages after those of the row, as in the YAML file of a pipeline."""
+    """Stages between the retriever and the trained stage of the row, as in the YAML file of a pipeline."""
     diffusion: dict[str, Any] = field(default_factory=dict)
     """Settings of the trained stage of the row, for example `num_steps`."""
     split: str | None = None
