@@ -27,6 +27,7 @@ from prvr.video import (
     open_featurizer,
 )
 from prvr.video.encoders.clip import Preprocessing, preprocessing_from
+from prvr.video.encoders.embedded import area_means
 
 transformers = pytest.importorskip("transformers")
 
@@ -77,6 +78,16 @@ def test_the_embedded_encoder_averages_areas() -> None:
     encoder = open_encoder("embedded")
     assert np.array_equal(encoder.prepare(small.repeat(3, 0).repeat(5, 1)), small)
     assert encoder.prepare(random_frames(1, 20, 31)[0]).shape == (64, 64, 3)
+
+
+@given(st.integers(1, 400), st.integers(1, 400), st.sampled_from([2, 7, 64]), st.integers(0, 255), st.booleans())
+def test_means_of_areas_are_those_of_torch(height: int, width: int, side: int, least: int, turned: bool) -> None:
+    picture = np.random.default_rng(height).integers(least, 256, (height, width, 3), np.uint8)
+    if turned:
+        picture = picture[::-1].swapaxes(0, 1)  # as rows lie in memory where a film was turned
+    planes = torch.from_numpy(picture.copy()).permute(2, 0, 1).float()
+    expected = (F.adaptive_avg_pool2d(planes, side) + 0.5).floor().byte().permute(1, 2, 0)
+    assert np.array_equal(area_means(picture, side), expected.numpy())
 
 
 def test_the_shared_encoder_stays_where_it_is() -> None:
