@@ -5,11 +5,13 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from fractions import Fraction
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from prvr.search.thumbnails import thumbnail
 from prvr.video import Limits, VideoError, open_video
 from prvr.video.decode import resample
 from prvr.video.picture import upright
+from prvr.video.skipping import with_need
 
 av = pytest.importorskip("av")
 
@@ -90,6 +93,55 @@ def test_a_variable_rate_is_sampled_by_time(tmp_path: Path) -> None:
     expected = [20 + 40 * max(n for n, t in enumerate(times) if t <= 1000 * frame.time + 1e-6) for frame in frames]
     assert len(frames) == 20
     assert np.abs(np.array(greys(frames)) - expected).max() <= 2
+
+
+@given(
+    gaps=st.lists(st.integers(1, 4), min_size=8, max_size=120),
+    reordered=st.integers(1, 8),
+    every=st.fractions(2, 12, max_denominator=3),
+)
+def test_frames_that_are_sampled_are_never_left_out(gaps: list[int], reordered: int, every: Fraction) -> None:
+    stamps = [sum(gaps[:k]) for k in range(len(gaps))]
+    stored = [
+        number  # the last of a group is stored first, as with frames that are predicted from both sides
+        for start in range(0, len(stamps), reordered)
+        for number in np.roll(np.arange(start, min(start + reordered, len(stamps))), 1)
+    ]
+    packets = [SimpleNamespace(pts=stamps[number], size=1) for number in stored]
+    marked = list(with_need(packets, lambda stamp: ceil(stamp / every - Fraction(1, 2)), jump=1000))
+    assert [packet for packet, _ in marked] == packets
+    needed = {packet.pts for packet, need in marked if need}
+    items = [(Fraction(stamp), Fraction(1), stamp) for stamp in stamps]
+    assert needed >= {stamp for _, stamp in resample(items, 1 / every)}
+
+
+def test_a_film_has_few_frames_that_sampling_needs_and_all_of_them_where_time_stamps_are_odd() -> None:
+    def needed(stamps: Iterable[int | None]) -> int:
+        packets = [SimpleNamespace(pts=stamp, size=1) for stamp in stamps]
+        return sum(need for _, need in with_need(packets, lambda stamp: (stamp + 6) // 12, jump=30))
+
+    assert needed(range(1200)) == 3 * 100 + 3  # the first one and the last two have no others beside them
+    assert needed([*range(600), None, *range(601, 1200)]) > 600
+    assert needed([*range(600), *range(600)]) > 600
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.ts"])
+@pytest.mark.parametrize("steady", [True, False])
+def test_frames_are_the_same_where_others_are_not_decoded(tmp_path: Path, name: str, steady: bool) -> None:
+    rng = np.random.default_rng(0)
+    large = rng.integers(0, 255, (48, 64, 3), np.uint8).repeat(4, 0).repeat(4, 1)
+    moving = [np.roll(large, 3 * k, 1) + rng.integers(0, 9, large.shape, np.uint8) for k in range(200)]
+    times = None if steady else np.cumsum(rng.integers(20, 120, 200)).tolist()
+    kind = {".mkv": "matroska", ".ts": "mpegts"}.get(Path(name).suffix)
+    path = write_video(tmp_path / name, moving, fps=25, times=times, kind=kind, preset="veryfast")
+    with open_video(path) as video:
+        everything = list(video.excerpt(0, 60, most=1000, rate=1000))
+    assert len(everything) == 200
+    frames, video = sampled(path, 2.0)
+    assert len(frames) == round(2 * video.duration)
+    for frame in frames:
+        shown = [one for one in everything if one.time <= frame.time + 1e-9]
+        assert np.array_equal(frame.pixels, (shown or everything)[-1 if shown else 0].pixels)
 
 
 def test_time_begins_where_a_player_does(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def write_video(
     codec: str = "libx264",
     kind: str | None = None,
     options: dict[str, str] | None = None,
+    preset: str = "ultrafast",
     turned: tuple[int, bool, bool] | None = None,
     pixel_shape: Fraction | None = None,
 ) -> Path:
@@ -52,6 +53,7 @@ def write_video(
         codec: of FFmpeg.
         kind: of file; by its name, if not given.
         options: of the container.
+        preset: of x264; "ultrafast" stores frames in the order in which they are shown.
         turned: degrees, mirrored left to right, upside down.
         pixel_shape: width by height of a pixel.
     """
@@ -62,7 +64,7 @@ def write_video(
         path.open("wb") as file,
         av.open(file, "w", format=kind or path.suffix[1:], options=options or {}) as container,
     ):
-        fast = {"preset": "ultrafast", "g": "8"} if codec == "libx264" else {}
+        fast = {"preset": preset, "g": "8" if preset == "ultrafast" else "50"} if codec == "libx264" else {}
         stream: Any = container.add_stream(codec, rate=1000 if times else fps, options=fast)
         stream.height, stream.width = frames[0].shape[:2]
         stream.pix_fmt, stream.time_base, stream.codec_context.time_base = "yuv420p", base, base

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain, repeat
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -16,12 +17,15 @@ from jaxtyping import UInt8
 
 from prvr.errors import DataError, InputError, require
 from prvr.video.picture import Matrix, display_matrix, to_rgb
+from prvr.video.skipping import with_need
 
 T = TypeVar("T")
 _MEND = "Convert it with another program, or take it out."
 _JUMP = 1  # seconds: a time stamp that goes back further begins a new part; less is jitter
 _INTERLEAVED = 10  # seconds: sound lies no further behind its picture in a file
 _WITHOUT_INDEX = ("mpegts", "mpeg")
+_DATED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
+_SPARSE = 4  # frames for each that is sampled, from which on it pays to ask which of them are needed
 _BACK = 10.0  # seconds: key frames of files without an index are rarely further apart
 _BUFFER = 1 << 18
 _RATES = (1e-6, 1000.0)  # frames per second that make sense
@@ -138,7 +142,7 @@ class VideoFile:
         last: Any = None
         picture = np.empty((0, 0, 3), np.uint8)
         matrix: Matrix | None = None
-        for number, (middle, frame) in enumerate(resample(self._timed(), Fraction(rate))):
+        for number, (middle, frame) in enumerate(resample(self._timed(rate), Fraction(rate))):
             self._check_samples(number + 1, rate)
             if last is None or frame.rotation != last.rotation:
                 matrix = display_matrix(frame)
@@ -337,8 +341,8 @@ class VideoFile:
             reason = f"its frames ({frame.format.name}) cannot be converted to colours (FFmpeg: {_short(error)})"
             raise VideoError(self.path, reason, _MEND) from error
 
-    def _timed(self) -> Iterator[tuple[Fraction, Fraction, Any]]:
-        """Every frame with its start and length in seconds; starts never go back."""
+    def _timed(self, rate: float | None = None) -> Iterator[tuple[Fraction, Fraction, Any]]:
+        """Every frame, or those that this rate needs, with start and length in seconds; starts never go back."""
         # The time base of the stream: frames that a decoder gives at the end, or after a read error, have none.
         unit = self._stream.time_base
         origin = self._origin
@@ -346,7 +350,7 @@ class VideoFile:
         usual = 1 / pace if pace and pace > 0 else Fraction(0)
         start, length = Fraction(0), Fraction(0)
         count, parts = 0, 0
-        for frame in self._decoded(self._stream):
+        for frame in self._decoded(self._stream, rate):
             count += 1
             found = start + length if frame.pts is None or not unit else frame.pts * unit - origin
             if count > 1 and found < start - _JUMP:
@@ -375,17 +379,21 @@ class VideoFile:
             self.warnings.append(f"{seconds}: truncated or damaged, or only sound goes on")
         self.duration = end or promised
 
-    def _decoded(self, stream: Any) -> Iterator[Any]:
-        """Frames of a stream in display order; those that cannot be decoded are counted and left out."""
-        packets = self._container.demux(stream)
-        damaged, ended = 0, False
-        while not ended:
-            try:
-                packet = next(packets, None)
-            except read_faults() as error:
-                self.warnings.append(f"reading stopped before the end ({_short(error)})")
-                packet = None
-            ended = packet is None
+    def _decoded(self, stream: Any, rate: float | None = None) -> Iterator[Any]:
+        """Frames of a stream in display order; those that cannot be decoded are counted and left out.
+
+        Args:
+            stream: of the picture or the sound.
+            rate: leave out frames that no other needs to be decoded, and that sampling at this rate does not meet.
+        """
+        packets, marked = self._packets(stream), None
+        if rate is not None and self._says_what_is_needed(rate):
+            unit, origin = float(stream.time_base), float(self._origin)
+            marked = with_need(packets, lambda stamp: math.ceil((stamp * unit - origin) * rate - 0.5), _JUMP / unit)
+        damaged = 0
+        for packet, needed in chain(marked or zip(packets, repeat(True)), [(None, True)]):
+            if marked is not None:
+                stream.codec_context.skip_frame = "DEFAULT" if needed else "NONREF"
             try:
                 # Without a packet, the decoder gives the frames that it still holds.
                 frames = stream.decode(None) if packet is None else packet.decode()
@@ -397,6 +405,21 @@ class VideoFile:
             yield from frames
         if damaged:
             self.warnings.append(f"{damaged} damaged pieces were left out")
+
+    def _says_what_is_needed(self, rate: float) -> bool:
+        """Whether frames of H.264 that are not sampled may be left out: packets of these formats say when it is shown.
+
+        HEVC marks frames too, but with layers of different rates those of another layer may need them.
+        """
+        kept = self.container in _DATED and self.info.codec == "h264"
+        return kept and (self.info.frame_rate or 0) >= _SPARSE * rate
+
+    def _packets(self, stream: Any) -> Iterator[Any]:
+        """What is stored of a stream, as far as it can be read."""
+        try:
+            yield from self._container.demux(stream)
+        except read_faults() as error:
+            self.warnings.append(f"reading stopped before the end ({_short(error)})")
 
 
 @contextmanager
