@@ -1,4 +1,4 @@
-"""What a change of this repository costs: training steps, evaluation and search, this checkout over another one.
+"""What a change of this repository costs: training, evaluation, extraction and search, this checkout over another one.
 
     git worktree add ../before COMMIT
     python benchmarks/against.py --other ../before
@@ -8,13 +8,16 @@ ratio of their times, this over the other: the median over rounds with the lowes
 checkout is compared with itself, which says what noise alone does.
 
 training step: forward, losses with hard negatives, backward, update, at the size of the papers, on noise
+batches:       a pass over a split of noise at the size of the papers, 32 videos at a time
 evaluation:    a split of an embedded corpus, encoded and ranked, `hybrid-embedded`
+extraction:    a film of noise that moves, 360 lines, 25 frames per second, with the `embedded` encoder
 search:        one sentence, zero-shot, over an index of films of noise
 """
 
 import importlib
 import io
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout, suppress
 from functools import partial
@@ -50,7 +53,12 @@ def tasks(folder: str, videos: int, small: bool) -> Tasks:
         PROCESS.enter_context(first_of("prvr.training.processes:kept_memory")())
     work = Path(tempfile.mkdtemp(dir=folder))
     steps = {f"training step, {preset}": training_step(preset, videos, small) for preset in PRESETS}
-    return steps | {"evaluation of a split": evaluation(work, small), "search": search(work, 4 if small else 24)}
+    return steps | {
+        "batches": batches(work, 8 if small else 64),
+        "evaluation of a split": evaluation(work, small),
+        "extraction": extraction(work, 2.0 if small else 30.0),
+        "search": search(work, 4 if small else 24),
+    }
 
 
 def training_step(preset: str, videos: int, small: bool) -> Callable[[], object]:
@@ -94,6 +102,28 @@ def noise_batch(model: Any, videos: int, captions: int = 5, most: int = 90) -> A
         word_mask=torch.arange(model.max_words) < words[:, None],
         query_to_video=torch.arange(videos).repeat_interleave(captions),
     )
+
+
+def batches(work: Path, videos: int) -> Callable[[], object]:
+    import numpy as np
+
+    from loader import noise_corpus
+
+    lengths = np.random.default_rng(0).integers(20, 160, videos).tolist()
+    corpus = noise_corpus(work, lengths, 5, (6, 29), (1024, 768))
+    packed = first_of("prvr.data:pack")(corpus, "train", cache_dir=work)
+    return partial(deque, first_of("prvr.data:make_loader")(packed, 32), 0)
+
+
+def extraction(work: Path, seconds: float) -> Callable[[], object]:
+    encoder = first_of("prvr.video:open_encoder")("embedded")
+    extract, film = first_of("prvr.video:extract"), write_film(work / "film.mp4", seconds, 360)
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory(dir=work) as folder:
+            extract([film], encoder, Path(folder) / "store")
+
+    return run
 
 
 def evaluation(work: Path, small: bool) -> Callable[[], object]:

@@ -1,5 +1,6 @@
 """Training batches: the released collation, orders by (seed, epoch), limits on captions, hold-out."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,17 @@ def test_a_batch_knows_every_matching_video_in_it(packed: PackedSplit) -> None:
     assert batch.relevant is not None
     assert collate([dataset[0]]).relevant is None
     assert collate([dataset[0]]).clips.shape == (1, 32, 512)
+
+
+def test_a_batch_that_is_read_at_once_is_what_collate_makes_of_its_items(packed: PackedSplit) -> None:
+    for captions in (None, 2):
+        dataset = VideoDataset(packed, captions)
+        for numbers in ([(0, 0)], [(7, 1), (3, 1), (19, 1)], [(i, 2) for i in range(20)]):
+            at_once, together = dataset.batch(numbers), collate([dataset[item] for item in numbers])
+            for field in fields(Batch):
+                ours, theirs = getattr(at_once, field.name), getattr(together, field.name)
+                same = torch.equal(ours, theirs) if isinstance(theirs, torch.Tensor) else ours == theirs
+                assert same, field.name
 
 
 def test_the_order_depends_on_seed_and_epoch_alone(packed: PackedSplit) -> None:

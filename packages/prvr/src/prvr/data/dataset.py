@@ -68,6 +68,25 @@ class VideoDataset(Dataset[VideoItem]):
             relevant=tuple(frozenset(packed.video_ids[v] for v in packed.relevant[q]) for q in queries),
         )
 
+    def batch(self, numbers: Sequence[tuple[int, int]]) -> Batch:
+        """What `collate` makes of the items (number, epoch), read from the files straight into the batch."""
+        packed, videos = self.packed, [number for number, _ in numbers]
+        queries = [self.queries_of(*item) for item in numbers]
+        labels, asked = self._labels_of(queries, videos), np.concatenate(queries)
+        clips, frames, frame_mask = packed.padded_videos(np.array(videos))
+        words, word_mask = packed.padded_queries(asked)
+        return Batch(
+            clips=clips,
+            frames=frames,
+            frame_mask=frame_mask,
+            words=words,
+            word_mask=word_mask,
+            query_to_video=labels.query_to_video,
+            relevant=labels.relevant,
+            video_ids=tuple(packed.video_ids[number] for number in videos),
+            query_ids=tuple(packed.query_ids[query] for query in asked),
+        )
+
     def info(self, numbers: Sequence[tuple[int, int]], first: int = 0) -> "BatchInfo":
         """Labels and sizes of the batch of the items (number, epoch), known without reading any features.
 
@@ -76,11 +95,14 @@ class VideoDataset(Dataset[VideoItem]):
         packed, videos = self.packed, [number for number, _ in numbers]
         queries = [self.queries_of(*item) for item in numbers]
         return BatchInfo(
-            labels=_labels([[packed.relevant[query] for query in some] for some in queries], videos),
+            labels=self._labels_of(queries, videos),
             first=first,
             frames=int(packed.frame_counts[videos].max()),
             words=int(packed.word_counts[np.concatenate(queries)].max()),
         )
+
+    def _labels_of(self, queries: Sequence[np.ndarray], videos: Sequence[int]) -> Labels:
+        return _labels([[self.packed.relevant[query] for query in some] for some in queries], videos)
 
     def queries_of(self, number: int, epoch: int) -> np.ndarray:
         """Numbers of the queries that go with a video in this epoch."""
@@ -222,11 +244,26 @@ class EpochBatches(Sampler[list[tuple[int, int]]]):
         return [items[i * self.batch_size : (i + 1) * self.batch_size] for i in range(self.batches)]
 
 
-class VideoLoader(DataLoader[VideoItem]):
+class _WholeBatches(Dataset[Batch]):
+    """Videos as a DataLoader reads them, a batch at a time."""
+
+    def __init__(self, videos: VideoDataset) -> None:
+        self.videos = videos
+
+    def __getitems__(self, numbers: list[tuple[int, int]]) -> Batch:
+        return self.videos.batch(numbers)
+
+
+class VideoLoader(DataLoader[Batch]):
     """A DataLoader of batches with ``set_epoch``; made by [make_loader][prvr.data.dataset.make_loader]."""
 
-    dataset: VideoDataset
+    dataset: _WholeBatches
     batch_sampler: EpochBatches  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @property
+    def videos(self) -> VideoDataset:
+        """The videos that it reads."""
+        return self.dataset.videos
 
     def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
         """Chooses the order, and the captions drawn, of the next pass.
@@ -239,7 +276,7 @@ class VideoLoader(DataLoader[VideoItem]):
 
     def batch_infos(self) -> Iterator[BatchInfo]:
         """The labels and sizes of each whole batch of the next pass, in the order of the batches."""
-        batches, dataset = self.batch_sampler, self.dataset
+        batches, dataset = self.batch_sampler, self.videos
         for numbers in batches.whole()[batches.first_batch :]:
             yield dataset.info(numbers, batches.shard.of(len(numbers)).start)
 
@@ -270,14 +307,18 @@ def make_loader(
         shard: the part of each batch that is read, where several processes train.
     """
     return VideoLoader(
-        VideoDataset(packed, captions_per_video, seed),
+        _WholeBatches(VideoDataset(packed, captions_per_video, seed)),
         batch_sampler=EpochBatches(len(packed), batch_size, shuffle, seed, drop_last, shard),
-        collate_fn=collate,
+        collate_fn=_as_it_is,
         num_workers=workers,
         multiprocessing_context="spawn" if workers else None,
         worker_init_fn=_leave_signals_to_the_parent if workers else None,
         generator=torch.Generator().manual_seed(seed),  # the loader draws a number from it; else from the global one
     )
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
 
 
 def _leave_signals_to_the_parent(worker: int) -> None:

@@ -201,10 +201,10 @@ class DeviceLoader(Batches):
 
     def __init__(self, loader: VideoLoader, device: torch.device | str) -> None:
         super().__init__(loader)
-        self.split = DeviceSplit(loader.dataset.packed, device)
+        self.split = DeviceSplit(loader.videos.packed, device)
 
     def __iter__(self) -> Iterator[Batch]:
-        dataset = self.loader.dataset
+        dataset = self.loader.videos
         for numbers in self.loader.batch_sampler:
             queries = [dataset.queries_of(*item) for item in numbers]
             yield self.split.batch([number for number, _ in numbers], queries, dataset.info(numbers))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from prvr.data.corpus import Corpus
 from prvr.data.packed_files import PackedFiles
-from prvr.data.rows import pad, read_runs
+from prvr.data.rows import read_padded, read_runs
 from prvr.errors import DataError
 
 _EQUAL = 1e-3
@@ -238,8 +238,16 @@ class PackedSplit:
 
     def video(self, index: int) -> tuple[Float[Tensor, "c f"], Float[Tensor, "l f"]]:
         """Clips (c f) and frames (l f) of one video, rows of unit norm, float32."""
-        clips, frames = self._read_videos(np.array([index]))
+        clips, frames, _ = self.padded_videos(np.array([index]))
         return clips[0], frames[0]
+
+    def padded_videos(
+        self, indices: Int[np.ndarray, " b"]
+    ) -> tuple[Float[Tensor, "b c f"], Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
+        """Clips of some videos, and their frames, with zeros up to the longest, and the mask of the frames."""
+        rows, files = self._videos[indices], self.files
+        clips, _ = read_padded(files.matrix("clips"), self._clip_offsets, rows)
+        return clips, *read_padded(files.matrix("frames"), files.index["frame_offsets"], rows)
 
     def query(self, index: int) -> Float[Tensor, "w e"]:
         """Words (w e) of one query, rows of unit norm, float32."""
@@ -249,18 +257,21 @@ class PackedSplit:
         """Words of some queries; those of one video lie together, so asking for them at once is cheaper."""
         return read_runs(self.files.matrix("words"), self.files.index["word_offsets"], self._queries[indices])
 
+    def padded_queries(self, indices: Int[np.ndarray, " k"]) -> tuple[Float[Tensor, "k w e"], Bool[Tensor, "k w"]]:
+        """Words of some queries, with zeros up to the longest, and their mask."""
+        return read_padded(self.files.matrix("words"), self.files.index["word_offsets"], self._queries[indices])
+
     def video_batches(self, size: int) -> Iterator[VideoBatch]:
         """All videos in order, ``size`` at a time (the last batch may be smaller)."""
         for start in range(0, len(self), size):
             which = np.arange(start, min(start + size, len(self)))
-            clips, frames = self._read_videos(which)
-            yield VideoBatch(torch.stack(clips), *pad(frames), torch.from_numpy(which))
+            yield VideoBatch(*self.padded_videos(which), torch.from_numpy(which))
 
     def query_batches(self, size: int) -> Iterator[QueryBatch]:
         """All queries in order, ``size`` at a time (the last batch may be smaller)."""
         for start in range(0, len(self._queries), size):
             which = np.arange(start, min(start + size, len(self._queries)))
-            yield QueryBatch(*pad(self.queries(which)), torch.from_numpy(which))
+            yield QueryBatch(*self.padded_queries(which), torch.from_numpy(which))
 
     def stored_runs(self) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]:
         """Clips, frames and words as stored: the mapped matrix, and where each run of rows starts and stops in it.
@@ -306,13 +317,6 @@ class PackedSplit:
                 f"got {len(videos)} numbers, {len(chosen)} different."
             )
         return PackedSplit(self.files, self._videos[chosen], self._source)
-
-    def _read_videos(self, which: np.ndarray) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        rows = self._videos[which]
-        return (
-            read_runs(self.files.matrix("clips"), self._clip_offsets, rows),
-            read_runs(self.files.matrix("frames"), self.files.index["frame_offsets"], rows),
-        )
 
 
 def longest_told(

@@ -156,3 +156,24 @@ def read_runs(
         rows = torch.from_numpy(np.array(matrix[start[first] : stop[last - 1]], np.float32))
         pieces += rows.split((stop[first:last] - start[first:last]).tolist())
     return tuple(pieces)
+
+
+def read_padded(
+    matrix: Float[np.ndarray, "n f"], offsets: Int[np.ndarray, " m"], which: Int[np.ndarray, " b"]
+) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
+    """What `pad` makes of `read_runs`, each row copied once: from the file to its place.
+
+    Args:
+        matrix: (n f), all runs one after another.
+        offsets: (m), run i is ``matrix[offsets[i]:offsets[i + 1]]``.
+        which: (b), the wanted runs, at least one.
+
+    Returns:
+        (b l f) float32 and its mask, True = valid.
+    """
+    start, stop = offsets[which], offsets[which + 1]
+    longest = int((stop - start).max())
+    padded = np.zeros((len(which), longest, matrix.shape[1]), np.float32)  # pages that stay empty are never touched
+    for rows, first, last in zip(padded, start.tolist(), stop.tolist(), strict=True):
+        rows[: last - first] = matrix[first:last]
+    return torch.from_numpy(padded), torch.arange(longest) < torch.from_numpy(stop - start)[:, None]
