@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import _plain_training as plain
-from prvr.losses import diversity_loss, info_nce_loss, query_structure_loss, triplet_loss
+from prvr.losses import (
+    diversity_loss,
+    info_nce_loss,
+    info_nce_pairs_loss,
+    info_nce_ratio_loss,
+    query_structure_loss,
+    triplet_loss,
+    triplet_pairs_loss,
+)
 
 
 def _case(seed: int, videos: int, per_video: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -122,9 +130,107 @@ def test_losses_do_not_depend_on_the_order_of_videos(case: tuple[Tensor, ...], o
         assert loss(scores, own).item() == pytest.approx(loss(scores[:, shuffled], own[:, shuffled]).item(), abs=1e-12)
 
 
+@given(batches)
+def test_the_triplet_of_pairs_is_equation_31(case: tuple[Tensor, ...]) -> None:
+    scores, owner, own, _ = case
+    total = 0.0
+    for q, v in enumerate(owner.tolist()):
+        text = max(scores[p, v].item() for p in range(len(owner)) if owner[p] != v)
+        video = max(scores[q, u].item() for u in range(4) if u != v)
+        total += max(0.0, 0.2 + text - scores[q, v].item()) + max(0.0, 0.2 + video - scores[q, v].item())
+    found = triplet_pairs_loss(scores, own, own, 0.2, "hardest")
+    assert found.item() == pytest.approx(total / len(owner), rel=1e-12, abs=1e-12)
+
+
+def test_each_pair_draws_its_own_negatives_and_never_a_positive() -> None:
+    own = torch.tensor([[True, False], [True, False], [False, True], [False, True]])
+    positives = own.clone()
+    positives[3, 0] = True  # video 0 answers query 3 as well
+    generator, seen, apart = torch.Generator().manual_seed(0), set(), False
+    for _ in range(100):
+        hot = torch.zeros(4, 2, requires_grad=True)
+        triplet_pairs_loss(hot, own, positives, 1.0, "random", generator=generator).backward()
+        assert hot.grad is not None
+        seen |= {(int(q), int(v)) for q, v in (hot.grad > 0).nonzero()}
+        apart |= bool(hot.grad[0, 1] == hot.grad[1, 1])
+    assert seen == {(0, 1), (1, 1), (2, 0)}
+    assert apart, "queries 2 and 3 share a video, and one may draw text 0 where the other draws text 1"
+
+
+@pytest.mark.parametrize("exponential", [True, False])
+@given(batches)
+def test_info_nce_of_pairs_is_equation_32(exponential: bool, case: tuple[Tensor, ...]) -> None:
+    scores, owner, own, _ = case
+    own = own | (scores > 0.9)  # several videos may answer a query
+    scores = scores if exponential else scores.abs() + 1e-3
+    s = scores.exp() if exponential else scores
+    total, n = 0.0, 0
+    for q in range(len(owner)):
+        for v in range(4):
+            if own[q, v]:
+                texts = sum(s[p, v].item() for p in range(len(owner)) if not own[p, v])
+                videos = sum(s[q, u].item() for u in range(4) if not own[q, u])
+                positive = s[q, v].item()
+                total += math.log(positive / (positive + texts)) + math.log(positive / (positive + videos))
+                n += 1
+    loss = info_nce_pairs_loss if exponential else info_nce_ratio_loss
+    assert loss(scores, own).item() == pytest.approx(-total / n, rel=1e-9, abs=1e-12)
+
+
+def test_a_ratio_that_is_not_positive_is_not_finite() -> None:
+    own = torch.eye(2, dtype=torch.bool)
+    assert not info_nce_ratio_loss(torch.tensor([[0.5, 0.1], [0.2, -0.3]]), own).isfinite()
+    assert not info_nce_ratio_loss(torch.tensor([[0.5, 0.1], [0.2, 0.0]]), own).isfinite()
+
+
+@given(batches)
+def test_one_query_per_video_makes_the_forms_agree(case: tuple[Tensor, ...]) -> None:
+    scores = case[0][:4]
+    own = torch.eye(4, dtype=torch.bool)[: len(scores)]
+    torch.testing.assert_close(info_nce_pairs_loss(scores, own), info_nce_loss(scores, own))
+    found, expected = (loss(scores, own, own, 0.2, "hardest") for loss in (triplet_pairs_loss, triplet_loss))
+    torch.testing.assert_close(found, expected)
+
+
+@given(batches)
+def test_diversity_of_pairs_is_equation_34(case: tuple[Tensor, ...]) -> None:
+    _, owner, _, text = case
+    unit = text / text.norm(dim=-1, keepdim=True)
+    per_video = []
+    for v in range(4):
+        own = [q for q in range(len(owner)) if owner[q] == v]
+        total = 0.0
+        for i in own:
+            for j in own:
+                if i != j:
+                    c = float(unit[i] @ unit[j])
+                    total += (1 + c) * math.log1p(math.exp(8.0 * (c + 0.2)))
+        if len(own) > 1:
+            per_video.append(2 / (len(own) * (len(own) - 1)) * total)
+    expected = sum(per_video) / max(len(per_video), 1)
+    found = diversity_loss(text, owner, 0.2, 8.0, form="pairs")
+    assert found.item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
+
+
+def test_diversity_of_pairs_without_pairs_is_zero_and_has_gradients() -> None:
+    text = torch.randn(3, 4, requires_grad=True)
+    loss = diversity_loss(text, torch.arange(3), 0.2, 32.0, form="pairs")
+    loss.backward()
+    assert loss.item() == 0.0
+    assert text.grad is not None
+    assert text.grad.isfinite().all()
+
+
 def test_one_video_has_no_negatives() -> None:
     scores = torch.tensor([[0.3], [0.1]], requires_grad=True)
     own = torch.ones(2, 1, dtype=torch.bool)
     for kind in ("random", "hard", "hardest"):
         assert triplet_loss(scores, own, own, 0.2, kind).item() == 0.0
+        assert triplet_pairs_loss(scores, own, own, 0.2, kind).item() == 0.0
     assert info_nce_loss(scores, own).item() == pytest.approx(0.0 - 0.0 + 0.0, abs=1e-6)
+    for loss in (info_nce_pairs_loss, info_nce_ratio_loss):
+        value = loss(scores, own)
+        value.backward()
+        assert value.item() == pytest.approx(0.0, abs=1e-6)
+        assert scores.grad is not None
+        assert scores.grad.isfinite().all()

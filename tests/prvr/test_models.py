@@ -309,6 +309,27 @@ def test_each_loss_alone(term: str) -> None:
     assert 2 * terms["total"].item() == pytest.approx(sum(value.item() for value in terms.values()), rel=1e-5)
 
 
+def test_losses_as_printed_are_chosen_by_their_forms() -> None:
+    """The terms take the function and the scores that the form names; the first step is finite with all of them."""
+    model = ModelConfig(**SMALL)
+    torch.manual_seed(0)
+    retriever, batch = Retriever(model).eval(), make_batch([12, 5, 1], dtype=torch.float32)
+    output = retriever(batch)
+    positives, cosines = batch.positives, (output.scores.clips, output.scores.frames)
+    assert all(bool((scores > 0).any()) for scores in cosines)
+    _step(model, LossConfig(triplet_form="pairs", info_nce_form="pairs", diversity_form="pairs"))
+    for form, loss in (("pairs", prvr.losses.info_nce_pairs_loss), ("ratio", prvr.losses.info_nce_ratio_loss)):
+        terms = Objective(LossConfig(info_nce_clips=1.0, info_nce_frames=1.0, info_nce_form=form), model)(output, batch)
+        for name, scores in zip(("info_nce_clips", "info_nce_frames"), cosines, strict=True):
+            torch.testing.assert_close(terms[name], loss(scores, positives), equal_nan=True)
+    triplet = LossConfig(triplet=1.0, triplet_form="pairs")
+    terms = Objective(triplet, model)(output, batch, negatives="hardest")
+    expected = prvr.losses.triplet_pairs_loss(
+        output.scores.clips, batch.ground_truth, positives, triplet.margin, "hardest"
+    )
+    torch.testing.assert_close(terms["triplet_clips"], expected)
+
+
 def test_registers_are_those_of_the_algorithm_as_printed() -> None:
     """DreamPRVR's supplement, Algorithm 1: fresh noise, an unclipped estimate, sqrt(beta_t) as the scale of z."""
     steps, num = 5, 3

@@ -74,7 +74,8 @@ def entailment(config: LossConfig, model: ModelConfig, registers: RegisterGenera
 
 
 class Objective(nn.Module):
-    """Weighted sum of the loss terms whose weight is above 0 and that fit the model.
+    """Weighted sum of the loss terms whose weight is above 0 and that fit the model (HLFormer eq. 21; L_sim within it:
+    DreamPRVR supplement eq. 33).
 
     Terms are the entries of `prvr.config.LOSSES`; each is a child module under its name.
 

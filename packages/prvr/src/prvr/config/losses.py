@@ -39,6 +39,9 @@ class TripletSettings:
     margin: float = Field(default=0.2, ge=0, le=100)
     hard_pool: int = Field(default=20, ge=1, le=MANY)
     """Hard negatives of a query are drawn from this many highest-scored wrong videos."""
+    triplet_form: Literal["videos", "pairs"] = "videos"
+    """videos: the video side averages over videos, each with the mean of its queries, as released. pairs: both sides
+    average over queries (DreamPRVR supplement eq. 31)."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -46,6 +49,10 @@ class ClipInfoNCESettings:
     """InfoNCE over clips."""
 
     info_nce_clips: float = _weight(0.02)
+    info_nce_form: Literal["log_sum", "pairs", "ratio"] = "log_sum"
+    """InfoNCE over clips and over frames. log_sum: dot products, all queries of a video in the numerator, as released.
+    pairs: cosines, each right pair against the wrong ones (DreamPRVR supplement eq. 32). ratio: the same without the
+    exponentials, as the equation is printed, which asks for scores above 0: see train.on_nonfinite."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -64,8 +71,10 @@ class DiversitySettings:
     """delta of the papers."""
     diversity_scale: float = Field(default=32.0, ge=0, le=1e4)
     """omega of the papers."""
-    diversity_form: Literal["focal", "log_sum"] = "focal"
-    """focal: (1 + cos) log(1 + exp(.)) over pairs; log_sum: log(1 + sum exp(.)) over queries (GMMFormer)."""
+    diversity_form: Literal["focal", "log_sum", "pairs"] = "focal"
+    """focal: (1 + cos) log(1 + exp(.)) over pairs, divided by the number of queries; log_sum: log(1 + sum exp(.)) over
+    queries (GMMFormer); pairs: as focal, but times 2 / (M (M - 1)) for a video of M queries, and the mean over videos
+    (DreamPRVR supplement eq. 34)."""
     diversity_power: float = Field(default=1.0, ge=0, le=100)
     """Exponent of the focal factor."""
 
@@ -116,7 +125,7 @@ class ContrastiveSettings:
 
 
 def _register(name: str, part: str, description: str, settings: type, *needs: str) -> None:
-    LOSSES.register(name, part if ":" in part else f"prvr.losses:{part}", description, settings, needs)
+    LOSSES.register(name, part if ":" in part else f"prvr.losses.terms:{part}", description, settings, needs)
 
 
 _register("triplet_clips", "ClipTriplet", "Margin ranking by clips.", TripletSettings, "pooled", "clips")

@@ -1,0 +1,33 @@
+"""The losses: pure functions of scores or embeddings, and the terms that apply them to the output of a retriever.
+
+A term is registered in `prvr.config.losses`, beside its weight and settings.
+"""
+
+from prvr.losses.queries import diversity_loss, query_structure_loss
+from prvr.losses.scores import (
+    Negatives,
+    contrastive_loss,
+    info_nce_loss,
+    info_nce_pairs_loss,
+    info_nce_ratio_loss,
+    triplet_loss,
+    triplet_pairs_loss,
+)
+from prvr.losses.terms import Diffusion, LossInputs, PriorKL, Temperature, Term
+
+__all__ = [
+    "Diffusion",
+    "LossInputs",
+    "Negatives",
+    "PriorKL",
+    "Temperature",
+    "Term",
+    "contrastive_loss",
+    "diversity_loss",
+    "info_nce_loss",
+    "info_nce_pairs_loss",
+    "info_nce_ratio_loss",
+    "query_structure_loss",
+    "triplet_loss",
+    "triplet_pairs_loss",
+]

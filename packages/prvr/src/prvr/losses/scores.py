@@ -1,0 +1,197 @@
+"""Losses of a matrix of scores: margin ranking and contrast of right and wrong pairs of query and video.
+
+They take a boolean `positives` matrix `(q, v)` and have no loop over videos or queries. Symbols: S cosine scores, U
+unnormalised scores, y_q the video that query q was written for.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Negatives = Literal["random", "hard", "hardest"]
+
+
+def _pick(candidates: Bool[Tensor, "r n"], generator: torch.Generator | None) -> Int[Tensor, " r"]:
+    """One candidate of each row, uniformly; column 0 where a row has none."""
+    draw = torch.rand(candidates.shape, device=candidates.device, generator=generator)
+    return draw.masked_fill(~candidates, -1.0).argmax(1)
+
+
+def _pool(scores: Float[Tensor, "r n"], candidates: Bool[Tensor, "r n"], size: int) -> Bool[Tensor, "r n"]:
+    """The `size` highest-scored candidates of each row."""
+    ranked = scores.masked_fill(~candidates, -torch.inf)
+    size = min(size, scores.shape[1])
+    chosen = torch.zeros_like(candidates).scatter_(1, ranked.topk(size, dim=1).indices, True)
+    return chosen & candidates
+
+
+def _select(
+    scores: Float[Tensor, "r n"],
+    candidates: Bool[Tensor, "r n"],
+    pool: int | None,
+    generator: torch.Generator | None,
+) -> Float[Tensor, "r"]:
+    """Score of one negative per row: the highest if `pool` is 1, else drawn from the `pool` highest (None: all)."""
+    fixed = scores.detach()
+    if pool == 1:
+        index = fixed.masked_fill(~candidates, -torch.inf).argmax(1)
+    else:
+        index = _pick(candidates if pool is None else _pool(fixed, candidates, pool), generator)
+    return scores.gather(1, index[:, None])[:, 0]
+
+
+def _query_pool(negatives: Negatives, hard_pool: int) -> int | None:
+    """From how many of the highest-scored wrong videos a query draws; None: from all."""
+    return {"random": None, "hard": hard_pool, "hardest": 1}[negatives]
+
+
+def triplet_loss(
+    scores: Float[Tensor, "q v"],
+    ground_truth: Bool[Tensor, "q v"],
+    positives: Bool[Tensor, "q v"],
+    margin: float,
+    negatives: Negatives = "random",
+    hard_pool: int = 20,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, ""]:
+    r"""Margin ranking in both directions (DreamPRVR supplement eq. 31, averaged as in the released code).
+
+    $\frac1Q \sum_q [m + S_{q,n(q)} - S_{q,y_q}]_+ + \frac1V \sum_v [m + S_{n(v),v} - \overline{S}_{\cdot v}]_+$,
+    where the second positive is the mean score of the queries written for the video.
+
+    Args:
+        scores: cosine scores.
+        ground_truth: the video each query was written for.
+        positives: every video that answers a query; never drawn as a negative.
+        margin: m.
+        negatives: "random": any; "hard": a query's from the `hard_pool` highest-scored wrong videos, a video's the
+            highest-scored wrong query; "hardest": the highest-scored, both ways.
+        hard_pool: number of hard negatives that a query draws from.
+        generator: source of the draws; None = the global one.
+
+    Examples:
+        >>> truth = torch.eye(2, dtype=torch.bool)
+        >>> triplet_loss(torch.tensor([[0.9, 0.0], [0.0, 0.9]]), truth, truth, margin=0.2).item()
+        0.0
+    """
+    candidates = ~positives
+    mean = (scores * ground_truth).sum(0) / ground_truth.sum(0).clamp_min(1)
+    video_pool = None if negatives == "random" else 1
+    video_negative = _select(scores.mT, candidates.mT, video_pool, generator)
+    query_negative = _select(scores, candidates, _query_pool(negatives, hard_pool), generator)
+    per_video = F.relu(margin + video_negative - mean) * (candidates.any(0) & ground_truth.any(0))
+    per_query = F.relu(margin + query_negative - (scores * ground_truth).sum(1)) * candidates.any(1)
+    return per_video.mean() + per_query.mean()
+
+
+def triplet_pairs_loss(
+    scores: Float[Tensor, "q v"],
+    ground_truth: Bool[Tensor, "q v"],
+    positives: Bool[Tensor, "q v"],
+    margin: float,
+    negatives: Negatives = "random",
+    hard_pool: int = 20,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, ""]:
+    r"""Margin ranking of each query and its video, with a negative of either kind (DreamPRVR supplement eq. 31).
+
+    $\frac1Q \sum_q [m + S_{n(y_q),y_q} - S_{q,y_q}]_+ + [m + S_{q,n(q)} - S_{q,y_q}]_+$, where $n(y_q)$ is drawn anew
+    for each query. Arguments as of `triplet_loss`.
+
+    Examples:
+        >>> truth = torch.eye(2, dtype=torch.bool)
+        >>> triplet_pairs_loss(torch.tensor([[0.9, 0.0], [0.0, 0.9]]), truth, truth, margin=0.2).item()
+        0.0
+    """
+    candidates, own = ~positives, (scores * ground_truth).sum(1)
+    video = ground_truth.int().argmax(1)
+    of_video = candidates.mT[video]
+    text_negative = _select(scores.mT[video], of_video, None if negatives == "random" else 1, generator)
+    video_negative = _select(scores, candidates, _query_pool(negatives, hard_pool), generator)
+    by_text = F.relu(margin + text_negative - own) * of_video.any(1)
+    by_video = F.relu(margin + video_negative - own) * candidates.any(1)
+    return (by_text + by_video).mean()
+
+
+def info_nce_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) -> Float[Tensor, ""]:
+    r"""Contrastive loss in both directions, every positive in the numerator, no temperature.
+
+    $\frac1Q \sum_q (\mathrm{lse}_v U_{qv} - \mathrm{lse}_{v \in P_q} U_{qv})
+    + \frac1V \sum_v (\mathrm{lse}_q U_{qv} - \mathrm{lse}_{q \in P_v} U_{qv})$ on unnormalised scores U
+    (Miech et al. 2020; as released, see `info_nce_pairs_loss` for DreamPRVR supplement eq. 32).
+
+    Examples:
+        >>> info_nce_loss(torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool)).item()
+        0.0
+    """
+    answered = positives.any(0)
+    kept = scores.masked_fill(~positives, -torch.inf)
+    per_query = scores.logsumexp(1) - kept.logsumexp(1)
+    # A video without a query has no positive: leave it out instead of taking the log of nothing.
+    column = torch.where(answered, kept, scores)
+    per_video = (scores.logsumexp(0) - column.logsumexp(0)) * answered
+    return per_query.mean() + per_video.mean()
+
+
+def info_nce_pairs_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) -> Float[Tensor, ""]:
+    r"""Contrastive loss of each right pair against the wrong ones (DreamPRVR supplement eq. 32, with the exponentials).
+
+    $-\frac1n \sum_{(q,v)} \log \frac{e^{S_{qv}}}{e^{S_{qv}} + \sum_{p \notin P_v} e^{S_{pv}}}
+    + \log \frac{e^{S_{qv}}}{e^{S_{qv}} + \sum_{u \notin P_q} e^{S_{qu}}}$ over the n right pairs, S cosines.
+
+    Examples:
+        >>> round(info_nce_pairs_loss(torch.zeros(2, 2), torch.eye(2, dtype=torch.bool)).item(), 4)
+        1.3863
+    """
+    wrong = scores.masked_fill(positives, -torch.inf)
+    texts = torch.logaddexp(scores, wrong.logsumexp(0, keepdim=True))
+    videos = torch.logaddexp(scores, wrong.logsumexp(1, keepdim=True))
+    return ((texts + videos - 2 * scores) * positives).sum() / positives.sum()
+
+
+def info_nce_ratio_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) -> Float[Tensor, ""]:
+    r"""DreamPRVR supplement eq. 32 to the letter: `info_nce_pairs_loss` of the scores themselves, not of exponentials.
+
+    It is meant for scores above 0, and not finite where that of a right pair, or a sum below it, is 0 or less.
+
+    Examples:
+        >>> round(info_nce_ratio_loss(torch.ones(2, 2), torch.eye(2, dtype=torch.bool)).item(), 4)
+        1.3863
+    """
+    wrong = scores.masked_fill(positives, 0.0)
+    share = torch.where(positives, scores, 1.0)
+    texts = torch.where(positives, scores + wrong.sum(0, keepdim=True), 1.0)
+    videos = torch.where(positives, scores + wrong.sum(1, keepdim=True), 1.0)
+    return (texts.log() + videos.log() - 2 * share.log()).sum() / positives.sum()
+
+
+def contrastive_loss(
+    scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"], temperature: float | Float[Tensor, ""]
+) -> Float[Tensor, ""]:
+    r"""Symmetric cross-entropy of bounded scores at a temperature (DiffusionRet eq. 11).
+
+    $-\frac12 \left(\frac1Q \sum_q \log \frac{e^{S_{q y_q} / \tau}}{\sum_v e^{S_{qv} / \tau}}
+    + \frac1V \sum_v \log \frac{e^{S_{y_v v} / \tau}}{\sum_q e^{S_{qv} / \tau}}\right)$. Where several are right, the
+    target is shared evenly among them; a video without a query is left out of its mean.
+
+    Args:
+        scores: S, for example of `prvr.scoring.token_alignment`.
+        positives: which videos answer a query, at least one in each row.
+        temperature: tau, above 0.
+
+    Examples:
+        >>> round(contrastive_loss(torch.zeros(2, 2), torch.eye(2, dtype=torch.bool), 0.01).item(), 4)
+        0.6931
+    """
+    logits = scores / temperature
+    return (_cross_entropy(logits, positives) + _cross_entropy(logits.mT, positives.mT)) / 2
+
+
+def _cross_entropy(logits: Float[Tensor, "r n"], right: Bool[Tensor, "r n"]) -> Float[Tensor, ""]:
+    """Mean cross-entropy of the rows that have a right entry; their target is shared evenly among right entries."""
+    counts = right.sum(1)
+    per_row = -(logits.log_softmax(1) * right).sum(1) / counts.clamp_min(1)
+    return per_row.sum() / (counts > 0).sum().clamp_min(1)

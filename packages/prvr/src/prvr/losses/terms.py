@@ -1,0 +1,215 @@
+"""The terms: what applies a loss to the output of a retriever, each under the name of its entry in the registry."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from prvr.config import AnyModelConfig, LossConfig
+from prvr.errors import InputError
+from prvr.losses.queries import diversity_loss, query_structure_loss
+from prvr.losses.scores import (
+    Negatives,
+    contrastive_loss,
+    info_nce_loss,
+    info_nce_pairs_loss,
+    info_nce_ratio_loss,
+    triplet_loss,
+    triplet_pairs_loss,
+)
+from prvr.types import Batch, Labels, RetrieverOutput
+from regdiff import RegisterGenerator, TextualPerturbation
+
+_TRIPLET: Mapping[str, Callable[..., Tensor]] = MappingProxyType({"videos": triplet_loss, "pairs": triplet_pairs_loss})
+_INFO_NCE: Mapping[str, tuple[Callable[..., Tensor], bool]] = MappingProxyType(
+    {"log_sum": (info_nce_loss, True), "pairs": (info_nce_pairs_loss, False), "ratio": (info_nce_ratio_loss, False)}
+)
+"""The losses by `info_nce_form`, and whether they compare dot products; the others compare cosines."""
+
+
+@dataclass(frozen=True)
+class LossInputs:
+    """The arguments of one call of the objective, as each term receives them; see `prvr.objective.Objective`."""
+
+    output: RetrieverOutput
+    labels: Batch | Labels
+    negatives: Negatives
+    register_targets: Float[Tensor, "v n d"] | None
+    warm_up: bool
+    generator: torch.Generator | None
+
+    @cached_property
+    def ground_truth(self) -> Bool[Tensor, "q v"]:
+        """`(q, v)` boolean: the one video each query was written for."""
+        return self.labels.ground_truth
+
+    @cached_property
+    def positives(self) -> Bool[Tensor, "q v"]:
+        """`(q, v)` boolean: every video that answers the query."""
+        return self.labels.positives
+
+
+class Term(nn.Module, ABC):
+    """A loss term before it is weighted.
+
+    Args:
+        config: weights and settings of all losses.
+        model: configuration of the retriever that is trained.
+        registers: the register generator of that retriever, if it has one.
+    """
+
+    def __init__(self, config: LossConfig, model: AnyModelConfig, registers: RegisterGenerator | None = None) -> None:
+        super().__init__()
+        self.config = config
+
+    @abstractmethod
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The unweighted loss of one step."""
+
+
+class ClipTriplet(Term):
+    """`triplet_loss` of the cosines of clips, or `triplet_pairs_loss`."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The triplet loss of clips."""
+        return _triplet(inputs.output.scores.clips, inputs, self.config)
+
+
+class FrameTriplet(Term):
+    """`triplet_loss` of the cosines of frames, or `triplet_pairs_loss`."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The triplet loss of frames."""
+        return _triplet(inputs.output.scores.frames, inputs, self.config)
+
+
+def _triplet(cosines: Tensor | None, inputs: LossInputs, config: LossConfig) -> Tensor:
+    return _TRIPLET[config.triplet_form](
+        cast(Tensor, cosines),
+        inputs.ground_truth,
+        inputs.positives,
+        config.margin,
+        inputs.negatives,
+        config.hard_pool,
+        inputs.generator,
+    )
+
+
+class ClipInfoNCE(Term):
+    """`info_nce_loss` of the dot products of clips, or another form of it."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The InfoNCE loss of clips."""
+        return _info_nce(inputs.output.scores.clips, inputs.output.scores.clips_dot, inputs, self.config)
+
+
+class FrameInfoNCE(Term):
+    """`info_nce_loss` of the dot products of frames, or another form of it."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The InfoNCE loss of frames."""
+        return _info_nce(inputs.output.scores.frames, inputs.output.scores.frames_dot, inputs, self.config)
+
+
+def _info_nce(cosines: Tensor | None, dots: Tensor | None, inputs: LossInputs, config: LossConfig) -> Tensor:
+    loss, of_dots = _INFO_NCE[config.info_nce_form]
+    return loss(cast(Tensor, dots if of_dots else cosines), inputs.positives)
+
+
+class Temperature(nn.Module):
+    """A learned temperature, kept positive as the exponential of a parameter, as in CLIP.
+
+    Args:
+        initial: initial value, above 0.
+    """
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.logarithm = nn.Parameter(torch.tensor(initial).log().neg())
+
+    def forward(self) -> Float[Tensor, ""]:
+        """The temperature."""
+        return self.logarithm.neg().exp()
+
+
+class Contrastive(Term):
+    """`contrastive_loss` of the total scores, at a fixed or a learned temperature."""
+
+    def __init__(self, config: LossConfig, model: AnyModelConfig, registers: RegisterGenerator | None = None) -> None:
+        super().__init__(config, model)
+        self.temperature = Temperature(config.contrastive_temperature) if config.contrastive_learned else None
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The symmetric cross-entropy of the total scores."""
+        temperature = self.config.contrastive_temperature if self.temperature is None else self.temperature()
+        return contrastive_loss(inputs.output.scores.total, inputs.positives, temperature)
+
+
+class Diversity(Term):
+    """`diversity_loss` of the queries."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The diversity loss of the queries of each video."""
+        c = self.config
+        return diversity_loss(
+            inputs.output.text,
+            inputs.labels.query_to_video,
+            c.diversity_margin,
+            c.diversity_scale,
+            c.diversity_power,
+            c.diversity_form,
+        )
+
+
+class QueryStructure(Term):
+    """`query_structure_loss` of the queries."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The query structure loss."""
+        temperature = self.config.query_structure_temperature
+        return query_structure_loss(inputs.output.text, inputs.labels.query_to_video, temperature)
+
+
+class PriorKL(Term):
+    """KL divergence of the prior of the registers from N(0, I)."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The divergence of the prior of the registers."""
+        registers = inputs.output.registers
+        assert registers is not None
+        assert registers.prior is not None
+        return registers.prior.kl()
+
+
+class Diffusion(Term):
+    """Error of the denoiser of the registers, whose targets are by default the perturbed mean queries of each video.
+
+    Raises:
+        InputError: the register generator is missing.
+    """
+
+    def __init__(self, config: LossConfig, model: AnyModelConfig, registers: RegisterGenerator | None = None) -> None:
+        super().__init__(config, model)
+        if registers is None:
+            raise InputError(
+                f"loss.diffusion={config.diffusion} trains the register generator of the retriever: give it to the "
+                "objective, Objective(config.loss, config.model, retriever.registers)"
+            )
+        self.perturb = TextualPerturbation(config.perturbation)
+        self._generator = (registers,)  # in a tuple, because its parameters belong to the retriever
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The diffusion loss of the registers."""
+        registers, targets = inputs.output.registers, inputs.register_targets
+        assert registers is not None
+        if targets is None:
+            weights = inputs.ground_truth.to(inputs.output.text.dtype)
+            mean_queries = weights.mT @ inputs.output.text / weights.sum(0)[:, None].clamp_min(1)
+            targets = self.perturb(mean_queries, registers.tokens.shape[1], inputs.generator)
+        return self._generator[0].loss(targets, registers, inputs.generator)["diffusion"]
