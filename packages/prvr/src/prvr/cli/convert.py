@@ -96,6 +96,22 @@ def register(prvr: Parser) -> None:
     parser.add_argument("--allow-missing", action="store_true", help="leave out videos without features, and list them")
     parser.shared("--device")
 
+    parser = group.command(
+        "moments",
+        run_moments,
+        "Add the moments of public annotations to a corpus",
+        "CORPUS FILE...",
+        "Write TextData/COLLECTION_moments.jsonl of a corpus from the public annotation files of TVR, ActivityNet "
+        "Captions or Charades-STA. A caption has the moment that a file gives for the same sentence of the same video.",
+    )
+    parser.add_argument("corpus", metavar="CORPUS", help="the folder of the corpus, ROOT/COLLECTION")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="annotation files of any splits: JSON, JSON lines, or the text of Charades-STA with Charades' CSV files",
+    )
+
 
 def run_checkpoint(args: Namespace) -> None:
     """Converts a checkpoint and says how to evaluate it."""
@@ -162,6 +178,28 @@ def run_benchmark(args: Namespace) -> None:
     clip = _clip_of(text)
     preset, keys = (_PIXELS, _clip_keys(clip, rules.part.preset)) if clip else (rules.part.preset, [])
     show_next("prvr", "train", "--preset", preset, *_place(report.folder), *keys)
+
+
+def run_moments(args: Namespace) -> None:
+    """Writes the moments and says what was found for how many captions."""
+    from prvr.corpora.additions import convert_moments
+
+    report = convert_moments(args.corpus, args.files)
+    table = Table("", "captions", "with a moment", "ambiguous", "other sentence", "unknown video")
+    for split, total in report.captions.items():
+        counts = [len(some.get(split, ())) for some in (report.ambiguous, report.unmatched, report.unknown)]
+        table.add_row(split, *(f"{count:,}" for count in (total, total - sum(counts), *counts)))
+    stdout().print(table)
+    said = {
+        "ambiguous, several moments for one sentence": report.ambiguous,
+        "the video is annotated, this sentence is not": report.unmatched,
+        "the video is in no file": report.unknown,
+    }
+    for what, some in said.items():
+        ids = [caption for ids in some.values() for caption in ids]
+        if ids:
+            print(f"{what}: {', '.join(ids[:3])}" + f" and {len(ids) - 3:,} more" * (len(ids) > 3))
+    print(f"{report.file}: written")
 
 
 def training(folder: Path, video_dim: int, query_dim: int) -> list[str]:

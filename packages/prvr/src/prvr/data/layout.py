@@ -93,6 +93,19 @@ def read_moments(path: Path) -> dict[str, Moment]:
     return _by_caption(path, moment, "cap_id, duration and ts = [start, end] in seconds")
 
 
+def moment_row(split: str, caption: Caption, moment: Moment) -> dict[str, object]:
+    """A line of ``COL_moments.jsonl``, as `read_moments` reads it."""
+    times = None if isnan(moment.start) else [moment.start, moment.end]
+    return {
+        "split": split,
+        "cap_id": caption.id,
+        "vid": caption.video_id,
+        "duration": moment.duration,
+        "ts": times,
+        "kind": "v",
+    }
+
+
 def read_relevance(path: Path) -> dict[str, frozenset[str]]:
     """Videos that match each caption, from ``COL_relevance.jsonl`` (cap_id, vids).
 
@@ -215,7 +228,7 @@ def write_layout(
 
 
 def _write_texts(folder: Path, collection: str, texts: TextData) -> None:
-    known = {c.id: (split, c.video_id) for split, lines in texts.captions.items() for c in lines}
+    known = {caption.id: caption for lines in texts.captions.values() for caption in lines}  # in order
     _check_ids("caption", known)
     for split, lines in texts.captions.items():
         for caption in lines:
@@ -228,9 +241,10 @@ def _write_texts(folder: Path, collection: str, texts: TextData) -> None:
             raise DataError(f"{what}: {len(lost)} caption ids are in no split, among them {lost[:3]}. Take them out.")
     rows = {
         "moments": [
-            {"split": split, "cap_id": i, "vid": vid, "duration": m.duration, "ts": ts, "kind": "v"}
-            for i, m in (texts.moments or {}).items()
-            for (split, vid), ts in [(known[i], None if isnan(m.start) else [m.start, m.end])]
+            moment_row(split, caption, texts.moments[caption.id])
+            for split, lines in texts.captions.items()
+            for caption in lines
+            if texts.moments is not None and caption.id in texts.moments
         ],
         "relevance": [{"cap_id": i, "vids": sorted(vids)} for i, vids in (texts.relevance or {}).items()],
         "tags": [{"cap_id": i, "tags": sorted(names)} for i, names in (texts.tags or {}).items()],
