@@ -14,7 +14,17 @@ from prvr.data import PackedSplit
 from prvr.evaluation import EvaluationReport
 from prvr.evaluation.encode import encode_split
 from prvr.pipeline import System, open_system
-from prvr.plot import FrameMap, PlotInput, draw, frames_figure, frames_of, hyperbolic_figure, hyperbolic_points
+from prvr.plot import (
+    FrameMap,
+    PlotInput,
+    RegisterChain,
+    draw,
+    frames_figure,
+    frames_of,
+    hyperbolic_figure,
+    hyperbolic_points,
+    register_chain,
+)
 from prvr.plot.embeddings import flattened, separation
 from prvr.plot.frames import moments_of_frames
 from prvr.plot.hyperbolic import entailment_of
@@ -146,6 +156,40 @@ class TestHyperbolic:
         expected = [f"{name}, median {median:.2f}" for name, median in zip(found.groups, medians, strict=True)]
         assert [label.get_text() for label in legend.get_texts()] == expected
         assert 80 in [len(np.asarray(points.get_offsets())) for points in right.collections]
+
+
+class TestRegisters:
+    def test_the_chain_ends_in_the_registers_that_encode_the_video(self, given: PlotInput, packed: PackedSplit) -> None:
+        found = register_chain(given, packed, 6)
+        first = given.system.pipeline.first
+        batch = next(packed.video_batches(6))
+        with torch.no_grad():
+            tokens = first.encode_video(*batch[:3]).registers
+        assert tokens is not None
+        assert np.allclose(found.values[-1], tokens.numpy(), atol=1e-6)
+        assert found.values.shape == (4, 6, 2, 16)  # the start and three steps
+        assert found.videos == packed.video_ids[:6]
+        assert not np.allclose(found.values[0], found.values[1])
+
+    def test_a_panel_for_some_steps_all_in_one_plane(self, given: PlotInput) -> None:
+        figure = draw("registers", given.system, settings={"videos": 6, "panels": 3})
+        assert [axes.get_title().split("\n")[0] for axes in figure.axes] == ["$r_{3}$, the start", "$r_{1}$", "$r_{0}$"]
+        every, *shown = (np.asarray(points.get_offsets()) for points in figure.axes[2].collections)
+        assert np.array_equal(np.stack(shown, 1), every.reshape(4, 6, 2, 2)[3])
+
+    def test_the_share_between_videos(self) -> None:
+        draw_from = np.random.default_rng(0)
+        videos, slots = draw_from.normal(size=(2, 50, 1, 3)), draw_from.normal(size=(2, 1, 60, 3))
+        same, own = np.repeat(slots, 50, axis=1), np.repeat(videos, 60, axis=2)
+        names = tuple(map(str, range(50)))
+        assert np.allclose(RegisterChain(same, names).between_videos, 0)
+        assert np.allclose(RegisterChain(own, names).between_videos, 1)
+        expected = videos.var(1).sum(-1)[:, 0] / (videos.var(1).sum(-1)[:, 0] + slots.var(2).sum(-1)[:, 0])
+        assert np.allclose(RegisterChain(videos + slots, names).between_videos, expected)
+
+    def test_without_registers(self, straight_runs: StraightRuns) -> None:
+        with pytest.raises(ValueError, match="generates no registers by diffusion"):
+            draw("registers", open_system(straight_runs["plain"].output))
 
 
 class TestRatios:

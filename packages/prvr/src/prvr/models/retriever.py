@@ -115,7 +115,7 @@ class Retriever(
             every_clip = Sequences(None, self.config.num_clips)
             x = self.clips.embed(clips, every_clip)
             if self.registers is not None:
-                registers = self.registers(x if self.guide is None else self.guide(x, every_clip)[0])
+                registers = self._generate(x, every_clip)
                 tokens = registers.tokens
             encoded_clips = self.clips(x, every_clip, tokens)
         if self.frames is not None:
@@ -127,6 +127,26 @@ class Retriever(
             if self.frame_pool is not None:
                 encoded_frames, mask = self.frame_pool(encoded_frames, valid_frames)[:, None], None
         return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens), registers
+
+    def generate_registers(self, clips: Float[Tensor, "v c f"], return_chain: bool = False) -> Registers:
+        """The registers of videos, as `encode_video` generates them.
+
+        Args:
+            clips: `(v, c, f)`, as of `encode_video`.
+            return_chain: keep the registers after each step of the diffusion.
+
+        Raises:
+            InputError: this retriever has no registers.
+        """
+        if self.clips is None or self.registers is None:
+            raise InputError("this retriever has no registers: model.registers.kind is 'none', or it has no clips")
+        every_clip = Sequences(None, self.config.num_clips)
+        return self._generate(self.clips.embed(clips, every_clip), every_clip, return_chain)
+
+    def _generate(self, embedded: Tensor, every_clip: Sequences, return_chain: bool = False) -> Registers:
+        generator: Any = self.registers
+        read = embedded if self.guide is None else self.guide(embedded, every_clip)[0]
+        return generator(read, return_chain=return_chain)
 
     def score(self, text: Float[Tensor, "q d"], video: VideoEmbedding, dots: bool = False) -> Scores:
         """Scores of every query with every video; `dots` adds the unnormalised maxima that InfoNCE trains on."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from prvr.plot.histograms import PairScores, pair_scores, scores_figure
     from prvr.plot.hyperbolic import HyperbolicPoints, hyperbolic_figure, hyperbolic_points
     from prvr.plot.ratios import chance_by_ratio, ratios_figure
+    from prvr.plot.registers import RegisterChain, register_chain, registers_figure
     from prvr.plot.trajectory import Trajectory, trajectory_figure, trajectory_of
     from prvr.plot.videos import Excerpt, MomentComparison, moment_frames, moments_figure, video_figure
 
@@ -37,6 +38,7 @@ __all__ = [
     "MomentComparison",
     "PairScores",
     "PlotInput",
+    "RegisterChain",
     "Trajectory",
     "attention_figure",
     "attention_of",
@@ -50,6 +52,8 @@ __all__ = [
     "moments_figure",
     "pair_scores",
     "ratios_figure",
+    "register_chain",
+    "registers_figure",
     "save_figure",
     "scores_figure",
     "sweep_figure",
@@ -68,6 +72,7 @@ _LATER = {
     "histograms": ("PairScores", "pair_scores", "scores_figure"),
     "hyperbolic": ("HyperbolicPoints", "hyperbolic_figure", "hyperbolic_points"),
     "ratios": ("chance_by_ratio", "ratios_figure"),
+    "registers": ("RegisterChain", "register_chain", "registers_figure"),
     "trajectory": ("Trajectory", "trajectory_figure", "trajectory_of"),
     "videos": ("Excerpt", "MomentComparison", "moment_frames", "moments_figure", "video_figure"),
 }

@@ -57,3 +57,17 @@ def brief(text: str, width: int = 70) -> str:
         'a dog ...'
     """
     return shorten(text, width, placeholder=" ...").replace("$", r"\$")
+
+
+def evenly(count: int, wanted: int) -> list[int]:
+    """Evenly spread numbers below `count`, the first and the last among them, each once.
+
+    Args:
+        count: from 1.
+        wanted: at most so many, from 2.
+
+    Examples:
+        >>> evenly(11, 3), evenly(2, 5)
+        ([0, 5, 10], [0, 1])
+    """
+    return sorted({round(i * (count - 1) / (wanted - 1)) for i in range(wanted)})

@@ -86,6 +86,15 @@ class HyperbolicSettings:
     seed: int = _option(0, "the seed of the sample", ge=0, le=SEED)
 
 
+@dataclass(frozen=True, config=STRICT)
+class RegistersSettings:
+    """Which videos and steps are shown."""
+
+    videos: int = _option(24, "how many videos, the first of the split", ge=2, le=1000)
+    panels: int = _option(5, "the steps to show, the first and the last among them", ge=2, le=20)
+    seed: int = _option(0, "the seed of t-SNE", ge=0, le=SEED)
+
+
 PLOTS.register(
     "trajectory",
     "prvr.plot.trajectory:draw_trajectory",
@@ -121,4 +130,10 @@ PLOTS.register(
     "prvr.plot.hyperbolic:draw_hyperbolic",
     "Plot texts, videos, clips and frames in the hyperbolic space of the entailment loss",
     HyperbolicSettings,
+)
+PLOTS.register(
+    "registers",
+    "prvr.plot.registers:draw_registers",
+    "Plot the registers of some videos along the reverse process, from the start to the tokens",
+    RegistersSettings,
 )

@@ -1,6 +1,5 @@
 """From noise to an order of the candidates, step by step: what a re-ranker generates (DiffusionRet, figures 5, A)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation import ranked_rows
 from prvr.plot.drawing import PlotInput, number_of
-from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
+from prvr.plot.figures import RIGHT, WRONG, brief, evenly, new_figure
 from prvr.plot.registry import TrajectorySettings
 from prvr.stages import CandidateReranker, ScoreMatrix, best_columns, reranker_inputs
 from prvr.stages.diffusion.inputs import RerankerInputs
@@ -119,7 +118,7 @@ def trajectory_figure(trajectory: Trajectory, *, panels: int = 6) -> "Figure":
     """
     if panels < 2:
         raise InputError(f"panels={panels}: expected at least 2, the first and the last level")
-    steps = _some(len(trajectory.levels), panels)
+    steps = evenly(len(trajectory.levels), panels)
     figure = new_figure(2.1 * len(steps), 4.2)
     grid = figure.add_gridspec(2, len(steps), height_ratios=(3, 2))
     colours = [RIGHT if right else WRONG for right in trajectory.right]
@@ -162,11 +161,6 @@ def draw_trajectory(given: PlotInput, settings: TrajectorySettings) -> "Figure":
             before=scores,
         )
     return trajectory_figure(found, panels=settings.panels)
-
-
-def _some(count: int, wanted: int) -> Sequence[int]:
-    """Evenly spread numbers below `count`, the first and the last among them, each once."""
-    return sorted({round(i * (count - 1) / (wanted - 1)) for i in range(wanted)})
 
 
 def _places(trajectory: Trajectory) -> Float[np.ndarray, " s"]:
