@@ -4,7 +4,7 @@ import hashlib
 import json
 import shlex
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +249,25 @@ def test_chunks_and_half_precision(films: Films, tmp_path: Path) -> None:
     assert losses["chunks"] == pytest.approx(losses["plain"], rel=1e-4)
     assert losses["bf16"] == pytest.approx(losses["plain"], rel=0.1)
     assert losses["on the device"] == losses["plain"]
+
+
+def test_the_preset_of_the_released_code_trains_along(films: Films, tmp_path: Path) -> None:
+    like = films.read()
+    config = load_config("diffusionret-msrvtt-released")
+    model = replace(like.model, compat=config.model.compat)
+    train_config = replace(like.train, chunk_videos=2, epochs=3)
+    config = replace(config, model=model, data=like.data, train=train_config)
+    result = train(config, output=tmp_path / "run", device="cpu")
+    torch.manual_seed(derived_seed(config.train.seed, "weights"))
+    start, trained = build_retriever(model), load_pretrained(result.output / "best")
+    before = dict(start.named_parameters())
+    moved = {name: (p - before[name]).abs().max().item() for name, p in trained.named_parameters()}
+    ours, theirs = (max(far for n, far in moved.items() if n.startswith("backbone.") == mine) for mine in (False, True))
+    # Steps of at most 1e-4 and 1e-7, some more without a correction of the bias: .1 / sqrt(.02) of the first gradient.
+    assert 0 < theirs < 2e-6
+    assert 10 * theirs < ours < 2e-3
+    assert isinstance(trained, ClipRetriever)
+    assert trained.temporal.layers[0].norm1.eps == 1e-12
 
 
 def test_as_a_stage_it_is_searched_as_it_is_evaluated(films: Films, run: Path, tmp_path: Path) -> None:

@@ -93,11 +93,13 @@ class BatchSource:
     Args:
         reranker: whose pooling is meant.
         inputs: embeddings of the split.
-        owner: `(q,)` number of the video of each query.
+        owner: `(q,)` number of the video of each query, on the CPU.
     """
 
     def __init__(self, reranker: CandidateReranker, inputs: RerankerInputs, owner: Int[Tensor, " q"]) -> None:
         self.view, self.attention, self.inputs, self.owner = reranker.view, reranker.pool, inputs, owner
+        queries = torch.arange(len(owner))
+        self.asking = (queries if self.view.name == "t2v" else owner).to(inputs.text.device)
 
     def draw(self, rows: Int[Tensor, " b"], num: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
         """Numbers in the gallery, the right one of each row first; fewer where a row has fewer wrong ones.
@@ -115,9 +117,8 @@ class BatchSource:
 
     def pairs(self, rows: Int[Tensor, " r"], picked: Int[Tensor, "r n"]) -> Pairs:
         """Queries and candidates of some rows, as `draw` gave them."""
-        asking = rows if self.view.name == "t2v" else self.owner[rows.cpu()].to(rows.device)
         inputs = self.inputs
-        return self.view.gather(self.attention, inputs.text, inputs.frames, inputs.mask, asking, picked)
+        return self.view.gather(self.attention, inputs.text, inputs.frames, inputs.mask, self.asking[rows], picked)
 
     def target(self, picked: Int[Tensor, "r n"]) -> Bool[Tensor, "r n"]:
         """Which of them is right: the first."""
