@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from math import comb
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from training_runs import StraightRuns
 
 import lorentz
 from prvr.data import PackedSplit
-from prvr.evaluation import EvaluationReport
+from prvr.data.synthetic import write_videos
+from prvr.evaluation import EvaluationReport, ranked_rows
 from prvr.evaluation.encode import encode_split
+from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
 from prvr.pipeline import System, open_system
 from prvr.plot import (
     FrameMap,
@@ -26,6 +29,8 @@ from prvr.plot import (
     register_chain,
 )
 from prvr.plot.embeddings import flattened, separation
+from prvr.plot.examples import examples_figure, pictures_of
+from prvr.plot.figures import RIGHT
 from prvr.plot.frames import moments_of_frames
 from prvr.plot.hyperbolic import entailment_of
 from prvr.text import sentences
@@ -190,6 +195,62 @@ class TestRegisters:
     def test_without_registers(self, straight_runs: StraightRuns) -> None:
         with pytest.raises(ValueError, match="generates no registers by diffusion"):
             draw("registers", open_system(straight_runs["plain"].output))
+
+
+class TestExamples:
+    def test_hits_are_those_after_all_stages(self, system: System, packed: PackedSplit) -> None:
+        staged = open_system(system.folder, [{"kind": "qb_norm", "beta": 40.0}])
+        encoded = encode_split(staged.pipeline, packed)
+        with torch.no_grad():
+            rows = torch.cat([scores for _, scores in ranked_rows(staged.pipeline, encoded, "t2v")])
+        best = rows[5].topk(4)
+        (example,) = find_moments(staged.pipeline, packed, [5], 4)
+        assert [hit.video_id for hit in example.hits] == [packed.video_ids[video] for video in best.indices]
+        assert [hit.score for hit in example.hits] == pytest.approx(best.values.tolist(), abs=1e-5)
+        figure = draw("examples", staged, settings={"query": packed.query_ids[5], "top": 4})
+        said = [text for axes in figure.axes for text in axes.texts if "\n" in text.get_text()]
+        for place, (text, hit) in enumerate(zip(said, example.hits, strict=True), 1):
+            right = hit.video_id in example.relevant
+            assert text.get_text().startswith(f"{place}. {'✓ ' * right}{hit.video_id}")
+            assert (text.get_color() == RIGHT) == right
+
+    def test_frames_lie_in_the_moment_found_and_the_true_one_is_framed(self, packed: PackedSplit) -> None:
+        start, end = float(packed.moments.start[0]), float(packed.moments.end[0])
+        own = packed.video_ids[packed.query_to_video[0]]
+        hits = (Hit(packed.video_ids[3], 0.9, 1.0, 4.0), Hit(own, 0.5, start, end), Hit("no times", 0.1, None, None))
+        example = ExampleQuery("q", "a $dog", hits, own, start, end, frozenset({own}))
+        asked = []
+
+        def pictures(video_id: str, start: float, end: float) -> np.ndarray:
+            asked.append((video_id, start, end))
+            return np.zeros((6, 4, 4, 3), np.uint8)
+
+        durations = dict(zip(packed.video_ids, packed.durations.tolist(), strict=True))
+        figure = examples_figure(example, durations, pictures)
+        assert asked == [(hit.video_id, hit.start, hit.end) for hit in hits[:2]]
+        lines = [axes for axes in figure.axes if axes.collections]
+        spans = [[bar.get_paths()[0].get_extents().intervalx for bar in axes.collections] for axes in lines]
+        assert np.allclose(spans[0], [[0, durations[hits[0].video_id]], [1.0, 4.0]])
+        assert np.allclose(spans[1], [[0, durations[own]], [start, end], [start, end]])
+        assert "a right video has rank 2" in (figure.get_suptitle() or "")
+        assert "times unknown" in [text.get_text() for axes in figure.axes for text in axes.texts]
+        assert len(examples_figure(example, durations).axes) == 6
+
+    def test_pictures_are_drawn_or_read_from_films(self, packed: PackedSplit, tmp_path: Path) -> None:
+        pytest.importorskip("av")
+        corpus, video_id = packed.source.corpus, packed.video_ids[0]
+        drawn = pictures_of(corpus, "test")
+        assert drawn is not None
+        films = pictures_of(corpus, "test", write_videos(corpus, [video_id], tmp_path / "films"))
+        assert films is not None
+        own, read = (source(video_id, 2.0, 8.0).astype(float) for source in (drawn, films))
+        assert (own.shape, read.shape) == ((6, 64, 64, 3), (6, 160, 160, 3))
+        near = np.linspace(0, 159, 64).round().astype(int)  # a film of the same scene, larger and compressed
+        assert np.abs(own[2] - read[2][near][:, near]).mean() < np.abs(own[2] - np.roll(own[2], 16, 1)).mean()
+        with pytest.raises(ValueError, match="no file is named"):
+            films("nobody", 0.0, 1.0)
+        with pytest.raises(ValueError, match="no such folder"):
+            pictures_of(corpus, "test", tmp_path / "nowhere")
 
 
 class TestRatios:

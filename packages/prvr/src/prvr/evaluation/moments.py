@@ -8,7 +8,9 @@ import torch
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
+from prvr.evaluation.rank import ranked_rows
 from prvr.scoring import at_steps, best_moment, clip_scores
+from prvr.stages.pipeline import Pipeline, as_pipeline
 from prvr.stages.scores import EncodedSplit
 from prvr.text import Texts, sentences
 from prvr.types import FirstStage, VideoEmbedding
@@ -63,7 +65,7 @@ class ExampleQuery:
 
 
 def find_moments(
-    retriever: FirstStage,
+    system: FirstStage | Pipeline,
     split: PackedSplit,
     queries: Sequence[int],
     k: int = 3,
@@ -76,7 +78,7 @@ def find_moments(
     """The k best videos of the gallery for some queries, each with its best moment in seconds.
 
     Args:
-        retriever: the model.
+        system: a retriever, or a pipeline: the order is that after its stages, the moments are those of its first.
         split: a packed split.
         queries: numbers of the queries; one row of scores per query is held.
         k: how many videos; all of them where the gallery is smaller.
@@ -93,12 +95,14 @@ def find_moments(
         raise InputError(f"k={k}, queries={list(queries)}: expected k >= 1 and numbers in [0, {total})")
     if not queries:
         return ()
+    pipeline = as_pipeline(system)
+    retriever = pipeline.first
     where = device_of(retriever, device)
     if encoded is None:
-        encoded = encode_split(retriever, split, device=where, video_batch=video_batch, seed=seed)
-    with evaluation_mode(retriever, where, seed):
+        encoded = encode_split(pipeline, split, device=where, video_batch=video_batch, seed=seed)
+    with evaluation_mode(pipeline, where, seed):
         text = encoded.text[torch.as_tensor(queries, device=where)]
-        scores = torch.cat([retriever.score(text, part).total for part in encoded.videos], 1)
+        scores = torch.cat([row for _, row in ranked_rows(pipeline, encoded, "t2v", only=queries)])
         values, videos = (t.cpu() for t in scores.topk(min(k, scores.shape[1])))
         return tuple(
             _example(

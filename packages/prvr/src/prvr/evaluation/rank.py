@@ -122,7 +122,12 @@ def evaluate(
 
 
 def ranked_rows(
-    pipeline: Pipeline, encoded: EncodedSplit, direction: Direction, size: int = 256
+    pipeline: Pipeline,
+    encoded: EncodedSplit,
+    direction: Direction,
+    size: int = 256,
+    *,
+    only: Sequence[int] | None = None,
 ) -> Iterator[tuple[slice, Float[Tensor, "r n"]]]:
     """The score matrix after all stages, some rows at a time.
 
@@ -133,6 +138,7 @@ def ranked_rows(
         encoded: what `encode_split` gave for the pipeline, or for one with further stages.
         direction: whether rows are texts ("t2v") or videos ("v2t").
         size: rows at a time.
+        only: numbers of rows, which then come one at a time; default: all.
 
     Yields:
         which rows, and their scores with the whole gallery.
@@ -152,7 +158,8 @@ def ranked_rows(
             matrices.append(ScoreMatrix(stage.encoder, own, block=size))
     prepared = pipeline.prepared(direction, lambda bank: first.with_bank(direction, bank))
     bound = pipeline.bound(direction, matrices, prepared)
-    for rows in first.blocks(direction, size):
+    chosen = first.blocks(direction, size) if only is None else (slice(row, row + 1) for row in only)
+    for rows in chosen:
         yield rows, rescored(bound, first.rows(direction, rows), rows)
 
 

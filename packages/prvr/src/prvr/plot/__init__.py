@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prvr.plot.attention import AttentionMap, attention_figure, attention_of
     from prvr.plot.curves import Curve, sweep_figure
     from prvr.plot.drawing import PlotInput, draw
+    from prvr.plot.examples import Pictures, examples_figure, pictures_of
     from prvr.plot.figures import save_figure
     from prvr.plot.frames import FrameMap, frames_figure, frames_of
     from prvr.plot.histograms import PairScores, pair_scores, scores_figure
@@ -37,6 +38,7 @@ __all__ = [
     "HyperbolicPoints",
     "MomentComparison",
     "PairScores",
+    "Pictures",
     "PlotInput",
     "RegisterChain",
     "Trajectory",
@@ -44,6 +46,7 @@ __all__ = [
     "attention_of",
     "chance_by_ratio",
     "draw",
+    "examples_figure",
     "frames_figure",
     "frames_of",
     "hyperbolic_figure",
@@ -51,6 +54,7 @@ __all__ = [
     "moment_frames",
     "moments_figure",
     "pair_scores",
+    "pictures_of",
     "ratios_figure",
     "register_chain",
     "registers_figure",
@@ -67,6 +71,7 @@ _LATER = {
     "attention": ("AttentionMap", "attention_figure", "attention_of"),
     "curves": ("Curve", "sweep_figure"),
     "drawing": ("PlotInput", "draw"),
+    "examples": ("Pictures", "examples_figure", "pictures_of"),
     "figures": ("save_figure",),
     "frames": ("FrameMap", "frames_figure", "frames_of"),
     "histograms": ("PairScores", "pair_scores", "scores_figure"),

@@ -95,6 +95,17 @@ class RegistersSettings:
     seed: int = _option(0, "the seed of t-SNE", ge=0, le=SEED)
 
 
+@dataclass(frozen=True, config=STRICT)
+class ExamplesSettings:
+    """Which query is shown, and where frames come from."""
+
+    query: str = _row("query")
+    top: int = _option(5, "how many videos", ge=1, le=50)
+    films: str | None = _option(
+        None, "a folder of video files named by their ids; an embedded corpus is drawn without it", "FOLDER"
+    )
+
+
 PLOTS.register(
     "trajectory",
     "prvr.plot.trajectory:draw_trajectory",
@@ -136,4 +147,10 @@ PLOTS.register(
     "prvr.plot.registers:draw_registers",
     "Plot the registers of some videos along the reverse process, from the start to the tokens",
     RegistersSettings,
+)
+PLOTS.register(
+    "examples",
+    "prvr.plot.examples:draw_examples",
+    "Plot the best videos for a query, with their moments and, where there are pictures, frames",
+    ExamplesSettings,
 )

@@ -109,6 +109,8 @@ def trajectory_of(
 def trajectory_figure(trajectory: Trajectory, *, panels: int = 6) -> "Figure":
     """Bars of x_k over the candidates at some levels, and below them the place of the right candidate at each level.
 
+    The dashed line is its place before: candidates stand in the order of their scores.
+
     Args:
         trajectory: the trajectory of one query.
         panels: how many levels have bars, from 2; first and last are always among them.
@@ -135,8 +137,12 @@ def trajectory_figure(trajectory: Trajectory, *, panels: int = 6) -> "Figure":
     axes.set_ylim(len(colours) + 0.5, 0.5)
     axes.set(xlabel="noise level k", ylabel="place of the best\nright candidate")
     axes.grid(alpha=0.3)
-    lost = "" if trajectory.right.any() else f"\nno right video is among these {len(colours)} candidates"
-    figure.suptitle(brief(trajectory.query, 100) + lost, fontsize="medium")
+    told = f"none of these {len(colours)} candidates is right"
+    if trajectory.right.any():
+        before, after = int(trajectory.right.argmax()) + 1, int(_places(trajectory)[-1])
+        told = f"the best right candidate: place {before} by the scores, place {after} by what is generated"
+        axes.axhline(before, color="0.35", linestyle="--", linewidth=1)
+    figure.suptitle(f"{brief(trajectory.query, 100)}\n{told}", fontsize="medium")
     return figure
 
 
@@ -146,9 +152,7 @@ def draw_trajectory(given: PlotInput, settings: TrajectorySettings) -> "Figure":
     with given.encoded() as (packed, encoded):
         row = number_of(settings.query, packed.query_ids, "query")
         reranker = stage.rerankers["t2v"].to(encoded.text.device)
-        scores = next(
-            found[row - rows.start :][:1] for rows, found in ranked_rows(before, encoded, "t2v") if row < rows.stop
-        )
+        ((_, scores),) = ranked_rows(before, encoded, "t2v", only=[row])
         found = trajectory_of(
             reranker,
             ScoreMatrix(before.first, encoded, packed.relevant),

@@ -1,0 +1,132 @@
+"""The best videos for a query, with their moments and, where there are pictures, frames (DiffusionRet, figure C)."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import UInt8
+
+from prvr.data import Corpus
+from prvr.data.synthetic import read_embedded_scenes, render_frames
+from prvr.errors import InputError
+from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
+from prvr.plot.drawing import PlotInput, number_of
+from prvr.plot.figures import RIGHT, brief, new_figure
+from prvr.plot.registry import ExamplesSettings
+from prvr.plot.videos import moment_frames
+from prvr.video import open_video
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Pictures = Callable[[str, float, float], UInt8[np.ndarray, "k h w 3"]]
+"""`(video id, start, end)` to some frames of that moment, in order."""
+_FRAMES, _PIXELS = 6, 160
+_FOUND = "#0072B2"
+
+
+def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictures | None:
+    """Where frames come from: files named by the ids of the videos, or the drawing of an embedded corpus.
+
+    Args:
+        corpus: the corpus.
+        split: its split.
+        films: a folder of video files, looked through with all folders in it.
+
+    Returns:
+        None where there are no pictures: no folder is given, and the corpus is not drawn.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+    if films is not None:
+        if not films.is_dir():
+            raise InputError(f"{films}: no such folder. Expected one with a video file for each id, such as ID.mp4")
+        paths = {path.stem: path for path in sorted(films.rglob("*")) if path.is_file()}
+
+        def filmed(video_id: str, start: float, end: float) -> np.ndarray:
+            if video_id not in paths:
+                raise InputError(f"{films}: no file is named {video_id}, the id of a video that is to be shown")
+            with open_video(paths[video_id]) as video:
+                times = start + (np.arange(_FRAMES) + 0.5) / _FRAMES * (end - start)
+                return np.stack([next(video.excerpt(t, t, most=_PIXELS)).pixels for t in times.tolist()])
+
+        return filmed
+    if "encoder" not in corpus.about:
+        return None
+    videos = {video.id: video for video in read_embedded_scenes(corpus)[split].videos}
+
+    def drawn(video_id: str, start: float, end: float) -> np.ndarray:
+        return render_frames(videos[video_id], moment_frames(videos[video_id], start, end, _FRAMES))
+
+    return drawn
+
+
+def examples_figure(
+    example: ExampleQuery, durations: Mapping[str, float], pictures: Pictures | None = None
+) -> "Figure":
+    """A row for each hit, best first: rank, name and score, where in the video its moment lies, and frames of it.
+
+    Right videos are green; on the line of the query's own video the true moment is framed in green too.
+
+    Args:
+        example: what `find_moments` gave for a query.
+        durations: the length of each video in seconds by its id; NaN where it is not known.
+        pictures: where frames come from; None draws none.
+    """
+    columns = _FRAMES if pictures else 0
+    figure = new_figure(4.8 + 1.1 * columns, 0.9 + (1.15 if pictures else 0.6) * len(example.hits))
+    grid = figure.add_gridspec(len(example.hits), 2 + columns, width_ratios=(2.0, 2.8, *[1.1] * columns))
+    for row, hit in enumerate(example.hits):
+        right = hit.video_id in example.relevant
+        mark, colour = ("✓ ", RIGHT) if right else ("", "black")
+        about, line = figure.add_subplot(grid[row, 0]), figure.add_subplot(grid[row, 1])
+        about.axis("off")
+        about.text(
+            0, 0.5, f"{row + 1}. {mark}{brief(hit.video_id, 26)}\n    {hit.score:.3f}", va="center", color=colour
+        )
+        _draw_line(line, example, hit, durations.get(hit.video_id, float("nan")))
+        line.set_xlabel("seconds" if row == len(example.hits) - 1 else "", fontsize="small")
+        for column in range(columns):
+            figure.add_subplot(grid[row, 2 + column]).axis("off")
+        if pictures is not None and hit.start is not None and hit.end is not None:
+            for column, frame in enumerate(pictures(hit.video_id, hit.start, hit.end)):
+                figure.axes[-columns + column].imshow(frame)
+    rank = next((place for place, hit in enumerate(example.hits, 1) if hit.video_id in example.relevant), None)
+    told = f"a right video has rank {rank}" if rank else f"no right video is among the best {len(example.hits)}"
+    figure.suptitle(
+        f"“{brief(example.caption, 110)}”\n{told}; blue: moment found, framed: true moment", fontsize="medium"
+    )
+    return figure
+
+
+def _draw_line(axes: "Axes", example: ExampleQuery, hit: Hit, duration: float) -> None:
+    """The time line of a video with the moment found and, in the query's own video, the true one."""
+    axes.set(yticks=[], ylim=(0, 1))
+    axes.tick_params(labelsize="small")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    if hit.start is None or hit.end is None or not duration > 0:
+        axes.text(0.5, 0.5, "times unknown", ha="center", va="center", transform=axes.transAxes, fontsize="small")
+        axes.set_xticks([])
+        return
+    axes.broken_barh([(0, duration)], (0.3, 0.4), color="0.9")
+    axes.broken_barh([(hit.start, hit.end - hit.start)], (0.3, 0.4), color=_FOUND)
+    if hit.video_id == example.video_id and example.start is not None and example.end is not None:
+        span = (example.start, example.end - example.start)
+        axes.broken_barh([span], (0.15, 0.7), facecolor="none", edgecolor=RIGHT, linewidth=2)
+    axes.set_xlim(0, duration)
+
+
+def draw_examples(given: PlotInput, settings: ExamplesSettings) -> "Figure":
+    """The best videos of a split for one query, after all stages of a system."""
+    with given.encoded() as (packed, encoded):
+        query = number_of(settings.query, packed.query_ids, "query")
+        seed = given.config.train.seed
+        (example,) = find_moments(
+            given.system.pipeline, packed, [query], settings.top, encoded=encoded, device=given.device, seed=seed
+        )
+        durations = dict(zip(packed.video_ids, packed.durations.tolist(), strict=True))
+        films = None if settings.films is None else Path(settings.films).expanduser()
+        return examples_figure(example, durations, pictures_of(packed.source.corpus, packed.source.split, films))
