@@ -25,7 +25,14 @@ DIST = ROOT / "dist"
 MUST_HOLD = {
     "lorentz": [],
     "regdiff": [],
-    "prvr": ["prvr/presets/", "prvr/serve/web/index.html", "prvr/models/shipped/drawn-world/model.safetensors"],
+    "prvr": [
+        "prvr/config/presets/",
+        "prvr/config/presets/rerankers/",
+        "prvr/papers/tables/",
+        "prvr/papers/sets.yaml",
+        "prvr/serve/web/index.html",
+        "prvr/models/shipped/drawn-world/model.safetensors",
+    ],
 }
 
 
