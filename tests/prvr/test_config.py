@@ -19,6 +19,7 @@ from prvr.config import (
     Registry,
     active_losses,
     config_from_dict,
+    config_to_dict,
     dump_config,
     load_config,
     preset_names,
@@ -227,6 +228,41 @@ ABLATIONS = {
     "L_sim only": {"loss.diversity": 0, "loss.query_structure": 0} | NO_TARGETS,
     "without L_tssl": {"loss.diversity": 0, "loss.query_structure": 0},
 }
+
+
+PRINTED = {
+    "hlformer-tvr": {
+        "model.compat.window": "printed",
+        "model.compat.lorentz": "correct",
+        "model.lorentz_magnitude": "printed",
+        "model.lorentz_activation": "relu",
+        "model.lorentz_curvature": 0.5,
+        "model.lorentz_curvature_learned": "true",
+    },
+    "dreamprvr-tvr": {
+        "model.registers.start": "prior_sample",
+        "model.registers.scheduler": "ddpm",
+        "model.registers.variance": "beta",
+        "model.registers.clip": False,
+        "model.registers.loss_timesteps": "random",
+        "model.compat.register_noise": "gaussian",
+        "loss.triplet_form": "pairs",
+        "loss.info_nce_form": "pairs",
+        "loss.diversity_form": "pairs",
+    },
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_what_the_papers_print_is_keys_of_their_presets(name: str) -> None:
+    """Together, as a table of a paper would override them; a preset of released parts takes them."""
+    config = load_config(name, PRINTED[name])
+    leaves = config_to_dict(config)
+    for key, value in PRINTED[name].items():
+        found = leaves
+        for part in key.split("."):
+            found = found[part]
+        assert found == (True if value == "true" else value), key
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
