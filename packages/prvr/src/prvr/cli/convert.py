@@ -112,6 +112,18 @@ def register(prvr: Parser) -> None:
         help="annotation files of any splits: JSON, JSON lines, or the text of Charades-STA with Charades' CSV files",
     )
 
+    parser = group.command(
+        "labels",
+        run_labels,
+        "Add dense labels to a corpus, several right videos for each query",
+        "CORPUS FILE...",
+        "Write TextData/COLLECTION_dense_labels.jsonl of a corpus; `prvr evaluate` then reports under them too.",
+    )
+    parser.add_argument("corpus", metavar="CORPUS", help="the folder of the corpus, ROOT/COLLECTION")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="JSON lines or a JSON array of records with query_id and gt_video_ids"
+    )
+
 
 def run_checkpoint(args: Namespace) -> None:
     """Converts a checkpoint and says how to evaluate it."""
@@ -182,7 +194,7 @@ def run_benchmark(args: Namespace) -> None:
 
 def run_moments(args: Namespace) -> None:
     """Writes the moments and says what was found for how many captions."""
-    from prvr.corpora.additions import convert_moments
+    from prvr.corpora.moments import convert_moments
 
     report = convert_moments(args.corpus, args.files)
     table = Table("", "captions", "with a moment", "ambiguous", "other sentence", "unknown video")
@@ -199,6 +211,20 @@ def run_moments(args: Namespace) -> None:
         ids = [caption for ids in some.values() for caption in ids]
         if ids:
             print(f"{what}: {', '.join(ids[:3])}" + f" and {len(ids) - 3:,} more" * (len(ids) > 3))
+    print(f"{report.file}: written")
+
+
+def run_labels(args: Namespace) -> None:
+    """Writes the labels and says how many queries have one."""
+    from prvr.corpora.labels import convert_labels
+
+    report = convert_labels(args.corpus, args.files)
+    table = Table("", "queries", "with a dense label", "without their own video", "right videos, on average")
+    for split, total in report.captions.items():
+        labelled = report.labelled[split]
+        mean = report.videos[split] / labelled
+        table.add_row(split, f"{total:,}", f"{labelled:,}", f"{report.without_own[split]:,}", f"{mean:.2f}")
+    stdout().print(table)
     print(f"{report.file}: written")
 
 

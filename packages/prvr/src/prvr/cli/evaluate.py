@@ -81,28 +81,33 @@ def show_split(args: Namespace, config: Config, system: "System") -> None:
 
     trained, split = system.config or config, args.split or config.data.eval_split
     check_features(trained, config)
-    reports = evaluated(args, system, config, split)
-    *_, last = reports.values()
-    console = stdout()
-    if len(reports) > 1:
-        console.print()
-        console.print(systems_table(reports))
-    else:
-        show_report(console, last, text_to_video=_ranks_sets(args, config))
-        show_baselines(console, replace(config, model=system.pipeline.first.config), last, split)  # pyright: ignore[reportAttributeAccessIssue]
+    found, console = evaluated(args, system, config, split), stdout()
+    for labels, reports in found.items():
+        if len(found) > 1:
+            console.print(f"\n{labels} labels")
+        if len(reports) > 1:
+            console.print()
+            console.print(systems_table(reports))
+            continue
+        (report,) = reports.values()
+        show_report(console, report, text_to_video=_ranks_sets(args, config))
+        if labels == "original":
+            show_baselines(console, replace(config, model=system.pipeline.first.config), report, split)  # pyright: ignore[reportAttributeAccessIssue]
     console.print()
     differs = [config.data.collection] * (config.data.collection != trained.data.collection)
     differs += [split] * (split != config.data.eval_split) + _how(args, system)
-    targets = [
-        system.folder / f"{'_'.join(['evaluation', *parts, *differs])}.json"
-        for parts in name_parts(args.stage, len(reports))
-    ]
-    if args.json is not None:
-        targets[-1] = Path(args.json)
-    for (name, report), target in zip(reports.items(), targets, strict=True):
-        target.parent.mkdir(parents=True, exist_ok=True)  # of a model that ships with prvr, a folder of its name
-        report.to_json(target)
-        print(f"{target}: {name}")
+    for labels, reports in found.items():
+        dense = ["dense_labels"] * (labels == "dense")
+        targets = [
+            system.folder / f"{'_'.join(['evaluation', *parts, *differs, *dense])}.json"
+            for parts in name_parts(args.stage, len(reports))
+        ]
+        if args.json is not None:
+            targets[-1] = Path(args.json).with_stem("_".join([Path(args.json).stem, *dense]))
+        for (name, report), target in zip(reports.items(), targets, strict=True):
+            target.parent.mkdir(parents=True, exist_ok=True)  # of a model that ships with prvr, a folder of its name
+            report.to_json(target)
+            print(f"{target}: {name}" + f", {labels} labels" * (len(found) > 1))
 
 
 def show_transfer(args: Namespace, config: Config, system: "System") -> None:
@@ -124,13 +129,14 @@ def show_transfer(args: Namespace, config: Config, system: "System") -> None:
         logger.warning("%s: %s does not exist, so the source is not scored.", config.data.root, config.data.collection)
     targets, files = [], []
     for folder, (target, split) in zip(folders, chosen, strict=True):
-        label = _label(folder, folders)
-        reports = evaluated(args, system, target, split)
-        targets += _domains(f"{label} {split}", reports)
-        for report, added in zip(reports.values(), name_parts(args.stage, len(reports)), strict=True):
-            parts = ["evaluation_on", label.replace("/", "-"), split, *added, *_how(args, system)]
-            files.append(system.folder / f"{'_'.join(parts)}.json")
-            report.to_json(files[-1])
+        label, found = _label(folder, folders), evaluated(args, system, target, split)
+        targets += _domains(f"{label} {split}", found)
+        for labels, reports in found.items():
+            for report, added in zip(reports.values(), name_parts(args.stage, len(reports)), strict=True):
+                parts = ["evaluation_on", label.replace("/", "-"), split, *added, *_how(args, system)]
+                parts += ["dense_labels"] * (labels == "dense")
+                files.append(system.folder / f"{'_'.join(parts)}.json")
+                report.to_json(files[-1])
     console = stdout()
     console.print()
     console.print(transfer_table(sources, targets))
@@ -141,8 +147,12 @@ def show_transfer(args: Namespace, config: Config, system: "System") -> None:
         print(f"{file}: these numbers and both directions")
 
 
-def evaluated(args: Namespace, system: "System", config: Config, split: str) -> "dict[str, EvaluationReport]":
-    """The reports of the first stage alone and after each stage, by name."""
+def evaluated(
+    args: Namespace, system: "System", config: Config, split: str
+) -> "dict[str, dict[str, EvaluationReport]]":
+    """The reports of the first stage alone and after each stage, by name; under the original labels of the corpus, and
+    under dense ones where it has them.
+    """
     from prvr.evaluation import EvaluationConfig, encode_split, evaluate
 
     device = device_of(args.device)
@@ -156,9 +166,16 @@ def evaluated(args: Namespace, system: "System", config: Config, split: str) -> 
             query_batch=how.query_batch,
             seed=how.seed,
         )
+        dense = packed.with_dense_labels()
         return {
-            name: replace(evaluate(part, packed, how, encoded=encoded, device=device), changed=dict(system.changed))
-            for name, part in system.parts().items()
+            labelled.labels: {
+                name: replace(
+                    evaluate(part, labelled, how, encoded=encoded, device=device), changed=dict(system.changed)
+                )
+                for name, part in system.parts().items()
+            }
+            for labelled in (packed, dense)
+            if labelled is not None
         }
 
 
@@ -179,11 +196,15 @@ def _ranks_sets(args: Namespace, config: Config) -> bool:
     return args.table == "t2v" or (corpus is not None and benchmark_of(corpus) is not None)
 
 
-def _domains(name: str, reports: "Mapping[str, EvaluationReport]") -> "list[Domain]":
-    """A row for each report, which names its stages if there are several."""
+def _domains(name: str, found: "Mapping[str, Mapping[str, EvaluationReport]]") -> "list[Domain]":
+    """A row for each report, which names its stages if there are several, and its labels if they are dense."""
     from prvr.evaluation.transfer import Domain
 
-    return [Domain(f"{name}, {part}" if len(reports) > 1 else name, report) for part, report in reports.items()]
+    return [
+        Domain(", ".join([name] + [part] * (len(reports) > 1) + [f"{labels} labels"] * (labels == "dense")), report)
+        for labels, reports in found.items()
+        for part, report in reports.items()
+    ]
 
 
 def _label(folder: Path, all_folders: Sequence[Path]) -> str:

@@ -68,7 +68,7 @@ class Corpus:
         return self.folder / "TextData" / f"{self.name}{split}.caption.txt"
 
     def text_file(self, what: str) -> Path:
-        """Path of one of `TEXT_FILES`, which a corpus may lack."""
+        """Path of one of `TEXT_FILES`, or of `dense_labels`, which a corpus may lack."""
         return self.folder / "TextData" / f"{self.name}_{what}.jsonl"
 
     @property
@@ -94,6 +94,15 @@ class Corpus:
         captions = read_captions(self.caption_file(name))
         found = {what: read(path) for what, read in TEXT_FILES.items() if (path := self.text_file(what)).is_file()}
         return Split(name, captions, **found)
+
+    def dense_labels(self) -> dict[str, frozenset[str]]:
+        """All right videos of queries, as `prvr convert labels` has added them; empty where there are none.
+
+        Raises:
+            DataError: a bad line in the file.
+        """
+        path = self.text_file("dense_labels")
+        return read_relevance(path) if path.is_file() else {}
 
     def open_features(self) -> FeatureReader:
         """Opens the frame features."""
@@ -160,6 +169,19 @@ def open_corpus(root: Path | str, collection: str, *, feature: str | None = None
         logger.info("query features: %s", found[0].name)
         query_file = found[0]
     return Corpus(folder, collection, features, query_file)
+
+
+def open_texts(folder: Path | str) -> Corpus:
+    """A corpus of which only the files in `TextData` are read, so that its features need not be there.
+
+    Raises:
+        DataError: it has no captions.
+    """
+    folder = Path(folder).expanduser().absolute()
+    corpus = Corpus(folder, folder.name, folder / "FeatureData", folder / "TextData")
+    if not corpus.splits:
+        raise DataError(f"{folder / 'TextData'}: no {folder.name}SPLIT.caption.txt in it. Expected ROOT/COLLECTION.")
+    return corpus
 
 
 def _folders(folder: Path) -> list[str]:

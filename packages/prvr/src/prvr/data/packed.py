@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from prvr.data.packed_files import PackedFiles
 from prvr.data.rows import read_padded, read_runs
 from prvr.errors import DataError
 
+Labels = Literal["original", "dense"]
 _EQUAL = 1e-3
 """Entries of unit rows that differ by less are equal, but for rounding to float16 and means of equal rows."""
 
@@ -76,6 +77,8 @@ class PackedSplit:
         self, files: PackedFiles, videos: Int[np.ndarray, " v"] | None = None, source: PackSource | None = None
     ) -> None:
         self.files, self._source = files, source
+        self.labels: Labels = "original"
+        """Which labels say what matches: those that captions were written with, or dense ones."""
         total = len(files.text["video_ids"])
         self._videos = np.arange(total) if videos is None else videos
         self._number = np.full(total, -1)
@@ -165,9 +168,29 @@ class PackedSplit:
 
     @cached_property
     def relevant(self) -> tuple[frozenset[int], ...]:
-        """The videos that match each query; its own is always among them."""
+        """The videos that match each query; its own is among them, but not always under dense labels."""
         flat, offsets = self._number[self.files.index["relevant"]], self.files.index["relevant_offsets"]
         return tuple(frozenset(flat[offsets[j] : offsets[j + 1]].tolist()) - {-1} for j in self._queries)
+
+    def with_dense_labels(self) -> "PackedSplit | None":
+        """The same split under the dense labels of its corpus, see `Corpus.dense_labels`; None where it has none.
+
+        A query without such a label keeps the videos that match it now. Features and their order stay, so embeddings of
+        one of the two splits are those of the other.
+
+        Raises:
+            DataError: it is not known which corpus it was packed from, or its labels cannot be read.
+        """
+        labels, number = self.source.corpus.dense_labels(), {video: i for i, video in enumerate(self.video_ids)}
+        if labels.keys().isdisjoint(self.query_ids):
+            return None
+        found = PackedSplit(self.files, self._videos, self._source)
+        found.labels = "dense"
+        found.relevant = tuple(
+            frozenset(number[video] for video in labels.get(query, ()) if video in number) or own
+            for query, own in zip(self.query_ids, self.relevant, strict=True)
+        )
+        return found
 
     @cached_property
     def relevant_matrix(self) -> Bool[np.ndarray, "q v"]:

@@ -59,10 +59,15 @@ def compare_reports(
     """The paired test of two evaluations; queries are matched by their ids.
 
     Raises:
-        DataError: they differ in queries, videos, the video of a query, or in how ties count.
+        DataError: they differ in queries, videos, the video of a query, the labels, or in how ties count.
     """
     _check_same(names, "query", report_a.query_ids, report_b.query_ids)
     _check_same(names, "video", report_a.video_ids, report_b.video_ids)
+    if report_a.labels != report_b.labels:
+        raise DataError(
+            f"{names[0]} was evaluated under {report_a.labels} labels, {names[1]} under {report_b.labels} ones: "
+            "compare two files of the same labels."
+        )
     if report_a.ties != report_b.ties:
         raise DataError(
             f"{names[0]} counts ties as {report_a.ties!r}, {names[1]} as {report_b.ties!r}: evaluate both the same way."

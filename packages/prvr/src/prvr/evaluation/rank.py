@@ -359,6 +359,7 @@ def _report(
         video_ranks=counts.to_text.ranks(ties).numpy(),
         video_to_sets=None if counts.to_sets is None else counts.to_sets.metrics(ties),
         stages=stages,
+        labels=split.labels,
     )
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Int, Real
 
 from prvr.data.files import write_file
 from prvr.data.hashes import digest
+from prvr.data.packed import Labels
 from prvr.errors import DataError
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, Ties
 from prvr.evaluation.significance import Interval
@@ -62,6 +63,7 @@ class EvaluationReport:
         video_to_sets: rank of a video's own set of queries among those of all videos, a set counting as its best query:
             video to text as papers on MSVD count it; None where it was not asked for.
         stages: a line for each stage that re-scored the first one: what, and in which directions.
+        labels: which labels say what is right: those that the captions were written with, or dense ones.
         changed: keys of the first stage's configuration that were not as in training, with the values used.
     """
 
@@ -82,6 +84,7 @@ class EvaluationReport:
     video_ranks: Real[np.ndarray, " v"] = field(repr=False, compare=False)
     video_to_sets: RetrievalMetrics | None = None
     stages: tuple[str, ...] = ()
+    labels: Labels = "original"
     changed: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -191,6 +191,7 @@ def metric_cells(
 def _size(report: EvaluationReport) -> str:
     """The title of a table: the split and its size, and what of the model was changed."""
     size = f"{report.split}: {len(report.query_ids):,} queries, {len(report.video_ids):,} videos"
+    size += f", {report.labels} labels" * (report.labels != "original")
     changed = ", ".join(f"{key}={value}" for key, value in report.changed.items())
     return size + f"\nchanged after training: {changed}" * bool(changed)
 

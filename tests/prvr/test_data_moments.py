@@ -9,8 +9,9 @@ import pytest
 from commands import cells, explained
 
 from prvr.cli import main
-from prvr.corpora.additions import convert_moments, text_side
+from prvr.corpora.moments import convert_moments
 from prvr.data import DataError
+from prvr.data.corpus import open_texts
 from prvr.data.layout import Moment, read_moments
 
 SAID = {
@@ -94,7 +95,7 @@ def test_every_published_form(form: Callable[[Path, Said], list[Path]], corpus: 
     assert not any((report.ambiguous, report.unmatched, report.unknown))
     first = json.loads(report.file.read_text().splitlines()[0])
     assert (first["split"], first["vid"], first["kind"]) == ("test", "v_b", "v")
-    assert text_side(corpus).split("test").moments["v_c#enc#1"] == Moment(7.0, 8.0, 9.0)
+    assert open_texts(corpus).split("test").moments["v_c#enc#1"] == Moment(7.0, 8.0, 9.0)
 
 
 def test_what_has_no_moment_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

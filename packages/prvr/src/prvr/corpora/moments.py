@@ -1,4 +1,4 @@
-"""Files that public annotations add to a corpus that is there already: the moments of its captions."""
+"""The moments of a corpus' captions, from the annotation files of public benchmarks."""
 
 import csv
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from prvr.corpora.annotations import read_json, read_lines, read_text
-from prvr.data.corpus import Corpus
+from prvr.data.corpus import open_texts
 from prvr.data.files import write_file
 from prvr.data.layout import Moment, moment_row, read_captions
 from prvr.errors import DataError
@@ -79,7 +79,7 @@ def convert_moments(folder: Path | str, files: Sequence[Path | str]) -> MomentsR
     Examples:
         >>> convert_moments("data/tvr", ["tvr_train_release.jsonl", "tvr_val_release.jsonl"])  # doctest: +SKIP
     """
-    corpus = text_side(folder)
+    corpus = open_texts(folder)
     target = corpus.text_file("moments")
     if target.exists():
         raise DataError(f"{target}: exists already. Move it away to make it anew.")
@@ -108,19 +108,6 @@ def convert_moments(folder: Path | str, files: Sequence[Path | str]) -> MomentsR
     write_file(target, lambda file: file.write(lines.encode()))
     found = {what: {split: tuple(ids) for split, ids in some.items()} for what, some in problems.items()}
     return MomentsReport(target, {split: len(some) for split, some in captions.items()}, **found)
-
-
-def text_side(folder: Path | str) -> Corpus:
-    """A corpus of which only the files in `TextData` are read, so that its features need not be there.
-
-    Raises:
-        DataError: it has no captions.
-    """
-    folder = Path(folder).expanduser().absolute()
-    corpus = Corpus(folder, folder.name, folder / "FeatureData", folder / "TextData")
-    if not corpus.splits:
-        raise DataError(f"{folder / 'TextData'}: no {folder.name}SPLIT.caption.txt in it. Expected ROOT/COLLECTION.")
-    return corpus
 
 
 def _annotations(

@@ -1,0 +1,193 @@
+"""Dense labels: added to a corpus, and evaluation under them beside that under the original labels."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from commands import cells, explained
+from runs_of_retrievers import write_run
+from torch import Tensor
+
+from prvr.cli import main
+from prvr.corpora.labels import convert_labels
+from prvr.data import open_corpus
+from prvr.data.packed import PackedSplit
+from prvr.evaluation import encode_split
+from prvr.evaluation.compare import compare
+from prvr.evaluation.report import EvaluationReport
+from prvr.models import AnyRetriever
+from prvr.training import open_split
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path) -> Path:
+    """A copy of embedded-tiny whose test queries have dense labels: every other one, without its own video at times."""
+    root = tmp_path_factory.mktemp("dense")
+    shutil.copytree(embedded_root / "embedded-tiny", root / "embedded-tiny")
+    split = open_corpus(root, "embedded-tiny").split("test")
+    gallery, records = split.video_ids, []
+    for number, caption in enumerate(split.captions[::2]):
+        others = [gallery[(3 * number + step) % len(gallery)] for step in (1, 2, 4)]
+        records.append({"query_id": caption.id, "gt_video_ids": others[: 1 + number % 3]})
+        records[-1]["gt_video_ids"] += [caption.video_id] * (number % 2)
+    (root / "labels.json").write_text(json.dumps(records))
+    assert main(["convert", "labels", str(root / "embedded-tiny"), str(root / "labels.json")]) == 0
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(root: Path) -> tuple[Path, AnyRetriever]:
+    return write_run(root / "run", root, "embedded-tiny")
+
+
+@pytest.fixture(scope="module")
+def split(run: tuple[Path, AnyRetriever]) -> Iterator[PackedSplit]:
+    from prvr.config import load_config
+
+    with closing(open_split(load_config(run[0] / "config.yaml"), "test")) as packed:
+        yield packed
+
+
+def slow_ranks(scores: Tensor, right: Sequence[set[int]]) -> list[int]:
+    """1 + the number of wrong columns that score at least as high as the best right one, row by row."""
+    found = []
+    for row, good in zip(scores.tolist(), right, strict=True):
+        if good:
+            best = max(row[column] for column in good)
+            found.append(1 + sum(score >= best for column, score in enumerate(row) if column not in good))
+    return found
+
+
+def test_ranks_under_dense_labels_are_those_of_the_best_right_one(
+    root: Path, run: tuple[Path, AnyRetriever], split: PackedSplit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, retriever = run
+    assert main(["evaluate", str(folder), "--device", "cpu", "-q"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("original labels") < out.index("dense labels")
+    assert "embedded-tiny test: 100 queries, 20 videos, dense labels" in cells(out)
+    records = json.loads((root / "labels.json").read_text())
+    number = {video: i for i, video in enumerate(split.video_ids)}
+    dense = {record["query_id"]: {number[video] for video in record["gt_video_ids"]} for record in records}
+    right = [dense.get(query, set(own)) for query, own in zip(split.query_ids, split.relevant, strict=True)]
+    encoded = encode_split(retriever.eval(), split)
+    with torch.no_grad():
+        scores = torch.cat([retriever.score(encoded.text, part).total for part in encoded.videos], 1)  # pyright: ignore[reportArgumentType]
+    found = EvaluationReport.from_json(folder / "evaluation_dense_labels.json")
+    assert found.labels == "dense"
+    assert found.ranks.tolist() == slow_ranks(scores, right)
+    asked = [{query for query, videos in enumerate(right) if video in videos} for video in range(len(split))]
+    assert found.video_ranks.tolist() == slow_ranks(scores.T, asked)
+    original = EvaluationReport.from_json(folder / "evaluation.json")
+    assert original.labels == "original"
+    assert original.ranks.tolist() == slow_ranks(scores, [set(own) for own in split.relevant])
+    assert found.text_to_text == original.text_to_text  # siblings are what they are
+    assert found.chance > original.chance
+
+
+def test_stages_and_names_of_files(
+    root: Path,
+    run: tuple[Path, AnyRetriever],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")  # names in one line
+    folder = str(run[0])
+    assert main(["evaluate", folder, "--stage", "qb_norm", "--json", str(tmp_path / "mine.json"), "-q"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("text to video: 1. qb_norm") == 2
+    for name in ("mine", "mine_dense_labels"):
+        report = EvaluationReport.from_json(tmp_path / f"{name}.json")
+        assert report.stages == ("qb_norm over everything, t2v only",)
+        assert report.labels == ("dense" if "dense" in name else "original")
+    assert (run[0] / "evaluation_retriever_dense_labels.json").is_file()
+    shutil.copytree(root / "embedded-tiny", tmp_path / "else" / "embedded-tiny")
+    assert main(["evaluate", folder, "--transfer", str(tmp_path / "else" / "embedded-tiny"), "-q"]) == 0
+    assert cells(capsys.readouterr().out).count("embedded-tiny test, dense labels") == 2
+    assert (run[0] / "evaluation_on_embedded-tiny_test_dense_labels.json").is_file()
+    assert main(["evaluate", folder, "--split", "val", "-q"]) == 0  # no query of this split has such a label
+    assert "labels" not in capsys.readouterr().out
+
+
+def test_reports_under_different_labels_are_not_compared(
+    run: tuple[Path, AnyRetriever], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(run[0]), "--device", "cpu", "-q"]) == 0
+    files = [run[0] / "evaluation.json", run[0] / "evaluation_dense_labels.json"]
+    said = explained(["compare", *map(str, files)], capsys)
+    assert "under original labels" in said
+    assert "under dense ones" in said
+    assert compare(files[1], files[1]).differences["sumr"].value == 0
+
+
+CAPTIONS = {"test": [("a", 0), ("a", 1), ("b", 0)], "val": [("a", 0), ("b", 0)], "train": [("c", 0)]}
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Path:
+    folder = tmp_path / "films"
+    (folder / "TextData").mkdir(parents=True)
+    for split, some in CAPTIONS.items():
+        text = "".join(f"{video}#enc#{number} something\n" for video, number in some)
+        (folder / "TextData" / f"films{split}.caption.txt").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("form", ["lines", "array"])
+def test_both_forms_of_labels(films: Path, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [
+        {"query_id": "a#enc#0", "gt_video_ids": ["b", "a", "b"], "score": 1},
+        {"query_id": "b#enc#0", "gt_video_ids": ["a"]},
+        {"query_id": "a#enc#1", "gt_video_ids": []},
+    ]
+    text = json.dumps(records) if form == "array" else "\n".join(map(json.dumps, records))
+    (tmp_path / "labels.json").write_text(text)
+    assert main(["convert", "labels", str(films), str(tmp_path / "labels.json")]) == 0
+    shown = cells(capsys.readouterr().out)
+    assert "test 3 2 1 1.50" in shown  # an empty list is no label
+    assert "val 2 2 1 1.50" in shown  # splits may share captions
+    assert "train" not in shown
+    lines = (films / "TextData" / "films_dense_labels.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"cap_id": "a#enc#0", "vids": ["a", "b"]},
+        {"cap_id": "b#enc#0", "vids": ["a"]},
+    ]
+    assert "exists already" in explained(["convert", "labels", str(films), str(tmp_path / "labels.json")], capsys)
+
+
+@pytest.mark.parametrize(
+    ("records", "named"),
+    [
+        ([{"query_id": "z#enc#0", "gt_video_ids": ["a"]}], "query ids that are in no split: 1, among them ['z#enc#0']"),
+        (
+            [{"query_id": "a#enc#1", "gt_video_ids": ["a", "y", "c"]}],
+            "their query: 2, among them ['c', 'y']",
+        ),
+        ([{"query_id": "a#enc#1", "gt_video_ids": ["a"]}] * 3, "repeated query ids: 2"),
+        ([{"query_id": "a#enc#1", "gt_video_ids": []}], "no label"),
+        ([{"query_id": 3, "gt_video_ids": ["a"]}], "record 1: got {'query_id': 3"),
+        ([{"query_id": "a#enc#1", "gt_video_ids": "a"}], "expected an object with query_id"),
+        ([["a#enc#1", "a"]], "record 1"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(
+    records: list, named: str, films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "labels.json").write_text(json.dumps(records))
+    said = explained(["convert", "labels", str(films), str(tmp_path / "labels.json")], capsys)
+    assert named in said
+    assert "labels.json" in said
+    assert not (films / "TextData" / "films_dense_labels.jsonl").exists()
+
+
+def test_files_of_several_splits_together(films: Path, tmp_path: Path) -> None:
+    for name, query, videos in (("train", "c#enc#0", ["c"]), ("test", "a#enc#1", ["b"])):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"query_id": query, "gt_video_ids": videos}))
+    report = convert_labels(films, [tmp_path / "train.jsonl", tmp_path / "test.jsonl"])
+    assert report.labelled == {"test": 1, "train": 1}
+    assert report.without_own == {"test": 1, "train": 0}
