@@ -136,7 +136,9 @@ def main() -> None:
                 if inside:
                     name = part.relative_to(package.parent).as_posix()
                     print(f"| {name} | {sum(lines[path] for path in inside):,} | {len(inside)} |")
-    yaml = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in ROOT.glob("packages/**/presets/**/*.yaml"))
+    yaml = sum(
+        len(path.read_text(encoding="utf-8").splitlines()) for path in ROOT.glob("packages/**/presets/**/*.yaml")
+    )
     directly = [p for p in PACKAGES["prvr"].iterdir() if p.name[0] != "_" and p.name != "py.typed"]
     print(f"\nlines of presets: {yaml:,}\nfiles and folders directly in prvr: {len(directly)}")
     for package in PACKAGES:

@@ -18,6 +18,7 @@ from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
+from prvr.models.layers import initialise
 from prvr.reading import parse_record
 from prvr.stages import (
     CandidateReranker,
@@ -161,6 +162,8 @@ class RerankerTask:
             self.rerankers[direction] = CandidateReranker(config.network, direction).to(self.device)
             if config.train.start == "identity":
                 _start_from_identity(self.rerankers[direction])
+            elif config.train.start == "normal":
+                initialise(*(part for part in self.rerankers[direction].modules() if isinstance(part, nn.Linear)))
         self.networks = (nn.ModuleDict(dict(self.rerankers.items())),)
         train, self.selection_split = learning_splits(config, splits)
         self.query_ids = train.query_ids

@@ -45,9 +45,10 @@ class RerankerTrainConfig(TrainerConfig):
     """Stop after more than this many epochs in a row in which no direction got better on the split that selects."""
     batch_size: int = Field(default=128, ge=1, le=MANY)
     """Queries per step, of all processes together, each with its candidates, in each direction."""
-    start: Literal["identity", "random"] = "identity"
+    start: Literal["identity", "random", "normal"] = "identity"
     """identity: W_q, W_k and W_v start as the identity, so that the attention starts as the retriever's own product of
-    query and candidate; random: as torch initialises linear maps."""
+    query and candidate; random: as torch initialises linear maps; normal: all maps N(0, 0.02) with biases of 0, as in
+    DiffusionRet's released code."""
     weights: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = Field(
         default=(0.01, 0.03, 0.1, 0.3, 1.0), max_length=1000
     )
