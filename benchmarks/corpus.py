@@ -1,5 +1,8 @@
 """Train several retrievers with one budget and several seeds, print a table, and draw their learning curves.
 
+The picture shows the mean of the seeds as a line and all of them as a band, with chance and zero-shot; its numbers lie
+beside it as JSON.
+
     python benchmarks/corpus.py                                                    # embedded presets, embedded corpus
     python benchmarks/corpus.py --data-root ROOT --collection tvr --epochs 4 --presets hlformer dreamprvr hybrid
 
@@ -11,16 +14,20 @@ With --data-root, a corpus in the public layout within a small budget: hidden 12
 import argparse
 import json
 import statistics
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+import torch
 
 from _harness import option, parse_options, show
 from prvr import Config, load_config
 from prvr.data import open_corpus
-from prvr.training import terminal_bar, train
+from prvr.evaluation import EvaluationConfig, report_from_scores
+from prvr.evaluation.zero_shot import has_zero_shot, zero_shot_scores
+from prvr.plot import Curve, save_figure, sweep_figure
+from prvr.training import open_split, terminal_bar, train
+from prvr.training.data import run_corpus
 
 BUDGET = {
     "model.hidden": 128,
@@ -61,6 +68,16 @@ def run(preset: str, seed: int, args: argparse.Namespace) -> dict:
     return {"preset": preset, "seed": seed, "history": history, "report": report}
 
 
+def references(config: Config) -> dict[str, Any]:
+    """SumR on the split `val` by chance and, where the corpus has a joint encoder, zero-shot."""
+    corpus = run_corpus(config)
+    with closing(open_split(config, "val")) as split:
+        scores = zero_shot_scores(corpus, "val") if has_zero_shot(corpus) else None
+        none = torch.zeros(len(split.query_ids), len(split))
+        report = report_from_scores(none if scores is None else scores, split, EvaluationConfig(bootstrap=0))
+    return {"chance": report.chance} | ({} if scores is None else {"zero_shot": report.text_to_video.sumr})
+
+
 def main() -> None:
     args = parse_options(
         __doc__,
@@ -77,11 +94,8 @@ def main() -> None:
     )
     results = [run(preset, seed, args) for preset in args.presets for seed in args.seeds]
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    rows = []
-    for k, preset in enumerate(args.presets):
+    rows, curves = [], {}
+    for preset in args.presets:
         mine = [r for r in results if r["preset"] == preset]
         cells = []
         for name in ("r1", "r5", "r10", "r100", "sumr"):
@@ -89,15 +103,15 @@ def main() -> None:
             spread = f" ±{statistics.stdev(values):.1f}" if len(values) > 1 else ""
             cells.append(f"{statistics.mean(values):.1f}{spread}")
         rows.append([preset, *cells])
-        for r in mine:
-            curve = [line["selection"]["sumr"] for line in r["history"]]
-            axes.plot(range(1, len(curve) + 1), curve, color=f"C{k}", label=preset if r is mine[0] else None)
+        epochs = list(zip(*([line["selection"]["sumr"] for line in r["history"]] for r in mine), strict=True))
+        curves[preset] = Curve(range(1, len(epochs) + 1), epochs)
     show(f"text to video, {len(args.seeds)} seeds", ["preset", "R@1", "R@5", "R@10", "R@100", "SumR"], rows)
-    axes.set(xlabel="epoch", ylabel="SumR on val", title=f"{args.collection}, {len(args.seeds)} seeds")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(loc="lower right")
+    lines = references(configuration(args.presets[0], args.seeds[0], args))
     picture = Path(args.output) / f"curves-{args.collection}.png"
-    figure.savefig(picture, dpi=120)
+    figure = sweep_figure(curves, xlabel="epoch", ylabel="SumR on val", title=args.collection, **lines)
+    save_figure(figure, picture, dpi=120)
+    numbers = lines | {preset: curve.values for preset, curve in curves.items()}
+    picture.with_suffix(".json").write_text(json.dumps(numbers), encoding="utf-8")
     print(f"learning curves: {picture}")
 
 

@@ -102,7 +102,7 @@ def attention_figure(attention: AttentionMap) -> "Figure":
     figure = new_figure(10.0, 1.3 + 0.45 * rows)
     axes = figure.subplots()
     image = axes.imshow(
-        attention.weights, aspect="auto", cmap="magma_r", vmin=0, extent=(0, length, rows - 0.5, -0.5),
+        attention.weights, aspect="auto", cmap="Blues", vmin=0, extent=(0, length, rows - 0.5, -0.5),
         interpolation="nearest",
     )  # fmt: skip
     for row, moment in enumerate(attention.moments):
@@ -111,7 +111,8 @@ def attention_figure(attention: AttentionMap) -> "Figure":
             axes.add_patch(Rectangle((start, row - 0.45), end - start, 0.9, fill=False, edgecolor=RIGHT, linewidth=2))
     axes.set_yticks(range(rows), [brief(text, 60) for text in attention.texts], fontsize="small")
     axes.set_xlabel("frame" if attention.duration is None else "seconds")
-    axes.set_title(brief(attention.video), fontsize="medium")
+    framed = "; framed: the moment it was written for" if any(attention.moments) else ""
+    axes.set_title(f"{brief(attention.video)}: how much of each frame a text takes{framed}", fontsize="medium")
     figure.colorbar(image, ax=axes, label="weight")
     return figure
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from prvr.errors import InputError
 from prvr.evaluation import ranked_rows
 from prvr.evaluation.transfer import target_config
 from prvr.plot.drawing import PlotInput
-from prvr.plot.figures import RIGHT, WRONG, brief, new_figure
+from prvr.plot.figures import RIGHT, WRONG, new_figure
 from prvr.plot.registry import ScoresSettings
 from prvr.stages import EncodedSplit, FirstStage, Pipeline, ScoreMatrix
 from prvr.stages.pipeline import as_pipeline
@@ -112,16 +113,17 @@ def scores_figure(domains: Mapping[str, PairScores], *, bins: int = 50) -> "Figu
         raise InputError("no domain: give the scores of at least one corpus")
     every = [values for pairs in domains.values() for values in (pairs.positive, pairs.negative)]
     edges = np.linspace(min(x.min() for x in every), max(x.max() for x in every) + 1e-9, bins + 1)
-    figure = new_figure(3.4 * len(domains), 3.2)
-    for axes, (name, pairs) in zip(np.atleast_1d(figure.subplots(1, len(domains))), domains.items(), strict=True):
+    figure = new_figure(3.4 * len(domains), 3.5)
+    panels = np.atleast_1d(figure.subplots(1, len(domains), sharey=True))
+    for axes, (name, pairs) in zip(panels, domains.items(), strict=True):
         for values, colour, label in ((pairs.negative, WRONG, "wrong pairs"), (pairs.positive, RIGHT, "right pairs")):
             share = np.full(len(values), 100 / len(values))
             axes.hist(values, edges, weights=share, color=colour, alpha=0.7, label=label)
-        axes.set_title(
-            f"{brief(name, 40)}\nAUC {pairs.auc:.3f}, overlap {100 * pairs.overlap(edges):.0f} %", fontsize="medium"
-        )
-        axes.set(xlabel="score", ylabel="% of pairs", xlim=(edges[0], edges[-1]))
-        axes.legend(fontsize="small", loc="upper left")
+        told = "\n".join(wrap(name, 36, max_lines=2)).replace("$", r"\$")
+        axes.set_title(f"{told}\nAUC {pairs.auc:.3f}, overlap {100 * pairs.overlap(edges):.0f} %", fontsize="medium")
+        axes.set(xlabel="score", xlim=(edges[0], edges[-1]))
+    panels[0].set_ylabel("% of pairs")
+    panels[0].legend(fontsize="small", loc="upper left")
     return figure
 
 
