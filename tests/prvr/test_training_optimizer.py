@@ -170,7 +170,7 @@ def test_diffusionrets_own_values_reach_every_step() -> None:
 
 def test_a_state_of_version_0_1_has_a_linear_schedule() -> None:
     p = nn.Parameter(torch.ones(2))
-    optimizer = BertAdam([p], lr=0.1, total_steps=4, schedule="cosine")
+    optimizer = BertAdam([{"params": [p], "schedule": "cosine"}], lr=0.1, total_steps=4)
     state = optimizer.state_dict()
     del state["param_groups"][0]["schedule"]
     optimizer.load_state_dict(state)

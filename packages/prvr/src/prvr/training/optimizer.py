@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -49,8 +49,7 @@ def warmup_cosine(progress: float, warmup: float) -> float:
     return (1.0 + math.cos(math.pi * min(progress, 1.0))) / 2
 
 
-Schedule = Literal["linear", "cosine"]
-_SCHEDULES: dict[Schedule, Callable[[float, float], float]] = {"linear": warmup_linear, "cosine": warmup_cosine}
+_SCHEDULES: dict[str, Callable[[float, float], float]] = {"linear": warmup_linear, "cosine": warmup_cosine}
 
 
 class BertAdam(torch.optim.Optimizer):
@@ -68,7 +67,7 @@ class BertAdam(torch.optim.Optimizer):
 
     Args:
         params: tensors, or groups. A group may carry `stacked`: how many leading axes number separate tensors
-            (default 0), each of which is clipped on its own.
+            (default 0), each of which is clipped on its own; and `schedule`, "linear" (default) or "cosine".
         lr: peak learning rate.
         betas: decay rates of the two moments.
         eps: added to the root of the second moment.
@@ -76,7 +75,6 @@ class BertAdam(torch.optim.Optimizer):
         max_grad_norm: $G$; 0 or less switches clipping off.
         warmup: share of `total_steps` that warms up, in [0, 1).
         total_steps: $T$; None keeps the learning rate constant.
-        schedule: "linear" or "cosine".
 
     Raises:
         ValueError: a value out of range, or a tensor with fewer axes than its group's `stacked`.
@@ -104,7 +102,6 @@ class BertAdam(torch.optim.Optimizer):
         max_grad_norm: float = 1.0,
         warmup: float = 0.01,
         total_steps: int | None = None,
-        schedule: Schedule = "linear",
     ) -> None:
         if lr <= 0 or not math.isfinite(lr):
             raise InputError(f"lr={lr}: must be positive and finite")
@@ -126,7 +123,7 @@ class BertAdam(torch.optim.Optimizer):
                 "max_grad_norm": max_grad_norm,
                 "warmup": warmup,
                 "total_steps": total_steps,
-                "schedule": schedule,
+                "schedule": "linear",
                 "stacked": 0,
             },
         )
@@ -285,7 +282,7 @@ def build_optimizer(
     groups = parameter_groups(retriever, objective, optim, backbone)
     if optim.name == "bert_adam":
         bert_adam = BertAdam(
-            groups,
+            [group | {"schedule": optim.schedule} for group in groups],
             optim.lr,
             betas=optim.betas,
             eps=1e-6 if optim.eps is None else optim.eps,
@@ -293,7 +290,6 @@ def build_optimizer(
             max_grad_norm=optim.max_grad_norm,
             warmup=optim.warmup,
             total_steps=total_steps,
-            schedule=optim.schedule,
         )
         return bert_adam, None
     on_gpu = all(p.is_cuda for group in groups for p in group["params"])
