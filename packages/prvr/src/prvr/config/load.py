@@ -19,7 +19,10 @@ from prvr.reading import read_text, short
 _T = TypeVar("_T")
 _LARGEST = 1 << 20  # bytes of a configuration file
 _SHOWN = 200  # characters of a value in a message
-_FOLDERS: dict[Literal["retrievers", "rerankers"], str] = {"retrievers": "config/presets", "rerankers": "config/presets/rerankers"}
+_FOLDERS: dict[Literal["retrievers", "rerankers"], str] = {
+    "retrievers": "config/presets",
+    "rerankers": "config/presets/rerankers",
+}
 
 
 class ConfigError(PrvrError, ValueError):

@@ -96,7 +96,8 @@ class WindowEncoder:
         sampled = [self._settings.video(rows) for rows in windows]
         clips = torch.from_numpy(np.stack([clips for clips, _ in sampled]))
         frames, mask = pad([torch.from_numpy(frames) for _, frames in sampled])
-        video = self.retriever.encode_video(*(x.to(self.device) for x in (clips, frames, mask)))
+        clips, frames, mask = (x.to(self.device) for x in (clips, frames, mask))
+        video = self.retriever.encode_video(clips, frames, mask)
         found = []
         for row, (_, fine) in enumerate(sampled):
             coarse = None if video.clips is None else video.clips[row].float().cpu().numpy()
