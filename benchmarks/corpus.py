@@ -41,7 +41,6 @@ BUDGET = {
     "train.hard_negatives_from": 2,
     "train.patience": 1000,
     "train.protocol": "val",
-    "data.eval_split": "test",
 }
 
 

@@ -315,17 +315,3 @@ def test_keys_of_version_0_1_are_read_in_their_place_of_today() -> None:
     assert read == load_config("hybrid-tvr", new | {"model.compat.register_constants": "float32"}).model
     with pytest.raises(ConfigError, match="register_noise"):
         load_config("hybrid-tvr", {"model.registers.noise": "none"})
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_presets_report_the_split_of_published_numbers(name: str) -> None:
-    system, _, data = name.partition("-")
-    published = system in ("gmmformer", "hlformer", "dreamprvr") and data in ("tvr", "activitynet", "charades")
-    assert load_config(name).data.eval_split == ("val" if published else "test")
-
-
-def test_a_protocol_that_selects_on_what_it_reports_has_its_name() -> None:
-    with pytest.raises(ConfigError, match=r"data.eval_split='val': report another"):
-        load_config("hlformer-tvr", {"train.protocol": "val"})
-    assert load_config("hlformer-tvr", {"train.protocol": "val", "data.eval_split": "test"}).train.protocol == "val"
-    assert load_config("hlformer-tvr").train.protocol == "paper"

@@ -38,15 +38,6 @@ class Config:
         return self
 
     @model_validator(mode="after")
-    def _selects_on_another_split(self) -> "Config":
-        if self.train.protocol == "val" and self.data.eval_split == "val":
-            raise InputError(
-                "train.protocol='val' would select on the split that is reported, data.eval_split='val': report "
-                "another one, for example data.eval_split=test, or set train.protocol='paper', which says what it does"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _decay_has_its_optimiser(self) -> "Config":
         if self.optim.decay == "released" and self.optim.name != "bert_adam":
             raise InputError("optim.decay='released' needs optim.name='bert_adam'")
