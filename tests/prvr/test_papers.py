@@ -136,6 +136,17 @@ class TestFiles:
         assert found is not None
         assert found.key == "1419efdf3bf9-0"
 
+    def test_rows_report_what_the_authors_report_unless_a_user_says_otherwise(self) -> None:
+        table = read_table("hlformer-table-2")
+        for choices, sets, split in (
+            (Choices(), ["tvr"], "val"),
+            (Choices({"data.eval_split": "test"}), ["tvr"], "test"),
+            (Choices(), ["embedded"], "test"),
+        ):
+            run = cells_of(table, choices, sets=sets)[0].run
+            assert run is not None
+            assert run.config.data.eval_split == split
+
     @pytest.mark.parametrize(
         ("change", "message"),
         [

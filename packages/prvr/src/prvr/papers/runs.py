@@ -201,10 +201,10 @@ def _details(how: Evaluation) -> dict[str, Any]:
 
 
 def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, seed: int) -> Config:
-    """The resolved configuration of a row that trains: preset, table, user, row, in this order."""
+    """The resolved configuration of a row that trains: preset, table, set, user, row, in this order."""
     base = (row.base or table.base).format(set=data.preset or name)
     users = {key: value for key, value in choices.keys.items() if not key.startswith("stage.")}
-    keys = {**flat(table.keys), **users, **flat(row.keys), "train.seed": seed}
+    keys = {**flat(table.keys), **data.keys, **users, **flat(row.keys), "train.seed": seed}
     return _with_data(load_config(base, keys), name, data, choices)
 
 

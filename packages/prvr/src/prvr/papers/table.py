@@ -36,6 +36,8 @@ class DataSet:
     """Training videos as published, for estimates where the corpus is not at hand."""
     queries: int | None = Field(default=None, ge=1)
     """Training queries as published."""
+    keys: dict[str, Any] = field(default_factory=dict)
+    """Keys of every row on this set: how the authors read and report it."""
     protocol: str = ""
     """How the published numbers were selected and reported."""
     trained_on: str | None = None
