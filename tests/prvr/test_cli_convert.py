@@ -79,6 +79,28 @@ class TestConvert:
         assert config == values
         assert state.keys() == golden.state.keys()
 
+    @pytest.mark.parametrize("name", ["WarmupLinearSchedule", "WarmupConstantSchedule"])
+    def test_the_schedule_in_the_state_of_their_optimiser_is_read_over(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        class Schedule:
+            def __init__(self) -> None:
+                self.warmup, self.t_total, self.warned_for_t_total_at_progress = 0.01, 700.0, -1
+
+        Schedule.__module__, Schedule.__qualname__ = "Opts.optimization", name
+        monkeypatch.setitem(sys.modules, "Opts", SimpleNamespace())
+        monkeypatch.setitem(sys.modules, "Opts.optimization", SimpleNamespace(**{name: Schedule}))
+        golden = Golden("hlformer")
+        groups = [{"lr": 3e-4, "schedule": Schedule(), "params": [0]}]
+        optimizer = {"state": {0: {"step": 1, "next_m": torch.zeros(2)}}, "param_groups": groups}
+        file = {"config": golden.config, "epoch": 3, "model_val": [1.0], "state_dict": golden.state}
+        torch.save(file | {"optimizer": optimizer}, tmp_path / "best.ckpt")
+        monkeypatch.delitem(sys.modules, "Opts.optimization")
+        state, config = read_checkpoint(tmp_path / "best.ckpt")
+        assert config == golden.config
+        assert all(torch.equal(tensor, golden.state[key]) for key, tensor in state.items())
+        assert state.keys() == golden.state.keys()
+
     def test_other_objects_are_refused_and_not_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         class Make:
             def __reduce__(self) -> tuple:

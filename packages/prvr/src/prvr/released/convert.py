@@ -33,6 +33,8 @@ DATASETS = ("tvr", "activitynet", "charades")
 BENCHMARKS = ("msrvtt", "lsmdc", "msvd", "didemo", "activitynet")
 """Those for which DiffusionRet has one."""
 
+_SCHEDULES = ("ConstantLR", "WarmupLinearSchedule", "WarmupConstantSchedule", "WarmupCosineSchedule")
+"""The classes of a learning-rate schedule that their optimiser can hold."""
 _TENSORS = ("state_dict", "model", "model_state_dict")
 _CONFIG = ("config", "model_cfg", "cfg")
 _EXPECTED = (
@@ -103,13 +105,17 @@ def read_checkpoint(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _harmless() -> list[Any]:
-    """The other types that their configurations hold: attribute dictionaries, read as plain ones, and numpy numbers."""
+    """The other types that their files hold, read as plain values.
+
+    Configurations: attribute dictionaries and numpy numbers. The state of their optimiser: its learning-rate schedule.
+    """
     from numpy._core.multiarray import scalar
 
     kinds = [type(np.dtype(kind)) for kind in (np.float64, np.float32, np.int64, np.int32, np.bool_)]
     return [
         (OrderedDict, "easydict.EasyDict"),
         (OrderedDict, "addict.addict.Dict"),
+        *((OrderedDict, f"Opts.optimization.{schedule}") for schedule in _SCHEDULES),
         (scalar, "numpy.core.multiarray.scalar"),
         (scalar, "numpy._core.multiarray.scalar"),
         np.dtype,
