@@ -132,7 +132,8 @@ for ax, (name, found), i in zip(
 ):
     ax.scatter(*found[i].T, s=2, linewidths=0, color="#8C8C8C" if name == "data" else ("#0072B2", "#D55E00")[i])
     ax.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), xticks=[], yticks=[], aspect="equal")
-    title = name if name in ("data", "flow") else f"{name}, {arguments.steps} steps"
-    ax.set_title(title if i == 0 else "", fontsize=10)
+    title = "data" if name == "data" else f"{name}, {arguments.steps} steps"
+    apart = "" if name == "data" else f"energy distance {table[name][i]:.4f}"
+    ax.set_title("\n".join([title, apart] if i == 0 else [apart]), fontsize=9)
 figure.savefig(arguments.out / "density.png", dpi=80, bbox_inches="tight", pad_inches=0.05)
 print(f"wrote {arguments.out / 'density.png'}")

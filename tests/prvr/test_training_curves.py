@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from prvr.training.progress import terminal_bar
-from prvr.training.run import plot_curves
+from prvr.training.run import curves_figure, plot_curves
 
 HISTORY = [
     {"epoch": 0, "loss": {"total": 2.0, "triplet": 1.5}, "sumr": 50.0},
@@ -39,6 +39,14 @@ def test_curves_show_the_loss_and_mark_the_best_epoch(tmp_path: Path) -> None:
     assert len(marks)
     assert len(inside)
     assert sorted(map(tuple, marks)) != sorted(map(tuple, others))  # the mark moves with the best epoch
+
+
+def test_chance_stands_beside_the_curve_where_it_is_known() -> None:
+    known = [{**line, "chance": 23.5} for line in HISTORY]
+    for history, expected in ((HISTORY, []), (known, [23.5])):
+        _, right = curves_figure(history).axes
+        dotted = [line for line in right.lines if line.get_linestyle() == ":"]
+        assert [float(np.asarray(line.get_ydata())[0]) for line in dotted] == expected
 
 
 @pytest.mark.parametrize("history", [[], HISTORY[:1], [{"epoch": 0, "loss": {"total": -1.0}, "sumr": 0.0}]])

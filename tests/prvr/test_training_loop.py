@@ -60,6 +60,7 @@ def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight: RunResult, 
     assert lines == list(result.history)
     assert [line["epoch"] for line in lines] == [0, 1]
     assert [line["negatives"] for line in lines] == ["random", "hard"]
+    assert {line["chance"] for line in lines} == {result.report.chance}  # the reported split selects
     scores = [line["sumr"] for line in lines]
     assert result.best_score == max(scores) == scores[result.best_epoch]
     assert result.report.text_to_video.sumr == result.best_score  # protocol paper: selected on what is reported

@@ -259,8 +259,9 @@ class RetrievalTask:
 
     def select(self, epoch: int) -> Selection:
         """SumR, text to video, on the split that selects."""
-        metrics = asdict(self._evaluate(self.splits.selection, bootstrap=0).text_to_video)
-        return Selection("SumR", metrics["sumr"], metrics, {"negatives": self._negatives(epoch)})
+        report = self._evaluate(self.splits.selection, bootstrap=0)
+        metrics, notes = asdict(report.text_to_video), {"negatives": self._negatives(epoch), "chance": report.chance}
+        return Selection("SumR", metrics["sumr"], metrics, notes)
 
     def keep(self, epoch: int, selection: Selection, folder: Path | None) -> None:
         """Saves the retriever of the best epoch."""

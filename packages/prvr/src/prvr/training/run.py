@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prvr.config import ConfigError, config_to_dict, dump_config, validated
 from prvr.data import DataError
@@ -23,6 +23,9 @@ from prvr.data.files import LOCK, owned
 from prvr.errors import TrainingError
 from prvr.evaluation.report import EvaluationReport
 from prvr.training.checkpoint import check_state, load_state, recover, save_state, write_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
 
@@ -203,16 +206,22 @@ class RunFolder:
 
 
 def plot_curves(history: Sequence[Mapping[str, Any]], path: Path, title: str = "") -> None:
+    """Writes `curves_figure` as PNG.
+
+    Raises:
+        TrainingError: the file cannot be written.
+    """
+    figure = curves_figure(history, title)
+    write_file(path, lambda file: figure.savefig(file, format="png"))
+
+
+def curves_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> "Figure":
     """Draws the loss terms (left) and the sum of recalls that selects (right) per epoch.
 
     Args:
         history: the lines of `metrics.jsonl`: mappings with `epoch`, `loss` (term to mean), and `sumr`, or
-            `rsum` where R@100 is left out.
-        path: the PNG to write.
+            `rsum` where R@100 is left out; `chance`, where it is known, is a dotted line.
         title: above the picture.
-
-    Raises:
-        TrainingError: the file cannot be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -220,7 +229,7 @@ def plot_curves(history: Sequence[Mapping[str, Any]], path: Path, title: str = "
 
     # Figure and canvas by hand: pyplot keeps global state and may look for a display.
     figure = Figure(figsize=(11, 4), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
+    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     epochs = [line["epoch"] for line in history]
     names = list(dict.fromkeys(name for line in history for name in line["loss"]))
@@ -239,10 +248,13 @@ def plot_curves(history: Sequence[Mapping[str, Any]], path: Path, title: str = "
     if scores:
         best = max(range(len(scores)), key=scores.__getitem__)
         right.plot(epochs[best], scores[best], "o", color="tab:red", label=f"best: {scores[best]:.1f}")
-        right.legend(fontsize="small", loc="lower right")
+        chance = history[-1].get("chance")
+        if chance is not None:
+            right.axhline(chance, color="0.35", linestyle=":", linewidth=1, label=f"chance: {chance:.1f}")
+        right.legend(fontsize="small", loc="center right")
     right.set(xlabel="epoch", ylabel=name)
     for axes in (left, right):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
     figure.suptitle(title)
-    write_file(path, lambda file: canvas.print_png(file))
+    return figure
