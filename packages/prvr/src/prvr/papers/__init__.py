@@ -1,4 +1,14 @@
-"""The tables and figures of papers, each as one command: what to run, and our numbers beside the published ones."""
+"""The tables and figures of papers, each as one command: what to run, and our numbers beside the published ones.
+
+Examples:
+    >>> table = read_table("hlformer-table-2")
+    >>> cells = cells_of(table, Choices({"train.epochs": 1}), sets=["embedded"], seeds=[0, 1])
+    >>> len(distinct_runs(cells)), cells[0].label
+    (16, 'hlformer-table-2: HLFormer (full), embedded corpus, seed 0')
+    >>> study = Study("study")  # doctest: +SKIP
+    >>> perform_all(distinct_runs(cells), study, Machine(), print)  # doctest: +SKIP
+    >>> print(markdown(next(shown(study, cells, Choices({"train.epochs": 1})))))  # doctest: +SKIP
+"""
 
 from prvr.papers.perform import Failure, Machine, perform, perform_all, perform_in_processes
 from prvr.papers.runs import Cell, Choices, Run, cells_of, distinct_runs
