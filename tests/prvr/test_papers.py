@@ -323,6 +323,9 @@ class TestShow:
         figure = sweep_picture(swept, list(shown(done, cells_of(swept, choices), choices)))
         lines = [line.get_ydata() for axes in figure.axes for line in axes.lines]
         means = [run_mean(done, run, choices) for run in runs(path, choices)]
+        nothing = Study(tmp_path / "nothing")
+        with pytest.raises(InputError, match="no row of it is finished"):
+            sweep_picture(swept, list(shown(nothing, cells_of(swept, choices), choices)))
         assert any(len(line) == 2 and np.allclose(np.asarray(line, float), means) for line in lines)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from prvr.errors import InputError
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.tables import new_table
 from prvr.papers.runs import Cell, Choices
@@ -277,6 +278,9 @@ def sweep_picture(table: Table, shown: Sequence[Shown]) -> "Figure":
     Args:
         table: one with a `sweep`.
         shown: the table on each data set; each is a curve, or several if the rows have `series`.
+
+    Raises:
+        InputError: no row is finished.
     """
     from prvr.plot import Curve, sweep_figure
 
@@ -295,6 +299,8 @@ def sweep_picture(table: Table, shown: Sequence[Shown]) -> "Figure":
                 [() if number is None else number.values for number in numbers],
                 [line.published[column] for _, line in lines],
             )
+    if not any(len(values) for curve in curves.values() for values in curve.values):
+        raise InputError(f"{table.name}: no row of it is finished, there is nothing to draw. Run it first.")
     chance = shown[0].chance if len(shown) == 1 and table.sweep.column == "sumr" else None
     return sweep_figure(curves, xlabel=table.sweep.xlabel, ylabel=heads([table.sweep.column])[0], chance=chance)
 
