@@ -36,7 +36,7 @@ def test_labels_keep_apart_and_none_could_be_nearer(
 
 
 def test_lines_are_means_and_bands_are_seeds() -> None:
-    curve = Curve([2, 4, 8], [[10.0, 14.0], [11.0], [13.0, 15.0, 17.0]], [9.0, None, 16.0])
+    curve = Curve([2.0, 4.0, 8.0], [[10.0, 14.0], [11.0], [13.0, 15.0, 17.0]], [9.0, None, 16.0])
     figure = sweep_figure({"a": curve}, xlabel="blocks", ylabel="SumR", chance=8.0, title="demo")
     (axes,) = figure.axes
     line, published, reference = axes.lines
@@ -54,7 +54,7 @@ def test_lines_are_means_and_bands_are_seeds() -> None:
 
 
 def test_names_do_not_cover_each_other() -> None:
-    series = {f"system {number}": Curve([1, 2], [[1.0], [2.0 + number / 1000]]) for number in range(6)}
+    series = {f"system {number}": Curve([1.0, 2.0], [[1.0], [2.0 + number / 1000]]) for number in range(6)}
     figure = sweep_figure(series, xlabel="x", ylabel="y", chance=2.0, zero_shot=2.001)
     boxes = sorted((Text.get_window_extent(label) for label in labels_of(figure)), key=lambda box: box.y0)
     assert len(boxes) == 8
@@ -62,7 +62,7 @@ def test_names_do_not_cover_each_other() -> None:
 
 
 def test_what_lies_far_away_does_not_squeeze_the_curves() -> None:
-    here = Curve([1, 2], [[280.0], [290.0]], [180.0, 185.0])
+    here = Curve([1.0, 2.0], [[280.0], [290.0]], [180.0, 185.0])
     figure = sweep_figure({"a": here}, xlabel="x", ylabel="SumR", chance=105.1)
     above, below = figure.axes
     assert above.get_ylim()[0] > 270
@@ -81,4 +81,4 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="no curve"):
         sweep_figure({}, xlabel="x", ylabel="y")
     with pytest.raises(ValueError, match=r"the seeds of each of them \(1 given\)"):
-        Curve([1, 2], [[1.0]])
+        Curve([1.0, 2.0], [[1.0]])

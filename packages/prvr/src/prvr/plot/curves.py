@@ -46,7 +46,7 @@ class Curve:
             band: from the lowest to the highest seed, or one sample standard deviation to either side.
 
         Examples:
-            >>> Curve([1, 2], [[4.0, 6.0], []]).summary("range").tolist()
+            >>> Curve([1.0, 2.0], [[4.0, 6.0], []]).summary("range").tolist()
             [[4.0, nan], [5.0, nan], [6.0, nan]]
         """
         found = np.full((3, len(self.x)), np.nan)

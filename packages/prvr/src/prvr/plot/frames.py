@@ -32,7 +32,7 @@ class FrameMap:
         video: its name.
     """
 
-    spaces: Mapping[str, Float[np.ndarray, "l d"]]
+    spaces: Mapping[str, Float[np.ndarray, "l _"]]
     groups: Int[np.ndarray, " l"]
     moments: tuple[tuple[float, float], ...]
     video: str
