@@ -3,10 +3,13 @@
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from commands import explained
 from kills import killed
@@ -15,6 +18,8 @@ from prvr.cli import build_parser, main
 from prvr.cli.options import chosen_config, more_keys
 from prvr.config import ConfigError, load_config
 from prvr.errors import DataError, InputError
+from prvr.evaluation import evaluate
+from prvr.models import AnyRetriever, build_retriever
 from prvr.papers import (
     Choices,
     Machine,
@@ -30,7 +35,7 @@ from prvr.papers import (
     shown,
     table_names,
 )
-from prvr.training import reranker_run_config
+from prvr.training import open_split, reranker_run_config
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -264,7 +269,7 @@ class TestStudy:
                 done.result(runs(table, choices)[0])
             record.write_text(re.sub("corpus: .*", "corpus: another", text))
             with pytest.raises(DataError, match="another corpus"):
-                done.expect_same_corpus(runs(table, choices)[0])
+                done.expect_same_inputs(runs(table, choices)[0])
         finally:
             record.write_text(text)
 
@@ -272,6 +277,90 @@ class TestStudy:
         (tmp_path / "thesis.tex").write_text("mine")
         with pytest.raises(DataError, match=r"holds no study\.yaml and is not empty"):
             Study(tmp_path)
+
+
+class TestCheckpoints:
+    """Rows that evaluate a converted checkpoint, here a folder of `save_pretrained`."""
+
+    NAME = "hlformer-embedded"
+
+    @pytest.fixture
+    def table(self, tmp_path: Path) -> Path:
+        rows = [{"name": "HLFormer"}, {"name": "the authors' checkpoint", "checkpoint": "hlformer-{set}"}]
+        path = tmp_path / "with-checkpoint.yaml"
+        path.write_text(yaml.safe_dump(yaml.safe_load(TABLE) | {"rows": rows}), encoding="utf-8")
+        return path
+
+    def save(self, folder: Path, seed: int) -> AnyRetriever:
+        """A small model with random weights in the folder that the row names."""
+        changes = {key: value for key, value in KEYS.items() if key.startswith("model.")}
+        torch.manual_seed(seed)
+        retriever = build_retriever(load_config(self.NAME, changes).model)
+        retriever.save_pretrained(folder / self.NAME)
+        return retriever
+
+    def words(self, table: Path, study: Path, cache: Path) -> list[str]:
+        data = ["--data.collection", "embedded-tiny", "--data.cache_dir", str(cache)]
+        return [str(table), "--output", str(study), *data, "--device", "cpu"]
+
+    def test_the_checkpoint_is_evaluated_as_it_is(
+        self, table: Path, tmp_path: Path, embedded_cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        retriever = self.save(tmp_path / "converted", 0)
+        study, words = Study(tmp_path / "study"), self.words(table, tmp_path / "study", embedded_cache)
+        chosen = Choices({"data.collection": "embedded-tiny"}, checkpoints=tmp_path / "converted")
+        run = next(run for run in runs(table, chosen) if run.kind == "checkpoint")
+        # The configuration of the row is 384 wide, the checkpoint 16.
+        checkpoints = ["--checkpoints", str(tmp_path / "converted")]
+        assert main(["papers", "run", *words, *checkpoints, "--only", run.key]) == 0
+        found = study.result(run)
+        assert found is not None
+        assert found.report is not None
+        with closing(open_split(replace(run.config, model=retriever.config), "test")) as packed:
+            expected = evaluate(retriever, packed)
+        assert np.array_equal(found.report.ranks, expected.ranks)
+
+        capsys.readouterr()
+        assert main(["papers", "show", str(table), "--output", str(tmp_path / "study"), "--format", "markdown"]) == 0
+        line = next(line for line in capsys.readouterr().out.splitlines() if "the authors' checkpoint" in line)
+        assert f"{expected.text_to_video.sumr:.1f}" in line
+
+    def test_only_the_data_decide_beside_the_weights(self, table: Path, tmp_path: Path) -> None:
+        def key(**keys: object) -> str:
+            choices = Choices({name.replace("__", "."): value for name, value in keys.items()}, checkpoints=tmp_path)
+            return next(run.key for run in runs(table, choices) if run.kind == "checkpoint")
+
+        assert key() == key(model__hidden=16, model__heads=2, train__epochs=1, optim__lr=0.1, loss__margin=0.5)
+        assert len({key(), key(data__collection="embedded-tiny"), key(data__eval_split="train")}) == 3
+
+    def test_another_checkpoint_under_the_same_name_is_noticed(
+        self, table: Path, tmp_path: Path, embedded_cache: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = self.words(table, tmp_path / "study", embedded_cache)
+        self.save(tmp_path / "converted", 0)
+        chosen = Choices({"data.collection": "embedded-tiny"}, checkpoints=tmp_path / "converted")
+        run = next(run for run in runs(table, chosen) if run.kind == "checkpoint")
+        words += ["--checkpoints", str(tmp_path / "converted"), "--only", run.key]
+        assert main(["papers", "run", *words]) == 0
+        assert main(["papers", "run", *words]) == 0
+        shutil.rmtree(tmp_path / "converted" / self.NAME)
+        assert main(["papers", "run", *words]) == 0, "what is finished needs no weights"
+        self.save(tmp_path / "converted", 1)
+        message = explained(["papers", "run", *words], capsys)
+        assert "was measured with another checkpoint" in message
+        (tmp_path / "study" / "results" / f"{run.key}.yaml").unlink()
+        assert main(["papers", "run", *words]) == 0
+
+    def test_a_missing_folder_is_explained_with_the_command_that_makes_it(
+        self, table: Path, choices: Choices, tmp_path: Path
+    ) -> None:
+        study, elsewhere = Study(tmp_path / "study"), replace(choices, checkpoints=tmp_path / "converted")
+        run = next(run for run in runs(table, elsewhere) if run.kind == "checkpoint")
+        (failure,) = perform_all([run], study, Machine(), lambda number, run: None)
+        command = re.search(r"prvr (convert checkpoint .*)", failure.reason)
+        assert command is not None
+        args = build_parser().parse(command[1].replace("NAME", "tvr").split())
+        assert args.out == str(tmp_path / "converted" / self.NAME)
 
 
 class TestShow:
@@ -330,8 +419,6 @@ class TestShow:
 
 
 def run_mean(study: Study, run: Run, choices: Choices) -> float:
-    from dataclasses import replace
-
     found = [study.result(replace(run, seed=seed)) for seed in study.seeds(run)]
     return float(np.mean([result.report.text_to_video.sumr for result in found if result and result.report]))
 

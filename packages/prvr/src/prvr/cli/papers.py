@@ -145,7 +145,7 @@ def run(args: Namespace) -> None:
         runs = [one for one in runs if one.key in args.only]
     _open_corpora(runs, args.quiet)
     for one in runs:
-        study.expect_same_corpus(one)
+        study.expect_same_inputs(one)
     study.begin(choices)
     names = {cell.run.key: cell.label for cell in reversed(cells) if cell.run is not None}
 
@@ -229,7 +229,8 @@ def _choices(args: Namespace) -> "tuple[Choices, Study | None]":
             raise CommandError(f"--corpus {text}: expected SET=COLLECTION, for example tvr=my-tvr.")
         corpora[name] = collection
     root = None if args.data_root is None else str(Path(args.data_root).expanduser().resolve())
-    choices = Choices(keys, corpora, root, args.checkpoints)
+    checkpoints = None if args.checkpoints is None else args.checkpoints.expanduser().resolve()
+    choices = Choices(keys, corpora, root, checkpoints)
     if args.output is None:
         return choices, None
     study = Study(args.output)

@@ -157,7 +157,7 @@ def _evaluate_checkpoint(run: Run, study: Study, machine: Machine) -> None:
     if not run.folder.is_dir():
         raise DataError(
             f"{run.folder}: no such folder. Convert the authors' checkpoint into it: prvr convert checkpoint FILE "
-            f"--out {run.folder}"
+            f"--dataset NAME --out {run.folder}"
         )
     study.save(run, _evaluated(open_system(run.folder, device=machine.device), _absolute(run.config), run, machine))
 

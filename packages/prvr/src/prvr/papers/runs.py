@@ -26,7 +26,7 @@ class Choices:
             itself wins. Keys that begin with `stage.` are those of re-rankers.
         corpora: the collection to read instead, by the name of a set.
         root: folder that holds the corpora; None = corpora that prvr draws.
-        checkpoints: folder of converted checkpoints.
+        checkpoints: folder of converted checkpoints; None = their rows are not run.
     """
 
     keys: Mapping[str, Any] = field(default_factory=dict)
@@ -60,9 +60,10 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that decides the result but the seed, as dotted keys."""
+        """All that decides the result but the seed, as dotted keys; a checkpoint brings its model along."""
         found = {"kind": self.kind, **flat(dict(self.details))}
-        found |= _deciding(self.config)[0]
+        read = ("data.", "train.eval_") if self.kind == "checkpoint" else ("",)
+        found |= {key: value for key, value in _deciding(self.config)[0].items() if key.startswith(read)}
         if self.stage is not None:
             found |= {f"stage.{key}": value for key, value in _deciding(self.stage)[0].items()}
         return found if self.over is None else found | {"over": self.over.arm}

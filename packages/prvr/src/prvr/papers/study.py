@@ -1,6 +1,6 @@
 """A study: the folder that holds what the runs of tables have found.
 
-study.yaml                  what the user has chosen for all rows: keys, corpora
+study.yaml                  what the user has chosen for all rows: keys, corpora, and where checkpoints are
 results/KEY.json            the report of a run, with KEY_ranks.npz, the rank of each query; or KEY.png, a picture
 results/KEY.yaml            what the run was: its settings, versions, corpus; written last
 runs/KEY/                   the run folder with its weights; may be deleted, and is made again where a row needs it
@@ -85,11 +85,16 @@ class Study:
                     f"{self.folder}: was begun with other {what} ({shown}). Leave them out, or name another folder."
                 )
         root = given.root if given.root is not None else known.get("root")
-        return Choices(known.get("keys") or {}, known.get("corpora") or {}, root, given.checkpoints)
+        checkpoints = given.checkpoints
+        if checkpoints is None and known.get("checkpoints") is not None:
+            checkpoints = Path(known["checkpoints"])
+        return Choices(known.get("keys") or {}, known.get("corpora") or {}, root, checkpoints)
 
     def begin(self, choices: Choices) -> None:
-        """Writes study.yaml, if the folder is new or the corpora have moved."""
-        values = {"keys": dict(choices.keys), "corpora": dict(choices.corpora), "root": choices.root}
+        """Writes study.yaml, if the folder is new, or corpora or checkpoints have moved."""
+        values: dict[str, Any] = {"keys": dict(choices.keys), "corpora": dict(choices.corpora), "root": choices.root}
+        if choices.checkpoints is not None:
+            values["checkpoints"] = str(choices.checkpoints)
         if not self.exists or read_yaml_file(self._file) != values:
             _write_yaml(self._file, values)
 
@@ -137,6 +142,7 @@ class Study:
             "prvr": __version__,
             "torch": torch.__version__.partition("+")[0],
             "corpus": corpus_digest(run.config),
+            **({} if run.folder is None else {"weights": weights_digest(run.folder)}),
             **about,
             "settings": run.settings,
         }
@@ -170,17 +176,25 @@ class Study:
         except OSError as error:
             raise DataError(f"{folder}: cannot be written ({error}). Choose another folder.") from error
 
-    def expect_same_corpus(self, run: Run) -> None:
-        """Refuses a finished run that was measured on another corpus than the one at hand.
+    def expect_same_inputs(self, run: Run) -> None:
+        """Refuses a finished run that was measured on another corpus, or with another checkpoint, than at hand.
 
         Raises:
             DataError: it was.
         """
         path = self.results / f"{run.key}.yaml"
-        if path.is_file() and read_yaml_file(path).get("corpus") != corpus_digest(run.config):
+        if not path.is_file():
+            return
+        record = read_yaml_file(path)
+        if record.get("corpus") != corpus_digest(run.config):
             raise DataError(
                 f"{path}: was measured on another corpus than {run.config.data.collection} in "
                 f"{run.config.data.root or 'the cache'}. Name another folder for this study."
+            )
+        if run.folder is not None and run.folder.is_dir() and record.get("weights") != weights_digest(run.folder):
+            raise DataError(
+                f"{path}: was measured with another checkpoint than that in {run.folder}. Delete it to evaluate this "
+                "one, or name another folder for this study."
             )
 
 
@@ -194,6 +208,12 @@ def corpus_digest(config: Config) -> str:
     corpus = run_corpus(config)
     files = {split: corpus.caption_file(split) for split in ("train", config.data.eval_split)}
     return digest({split: hash_file(file) for split, file in files.items() if file.is_file()})[:16]
+
+
+def weights_digest(folder: Path) -> str:
+    """A hash of the weights in a folder, and of the configurations beside them, by which a checkpoint is recognised."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix == ".safetensors" or path.name == "config.json")
+    return digest({file.relative_to(folder).as_posix(): hash_file(file) for file in files})[:16]
 
 
 def _write_yaml(path: Path, values: Mapping[str, Any]) -> None:
