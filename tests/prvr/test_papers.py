@@ -333,6 +333,12 @@ class TestCheckpoints:
         assert key() == key(model__hidden=16, model__heads=2, train__epochs=1, optim__lr=0.1, loss__margin=0.5)
         assert len({key(), key(data__collection="embedded-tiny"), key(data__eval_split="train")}) == 3
 
+    def test_keys_of_a_model_do_not_reach_the_preset_of_another_family(self) -> None:
+        changes = {"model.hidden": 32, "model.query_dim": 48, "model.frame_projection": "linear"}
+        cells = cells_of(read_table("diffusionret-table-1"), Choices(changes, checkpoints=Path("converted")))
+        kinds = {cell.run.kind: cell.run.config.model for cell in cells if cell.run is not None}
+        assert (kinds["train"].query_dim, kinds["checkpoint"].query_dim) == (48, 1)
+
     def test_another_checkpoint_under_the_same_name_is_noticed(
         self, table: Path, tmp_path: Path, embedded_cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

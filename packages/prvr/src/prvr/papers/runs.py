@@ -16,6 +16,9 @@ from prvr.plot import PLOTS
 from prvr.training import RerankerRunConfig, reranker_run_config
 from prvr.training.run import MAY_CHANGE, flat
 
+_OF_A_CHECKPOINT = ("data.", "train.eval_")
+"""What the keys begin with that decide how a checkpoint is evaluated."""
+
 
 @dataclass(frozen=True)
 class Choices:
@@ -62,8 +65,8 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """All that decides the result but the seed, as dotted keys; a checkpoint brings its model along."""
         found = {"kind": self.kind, **flat(dict(self.details))}
-        read = ("data.", "train.eval_") if self.kind == "checkpoint" else ("",)
-        found |= {key: value for key, value in _deciding(self.config)[0].items() if key.startswith(read)}
+        decide = _OF_A_CHECKPOINT if self.kind == "checkpoint" else ("",)
+        found |= {key: value for key, value in _deciding(self.config)[0].items() if key.startswith(decide)}
         if self.stage is not None:
             found |= {f"stage.{key}": value for key, value in _deciding(self.stage)[0].items()}
         return found if self.over is None else found | {"over": self.over.arm}
@@ -202,9 +205,11 @@ def _details(how: Evaluation) -> dict[str, Any]:
 
 
 def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, seed: int) -> Config:
-    """The resolved configuration of a row that trains: preset, table, set, user, row, in this order."""
+    """The resolved configuration of a row: preset, table, set, user, row, in this order."""
     base = (row.base or table.base).format(set=data.preset or name)
     users = {key: value for key, value in choices.keys.items() if not key.startswith("stage.")}
+    if row.checkpoint is not None:
+        users = {key: value for key, value in users.items() if key.startswith(_OF_A_CHECKPOINT)}
     keys = {**flat(table.keys), **data.keys, **users, **flat(row.keys), "train.seed": seed}
     return _with_data(load_config(base, keys), name, data, choices)
 
