@@ -20,7 +20,7 @@ from training_runs import (
 )
 
 from prvr.data import make_loader
-from prvr.data.dataset import EpochBatches
+from prvr.data.dataset import EpochBatches, VideoDataset
 from prvr.errors import PrvrError
 from prvr.models import Retriever
 from prvr.training import Splits, TrainingError, resume, train
@@ -176,13 +176,13 @@ def test_the_batches_that_are_done_are_not_read_again(
     with pytest.raises(KeyboardInterrupt):
         train(config, output=tmp_path, splits=splits, device="cpu", progress=StopInEpoch(1, interrupt, 3))
     read: list[int] = []
-    real = type(splits.train).video
+    real = VideoDataset.batch
 
-    def counted(self: Any, index: int) -> Any:
-        read.append(index)
-        return real(self, index)
+    def counted(self: VideoDataset, numbers: Any) -> Any:
+        read.extend(number for number, _ in numbers)
+        return real(self, numbers)
 
-    monkeypatch.setattr(type(splits.train), "video", counted)
+    monkeypatch.setattr(VideoDataset, "batch", counted)
     assert resume(tmp_path, splits=splits, device="cpu").epochs == 1
     batches = EpochBatches(len(splits.train), config.train.batch_size, seed=config.train.seed)
     assert read == [number for batch in list(batches)[3:] for number, _ in batch]
