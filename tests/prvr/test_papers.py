@@ -142,6 +142,18 @@ class TestFiles:
         assert found is not None
         assert found.key == "1419efdf3bf9-0"
 
+    def test_runs_that_differ_in_anything_have_keys_of_their_own(self, tmp_path: Path) -> None:
+        changes = ["{model: {clip_weight: 1.0}}", "{model: {clip_weight: 0.5}}", "{ties: best}", "{split: val}", "{}"]
+        changes += ["{stages: [{kind: qb_norm}]}", "{stages: [{kind: qb_norm, beta: 3}]}"]
+        rows = [f"{{name: {place}, over: full, evaluate: {how}}}" for place, how in enumerate(changes)]
+        rows += [f"{{name: {what}, over: full, plot: {{what: frames, settings: {{video: {what}}}}}}}" for what in "ab"]
+        values = yaml.safe_load(TABLE) | {"rows": [{"name": "full"}, *yaml.safe_load(f"[{', '.join(rows)}]")]}
+        for row in values["rows"]:
+            row["name"] = str(row["name"])
+        path = tmp_path / "many.yaml"
+        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+        assert len({run.arm for run in runs(path, Choices())}) == len(rows) + 1
+
     def test_rows_report_what_the_authors_report_unless_a_user_says_otherwise(self) -> None:
         table = read_table("hlformer-table-2")
         for choices, sets, split in (

@@ -64,7 +64,7 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All that decides the result but the seed, as dotted keys; a checkpoint brings its model along."""
-        found = {"kind": self.kind, **flat(dict(self.details))}
+        found = {"kind": self.kind, **flat({self.kind: dict(self.details)})}
         decide = _OF_A_CHECKPOINT if self.kind == "checkpoint" else ("",)
         found |= {key: value for key, value in _deciding(self.config)[0].items() if key.startswith(decide)}
         if self.stage is not None:

@@ -105,12 +105,13 @@ def shown(study: Study, cells: Sequence[Cell], choices: Choices) -> Iterator[Sho
         table = mine[0].table
         results = {cell.row.name: _finished(study, cell) for cell in mine if not cell.row.hidden}
         lines = [_line(cell, results[cell.row.name], table.columns) for cell in mine if not cell.row.hidden]
-        reports = [result.report for found in results.values() for result in found.values() if result.report]
+        finished = [result for found in results.values() for result in found.values()]
+        reports = [result.report for result in finished if result.report]
         yield Shown(
             f"{table.paper}, {table.item}: {table.title}. {mine[0].data.title}",
             table.columns,
             tuple(lines),
-            tuple(_notes(mine, lines, reports, choices)),
+            tuple(_notes(mine, lines, finished, choices)),
             reports[0].chance if reports else None,
         )
 
@@ -138,18 +139,18 @@ def _metric(report: EvaluationReport, column: str) -> float:
     return float(getattr(report.video_to_sets or report.video_to_text, name))
 
 
-def _notes(
-    cells: Sequence[Cell], lines: Sequence[Line], reports: Sequence[EvaluationReport], choices: Choices
-) -> Iterator[str]:
+def _notes(cells: Sequence[Cell], lines: Sequence[Line], finished: Sequence[Result], choices: Choices) -> Iterator[str]:
     table, data = cells[0].table, cells[0].data
     if data.protocol:
         published = any(cells[0].set_name in row.published for row in table.rows)
         yield "published: " * published + data.protocol
     config = next((cell.run.config for cell in cells if cell.run is not None), None)
+    reports = [result.report for result in finished if result.report is not None]
     if reports and config is not None:
+        chosen = any(result.record["kind"] != "checkpoint" for result in finished)
         sizes = f"{len(reports[0].query_ids):,} queries, {len(reports[0].video_ids):,} videos"
         yield (
-            f"ours: {_PROTOCOLS[config.train.protocol]}; {reports[0].split}, {sizes}; ties count "
+            f"ours: {f'{_PROTOCOLS[config.train.protocol]}; ' * chosen}{reports[0].split}, {sizes}; ties count "
             f"{_TIES[reports[0].ties]}; chance SumR {reports[0].chance:.1f}"
         )
     seeds = {line.seeds for line in lines if line.seeds}
