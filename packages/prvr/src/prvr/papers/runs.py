@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from prvr.config import Config, config_to_dict, load_config
 from prvr.config.load import read_values, set_key
 from prvr.data.hashes import digest
@@ -248,5 +250,5 @@ def _defaults(record: Any, prefix: str = "") -> dict[str, Any]:
         if dataclasses.is_dataclass(value):
             found |= _defaults(value, f"{prefix}{name}.")
         elif not one.is_required():
-            found[prefix + name] = config_to_dict(one.get_default(call_default_factory=True))
+            found[prefix + name] = to_jsonable_python(one.get_default(call_default_factory=True))
     return found
