@@ -103,7 +103,9 @@ def convert_moments(folder: Path | str, files: Sequence[Path | str]) -> MomentsR
             )
     if all(row["ts"] is None for row in rows.values()):
         total = sum(map(len, captions.values()))
-        raise DataError(f"{corpus.folder}: none of its {total} captions has a moment in these files. Are they of it?")
+        raise DataError(
+            f"{corpus.folder}: none of its {total} captions has a moment in these files. Do they belong together?"
+        )
     lines = "".join(f"{json.dumps(row)}\n" for row in rows.values())
     write_file(target, lambda file: file.write(lines.encode()))
     found = {what: {split: tuple(ids) for split, ids in some.items()} for what, some in problems.items()}

@@ -25,7 +25,7 @@ def metrics_table(report: EvaluationReport, title: str | None = None) -> Table:
     """
     below = "" if report.above_chance else "; this is not shown to be better"
     caption = (
-        f"chance: SumR {report.chance:.1f}{below}\nties count {_TIES[report.ties]}; tied: "
+        f"chance: SumR {report.chance:.1f}{below}\nties count {TIES[report.ties]}; tied: "
         f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"
     )
     sumr = report.intervals.get("sumr")
@@ -53,7 +53,7 @@ def text_video_table(report: EvaluationReport, title: str | None = None) -> Tabl
     several = len(report.query_ids) > len(set(report.query_to_video.tolist()))
     to_text = report.video_to_sets if several and report.video_to_sets is not None else report.video_to_text
     among = "sets of captions" if to_text is report.video_to_sets else "all captions, its best one counts"
-    caption = f"ties count {_TIES[report.ties]}" + f"\nvideo to text: among {among}" * several
+    caption = f"ties count {TIES[report.ties]}" + f"\nvideo to text: among {among}" * several
     columns = ("R@1", "R@5", "R@10", "Rsum", "MdR", "MnR")
     table = new_table(title or _size(report), caption, [""], columns)
     for name, metrics in (("text to video", report.text_to_video), ("video to text", to_text)):
@@ -142,7 +142,8 @@ def examples_table(examples: Sequence[ExampleQuery]) -> Table:
     return table
 
 
-_TIES = {"worst": "against us", "mean": "half", "best": "for us"}
+TIES = {"worst": "against us", "mean": "half", "best": "for us"}
+"""How tables say that queries with equal scores count."""
 
 
 def new_table(title: str, caption: str | Text | None, texts: Sequence[str] = (), numbers: Sequence[str] = ()) -> Table:

@@ -16,13 +16,14 @@ from prvr.config import Config
 from prvr.corpora import benchmark_of
 from prvr.data.files import is_real_folder
 from prvr.errors import DataError, InputError, PrvrError
-from prvr.evaluation import EvaluationConfig, encode_split, evaluate
+from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.transfer import check_features
 from prvr.models import load_pretrained
 from prvr.papers.runs import Run
 from prvr.papers.study import Study
 from prvr.pipeline import System, open_system
-from prvr.training import EpochProgress, no_progress, open_split, open_splits, train, train_reranker
+from prvr.training import EpochProgress, no_progress, open_splits, train, train_reranker
 from prvr.training.data import run_corpus
 
 logger = logging.getLogger(__name__)
@@ -109,18 +110,17 @@ def _provide(run: Run, study: Study, machine: Machine) -> None:
 
 def _train(run: Run, study: Study, machine: Machine) -> None:
     output = study.run_folder(run)
-    config = _absolute(run.config)
     device = "cpu" if torch.device(machine.device).type == "cpu" else None
     found = train(
-        config,
+        run.config,
         output=output,
         resume=(output / "config.yaml").is_file(),
         device=device,
         progress=machine.progress,
     )
     report = found.report
-    if benchmark_of(run_corpus(config)) is not None:  # whose tables rank sets of captions too
-        report = _evaluated(open_system(output, device=machine.device), config, run, machine)
+    if _ranks_sets(run.config):
+        report = _evaluated(open_system(output, device=machine.device), run, machine)
     study.save(run, report, epochs=found.epochs, best_epoch=found.best_epoch)
     _drop_state(output)
 
@@ -131,7 +131,7 @@ def _train_stage(run: Run, study: Study, machine: Machine) -> None:
     output, below = study.run_folder(run), study.run_folder(run.over)
     retriever = load_pretrained(below / "best").to(machine.device)
     config = replace(run.stage, retriever=str(below.resolve()))
-    with closing(open_splits(_absolute(run.config))) as splits:
+    with closing(open_splits(run.config)) as splits:
         found = train_reranker(
             config,
             retriever,
@@ -148,8 +148,8 @@ def _train_stage(run: Run, study: Study, machine: Machine) -> None:
 def _evaluate(run: Run, study: Study, machine: Machine) -> None:
     """Evaluates the system of another run: with other keys, on another corpus, or with more stages."""
     assert run.over is not None
-    system = _system(run.over, study, machine, run.details)
-    study.save(run, _evaluated(system, _absolute(run.config), run, machine))
+    check_features(run.over.config, run.config)
+    study.save(run, _evaluated(_system(run.over, study, machine, run.details), run, machine))
 
 
 def _evaluate_checkpoint(run: Run, study: Study, machine: Machine) -> None:
@@ -159,7 +159,7 @@ def _evaluate_checkpoint(run: Run, study: Study, machine: Machine) -> None:
             f"{run.folder}: no such folder. Convert the authors' checkpoint into it: prvr convert checkpoint FILE "
             f"--dataset NAME --out {run.folder}"
         )
-    study.save(run, _evaluated(open_system(run.folder, device=machine.device), _absolute(run.config), run, machine))
+    study.save(run, _evaluated(open_system(run.folder, device=machine.device), run, machine))
 
 
 def _plot(run: Run, study: Study, machine: Machine) -> None:
@@ -170,7 +170,7 @@ def _plot(run: Run, study: Study, machine: Machine) -> None:
     figure = draw(
         run.details["plot"],
         system,
-        _absolute(run.config),
+        run.config,
         run.config.data.eval_split,
         dict(run.details["settings"]),
         device=machine.device,
@@ -215,30 +215,18 @@ def _system(run: Run, study: Study, machine: Machine, details: Mapping[str, Any]
     return open_system(place, stages, device=machine.device, model=how.get("model") or {})
 
 
-def _evaluated(system: System, config: Config, run: Run, machine: Machine) -> EvaluationReport:
-    """The report of a system on the reported split of a configuration."""
+def _evaluated(system: System, run: Run, machine: Machine) -> EvaluationReport:
+    """The report of a system on the reported split of a run."""
     how = EvaluationConfig.of_run(
-        config.train, ties=run.details.get("ties", "worst"), caption_sets=benchmark_of(run_corpus(config)) is not None
+        run.config.train, ties=run.details.get("ties", "worst"), caption_sets=_ranks_sets(run.config)
     )
-    reading = replace(config, model=system.pipeline.first.config)  # pyright: ignore[reportAttributeAccessIssue]
-    with closing(open_split(reading, config.data.eval_split)) as packed:
-        encoded = encode_split(
-            system.pipeline,
-            packed,
-            device=machine.device,
-            video_batch=how.video_batch,
-            query_batch=how.query_batch,
-            seed=how.seed,
-        )
-        return evaluate(system.pipeline, packed, how, encoded=encoded, device=machine.device)
+    with closing(system.open_split(run.config.data.eval_split, run.config)) as packed:
+        return evaluate(system.pipeline, packed, how, device=machine.device)
 
 
-def _absolute(config: Config) -> Config:
-    """The configuration with an absolute root, so that its run can be opened from any folder."""
-    root = config.data.root
-    if root is None:
-        return config
-    return replace(config, data=replace(config.data, root=str(Path(root).expanduser().resolve())))
+def _ranks_sets(config: Config) -> bool:
+    """Whether sets of captions are ranked too, as papers on text-to-video benchmarks do."""
+    return benchmark_of(run_corpus(config)) is not None
 
 
 def _drop_state(output: Path) -> None:

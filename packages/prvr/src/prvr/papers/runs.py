@@ -79,11 +79,11 @@ class Run:
 
         Keys that a later version adds with a default that changes nothing leave it as it is.
         """
-        usual = _deciding(self.config)[1]
+        defaults = _deciding(self.config)[1]
         if self.stage is not None:
-            usual = usual | {f"stage.{key}": value for key, value in _deciding(self.stage)[1].items()}
-        telling = {key: value for key, value in self.settings.items() if key not in usual or usual[key] != value}
-        return digest(telling)[:12]
+            defaults = defaults | {f"stage.{key}": value for key, value in _deciding(self.stage)[1].items()}
+        changed = {key: value for key, value in self.settings.items() if key not in defaults or defaults[key] != value}
+        return digest(changed)[:12]
 
     @property
     def key(self) -> str:
@@ -135,8 +135,6 @@ def cells_of(
     found: list[Cell] = []
     for name in sets or table.sets:
         for row in table.rows:
-            if row.sets is not None and name not in row.sets and name in table.sets:
-                continue
             for seed in seeds:
                 run = _run(table, row, name, known, choices, seed)
                 found.append(Cell(table, row, name, known[name], seed, run))
@@ -217,9 +215,10 @@ def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, 
 
 
 def _with_data(config: Config, name: str, data: DataSet, choices: Choices) -> Config:
-    """The configuration with the corpus of a set."""
+    """The configuration with the corpus of a set; its root is absolute, so that a run can be opened from any folder."""
     collection = choices.corpora.get(name, data.collection)
-    read = replace(config.data, root=choices.root)
+    root = None if choices.root is None else str(Path(choices.root).expanduser().resolve())
+    read = replace(config.data, root=root)
     if collection is not None and collection != read.collection:
         read = replace(read, collection=collection, feature=None)
     return replace(config, data=read)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from prvr.errors import InputError
 from prvr.evaluation.report import EvaluationReport
-from prvr.evaluation.tables import new_table
+from prvr.evaluation.tables import TIES, new_table
 from prvr.papers.runs import Cell, Choices
 from prvr.papers.study import Result, Study
 from prvr.papers.table import Table
@@ -25,7 +25,6 @@ _PROTOCOLS = {
     "val": "best epoch on the validation split",
     "holdout": "best epoch on training videos that were set aside",
 }
-_TIES = {"worst": "against us", "mean": "half", "best": "for us"}
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def _notes(cells: Sequence[Cell], lines: Sequence[Line], finished: Sequence[Resu
         sizes = f"{len(reports[0].query_ids):,} queries, {len(reports[0].video_ids):,} videos"
         yield (
             f"ours: {f'{_PROTOCOLS[config.train.protocol]}; ' * chosen}{reports[0].split}, {sizes}; ties count "
-            f"{_TIES[reports[0].ties]}; chance SumR {reports[0].chance:.1f}"
+            f"{TIES[reports[0].ties]}; chance SumR {reports[0].chance:.1f}"
         )
     seeds = {line.seeds for line in lines if line.seeds}
     if seeds:

@@ -9,7 +9,7 @@ Tables are rebuilt from study.yaml and results/ alone, which are small.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,9 +157,9 @@ class Study:
         return run.folder if run.folder is not None else self.runs / run.key / "run"
 
     def has_weights(self, run: Run) -> bool:
-        """Whether the trained weights of a run are there."""
+        """Whether the weights of a run that trains are there."""
         folder = self.run_folder(run)
-        return (folder / "best").is_dir() and (folder / "evaluation.json").is_file() if run.folder is None else True
+        return (folder / "best").is_dir() and (folder / "evaluation.json").is_file()
 
     @contextmanager
     def claimed(self, run: Run) -> Iterator[None]:
@@ -169,12 +169,13 @@ class Study:
             BusyError: another process is at it.
         """
         folder = self.runs / run.key
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with owned(folder, f"{folder}: another process is at this run.", BusyError):
-                yield
-        except OSError as error:
-            raise DataError(f"{folder}: cannot be written ({error}). Choose another folder.") from error
+        with ExitStack() as stack:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(owned(folder, f"{folder}: another process is at this run.", BusyError))
+            except OSError as error:
+                raise DataError(f"{folder}: cannot be written ({error}). Choose another folder.") from error
+            yield
 
     def expect_same_inputs(self, run: Run) -> None:
         """Refuses a finished run that was measured on another corpus, or with another checkpoint, than at hand.

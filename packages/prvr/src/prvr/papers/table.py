@@ -82,8 +82,6 @@ class Row:
     base: str | None = None
     """Preset or file; `{set}` in it stands for the name of the set. None = that of the table."""
     keys: dict[str, Any] = field(default_factory=dict)
-    sets: tuple[str, ...] | None = None
-    """Only in these sets; None = in all."""
     over: str | None = None
     stage: dict[str, Any] | None = None
     """Keys of `prvr.training.RerankerRunConfig`; `base` names a preset of re-rankers."""

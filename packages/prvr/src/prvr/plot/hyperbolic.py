@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HyperbolicPoints:
-    """A sample of points of hyperbolic space by what they are of.
+    """A sample of points in hyperbolic space, in groups such as texts and videos.
 
     Args:
         groups: `(n, d + 1)` ambient points by name.
