@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -17,6 +16,7 @@ from prvr.objective import Objective
 from prvr.released import names
 from prvr.training import BertAdam, build_optimizer, parameter_groups
 from prvr.training.optimizer import warmup_cosine, warmup_linear
+from prvr.training.processes import make_accelerator
 from prvr.training.step import TrainingStep
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "prvr_bertadam.npz"
@@ -319,11 +319,12 @@ class Given:
 
 
 @pytest.mark.parametrize(("clip", "norms"), [("auto", (1.0, 1.0)), ("whole", (0.6, 0.8))])
-def test_bert_adam_may_clip_the_whole_gradient_first(clip: str, norms: tuple[float, float]) -> None:
+def test_bert_adam_may_clip_the_whole_gradient_first(tmp_path: Path, clip: str, norms: tuple[float, float]) -> None:
     config = tiny_config(name="bert_adam", warmup=0.0, clip=clip)
     task: Any = Given(config, torch.tensor([0.0, 3.0, 4.0]))
     optimizer, scheduler = build_optimizer(config, task.networks[0], nn.Module(), total_steps=4)
-    TrainingStep(task, Accelerator(cpu=True), optimizer, scheduler)(None, 0, 0, None)
+    with make_accelerator("no", tmp_path, "cpu", ()) as accelerator:
+        TrainingStep(task, accelerator, optimizer, scheduler)(None, 0, 0, None)
     weight, bias = task.networks[0].parameters()
     found = [optimizer.state[p]["exp_avg"].norm().item() / 0.1 for p in (weight, bias)]
     assert found == pytest.approx(norms, rel=1e-5)
