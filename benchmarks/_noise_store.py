@@ -40,7 +40,6 @@ def noise_store(
             "frame_offsets": np.concatenate([[0], lengths.cumsum()]),
             "word_offsets": np.concatenate([[0], words.cumsum()]),
             "tag_offsets": np.zeros(queries + 1, np.int64),
-            "source_frames": lengths,
         }
         text = {
             "video_ids": [f"video{i:05d}" for i in range(videos)],

@@ -160,7 +160,7 @@ class Training:
         if config.train.compile:
             compile_blocks(retriever, bench.args.backend)
             config = replace(config, train=replace(config.train, compile=False))
-        packed = self.loader.loader.videos.packed
+        packed = self.loader.loader.dataset.packed
         self.task = RetrievalTask(
             config, accelerator, retriever, objective, Splits(packed, packed, packed), self.loader
         )

@@ -20,16 +20,13 @@ from prvr.data import (
     Caption,
     Corpus,
     TextData,
-    VideoDataset,
-    VideoItem,
-    collate,
     make_loader,
     open_corpus,
     pack,
     sample_video,
     write_layout,
 )
-from prvr.data.rows import normalise_rows
+from prvr.data.rows import normalise_rows, pad
 from prvr.types import Batch
 
 
@@ -58,21 +55,29 @@ def noise_corpus(
     return open_corpus(root, "noise")
 
 
-def items_from_hdf5(corpus: Corpus) -> Iterator[VideoItem]:
+Item = tuple[str, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]
+"""A video: its id, clips, frames, and the words of each of its captions."""
+
+
+def items_from_hdf5(corpus: Corpus) -> Iterator[Item]:
     by_video: dict[str, list[str]] = {}
     for caption in corpus.split("train").captions:
         by_video.setdefault(caption.video_id, []).append(caption.id)
     with corpus.open_features() as videos, corpus.open_queries() as queries:
         for name, ids in by_video.items():
             clips, frames = map(torch.from_numpy, sample_video(videos.read(name)))
-            words = tuple(torch.from_numpy(normalise_rows(queries.read(i))[:30]) for i in ids)
-            yield VideoItem(name, clips, frames, words, tuple(ids), (frozenset({name}),) * len(ids))
+            yield name, clips, frames, {i: torch.from_numpy(normalise_rows(queries.read(i))[:30]).float() for i in ids}
 
 
 def batches_from_hdf5(corpus: Corpus, size: int) -> Iterator[Batch]:
     items = items_from_hdf5(corpus)
     while part := list(itertools.islice(items, size)):
-        yield collate(part)
+        ids, clips, frames, captions = zip(*part, strict=True)
+        padded, frame_mask = pad(frames)
+        words, word_mask = pad([words for some in captions for words in some.values()])
+        owner = torch.arange(len(part)).repeat_interleave(torch.tensor([len(some) for some in captions]))
+        names = tuple(name for some in captions for name in some)
+        yield Batch(torch.stack(clips), padded, frame_mask, words, word_mask, owner, None, ids, names)
 
 
 def tasks(root: str, packed: bool, size: int) -> Tasks:
@@ -84,9 +89,11 @@ def tasks(root: str, packed: bool, size: int) -> Tasks:
             "batches": lambda: deque(batches_from_hdf5(corpus, size), 0),
         }
     store = pack(corpus, "train", cache_dir=root)
-    loader, items = make_loader(store, size, shuffle=False), VideoDataset(store)
+    loader = make_loader(store, size, shuffle=False)
     return {
-        "items": lambda: deque((items[i] for i in range(len(store))), 0),
+        "items": lambda: deque(
+            ((store.video(i), store.padded_queries(store.queries_of(i))) for i in range(len(store))), 0
+        ),
         "batches": lambda: deque(loader, 0),
         "gallery": lambda: deque(store.video_batches(64), 0),
     }

@@ -1,6 +1,5 @@
 """Training batches: the released collation, orders by (seed, epoch), limits on captions, hold-out."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,13 @@ from prvr.data import (
     DataError,
     PackedSplit,
     VideoDataset,
-    VideoItem,
-    collate,
     holdout,
     make_loader,
     open_corpus,
     pack,
 )
+from prvr.data.packed_files import PackedWriter
+from prvr.data.rows import pad
 from prvr.types import Batch
 
 GOLDEN = Path(__file__).parent.parent / "fixtures" / "prvr_sampling.npz"
@@ -38,60 +37,68 @@ def same(a: Batch, b: Batch) -> bool:
     return a.video_ids == b.video_ids and a.query_ids == b.query_ids and torch.equal(a.frames, b.frames)
 
 
-def test_collation_by_length_agrees_with_the_authors_numbers() -> None:
-    items = []
+def test_a_batch_agrees_with_the_authors_numbers(tmp_path: Path) -> None:
     with np.load(GOLDEN) as golden:
-        for i in range(5):
-            captions = [k for k in golden.files if k.startswith(f"collate/in{i}/cap")]
-            words = tuple(torch.from_numpy(golden[f"collate/in{i}/cap{k}"]) for k in range(len(captions)))
-            clips, frames = (torch.from_numpy(golden[f"collate/in{i}/{name}"]) for name in ("clip", "frames"))
-            own = frozenset({str(i)})
-            items.append(VideoItem(str(i), clips[0], frames, words, tuple(captions), (own,) * len(words)))
+        given = {key.removeprefix("collate/in"): golden[key] for key in golden.files if key.startswith("collate/in")}
         expected = {k.removeprefix("collate/out/"): torch.from_numpy(golden[k]) for k in golden.files if "/out/" in k}
-        order = [str(i) for i in golden["collate/video_order"]]
-    batch = collate(items, sort="length")
-    assert list(batch.video_ids) == order
+        order = golden["collate/video_order"].tolist()  # theirs is by length, longest first
+    captions = [sorted(key for key in given if key.startswith(f"{i}/cap")) for i in range(5)]
+    owner = np.repeat(np.arange(5), [len(some) for some in captions])
+    with PackedWriter(tmp_path, "float32") as writer:
+        for i in range(5):
+            writer.append("clips", given[f"{i}/clip"][0])
+            writer.append("frames", given[f"{i}/frames"])
+            for key in captions[i]:
+                writer.append("words", given[key])
+        lengths = [len(given[f"{i}/frames"]) for i in range(5)], [len(given[key]) for some in captions for key in some]
+        index = dict(zip(("frame_offsets", "word_offsets"), (np.cumsum([0, *some]) for some in lengths), strict=True))
+        index |= {"query_to_video": owner, "relevant": owner, "relevant_offsets": np.arange(len(owner) + 1)}
+        text = {"video_ids": list("01234"), "query_ids": [key for some in captions for key in some]}
+        about = {"collection": "golden", "split": "train", "settings": {"clips": len(given["0/clip"][0])}}
+        writer.finish(index, text, about)
+    with PackedSplit.open(tmp_path) as packed:
+        batch = VideoDataset(packed).batch([(video, 0) for video in order])
+    assert batch.video_ids == tuple(map(str, order))
     assert batch.relevant is None
-    assert batch.frames.dtype == torch.float32
     torch.testing.assert_close(batch.clips, expected["clip_video_features"], rtol=0, atol=0)
     torch.testing.assert_close(batch.frames, expected["frame_video_features"], rtol=0, atol=0)
     torch.testing.assert_close(batch.frame_mask.float(), expected["videos_mask"], rtol=0, atol=0)
     torch.testing.assert_close(batch.words, expected["text_feat"], rtol=0, atol=0)
     torch.testing.assert_close(batch.word_mask.float(), expected["text_mask"], rtol=0, atol=0)
     torch.testing.assert_close(batch.query_to_video, expected["text_labels"], rtol=0, atol=0)
-    assert list(collate(items).video_ids) == list("01234")
 
 
-def test_an_item_is_a_video_with_all_its_captions(packed: PackedSplit) -> None:
-    dataset = VideoDataset(packed)
+@pytest.mark.parametrize("captions", [None, 2])
+def test_a_batch_is_its_videos_with_their_captions_padded_with_zeros(packed: PackedSplit, captions: int | None) -> None:
+    dataset = VideoDataset(packed, captions)
     assert len(dataset) == 20
-    item = dataset[3]
-    assert item.query_ids == tuple(packed.query_ids[q] for q in packed.queries_of(3))
-    torch.testing.assert_close(item.words[2], packed.query(int(packed.queries_of(3)[2])))
+    for numbers in ([(0, 0)], [(7, 1), (3, 1), (19, 1)], [(i, 2) for i in range(20)]):
+        batch = dataset.batch(numbers)
+        queries = [int(query) for item in numbers for query in dataset.queries_of(*item)]
+        assert batch.video_ids == tuple(packed.video_ids[number] for number, _ in numbers)
+        assert batch.query_ids == tuple(packed.query_ids[query] for query in queries)
+        videos = [packed.video(number) for number, _ in numbers]
+        assert torch.equal(batch.clips, torch.stack([clips for clips, _ in videos]))
+        frames, frame_mask = pad([frames for _, frames in videos])
+        words, word_mask = pad([packed.query(query) for query in queries])
+        for ours, expected in ((batch.frames, frames), (batch.frame_mask, frame_mask)):
+            assert torch.equal(ours, expected)
+        for ours, expected in ((batch.words, words), (batch.word_mask, word_mask)):
+            assert torch.equal(ours, expected)
     with pytest.raises(IndexError):
-        dataset[20]
+        dataset.batch([(20, 0)])
 
 
 def test_a_batch_knows_every_matching_video_in_it(packed: PackedSplit) -> None:
     dataset = VideoDataset(packed)
-    batch = collate([dataset[i] for i in range(20)])
+    batch = dataset.batch([(i, 0) for i in range(20)])
     assert batch.query_to_video.tolist() == sorted(packed.query_to_video.tolist())
     order = [packed.query_ids.index(q) for q in batch.query_ids]
     np.testing.assert_array_equal(batch.positives.numpy(), packed.relevant_matrix[order])
     assert batch.relevant is not None
-    assert collate([dataset[0]]).relevant is None
-    assert collate([dataset[0]]).clips.shape == (1, 32, 512)
-
-
-def test_a_batch_that_is_read_at_once_is_what_collate_makes_of_its_items(packed: PackedSplit) -> None:
-    for captions in (None, 2):
-        dataset = VideoDataset(packed, captions)
-        for numbers in ([(0, 0)], [(7, 1), (3, 1), (19, 1)], [(i, 2) for i in range(20)]):
-            at_once, together = dataset.batch(numbers), collate([dataset[item] for item in numbers])
-            for field in fields(Batch):
-                ours, theirs = getattr(at_once, field.name), getattr(together, field.name)
-                same = torch.equal(ours, theirs) if isinstance(theirs, torch.Tensor) else ours == theirs
-                assert same, field.name
+    alone = dataset.batch([(0, 0)])
+    assert alone.relevant is None
+    assert alone.clips.shape == (1, 32, 512)
 
 
 def test_the_order_depends_on_seed_and_epoch_alone(packed: PackedSplit) -> None:
@@ -127,10 +134,10 @@ def test_spawned_workers_give_the_same_batches(packed: PackedSplit) -> None:
 
 def test_captions_are_drawn_anew_each_epoch(packed: PackedSplit) -> None:
     dataset = VideoDataset(packed, captions_per_video=2, seed=1)
-    drawn = [[dataset[i, epoch].query_ids for i in range(20)] for epoch in (0, 0, 1)]
+    drawn = [[dataset.queries_of(i, epoch).tolist() for i in range(20)] for epoch in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(ids) == 2 for ids in drawn[0])
-    assert len(VideoDataset(packed, captions_per_video=99)[0].query_ids) == 5
+    assert len(VideoDataset(packed, captions_per_video=99).queries_of(0, 0)) == 5
     with pytest.raises(ValueError, match="at least 1"):
         VideoDataset(packed, captions_per_video=0)
 

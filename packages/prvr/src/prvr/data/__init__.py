@@ -8,7 +8,7 @@ Examples:
 """
 
 from prvr.data.corpus import Corpus, Split, open_corpus
-from prvr.data.dataset import VideoDataset, VideoItem, collate, make_loader
+from prvr.data.dataset import VideoDataset, make_loader
 from prvr.data.features import FeatureReader, QueryFeatures, open_features
 from prvr.data.layout import Caption, Moment, TextData, write_layout
 from prvr.data.pack import PackSettings, holdout, pack
@@ -31,8 +31,6 @@ __all__ = [
     "Split",
     "TextData",
     "VideoDataset",
-    "VideoItem",
-    "collate",
     "holdout",
     "load_encoder",
     "make_loader",

@@ -1,43 +1,25 @@
 """Training batches: a video with all its captions is one item."""
 
 import hashlib
-import itertools
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from prvr.data.packed import PackedSplit
-from prvr.data.rows import pad
 from prvr.errors import InputError
 from prvr.types import Batch, Labels
 
-Sort = Literal["length"] | None
 
+class VideoDataset(Dataset[Batch]):
+    """The videos of a packed split, each with its captions, as a `DataLoader` reads them: a batch at a time.
 
-@dataclass(frozen=True)
-class VideoItem:
-    """A video and its captions; ``relevant`` holds, per caption, the ids of all videos that match it."""
-
-    video_id: str
-    clips: Float[Tensor, "c f"]
-    frames: Float[Tensor, "l f"]
-    words: tuple[Tensor, ...]
-    query_ids: tuple[str, ...]
-    relevant: tuple[frozenset[str], ...]
-
-
-class VideoDataset(Dataset[VideoItem]):
-    """The videos of a packed split, each with its captions.
-
-    An index is a number, or (number, epoch) as the loader's sampler gives it: the epoch decides which captions are
-    drawn where their number is limited.
+    A video is named by (number, epoch), as the loader's sampler gives it: the epoch decides which captions are drawn
+    where their number is limited.
 
     Args:
         packed: the split.
@@ -55,21 +37,11 @@ class VideoDataset(Dataset[VideoItem]):
     def __len__(self) -> int:
         return len(self.packed)
 
-    def __getitem__(self, index: int | tuple[int, int]) -> VideoItem:
-        number, epoch = index if isinstance(index, tuple) else (index, 0)
-        packed, queries = self.packed, self.queries_of(number, epoch)
-        clips, frames = packed.video(number)
-        return VideoItem(
-            video_id=packed.video_ids[number],
-            clips=clips,
-            frames=frames,
-            words=packed.queries(queries),
-            query_ids=tuple(packed.query_ids[q] for q in queries),
-            relevant=tuple(frozenset(packed.video_ids[v] for v in packed.relevant[q]) for q in queries),
-        )
-
     def batch(self, numbers: Sequence[tuple[int, int]]) -> Batch:
-        """What `collate` makes of the items (number, epoch), read from the files straight into the batch."""
+        """The padded batch of some videos (number, epoch), with their captions in runs of one video.
+
+        `query_to_video` is 0, 0, .., 1, ...; `relevant` is set where some caption matches another video of the batch.
+        """
         packed, videos = self.packed, [number for number, _ in numbers]
         queries = [self.queries_of(*item) for item in numbers]
         labels, asked = self._labels_of(queries, videos), np.concatenate(queries)
@@ -87,11 +59,11 @@ class VideoDataset(Dataset[VideoItem]):
             query_ids=tuple(packed.query_ids[query] for query in asked),
         )
 
-    def info(self, numbers: Sequence[tuple[int, int]], first: int = 0) -> "BatchInfo":
-        """Labels and sizes of the batch of the items (number, epoch), known without reading any features.
+    def __getitems__(self, numbers: list[tuple[int, int]]) -> Batch:
+        return self.batch(numbers)
 
-        Queries are in the order of `collate`, without its `sort`.
-        """
+    def info(self, numbers: Sequence[tuple[int, int]], first: int = 0) -> "BatchInfo":
+        """Labels and sizes of the `batch` of some videos (number, epoch), known without reading any features."""
         packed, videos = self.packed, [number for number, _ in numbers]
         queries = [self.queries_of(*item) for item in numbers]
         return BatchInfo(
@@ -102,7 +74,14 @@ class VideoDataset(Dataset[VideoItem]):
         )
 
     def _labels_of(self, queries: Sequence[np.ndarray], videos: Sequence[int]) -> Labels:
-        return _labels([[self.packed.relevant[query] for query in some] for some in queries], videos)
+        column = {video: i for i, video in enumerate(videos)}
+        owner = torch.repeat_interleave(torch.arange(len(videos)), torch.tensor([len(some) for some in queries]))
+        relevant = torch.nn.functional.one_hot(owner, len(videos)).bool()
+        for row, query in enumerate(np.concatenate(queries)):
+            matching = self.packed.relevant[query]
+            if len(matching) > 1:
+                relevant[row, [column[video] for video in matching if video in column]] = True
+        return Labels(len(videos), owner, relevant if int(relevant.sum()) > len(owner) else None)
 
     def queries_of(self, number: int, epoch: int) -> np.ndarray:
         """Numbers of the queries that go with a video in this epoch."""
@@ -155,47 +134,6 @@ class BatchInfo:
     words: int
 
 
-def collate(items: Sequence[VideoItem], sort: Sort = None) -> Batch:
-    """Puts items into a padded batch, captions in runs of one video: ``query_to_video`` = 0, 0, .., 1, ...
-
-    Args:
-        items: at least one.
-        sort: ``"length"`` orders videos by their number of frames, longest first, as the released collation does
-            (equal ones keep their order).
-
-    Returns:
-        a batch; ``relevant`` is set where some caption matches another video of the batch.
-    """
-    if sort == "length":
-        items = sorted(items, key=lambda item: -len(item.frames))
-    frames, frame_mask = pad([item.frames.float() for item in items])
-    words, word_mask = pad([words.float() for item in items for words in item.words])
-    video_ids = tuple(item.video_id for item in items)
-    labels = _labels([item.relevant for item in items], video_ids)
-    return Batch(
-        clips=torch.stack([item.clips for item in items]).float(),
-        frames=frames,
-        frame_mask=frame_mask,
-        words=words,
-        word_mask=word_mask,
-        query_to_video=labels.query_to_video,
-        relevant=labels.relevant,
-        video_ids=video_ids,
-        query_ids=tuple(query_id for item in items for query_id in item.query_ids),
-    )
-
-
-def _labels(answers: Sequence[Sequence[frozenset[Any]]], videos: Sequence[Any]) -> Labels:
-    """The labels of a batch from the videos that match each caption of each of its own `videos`."""
-    column = {video: i for i, video in enumerate(videos)}
-    owner = torch.repeat_interleave(torch.arange(len(videos)), torch.tensor([len(some) for some in answers]))
-    relevant = torch.nn.functional.one_hot(owner, len(videos)).bool()
-    for row, matching in enumerate(itertools.chain.from_iterable(answers)):
-        if len(matching) > 1:
-            relevant[row, [column[video] for video in matching if video in column]] = True
-    return Labels(len(videos), owner, relevant if int(relevant.sum()) > len(owner) else None)
-
-
 class EpochBatches(Sampler[list[tuple[int, int]]]):
     """Batches of numbers of videos, each with the epoch, in an order that depends on (seed, epoch) alone.
 
@@ -244,26 +182,11 @@ class EpochBatches(Sampler[list[tuple[int, int]]]):
         return [items[i * self.batch_size : (i + 1) * self.batch_size] for i in range(self.batches)]
 
 
-class _WholeBatches(Dataset[Batch]):
-    """Videos as a DataLoader reads them, a batch at a time."""
-
-    def __init__(self, videos: VideoDataset) -> None:
-        self.videos = videos
-
-    def __getitems__(self, numbers: list[tuple[int, int]]) -> Batch:
-        return self.videos.batch(numbers)
-
-
 class VideoLoader(DataLoader[Batch]):
     """A DataLoader of batches with ``set_epoch``; made by [make_loader][prvr.data.dataset.make_loader]."""
 
-    dataset: _WholeBatches
+    dataset: VideoDataset
     batch_sampler: EpochBatches  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    @property
-    def videos(self) -> VideoDataset:
-        """The videos that it reads."""
-        return self.dataset.videos
 
     def set_epoch(self, epoch: int, first_batch: int = 0) -> None:
         """Chooses the order, and the captions drawn, of the next pass.
@@ -276,9 +199,9 @@ class VideoLoader(DataLoader[Batch]):
 
     def batch_infos(self) -> Iterator[BatchInfo]:
         """The labels and sizes of each whole batch of the next pass, in the order of the batches."""
-        batches, dataset = self.batch_sampler, self.videos
+        batches = self.batch_sampler
         for numbers in batches.whole()[batches.first_batch :]:
-            yield dataset.info(numbers, batches.shard.of(len(numbers)).start)
+            yield self.dataset.info(numbers, batches.shard.of(len(numbers)).start)
 
 
 def make_loader(
@@ -307,7 +230,7 @@ def make_loader(
         shard: the part of each batch that is read, where several processes train.
     """
     return VideoLoader(
-        _WholeBatches(VideoDataset(packed, captions_per_video, seed)),
+        VideoDataset(packed, captions_per_video, seed),
         batch_sampler=EpochBatches(len(packed), batch_size, shuffle, seed, drop_last, shard),
         collate_fn=_as_it_is,
         num_workers=workers,

@@ -126,7 +126,7 @@ class DeviceSplit:
         self.clips, self.frames, self.words = (_Runs(*runs, self.device) for runs in packed.stored_runs())
 
     def batch(self, videos: Sequence[int], queries: Sequence[Int[np.ndarray, " k"]], info: BatchInfo) -> Batch:
-        """The batch that `collate` makes of these videos, put together on the device.
+        """The batch that `VideoDataset.batch` makes of these videos, put together on the device.
 
         Args:
             videos: their numbers.
@@ -201,10 +201,10 @@ class DeviceLoader(Batches):
 
     def __init__(self, loader: VideoLoader, device: torch.device | str) -> None:
         super().__init__(loader)
-        self.split = DeviceSplit(loader.videos.packed, device)
+        self.split = DeviceSplit(loader.dataset.packed, device)
 
     def __iter__(self) -> Iterator[Batch]:
-        dataset = self.loader.videos
+        dataset = self.loader.dataset
         for numbers in self.loader.batch_sampler:
             queries = [dataset.queries_of(*item) for item in numbers]
             yield self.split.batch([number for number, _ in numbers], queries, dataset.info(numbers))

@@ -245,7 +245,7 @@ def _write(
     progress: Progress | None,
 ) -> None:
     total = len(split.video_ids) + len(split.captions)
-    source_frames, frame_lengths, word_lengths = [], [], []
+    frame_lengths, word_lengths = list[int](), list[int]()
     zero_rows: dict[str, int] = {}
     for video_id in split.video_ids:
         x = videos.read(video_id)
@@ -253,7 +253,6 @@ def _write(
         clips, frames = settings.video(x)
         writer.append("clips", clips)
         writer.append("frames", frames)
-        source_frames.append(len(x))
         frame_lengths.append(len(frames))
         if progress:
             progress(len(frame_lengths), total)
@@ -283,7 +282,6 @@ def _write(
         "frame_offsets": _offsets(frame_lengths),
         "word_offsets": _offsets(word_lengths),
         "tag_offsets": _offsets([len(some) for some in tags]),
-        "source_frames": np.array(source_frames, np.int64),
     }
     writer.finish(index, text, about | {"zero_rows": sum(zero_rows.values())})
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from prvr.data.corpus import Corpus
 from prvr.data.packed_files import PackedFiles
-from prvr.data.rows import read_padded, read_runs
+from prvr.data.rows import read_padded
 from prvr.errors import DataError
 
 Labels = Literal["original", "dense"]
@@ -227,11 +227,6 @@ class PackedSplit:
         return np.diff(self.files.index["word_offsets"])[self._queries]
 
     @cached_property
-    def source_frame_counts(self) -> Int[np.ndarray, " v"]:
-        """Number of frames that each video has in the source files."""
-        return self.files.index["source_frames"][self._videos]
-
-    @cached_property
     def constant(self) -> tuple[str, ...]:
         """Sentences on features that tell nothing apart: all rows of all videos, or of all queries, are the same."""
         _, frames, words = self.stored_runs()
@@ -274,11 +269,7 @@ class PackedSplit:
 
     def query(self, index: int) -> Float[Tensor, "w e"]:
         """Words (w e) of one query, rows of unit norm, float32."""
-        return self.queries(np.array([index]))[0]
-
-    def queries(self, indices: Int[np.ndarray, " k"]) -> tuple[Float[Tensor, "_ e"], ...]:
-        """Words of some queries; those of one video lie together, so asking for them at once is cheaper."""
-        return read_runs(self.files.matrix("words"), self.files.index["word_offsets"], self._queries[indices])
+        return self.padded_queries(np.array([index]))[0][0]
 
     def padded_queries(self, indices: Int[np.ndarray, " k"]) -> tuple[Float[Tensor, "k w e"], Bool[Tensor, "k w"]]:
         """Words of some queries, with zeros up to the longest, and their mask."""

@@ -136,32 +136,10 @@ def pad(sequences: Sequence[Float[Tensor, "_ f"]]) -> tuple[Float[Tensor, "b l f
     return pad_sequence(list(sequences), batch_first=True), mask
 
 
-def read_runs(
-    matrix: Float[np.ndarray, "n f"], offsets: Int[np.ndarray, " m"], which: Int[np.ndarray, " b"]
-) -> tuple[Float[Tensor, "_ f"], ...]:
-    """Copies runs of rows out of a (mapped) flat matrix, neighbours in one piece.
-
-    Args:
-        matrix: (n f), all runs one after another.
-        offsets: (m), run i is ``matrix[offsets[i]:offsets[i + 1]]``.
-        which: (b), the wanted runs.
-
-    Returns:
-        the rows of each run, float32.
-    """
-    start, stop = offsets[which], offsets[which + 1]
-    breaks = np.flatnonzero(stop[:-1] != start[1:]) + 1
-    pieces: list[Tensor] = []
-    for first, last in zip([0, *breaks], [*breaks, len(which)], strict=True):
-        rows = torch.from_numpy(np.array(matrix[start[first] : stop[last - 1]], np.float32))
-        pieces += rows.split((stop[first:last] - start[first:last]).tolist())
-    return tuple(pieces)
-
-
 def read_padded(
     matrix: Float[np.ndarray, "n f"], offsets: Int[np.ndarray, " m"], which: Int[np.ndarray, " b"]
 ) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
-    """What `pad` makes of `read_runs`, each row copied once: from the file to its place.
+    """Runs of rows of a (mapped) flat matrix, padded with zeros to the longest; each row is copied once.
 
     Args:
         matrix: (n f), all runs one after another.

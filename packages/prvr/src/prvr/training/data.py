@@ -149,7 +149,7 @@ def training_batches(
     """
     if on_device == "never" or (on_device == "auto" and device.type != "cuda"):
         return StreamedLoader(loader, device)
-    size = split_bytes(loader.videos.packed)
+    size = split_bytes(loader.dataset.packed)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
     if on_device == "auto" and free is not None and size > _SHARE * free:
         logger.info("features of %.1f GB are read as training goes, %.1f GB are free", size / 1e9, free / 1e9)
