@@ -23,9 +23,8 @@ from video_files import READABLE, UNREADABLE, cut, greys, noise, plain, write_so
 from prvr.data import DataError
 from prvr.search.thumbnails import thumbnail
 from prvr.video import Limits, VideoError, open_video
-from prvr.video.decode import resample
+from prvr.video.decode import resample, with_need
 from prvr.video.picture import upright
-from prvr.video.skipping import with_need
 
 av = pytest.importorskip("av")
 

@@ -165,12 +165,8 @@ class Counts:
             Counts(frames=(2, 1), words=(4, 4, 4), queries=(1, 2))
         """
         ordered = not bool((query_to_video.diff() < 0).any())
-        queries = torch.bincount(query_to_video, minlength=len(frame_mask)).tolist() if ordered else None
-        return cls(
-            tuple(frame_mask.sum(1).tolist()),
-            tuple(word_mask.sum(1).tolist()),
-            None if queries is None else tuple(queries),
-        )
+        queries = tuple(torch.bincount(query_to_video, minlength=len(frame_mask)).tolist()) if ordered else None
+        return cls(tuple(frame_mask.sum(1).tolist()), tuple(word_mask.sum(1).tolist()), queries)
 
 
 @dataclass(frozen=True)
@@ -228,36 +224,31 @@ class Batch:
                     f"Batch.{name} has shape {tuple(tensor.shape)}, expected {ndim} axes with {rows} rows "
                     f"({videos} videos by clips, {queries} queries by words)"
                 )
-        for name in ("frame_mask", "word_mask"):
-            mask = getattr(self, name)
-            if mask.dtype != torch.bool:
-                raise InputError(f"Batch.{name} is {mask.dtype}, expected torch.bool (True = valid): use {name} > 0")
-            data = self.frames if name == "frame_mask" else self.words
-            if mask.shape != data.shape[:2]:
-                raise InputError(f"Batch.{name} has shape {tuple(mask.shape)}, its features {tuple(data.shape[:2])}")
-        if self.clips.shape[2] != self.frames.shape[2]:
-            raise InputError(f"clips have {self.clips.shape[2]} features, frames {self.frames.shape[2]}: must be equal")
         if videos == 0 or queries == 0:
             raise InputError(f"an empty batch: {videos} videos, {queries} queries; at least one of each is needed")
-        owner = self.query_to_video
-        if owner.is_floating_point() or owner.dtype == torch.bool:
-            raise InputError(f"Batch.query_to_video is {owner.dtype}, expected an integer index")
         # Values are checked on the host only: on a GPU this would stall every step, and batches are made on the host.
-        if owner.device.type == "cpu" and bool((owner < 0).any() | (owner >= videos).any()):
-            raise InputError(f"Batch.query_to_video must lie in [0, {videos}), got {owner.min()}..{owner.max()}")
-        for name, ids, what in (("frame_mask", self.video_ids, "video"), ("word_mask", self.query_ids, "query")):
-            mask = getattr(self, name)
+        for name, mask, data, ids, what in (
+            ("frame_mask", self.frame_mask, self.frames, self.video_ids, "video"),
+            ("word_mask", self.word_mask, self.words, self.query_ids, "query"),
+        ):
+            if mask.dtype != torch.bool:
+                raise InputError(f"Batch.{name} is {mask.dtype}, expected torch.bool (True = valid): use {name} > 0")
+            if mask.shape != data.shape[:2]:
+                raise InputError(f"Batch.{name} has shape {tuple(mask.shape)}, its features {tuple(data.shape[:2])}")
             if mask.device.type == "cpu" and not bool(mask.any(1).all()):
                 row = int(mask.any(1).int().argmin())
                 named = f" ({ids[row]!r})" if len(ids) > row else ""
                 raise InputError(f"Batch.{name} has no valid entry for {what} {row}{named}: leave it out of the batch")
-        if self.relevant is not None and (
-            self.relevant.dtype != torch.bool or self.relevant.shape != (queries, videos)
-        ):
-            raise InputError(
-                f"Batch.relevant is {self.relevant.dtype} {tuple(self.relevant.shape)}, "
-                f"expected torch.bool {(queries, videos)}"
-            )
+        if self.clips.shape[2] != self.frames.shape[2]:
+            raise InputError(f"clips have {self.clips.shape[2]} features, frames {self.frames.shape[2]}: must be equal")
+        owner, relevant = self.query_to_video, self.relevant
+        if owner.is_floating_point() or owner.dtype == torch.bool:
+            raise InputError(f"Batch.query_to_video is {owner.dtype}, expected an integer index")
+        if owner.device.type == "cpu" and bool((owner < 0).any() | (owner >= videos).any()):
+            raise InputError(f"Batch.query_to_video must lie in [0, {videos}), got {owner.min()}..{owner.max()}")
+        if relevant is not None and (relevant.dtype != torch.bool or relevant.shape != (queries, videos)):
+            found, expected = f"{relevant.dtype} {tuple(relevant.shape)}", f"torch.bool {(queries, videos)}"
+            raise InputError(f"Batch.relevant is {found}, expected {expected}")
 
     @property
     def labels(self) -> Labels:
@@ -385,31 +376,26 @@ class VideoEmbedding:
         Raises:
             ValueError: parts of different models: only some have clips, frames or registers, or their numbers differ.
         """
-        clips, frames, registers = (
-            _all_or_none(name, [getattr(part, name) for part in parts]) for name in ("clips", "frames", "registers")
-        )
-        for name, tensors in (("clips", clips), ("registers", registers)):
+        present: dict[str, list[Tensor]] = {}
+        for name in ("clips", "frames", "registers"):
+            tensors = present[name] = [t for part in parts if (t := getattr(part, name)) is not None]
+            if tensors and len(tensors) != len(parts):
+                raise InputError(
+                    f"VideoEmbedding.cat: {name} of some videos and none of others. Encode all with one model."
+                )
             numbers = sorted({t.shape[1] for t in tensors})
-            if len(numbers) > 1:
+            if name != "frames" and len(numbers) > 1:
                 raise InputError(f"VideoEmbedding.cat: different numbers of {name}: {numbers}. Encode with one model.")
-        every_row = all(part.frame_mask is None for part in parts) and len({t.shape[1] for t in frames}) < 2
-        valid = [] if every_row else [_mask_of(part, t) for part, t in zip(parts, frames, strict=bool(frames))]
-        named = {"clips": clips, "frames": frames, "frame_mask": valid, "registers": registers}
-        joined = {name: cat_padded(tensors) for name, tensors in named.items() if tensors}
+        frames = present["frames"]
+        if any(part.frame_mask is not None for part in parts) or len({t.shape[1] for t in frames}) > 1:
+            present["frame_mask"] = [
+                torch.ones(t.shape[:2], dtype=torch.bool, device=t.device)
+                if part.frame_mask is None
+                else part.frame_mask
+                for part, t in zip(parts, frames, strict=bool(frames))
+            ]
+        joined = {name: cat_padded(tensors) for name, tensors in present.items() if tensors}
         return VideoEmbedding(**joined, unit=all(part.unit for part in parts))
-
-
-def _mask_of(video: VideoEmbedding, frames: Tensor) -> Tensor:
-    if video.frame_mask is not None:
-        return video.frame_mask
-    return torch.ones(frames.shape[:2], dtype=torch.bool, device=frames.device)
-
-
-def _all_or_none(name: str, tensors: Sequence[Tensor | None]) -> list[Tensor]:
-    present = [t for t in tensors if t is not None]
-    if present and len(present) != len(tensors):
-        raise InputError(f"VideoEmbedding.cat: {name} of some videos and none of others. Encode all with one model.")
-    return present
 
 
 @dataclass(frozen=True)

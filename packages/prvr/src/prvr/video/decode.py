@@ -3,7 +3,9 @@
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,7 +19,6 @@ from jaxtyping import UInt8
 
 from prvr.errors import DataError, InputError, require
 from prvr.video.picture import Matrix, display_matrix, to_rgb
-from prvr.video.skipping import with_need
 
 T = TypeVar("T")
 _MEND = "Convert it with another program, or take it out."
@@ -25,6 +26,7 @@ _JUMP = 1  # seconds: a time stamp that goes back further begins a new part; les
 _WITHOUT_INDEX = ("mpegts", "mpeg")
 _DATED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 _SPARSE = 4  # frames for each that is sampled, from which on it pays to ask which of them are needed
+_READ_AHEAD = 32  # packets that are read before one is judged: more than any encoder stores out of order
 _BACK = 10.0  # seconds: key frames of files without an index are rarely further apart
 _BUFFER = 1 << 18
 _RATES = (1e-6, 1000.0)  # frames per second that make sense
@@ -433,6 +435,36 @@ def resample(items: Iterable[tuple[Fraction, Fraction, T]], rate: Fraction) -> I
     while shown and (number == 0 or (number + Fraction(1, 2)) / rate < end):
         yield (number + Fraction(1, 2)) / rate, shown[0]
         number += 1
+
+
+def with_need(packets: Iterable[Any], samples_before: Callable[[int], int], jump: float) -> Iterator[tuple[Any, bool]]:
+    """The packets of a film in their order, each with whether its frame may be sampled.
+
+    A sample shows the last frame that began by then. That frame is needed, and those that are shown right before and
+    after it, so that a time stamp which is slightly wrong does no harm. Where time stamps are missing, or go back
+    further than frames are reordered, everything is needed from there on.
+
+    Args:
+        packets: of PyAV, in the order in which they are stored.
+        samples_before: how many samples there are before a time stamp.
+        jump: time stamps that go back by more begin a new part of the film.
+    """
+    waiting: deque[Any] = deque()
+    stamps: list[int] = []  # of the packets that were read last, sorted
+    regular = True
+    for packet in chain(packets, repeat(None, _READ_AHEAD)):
+        waiting.append(packet)
+        if packet is not None and packet.size:  # the last one is empty
+            if packet.pts is None or (stamps and packet.pts < stamps[-1] - jump):
+                regular = False
+            else:
+                insort(stamps, packet.pts)
+                del stamps[: -4 * _READ_AHEAD]
+        if len(waiting) > _READ_AHEAD:
+            first = waiting.popleft()
+            place = bisect_left(stamps, first.pts) if regular and first.size else 0
+            known = 0 < place < len(stamps) - 2
+            yield first, not known or samples_before(stamps[place - 1]) < samples_before(stamps[place + 2])
 
 
 def check_rate(rate: float) -> None:

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -144,6 +144,11 @@ def preprocessing_from(found: Mapping[str, Any], model_type: str, image_size: in
     )
 
 
+def _three(values: Any) -> tuple[float, float, float]:
+    red, green, blue = values
+    return float(red), float(green), float(blue)
+
+
 def _shortened(pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s t 3"]:
     """The middle of a very long, thin picture: resized as a whole, it would fill the memory."""
     most = _LONGEST * min(pixels.shape[:2])
@@ -186,24 +191,6 @@ class OwnPreprocessing:
     def _given(self, pixels: UInt8[np.ndarray, "h w 3"]) -> list[tuple[str, np.ndarray]]:
         found = self._processor(images=pixels, input_data_format="channels_last", return_tensors="np")
         return [(name, np.asarray(found[name])[0]) for name in self._processor.model_input_names]
-
-
-@runtime_checkable
-class Pictures(Protocol):
-    """How pictures are prepared for a model; its text is part of the identity of the encoder."""
-
-    def apply(self, pixels: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:
-        """A picture, prepared, of the same shape whatever the shape of the picture."""
-        ...
-
-    def inputs(self, frames: np.ndarray, device: Any) -> dict[str, Tensor]:
-        """What the model takes, of n prepared pictures."""
-        ...
-
-
-def _three(values: Any) -> tuple[float, float, float]:
-    red, green, blue = values
-    return float(red), float(green), float(blue)
 
 
 @dataclass(frozen=True)
@@ -257,17 +244,6 @@ def preprocessing_of(clip: Clip) -> Preprocessing:
     return preprocessing
 
 
-def own_preprocessing_of(clip: Clip) -> OwnPreprocessing:
-    """How the pictures of any other model are prepared: by its own image processor.
-
-    Raises:
-        DataError: it has none, or the library cannot run it.
-    """
-    processor = load_image_processor(clip.name)
-    with explained(clip.name):
-        return OwnPreprocessing(processor, _about_pictures(clip.name))
-
-
 def _about_pictures(name: str) -> dict[str, Any]:
     found = read_json(name, "preprocessor_config.json") or read_json(name, "processor_config.json")
     return found.get("image_processor", found)
@@ -277,14 +253,19 @@ class ClipEncoder:
     """Frames in the joint space, not normalised, as the public CLIP features are.
 
     Args:
-        clip: the model.
-        how: how its pictures are prepared.
+        clip: the model. Pictures of a CLIP or SigLIP are prepared here, those of any other by its own image processor.
 
     Raises:
-        DataError: the model gives no single row for a picture.
+        DataError: its preprocessing cannot be followed or run, or the model gives no single row for a picture.
     """
 
-    def __init__(self, clip: Clip, how: Pictures) -> None:
+    def __init__(self, clip: Clip) -> None:
+        if clip.family in _FAMILIES:
+            how = preprocessing_of(clip)
+        else:
+            processor = load_image_processor(clip.name)
+            with explained(clip.name):
+                how = OwnPreprocessing(processor, _about_pictures(clip.name))
         self._clip, self._how = clip, how
         self.identity = Identity(clip.name, clip.weights, str(how))
         with explained(clip.name):
@@ -369,25 +350,11 @@ def _pooled(found: Any, count: int) -> Float[Tensor, "n d"]:
     return rows
 
 
-def _clip_frames(name: str, device: Any) -> ClipEncoder:
-    clip = load_clip(name, device)
-    return ClipEncoder(clip, preprocessing_of(clip))
-
-
-def _own_frames(name: str, device: Any) -> ClipEncoder:
-    clip = load_clip(name, device)
-    return ClipEncoder(clip, own_preprocessing_of(clip))
-
-
-def _text(name: str, device: Any) -> ClipText:
-    return ClipText(load_clip(name, device))
-
-
 _FAMILIES = {"clip": "CLIP", "siglip": "SigLIP"}
-for _kind, _title in _FAMILIES.items():
-    ENCODERS.register(_kind, EncoderFamily(text=_text, frames=_clip_frames), _title)
-ENCODERS.register(
-    OTHER,
-    EncoderFamily(text=_text, frames=_own_frames),
-    "any other model of transformers with features of images and of texts",
+_BOTH_SIDES = EncoderFamily(
+    text=lambda name, device: ClipText(load_clip(name, device)),
+    frames=lambda name, device: ClipEncoder(load_clip(name, device)),
 )
+for _kind, _title in _FAMILIES.items():
+    ENCODERS.register(_kind, _BOTH_SIDES, _title)
+ENCODERS.register(OTHER, _BOTH_SIDES, "any other model of transformers with features of images and of texts")
