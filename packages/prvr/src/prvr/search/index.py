@@ -61,11 +61,10 @@ class VideoIndex:
         text: TextFeaturizer | None = None,
         backend: str = "auto",
         model: SearchModel | None = None,
-        options: dict[str, Any] | None = None,
     ) -> None:
         self.folder, self._snapshot = folder, Snapshot.open(folder)
         self._device, self._text, self._model = device, text, model
-        self._wanted, self._options = backend, options or {}
+        self._wanted = backend
         self._backend: CandidateBackend | None = None
         self._synced: Snapshot | None = None
         self._rescorer: Rescorer | None = None
@@ -109,7 +108,6 @@ class VideoIndex:
         device: Any = "cpu",
         text: TextFeaturizer | None = None,
         backend: str = "auto",
-        **options: Any,
     ) -> "VideoIndex":
         """Opens an index. Nothing is written, so the folder may be read-only.
 
@@ -119,12 +117,11 @@ class VideoIndex:
             text: encodes queries; default: the text model of the index, opened when it is first needed.
             backend: finds candidates: `exact`, `faiss`, `milvus`, `milvus:ADDRESS`; `auto`: `exact` up to
                 20,000 videos, above them `faiss` where it is installed.
-            **options: options of the backend.
 
         Raises:
             DataError: there is no index, or it is damaged; the message names the file.
         """
-        return cls(Path(folder).expanduser(), device=device, text=text, backend=backend, options=options)
+        return cls(Path(folder).expanduser(), device=device, text=text, backend=backend)
 
     def add(self, store: VideoStore, progress: Progress | None = None) -> IndexReport:
         """Adds the videos of a store that are not in the index; the others stay as they are.
@@ -374,7 +371,7 @@ class VideoIndex:
 
     def _in_step(self, snapshot: Snapshot) -> "tuple[CandidateBackend, Rescorer | None]":
         if self._backend is None:
-            self._backend = open_backend(choose_backend(self._wanted, len(snapshot.video_ids)), **self._options)
+            self._backend = open_backend(choose_backend(self._wanted, len(snapshot.video_ids)))
         if self._synced is not snapshot:
             self._backend.sync(snapshot)
             self._rescorer = self.model.rescorer(snapshot)

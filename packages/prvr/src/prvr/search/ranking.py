@@ -74,7 +74,7 @@ def find_candidates(
             found[q] = np.sort(each_once(snapshot.originals[videos[videos >= 0]])[: enough(k)])
         missing = [q for q in missing if len(found[q]) < enough(k)] if vectors < total else []
         vectors *= 2
-    return found
+    return None if min(map(len, found)) < k else found  # a server gives only so many clips
 
 
 def rank(

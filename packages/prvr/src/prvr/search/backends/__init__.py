@@ -1,7 +1,6 @@
 """Backends that find candidates: `exact` takes every window, `faiss` and `milvus` the windows of the nearest clips."""
 
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -43,12 +42,11 @@ class ExactBackend:
 BACKENDS = ("exact", "faiss", "milvus")
 
 
-def open_backend(name: str, **options: Any) -> CandidateBackend:
+def open_backend(name: str) -> CandidateBackend:
     """The backend that a name stands for.
 
     Args:
         name: `exact`, `faiss`, or `milvus`, the last perhaps with an address: `milvus:http://host:19530`.
-        options: arguments of its constructor.
 
     Raises:
         ValueError: no such backend.
@@ -60,15 +58,15 @@ def open_backend(name: str, **options: Any) -> CandidateBackend:
     """
     kind, _, address = name.partition(":")
     if kind == "exact":
-        return ExactBackend(**options)
+        return ExactBackend()
     if kind == "faiss":
         from prvr.search.backends.faiss import FaissBackend
 
-        return FaissBackend(**options)
+        return FaissBackend()
     if kind == "milvus":
         from prvr.search.backends.milvus import MilvusBackend
 
-        return MilvusBackend(address or None, **options)
+        return MilvusBackend(address or None)
     raise InputError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}; milvus:ADDRESS names a server")
 
 

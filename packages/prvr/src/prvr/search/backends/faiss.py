@@ -4,8 +4,6 @@ import errno
 import hashlib
 import json
 import logging
-import math
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,22 +13,19 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from prvr.data.files import clear_half_written, is_real_folder, replace_file
-from prvr.errors import DataError, InputError, require
+from prvr.errors import DataError, require
 from prvr.reading import parse_json, parse_record
 from prvr.search.backends.protocol import ClipBlock, ClipSource, each_once, locked
 
 logger = logging.getLogger(__name__)
 
-_FILE, _FORMAT = "clips.faiss", 1
-_OLD_FILE = re.compile(r"[0-9a-f]{16}\.faiss")  # of versions that kept a file per segment
+_FILE, _FORMAT = "clips.faiss", 2
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _HASH_BYTES = 32
-_STORAGES = ("PQ4", "Flat", "SQfp16", "SQ8")
 _FLAT_BELOW = 10_000  # vectors: about 300 videos of 32 clips
-_POINTS = 40  # vectors per list that centroids are found from; faiss warns below 39
-_LEARNED_FROM = 2**16  # vectors that the code books of PQ4 are learned from
+_LEARNED_FROM = 2**16  # vectors that the code books are learned from
 _BLOCK = 2**15  # vectors added at a time: 50 MB of 384 float32
-_GROWTH = 4  # times as many vectors as the centroids were found for: they are found anew
+_GROWTH = 4  # times as many vectors as the code books were learned for: they are learned anew
 
 
 @dataclass(frozen=True)
@@ -40,17 +35,15 @@ class _Header:
     Args:
         index_id: the id of the index that they belong to.
         dim: width of the vectors.
-        storage: the storage that `FaissBackend` was asked for.
-        trained: number of vectors when the centroids were found.
+        trained: number of vectors when the code books were learned.
         segments: the segments whose windows are in the file.
         format: the version of the format of the file.
     """
 
     index_id: str
     dim: int
-    storage: str
     trained: int
-    segments: tuple[str, ...]
+    segments: tuple[str, ...] = ()
     format: int = _FORMAT
 
 
@@ -63,65 +56,26 @@ def import_faiss() -> Any:
     return require("faiss", "search", "The faiss backend")
 
 
-def lists_for(vectors: int) -> int:
-    """Number of inverted lists: the power of two next to twice the root of the number of vectors; 1 = no lists.
-
-    Finding the lists of a query and scanning one of them then grow alike, with the root.
-
-    Examples:
-        >>> lists_for(5_000), lists_for(320_000), lists_for(3_200_000)
-        (1, 1024, 4096)
-    """
-    return 1 if vectors < _FLAT_BELOW else 2 ** round(math.log2(2 * math.sqrt(vectors)))
-
-
-def probes_for(lists: int) -> int:
-    """How many lists a query looks into: sixteen times the root of their number, all of them up to 256.
-
-    Chosen by measurement (`benchmarks/search.py`, `docs/scaling.md`): reading lists costs little beside scoring the
-    candidates, so recall sets the number. All of 256 lists, half of 1024, a quarter of 4096.
-
-    Examples:
-        >>> probes_for(1), probes_for(1024), probes_for(4096)
-        (1, 512, 1024)
-    """
-    return min(lists, round(16 * math.sqrt(lists)))
-
-
 class FaissBackend:
     """All clips, compressed and compared with a query.
 
     They are one file, `INDEX/backends/faiss/clips.faiss`, which is read into memory and replaced as a whole when
-    segments have come: only their vectors are added. Centroids are found anew when the corpus has grown to four times
-    what it was; small corpora are kept as float32, and nothing is missed. A damaged file, or that of another index, is
-    made again.
+    segments have come: only their vectors are added. Code books are learned anew when the corpus has grown to four
+    times what it was; small corpora are kept as float32, and nothing is missed. A damaged file, or that of another
+    index, is made again.
 
-    Args:
-        nprobe: inverted lists that a query looks into, of storages other than `PQ4`, which has a single list; more, if
-            these hold fewer vectors than were asked for. None = what `probes_for` says.
-        storage: how vectors are kept. `PQ4`: four bits for each pair of numbers, product quantization that is searched
-            by table look-ups within the processor's registers, so quickly that every vector is compared. `SQ8` (a byte
-            per number), `SQfp16` and `Flat` (float32) have inverted lists. The score of a candidate is computed from
-            the index itself in any case.
+    Vectors are kept as four bits for each pair of numbers: product quantization that is searched by table look-ups
+    within the processor's registers, so quickly that every vector is compared. The score of a candidate is computed
+    from the index itself in any case.
 
     Raises:
         prvr.MissingExtraError: faiss is not installed.
-        ValueError: another `nprobe` or `storage` than there is.
-
-    Examples:
-        >>> FaissBackend(nprobe=16).name
-        'faiss'
     """
 
     name, exhaustive = "faiss", False
 
-    def __init__(self, *, nprobe: int | None = None, storage: str = "PQ4") -> None:
-        if nprobe is not None and nprobe < 1:
-            raise InputError(f"nprobe is {nprobe}, expected at least 1")
-        if storage not in _STORAGES:
-            raise InputError(f"storage is {storage!r}, expected one of {', '.join(_STORAGES)}")
+    def __init__(self) -> None:
         import_faiss()
-        self.nprobe, self.storage = nprobe, storage
         self._index: Any = None
         self._state: tuple[str, tuple[str, ...]] = ("", ())
         self._live = np.empty(0, np.int64)
@@ -148,17 +102,8 @@ class FaissBackend:
         vectors = min(vectors, index.ntotal)
         if vectors < 1 or not len(text):
             return [np.empty(0, np.int64)] * len(text)
-        probes = index.nlist if vectors == index.ntotal else min(self.nprobe or probes_for(index.nlist), index.nlist)
-        found = _search(index, text, vectors, probes)
-        while probes < index.nlist and (short := np.flatnonzero(found[:, -1] < 0)).size:
-            probes = min(4 * probes, index.nlist)
-            found[short] = _search(index, text[short], vectors, probes)
+        found = index.search(np.ascontiguousarray(text, np.float32), vectors)[1]
         return [each_once(keys[keys >= 0]) for keys in found]
-
-    @property
-    def lists(self) -> int:
-        """How many inverted lists there are; 0 before the first sync."""
-        return self._index.nlist if self._index is not None else 0
 
     def close(self) -> None:
         """Frees the memory."""
@@ -177,7 +122,7 @@ class FaissBackend:
             header = None
         if header is None or np.setdiff1d(kept, held).size:
             index, held = self._train(source, live, vectors), np.empty(0, np.int64)
-            header = _Header(source.index_id, source.dim, self.storage, vectors, ())
+            header = _Header(source.index_id, source.dim, vectors)
         if (gone := ~np.isin(held, kept)).any():
             index.remove_ids(faiss.IDSelectorBatch(np.unique(held[gone])))
         new = [segment for segment in source.segments if segment not in header.segments]
@@ -189,30 +134,24 @@ class FaissBackend:
 
     def _fits(self, header: _Header, source: ClipSource, vectors: int) -> bool:
         """Whether a file can be brought up to date."""
-        same = (header.index_id, header.dim, header.storage) == (source.index_id, source.dim, self.storage)
+        same = (header.index_id, header.dim) == (source.index_id, source.dim)
         return same and header.trained <= vectors * _GROWTH**2 and vectors <= header.trained * _GROWTH
 
     def _train(self, source: ClipSource, live: np.ndarray, vectors: int) -> Any:
-        """An index without vectors, its centroids found from a sample of the live clips."""
+        """An index without vectors; its code books are learned from a sample of the live clips."""
         faiss = import_faiss()
-        coded = self.storage == "PQ4" and vectors >= _FLAT_BELOW
-        lists = 1 if coded else lists_for(vectors)
-        sample = _sample(source, live, _LEARNED_FROM if coded else _POINTS * lists, vectors)
-        lists = min(lists, len(sample))
         quantizer = faiss.IndexFlatIP(source.dim)
-        if coded:
+        if vectors < _FLAT_BELOW:
+            sample = np.zeros((1, source.dim), np.float32)
+            index = faiss.IndexIVFFlat(quantizer, source.dim, 1, faiss.METRIC_INNER_PRODUCT)
+        else:
+            sample = _sample(source, live, vectors)
             parts = source.dim // 2 if source.dim % 2 == 0 else source.dim
             index = faiss.IndexIVFPQFastScan(quantizer, source.dim, 1, parts, 4, faiss.METRIC_INNER_PRODUCT)
-        elif lists == 1 or self.storage == "Flat":
-            index = faiss.IndexIVFFlat(quantizer, source.dim, lists, faiss.METRIC_INNER_PRODUCT)
-        else:
-            kind = faiss.ScalarQuantizer.QT_8bit if self.storage == "SQ8" else faiss.ScalarQuantizer.QT_fp16
-            index = faiss.IndexIVFScalarQuantizer(quantizer, source.dim, lists, kind, faiss.METRIC_INNER_PRODUCT)
         index.own_fields = True
         quantizer.this.disown()  # the index frees it
         index.cp.min_points_per_centroid, index.cp.seed = 1, 0
         index.train(sample)
-        logger.info("faiss: %d lists for %d vectors, centroids of %d of them", lists, vectors, len(sample))
         return index
 
 
@@ -222,17 +161,15 @@ def _live_rows(block: ClipBlock, live: np.ndarray) -> tuple[Int64[np.ndarray, " 
     return np.repeat(block.keys[keep], vectors.shape[1]), vectors.reshape(-1, vectors.shape[-1])
 
 
-def _sample(source: ClipSource, live: np.ndarray, wanted: int, vectors: int) -> Float32[np.ndarray, "n d"]:
-    """About `wanted` clips of the whole corpus, the same ones every time; a row of zeros if there are none."""
+def _sample(source: ClipSource, live: np.ndarray, vectors: int) -> Float32[np.ndarray, "n d"]:
+    """Some clips of the whole corpus, the same ones every time."""
     generator = np.random.default_rng(0)
-    share = min(1.0, wanted / max(vectors, 1))
-    rows = [np.empty((0, source.dim), np.float32)]
+    rows = []
     for segment in source.segments:
         for block in source.blocks(segment):
             found = _live_rows(block, live)[1]
-            rows.append(found[generator.random(len(found)) < share])
-    taken = np.concatenate(rows)
-    return taken if len(taken) else np.zeros((1, source.dim), np.float32)
+            rows.append(found[generator.random(len(found)) < _LEARNED_FROM / vectors])
+    return np.concatenate(rows)
 
 
 def _fill(index: Any, blocks: Iterator[ClipBlock], live: np.ndarray) -> None:
@@ -245,18 +182,10 @@ def _fill(index: Any, blocks: Iterator[ClipBlock], live: np.ndarray) -> None:
 
 
 def _ids(index: Any) -> Int64[np.ndarray, " n"]:
-    """The key of every vector."""
-    faiss = import_faiss()
-    lists = index.invlists
-    sizes = [lists.list_size(number) for number in range(index.nlist)]
-    found = [faiss.rev_swig_ptr(lists.get_ids(n), size).copy() for n, size in enumerate(sizes) if size]
-    return np.concatenate([np.empty(0, np.int64), *found])
-
-
-def _search(index: Any, text: np.ndarray, vectors: int, probes: int) -> Int64[np.ndarray, "q n"]:
-    faiss = import_faiss()
-    chosen = faiss.SearchParametersIVF(nprobe=probes)
-    return index.search(np.ascontiguousarray(text, np.float32), vectors, params=chosen)[1]
+    """The key of every vector; there is a single list."""
+    if not index.ntotal:
+        return np.empty(0, np.int64)
+    return import_faiss().rev_swig_ptr(index.invlists.get_ids(0), index.ntotal).copy()
 
 
 def _read(path: Path) -> tuple[_Header | None, Any]:
@@ -315,6 +244,3 @@ def _write(folder: Path, header: _Header, index: Any) -> None:
         return
     if is_real_folder(folder) and is_real_folder(folder.parent):  # a link: who knows what else is written there
         clear_half_written(folder)
-        for path in folder.iterdir():
-            if _OLD_FILE.fullmatch(path.name) and path.is_file() and not path.is_symlink():
-                path.unlink(missing_ok=True)

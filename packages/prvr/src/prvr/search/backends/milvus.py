@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.errors import DataError, InputError, MissingExtraError, require
+from prvr.errors import DataError, MissingExtraError, require
 from prvr.search.backends.protocol import ClipBlock, ClipSource, each_once, locked
 
 logger = logging.getLogger(__name__)
@@ -23,9 +23,10 @@ MOST = 16_384
 """Rows that a server gives for a query."""
 
 _AT_ONCE = 2**16  # hits of a request
+_LISTS, _PROBES = 1024, 256  # of every part that a server cuts a collection into: lists, and how many a query reads
+_TIMEOUT = 120.0  # seconds, of a request
 _CLIPS = 4096  # of a window, at most: the id of a row is the key of its window times this, plus the clip's number
 _BYTES = 2**23  # of the vectors of a request; servers take 64 MB
-_NOT_INDEXED = 1024  # rows of a part below which a server builds no index
 
 
 class MilvusBackend:
@@ -38,17 +39,12 @@ class MilvusBackend:
     Args:
         address: the address of a server or cluster, `http://host:19530`; or a file that ends in `.db`, which
             milvus-lite serves to one process; None = such a file below `INDEX/backends/milvus`.
-        token: None = the environment variable `PRVR_MILVUS_TOKEN`, if it is set.
-        nprobe: lists that a query looks into, of every part that the server cuts a collection into; more, if these
-            hold fewer vectors than were asked for.
-        lists: inverted lists of such a part.
-        storage: index type, `IVF_SQ8` or `IVF_FLAT`. The score of a candidate is computed from the index in any case.
-            A collection that exists keeps its `lists` and `storage`: `drop` it to change them.
-        timeout: the longest time for a request, in seconds.
+
+    A server wants a token or a password in the environment variable `PRVR_MILVUS_TOKEN`. Vectors are kept as bytes in
+    inverted lists (IVF_SQ8), and the score of a candidate is computed from the index in any case.
 
     Raises:
         prvr.MissingExtraError: pymilvus, or milvus-lite for a file, is not installed.
-        ValueError: another `nprobe` or `storage` than there is.
 
     Examples:
         >>> MilvusBackend("http://localhost:19530").name  # connects when it is used
@@ -57,23 +53,9 @@ class MilvusBackend:
 
     name, exhaustive = "milvus", False
 
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        token: str | None = None,
-        nprobe: int = 256,
-        lists: int = 1024,
-        storage: str = "IVF_SQ8",
-        timeout: float = 120.0,
-    ) -> None:
-        if not 1 <= nprobe <= lists:
-            raise InputError(f"nprobe is {nprobe}, expected 1 to {lists} (lists)")
-        if storage not in ("IVF_SQ8", "IVF_FLAT"):
-            raise InputError(f"storage is {storage!r}, expected IVF_SQ8 or IVF_FLAT")
+    def __init__(self, address: str | None = None) -> None:
         _expect_library(lite=address is None or "://" not in address)
-        self.address, self.nprobe, self.lists, self.storage = address, nprobe, lists, storage
-        self._token, self._timeout = token or os.environ.get(TOKEN, ""), timeout
+        self.address = address
         self._shown = re.sub(r"//[^/@]*@", "//", address or "")  # in messages: without a password
         self._client: Any = None
         self._collection, self._total = "", 0
@@ -111,31 +93,11 @@ class MilvusBackend:
             return [np.empty(0, np.int64)] * len(text)
         limit = min(vectors, MOST)
         together = max(1, _AT_ONCE // limit)
+        probes = _PROBES if vectors < self._total else _LISTS
         found: list[np.ndarray] = []
         for start in range(0, len(text), together):
-            found += self._hits(text[start : start + together], limit)
-        return [self._complete(query, keys, limit, vectors) for query, keys in zip(text, found, strict=True)]
-
-    @property
-    def rows(self) -> int:
-        """Rows on the server, those of removed windows included; 0 before the first sync."""
-        return self._total
-
-    def pending(self) -> int:
-        """Rows that the server does not search by the collection's index yet.
-
-        It searches new rows by a rougher index of its own: of the best videos 0.73 were found right after their
-        insertion, and 0.99 ten seconds later (`docs/scaling.md`).
-        """
-        if self._client is None:
-            return 0
-        with self._explained():
-            unbuilt = int(self._client.describe_index(self._collection, "vector").get("pending_index_rows", 0))
-            if "://" not in self._shown:  # milvus-lite tells nothing of its parts
-                return unbuilt
-            parts = self._client.list_loaded_segments(self._collection, timeout=self._timeout)
-        ready = sum(part.num_rows for part in parts if part.index_name or part.num_rows < _NOT_INDEXED)
-        return max(unbuilt, self._total - ready, 0)
+            found += self._search(text[start : start + together], limit, probes)
+        return [each_once(keys[np.isin(keys, self._live)]) for keys in found]
 
     def close(self) -> None:
         """Closes the connection; milvus-lite releases its file."""
@@ -143,18 +105,7 @@ class MilvusBackend:
             self._client.close()
         self._client, self._total, self._state = None, 0, ("", ())
 
-    def drop(self, source: ClipSource) -> None:
-        """Deletes the collection of an index; the next search builds it anew.
-
-        Raises:
-            DataError: no server answers at the address, or it refuses.
-        """
-        client = self._client or self._connect(source)
-        with self._explained():
-            client.drop_collection(self._collection)
-        self.close()
-
-    def _connect(self, source: ClipSource) -> Any:
+    def _connect(self, source: ClipSource) -> None:
         """Opens the collection of an index; makes it if it is missing."""
         from pymilvus import DataType, MilvusClient
 
@@ -165,9 +116,7 @@ class MilvusBackend:
         with self._explained():
             if "://" not in address:
                 Path(address).parent.mkdir(parents=True, exist_ok=True)
-            client: Any = MilvusClient(address, token=self._token, timeout=self._timeout)
-            if client.has_collection(old := f"{self._collection}_segments"):  # earlier versions kept notes there
-                client.drop_collection(old)
+            client: Any = MilvusClient(address, token=os.environ.get(TOKEN, ""), timeout=_TIMEOUT)
             if not client.has_collection(self._collection):
                 schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
                 schema.add_field("id", DataType.INT64, is_primary=True)
@@ -176,7 +125,7 @@ class MilvusBackend:
                 schema.add_field("segment", DataType.VARCHAR, max_length=256)
                 schema.add_field("vector", DataType.FLOAT_VECTOR, dim=source.dim)
                 index = client.prepare_index_params()
-                index.add_index("vector", index_type=self.storage, metric_type="IP", params={"nlist": self.lists})
+                index.add_index("vector", index_type="IVF_SQ8", metric_type="IP", params={"nlist": _LISTS})
                 client.create_collection(self._collection, schema=schema)
                 client.create_index(self._collection, index, sync=False)  # there is nothing to wait for yet
             client.load_collection(self._collection)
@@ -188,7 +137,6 @@ class MilvusBackend:
                 f"{source.dim}. It belongs to something else: drop it, or use another server."
             )
         self._client = client
-        return client
 
     def _update(self, source: ClipSource) -> None:
         """Makes the rows those of the segments of a source."""
@@ -205,7 +153,7 @@ class MilvusBackend:
                 self._delete(f'segment == "{name}"')
             for block in source.blocks(name):
                 for part in _requests(name, block):
-                    self._client.insert(self._collection, part, timeout=self._timeout)
+                    self._client.insert(self._collection, part, timeout=_TIMEOUT)
         if torn:
             self._client.flush(self._collection)
         self._total = self._count()  # waits until all of it can be found
@@ -216,49 +164,25 @@ class MilvusBackend:
             filter=which,
             output_fields=["count(*)"],
             consistency_level="Strong",
-            timeout=self._timeout,
+            timeout=_TIMEOUT,
         )
         return found[0]["count(*)"]
 
     def _delete(self, which: str) -> None:
-        self._client.delete(self._collection, filter=which, timeout=self._timeout)
+        self._client.delete(self._collection, filter=which, timeout=_TIMEOUT)
 
-    def _search(self, text: np.ndarray, limit: int, probes: int, seen: np.ndarray | None) -> list[np.ndarray]:
-        """For each query the windows of its nearest clips, one per clip, best first, without those in `seen`."""
-        leave_out = "" if seen is None else f"key not in [{', '.join(map(str, seen.tolist()))}]"
+    def _search(self, text: np.ndarray, limit: int, probes: int) -> list[np.ndarray]:
+        """For each query the windows of its nearest clips, one per clip, best first."""
         with self._explained():
             found = self._client.search(
                 self._collection,
                 np.ascontiguousarray(text, np.float32),
-                filter=leave_out,
                 limit=limit,
                 search_params={"metric_type": "IP", "params": {"nprobe": probes}},
                 anns_field="vector",
-                timeout=self._timeout,
+                timeout=_TIMEOUT,
             )
         return [np.array([hit["id"] for hit in hits], np.int64) // _CLIPS for hits in found]
-
-    def _hits(self, text: np.ndarray, limit: int, seen: np.ndarray | None = None) -> list[np.ndarray]:
-        """The keys of the nearest clips; looks into more lists where they hold fewer than the limit."""
-        probes = self.nprobe if limit < self._total else self.lists
-        found = self._search(text, limit, probes, seen)
-        while probes < self.lists and (short := [i for i, keys in enumerate(found) if len(keys) < limit]):
-            probes = min(4 * probes, self.lists)
-            for i, keys in zip(short, self._search(text[short], limit, probes, seen), strict=True):
-                found[i] = keys
-        return found
-
-    def _complete(self, query: np.ndarray, keys: np.ndarray, limit: int, vectors: int) -> Int64[np.ndarray, " n"]:
-        """Goes on past the server's limit, and past removed windows, by asking for windows that were not yet seen."""
-        last, clips = keys, self._alive(keys)
-        while len(last) == limit and len(clips) < vectors:
-            last = self._hits(query[None], limit, np.unique(keys))[0]
-            keys = np.concatenate([keys, last])
-            clips = self._alive(keys)
-        return each_once(clips[:vectors])
-
-    def _alive(self, keys: np.ndarray) -> np.ndarray:
-        return keys[np.isin(keys, self._live)]
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
