@@ -22,20 +22,17 @@ from prvr.data import DataError, PackedSplit, open_corpus, pack
 from prvr.evaluation import ranked_rows
 from prvr.evaluation.encode import encode_split
 from prvr.pipeline import System, open_system
-from prvr.plot import (
+from prvr.plot import draw, save_figure
+from prvr.plot.figures import RIGHT, WRONG, brief
+from prvr.plot.reranker import (
     AttentionMap,
-    PairScores,
     Trajectory,
     attention_figure,
     attention_of,
-    draw,
-    pair_scores,
-    save_figure,
-    scores_figure,
     trajectory_figure,
     trajectory_of,
 )
-from prvr.plot.figures import RIGHT, WRONG, brief
+from prvr.plot.scores import PairScores, pair_scores, scores_figure
 from prvr.stages import (
     CandidateReranker,
     Direction,

@@ -1,38 +1,17 @@
-"""Curves of a metric: which numbers are drawn, and that labels keep off each other."""
-
-from itertools import pairwise
+"""Curves of a metric: which numbers are drawn, and what the legend says of them."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation, Text
 
 from prvr.plot import Curve, sweep_figure
-from prvr.plot.curves import spread_labels
-
-PLACES = st.lists(st.floats(-5, 5), min_size=1, max_size=7)
 
 
-def labels_of(figure: Figure) -> list[Annotation]:
-    figure.canvas.draw()
-    return [label for label in figure.findobj(Annotation) if isinstance(label, Annotation)]
-
-
-@given(PLACES, st.floats(0.1, 3), st.lists(st.floats(0, 3), min_size=7, max_size=7), st.floats(-9, 0))
-def test_labels_keep_apart_and_none_could_be_nearer(
-    wanted: list[float], gap: float, more: list[float], start: float
-) -> None:
-    places = np.array(wanted)
-    found = spread_labels(places, gap)
-    order = np.argsort(places, kind="stable")
-    assert (np.diff(found[order]) >= gap - 1e-9).all()
-    other = np.empty(len(places))
-    other[order] = start + np.cumsum(gap + np.array(more[: len(places)]))  # any other way to keep them apart
-    assert np.square(found - places).sum() <= np.square(other - places).sum() + 1e-9
-    assert np.allclose(spread_labels(found, gap), found)  # nothing collides any more
+def named(figure: Figure) -> list[str]:
+    """The entries of the legend."""
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
 
 
 def test_lines_are_means_and_bands_are_seeds() -> None:
@@ -48,17 +27,9 @@ def test_lines_are_means_and_bands_are_seeds() -> None:
     corners = {tuple(row) for row in np.asarray(band.get_paths()[0].vertices).tolist()}
     assert {(2, 10), (2, 14), (4, 11), (8, 13), (8, 17)} <= corners
     assert axes.get_title(loc="left") == "demo\nband: lowest to highest of 3 seeds; hollow: published"
-    assert {label.get_text() for label in labels_of(figure)} == {"a", "chance 8.0"}
+    assert named(figure) == ["a", "chance 8.0"]
     deviation = curve.summary("deviation")
     assert deviation[2] - deviation[1] == pytest.approx([np.sqrt(8), 0, 2])
-
-
-def test_names_do_not_cover_each_other() -> None:
-    series = {f"system {number}": Curve([1.0, 2.0], [[1.0], [2.0 + number / 1000]]) for number in range(6)}
-    figure = sweep_figure(series, xlabel="x", ylabel="y", chance=2.0, zero_shot=2.001)
-    boxes = sorted((Text.get_window_extent(label) for label in labels_of(figure)), key=lambda box: box.y0)
-    assert len(boxes) == 8
-    assert all(lower.y1 <= upper.y0 + 0.5 for lower, upper in pairwise(boxes))
 
 
 def test_what_lies_far_away_does_not_squeeze_the_curves() -> None:
@@ -67,7 +38,15 @@ def test_what_lies_far_away_does_not_squeeze_the_curves() -> None:
     above, below = figure.axes
     assert above.get_ylim()[0] > 270
     assert (below.get_ylabel(), below.get_ylim()[1] < 200) == ("SumR, published", True)
-    assert "chance: 105.1, far below" in [text.get_text() for text in above.texts]
+    assert [np.asarray(line.get_ydata()).tolist() for line in below.lines] == [[180.0, 185.0]]
+    assert named(figure) == ["a", "chance 105.1, far below"]
+
+
+def test_a_curve_that_is_published_alone_has_its_name() -> None:
+    series = {"ours": Curve([1.0, 2.0], [[1.0], []]), "theirs": Curve([1.0, 2.0], [[], []], [1.5, 2.0])}
+    figure = sweep_figure(series, xlabel="x", ylabel="SumR", zero_shot=1.2)
+    assert named(figure) == ["ours", "theirs", "zero-shot 1.2"]
+    assert [len(np.asarray(line.get_xdata())) for line in figure.axes[0].lines[:2]] == [1, 2]
 
 
 def test_values_may_have_names() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from math import comb
 from pathlib import Path
 
@@ -17,22 +18,20 @@ from prvr.evaluation import EvaluationReport, ranked_rows
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
 from prvr.pipeline import System, open_system
-from prvr.plot import (
+from prvr.plot import PlotInput, draw
+from prvr.plot.embeddings import (
     FrameMap,
-    PlotInput,
     RegisterChain,
-    draw,
+    flattened,
     frames_figure,
     frames_of,
-    hyperbolic_figure,
-    hyperbolic_points,
+    moments_of_frames,
     register_chain,
+    separation,
 )
-from prvr.plot.embeddings import flattened, separation
 from prvr.plot.examples import examples_figure, pictures_of
 from prvr.plot.figures import RIGHT
-from prvr.plot.frames import moments_of_frames
-from prvr.plot.hyperbolic import entailment_of
+from prvr.plot.hyperbolic import entailment_of, hyperbolic_figure, hyperbolic_points
 from prvr.text import sentences
 from prvr.types import VideoEmbedding
 
@@ -226,15 +225,20 @@ class TestExamples:
             return np.zeros((6, 4, 4, 3), np.uint8)
 
         durations = dict(zip(packed.video_ids, packed.durations.tolist(), strict=True))
-        figure = examples_figure(example, durations, pictures)
-        assert asked == [(hit.video_id, hit.start, hit.end) for hit in hits[:2]]
+        other = replace(example, hits=hits[:1], caption="a cat", start=None, end=None)
+        figure = examples_figure([example, other], durations, pictures)
+        assert asked == [(hit.video_id, hit.start, hit.end) for hit in (*hits[:2], hits[0])]
         lines = [axes for axes in figure.axes if axes.collections]
         spans = [[bar.get_paths()[0].get_extents().intervalx for bar in axes.collections] for axes in lines]
         assert np.allclose(spans[0], [[0, durations[hits[0].video_id]], [1.0, 4.0]])
         assert np.allclose(spans[1], [[0, durations[own]], [start, end], [start, end]])
-        assert "a right video has rank 2" in (figure.get_suptitle() or "")
+        titles = [part.get_suptitle() for part in figure.subfigs]
+        assert [title.split(";")[0] for title in titles] == [
+            "“a \\$dog”\na right video has rank 2",
+            "“a cat”\nno right video is among the best 1",
+        ]
         assert "times unknown" in [text.get_text() for axes in figure.axes for text in axes.texts]
-        assert len(examples_figure(example, durations).axes) == 6
+        assert len(examples_figure([example], durations).axes) == 6
 
     def test_pictures_are_drawn_or_read_from_films(self, packed: PackedSplit, tmp_path: Path) -> None:
         pytest.importorskip("av")

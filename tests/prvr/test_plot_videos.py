@@ -1,4 +1,4 @@
-"""Pictures of drawn videos: which frames they show and what they say, not their pixels."""
+"""Contact sheets of drawn videos: which frames they show and what they say, not their pixels."""
 
 from dataclasses import replace
 
@@ -7,10 +7,10 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from prvr.data.synthetic.render import render, render_frames
+from prvr.data.synthetic.render import render
 from prvr.data.synthetic.scenes import Sentence, draw_split
 from prvr.data.synthetic.world import Shot, Thing, Video
-from prvr.plot import Excerpt, MomentComparison, moment_frames, moments_figure, video_figure
+from prvr.plot.videos import moment_frames, video_figure
 
 SCENES = draw_split("train", 12, 3)
 LONG = "the one where a middling tangerine crescent is shoved all along by a large brown rhombus against a checkerboard"
@@ -89,36 +89,3 @@ def test_a_video_is_shown_with_its_shots_and_sentences() -> None:
 )
 def test_the_shortest_videos_have_a_picture(shots: tuple[Shot, ...]) -> None:
     words_of(video_figure(Video("v", shots[-1].end, "plain", False, 0, shots), []))
-
-
-def test_a_sentence_about_another_video_is_refused() -> None:
-    video, other = SCENES.videos[:2]
-    for sentence in (sentences_of(other)[0], replace(sentences_of(video)[0], start=0.123)):
-        with pytest.raises(ValueError, match="Give each video its own sentences"):
-            video_figure(video, [sentence])
-
-
-def excerpt(number: int) -> Excerpt:
-    video = SCENES.videos[number]
-    shot = video.moments()[0]
-    return Excerpt(video.id, shot.start, shot.end, render_frames(video, moment_frames(video, shot.start, shot.end)))
-
-
-def test_moments_are_shown_with_what_is_true_of_them() -> None:
-    right = MomentComparison("a red ring rises", excerpt(0), excerpt(0), True, 0.5, "rank 1")
-    also = MomentComparison(LONG, excerpt(0), excerpt(1), True, None, "a right video has rank 17 of 160")
-    wrong = MomentComparison("it costs $5 and $6", excerpt(2), excerpt(1), False, None)
-    unknown = replace(wrong, found=replace(wrong.found, start=None, end=None))
-    comparisons = [right, replace(right, shared=0.1), also, wrong, unknown]
-    figure = moments_figure(comparisons)
-    words = words_of(figure)
-    assert [word for word in words.split("\n") if word[:1] in ("✓", "✗")] == [
-        *("✓ right video", "✓ right moment", "✓ right video", "✗ wrong moment"),
-        *("✓ also right video", "✗ wrong video", "✗ wrong video"),
-    ]
-    for part in ("“a red ring rises”", "“it costs $5 and $6”", "rank 1", "times unknown", "found", "true"):
-        assert part in words
-    frames = [frame for one in comparisons for part in (one.found, one.true) for frame in part.frames[:8]]
-    np.testing.assert_array_equal(shown_in(figure), frames)
-    with pytest.raises(ValueError, match="at least one"):
-        moments_figure([])

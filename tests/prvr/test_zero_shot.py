@@ -22,17 +22,15 @@ from prvr.data import (
     Corpus,
     DataError,
     PackedSplit,
-    PackSettings,
     TextData,
     load_encoder,
     open_corpus,
     pack,
     write_layout,
 )
-from prvr.evaluation import EvaluationConfig, encode_split, evaluate, report_from_scores
+from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.evaluation.tables import beside_table
-from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot, mixed_with_zero_shot, zero_shot_scores
-from prvr.models import build_retriever
+from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot, zero_shot_scores
 from prvr.video import TextFeaturizer, VideoStore, open_encoder, open_featurizer
 from prvr.video.store import StoreHeader, VideoEntry, write_entry, write_header
 
@@ -174,17 +172,6 @@ def flattened(corpus: Corpus, folder: Path, value: float = 1.0) -> Corpus:
     return copy
 
 
-WEIGHTS = (0.0, 0.125, 0.25, 0.5, 1.0, 2.0)
-
-
-def by_hand_sum(retriever, corpus: Corpus, split: PackedSplit, weight: float):
-    encoded = encode_split(retriever, split)
-    with torch.inference_mode():
-        scores = torch.cat([retriever.score(encoded.text, part).total for part in encoded.videos], 1)
-    scores = scores + weight * zero_shot_scores(corpus, str(split.files.about["split"]))
-    return report_from_scores(scores, split, EvaluationConfig(bootstrap=0))
-
-
 class TestBeside:
     def test_wins_losses_and_neither(self, packed: tuple[Corpus, PackedSplit]) -> None:
         corpus, split = packed
@@ -248,29 +235,6 @@ class TestBeside:
         assert "a note" in out
         assert max(map(len, out.splitlines())) <= 80
         assert show(embedded_root, "embedded-tiny", report).split() == out.replace("a note", "").split()
-
-    def test_both_together(self, packed: tuple[Corpus, PackedSplit], embedded_cache: Path) -> None:
-        """The weight is the best one on the other split, and the ranks are those of the weighted sum."""
-        corpus, _ = packed
-        retriever, quiet = build_retriever(load_config("gmmformer-embedded").model), EvaluationConfig(bootstrap=0)
-        sampled = {"cache_dir": embedded_cache / "packed", "settings": PackSettings.of(retriever.config, True)}
-        with pack(corpus, "val", **sampled) as val, pack(corpus, "test", **sampled) as split:
-            found = mixed_with_zero_shot(retriever, val, split, quiet)
-            sumr = {weight: by_hand_sum(retriever, corpus, val, weight).text_to_video.sumr for weight in WEIGHTS}
-            expected = by_hand_sum(retriever, corpus, split, found.weight)
-            beside = beside_zero_shot(evaluate(retriever, split, quiet), corpus, split, found)
-        assert found.chosen_on == "val"
-        assert found.weight == max(WEIGHTS, key=lambda weight: sumr[weight]) > 0  # nobody trained the retriever
-        np.testing.assert_array_equal(found.report.ranks, expected.ranks)
-        both = found.report.text_to_video.sumr
-        assert [gain.value for gain in beside.gains] == pytest.approx(
-            [both - beside.model.sumr, both - beside.zero_shot.sumr]
-        )
-        console = Console(width=80, file=io.StringIO())
-        console.print(beside_table(beside))
-        out = console.file.getvalue()
-        assert re.search(rf"this model \+ {found.weight:g} zero-shot \(val chose\) .* {both:.1f} *$", out, re.MULTILINE)
-        assert "Both together: SumR " in out
 
     def test_another_gallery_is_refused(self, packed: tuple[Corpus, PackedSplit]) -> None:
         corpus, split = packed

@@ -14,14 +14,12 @@ from prvr.cli.folders import fresh_folder, open_corpus_of, threads
 from prvr.cli.options import Parser
 from prvr.cli.reports import show_baselines, show_report
 from prvr.cli.train import show_folder, train
-from prvr.config import Config, load_config
+from prvr.config import load_config
 from prvr.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from prvr.data import Corpus, PackedSplit
+    from prvr.data import Corpus
     from prvr.evaluation.moments import ExampleQuery
-    from prvr.evaluation.report import EvaluationReport
-    from prvr.evaluation.zero_shot import Mixture
     from prvr.search import SearchHit
 
 _PRESETS = {False: "hybrid-embedded", True: "gmmformer-embedded"}
@@ -74,6 +72,11 @@ def run(args: Namespace) -> None:
             f"as hybrid-embedded; for this one: prvr train --preset {preset} --data-root ROOT."
         )
     config = load_config(preset, _QUICK) if args.quick else named
+    from prvr.evaluation.moments import find_moments
+    from prvr.evaluation.tables import examples_table
+    from prvr.models import load_pretrained
+    from prvr.plot import save_figure
+    from prvr.plot.examples import examples_figure, pictures_of
     from prvr.training import open_split
 
     console, stem = stdout(), Path(args.output)
@@ -92,25 +95,26 @@ def run(args: Namespace) -> None:
         result = train(config, output, "cpu", quiet=args.quiet)
     name, picture = config.data.eval_split, output / "moments.png"
     with closing(open_split(config, name)) as split:
-        mixture = _mixed(config, output, split)
         note = f"{config.train.epochs} epochs show that it works, not how well" if args.quick else None
-        show_baselines(console, config, result.report, note=note, mixture=mixture)
+        show_baselines(console, config, result.report, note=note)
         show_report(console, result.report)
-        examples, ranks = _examples(config, output, split, result.report)
-        _draw(corpus, name, examples, ranks, picture)
-    from prvr.evaluation.tables import examples_table
-
+        order = result.report.ranks.argsort(kind="stable")
+        queries = [int(order[int(share * len(order))]) for share in _EXAMPLES]
+        examples = find_moments(load_pretrained(output / "best"), split, queries, seed=config.train.seed)
+        durations = dict(zip(split.video_ids, split.durations.tolist(), strict=True))
+        save_figure(examples_figure(examples, durations, pictures_of(corpus, name)), picture)
     console.print()
     console.print(examples_table(examples))
-    print(f"These are a good, a median and a bad example: their right videos rank {', '.join(map(str, ranks))}.")
+    ranks = ", ".join(str(int(result.report.ranks[query])) for query in queries)
+    print(f"These are a good, a median and a bad example: their right videos rank {ranks}.")
     show_folder(result)
     try:
-        index = _index(corpus, name, examples, output, mixture.weight, args.quiet)
+        index = _index(corpus, name, examples, output, args.quiet)
         search = f'prvr search {index} "{_SENTENCE}"\nprvr serve {index}'
     except MissingExtraError as error:
         search = f"An index of video files, to search and serve, was left out: {error}"
     print(
-        f"{picture}: frames of the moments found for these sentences, and of the true ones\n\n"
+        f"{picture}: frames of the moments found for these sentences\n\n"
         f'A sentence of your own: python examples/own_sentence.py {output} "{_SENTENCE}"\n'
         f"{search}\n"
         "The videos are drawn by prvr: this is evidence about the machinery, not about natural video.",
@@ -176,64 +180,8 @@ def _show_picture(console: Console, hit: "SearchHit") -> None:
     console.print(half_blocks(frame.pixels))
 
 
-def _mixed(config: Config, output: Path, split: "PackedSplit") -> "Mixture":
-    """The trained model with the zero-shot score added, weighted as is best on the split `val`."""
-    from prvr.evaluation import EvaluationConfig
-    from prvr.evaluation.zero_shot import mixed_with_zero_shot
-    from prvr.models import load_pretrained
-    from prvr.training import open_split
-
-    with closing(open_split(config, "val")) as choosing:
-        return mixed_with_zero_shot(
-            load_pretrained(output / "best"), choosing, split, EvaluationConfig.of_run(config.train)
-        )
-
-
-def _examples(
-    config: Config, output: Path, split: "PackedSplit", report: "EvaluationReport"
-) -> "tuple[tuple[ExampleQuery, ...], list[int]]":
-    """What is found for three sentences, which are chosen by rank alone, and the ranks of their right videos."""
-    from prvr.evaluation.moments import find_moments
-    from prvr.models import load_pretrained
-
-    order = report.ranks.argsort(kind="stable")
-    queries = [int(order[int(share * len(order))]) for share in _EXAMPLES]
-    found = find_moments(load_pretrained(output / "best"), split, queries, seed=config.train.seed)
-    return found, [int(report.ranks[query]) for query in queries]
-
-
-def _draw(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", ranks: Sequence[int], path: Path) -> None:
-    """The picture of the first moment found for each sentence, and of the true one."""
-    from prvr.data.synthetic import read_embedded_scenes, render_frames
-    from prvr.plot import Excerpt, MomentComparison, moment_frames, moments_figure, save_figure
-
-    videos = {video.id: video for video in read_embedded_scenes(corpus)[split].videos}
-
-    def excerpt(video_id: str, start: float | None, end: float | None) -> Excerpt:
-        video = videos[video_id]
-        known = (0.0, video.duration) if start is None or end is None else (start, end)
-        return Excerpt(video_id, start, end, render_frames(video, moment_frames(video, *known)))
-
-    rows = [
-        MomentComparison(
-            example.caption,
-            excerpt(example.hits[0].video_id, example.hits[0].start, example.hits[0].end),
-            excerpt(example.video_id, example.start, example.end),
-            example.correct,
-            example.shared(example.hits[0]),
-            f"a right video has rank {rank}",
-        )
-        for example, rank in zip(examples, ranks, strict=True)
-    ]
-    save_figure(moments_figure(rows), path)
-
-
-def _index(
-    corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", output: Path, weight: float, quiet: bool
-) -> Path:
-    """Writes some videos as MP4 files, those of the examples first, extracts them, and creates an index.
-
-    It ranks by the model, with the zero-shot score added where that was better.
+def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", output: Path, quiet: bool) -> Path:
+    """Writes some videos as MP4 files, those of the examples first, extracts them, and indexes them for the model.
 
     Raises:
         prvr.MissingExtraError: PyAV is not installed.
@@ -250,7 +198,6 @@ def _index(
     with threads(1):
         extract([folder], open_encoder("embedded"), store)
         found = VideoStore(store)
-        stages = [{"kind": "zero_shot", "weight": weight}] if weight else []
-        with VideoIndex.create(index, open_model(output, found.header, stages=stages), found.header) as made:
+        with VideoIndex.create(index, open_model(output, found.header), found.header) as made:
             made.add(found)
     return index

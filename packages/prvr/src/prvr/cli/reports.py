@@ -10,7 +10,7 @@ from prvr.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
     from prvr.evaluation.report import EvaluationReport
-    from prvr.evaluation.zero_shot import Beside, Mixture
+    from prvr.evaluation.zero_shot import Beside
 
 
 def show_report(console: Console, report: "EvaluationReport", *, text_to_video: bool = False) -> None:
@@ -30,7 +30,6 @@ def show_baselines(
     report: "EvaluationReport",
     split: str | None = None,
     note: str | None = None,
-    mixture: "Mixture | None" = None,
 ) -> "Beside | None":
     """Prints a report beside chance and zero-shot, if the corpus names a joint encoder; the public ones do not.
 
@@ -42,7 +41,6 @@ def show_baselines(
         report: the evaluation of the model.
         split: the split of the report; by default, the one that the configuration reports.
         note: printed below the table.
-        mixture: the model with the zero-shot score added, a further row.
     """
     from prvr.evaluation.tables import beside_table
     from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot
@@ -54,7 +52,7 @@ def show_baselines(
         if not has_zero_shot(corpus):
             return None
         with closing(open_split(config, split or config.data.eval_split)) as packed:
-            beside = beside_zero_shot(report, corpus, packed, mixture)
+            beside = beside_zero_shot(report, corpus, packed)
     except (DataError, MissingExtraError) as error:  # the report itself is complete without it
         console.print(f"\nno comparison with zero-shot: {error}", markup=False, soft_wrap=True)
         return None

@@ -79,7 +79,7 @@ def systems_table(reports: Mapping[str, EvaluationReport]) -> Table:
 
 
 def beside_table(beside: Beside, note: str | None = None) -> Table:
-    """Recalls of chance, the joint encoder alone, the model, and both together; what follows from them stands below.
+    """Recalls of chance, the joint encoder alone and the model; what follows from them stands below.
 
     Args:
         beside: what `prvr.evaluation.zero_shot.beside_zero_shot` gave.
@@ -90,9 +90,6 @@ def beside_table(beside: Beside, note: str | None = None) -> Table:
     table.add_row("chance", *(f"{value:.1f}" for value in beside.chance))
     table.add_row("zero-shot (joint encoder, no training)", *metric_cells(beside.zero_shot, _RECALLS))
     table.add_row("this model", *metric_cells(beside.model, _RECALLS))
-    if beside.mixture is not None:
-        name = f"this model + {beside.mixture.weight:g} zero-shot ({beside.mixture.chosen_on} chose)"
-        table.add_row(name, *metric_cells(beside.mixture.report.text_to_video, _RECALLS))
     return table
 
 

@@ -1,7 +1,7 @@
 """Retrieval without training: the joint encoder of frames and sentences alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -10,34 +10,15 @@ from torch import Tensor
 
 from prvr.corpora.encoders import corpus_encoders
 from prvr.data import Corpus, DataError, PackedSplit
-from prvr.evaluation.encode import encode_split
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
-from prvr.evaluation.rank import EvaluationConfig, evaluate, report_from_scores
+from prvr.evaluation.rank import EvaluationConfig, report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference, paired_test
-from prvr.stages import EncodedSplit, Pipeline
-from prvr.stages.rescoring import JointSplit, ZeroShotSettings, ZeroShotStage
-from prvr.types import FirstStage
+from prvr.stages.rescoring import JointSplit
 from prvr.video import TextFeaturizer
 
 _SURE = 0.05  # p-value from which on a difference is one
 _DEGENERATE = 0.5  # share of tied queries from which on it must be said
-_WEIGHTS = (0.125, 0.25, 0.5, 1.0, 2.0)  # of the zero-shot score, tried beside 0
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """The score of a model plus the weighted zero-shot score, see `mixed_with_zero_shot`.
-
-    Args:
-        weight: the weight of the zero-shot score; 0 where the model alone is best on the split that chooses.
-        chosen_on: the split on which the weight is the best one.
-        report: the report of the split that is reported.
-    """
-
-    weight: float
-    chosen_on: str
-    report: EvaluationReport
 
 
 @dataclass(frozen=True)
@@ -52,8 +33,6 @@ class Beside:
         sumr: what the model has more than zero-shot, paired by query and resampled by video.
         above_chance: whether zero-shot, and the model, are shown to be better than chance.
         warnings: what is wrong with the features, in sentences.
-        mixture: the model with the zero-shot score added, where that was asked for.
-        gains: what the mixture has more than the model, and more than zero-shot, as in `sumr`.
     """
 
     split: str
@@ -63,8 +42,6 @@ class Beside:
     sumr: Difference
     above_chance: tuple[bool, bool] = (True, True)
     warnings: tuple[str, ...] = ()
-    mixture: Mixture | None = None
-    gains: tuple[Difference, ...] = ()
 
     @property
     def zero_shot_wins(self) -> bool:
@@ -98,15 +75,7 @@ class Beside:
             said = f"This model is better than zero-shot: {found}."
         else:
             said = f"Zero-shot is better than this model: {found}. Search with zero-shot."
-        return " ".join([said, *self._together, *self._ties, *self.warnings])
-
-    @property
-    def _together(self) -> list[str]:
-        """A sentence on both scores together."""
-        if self.mixture is None:
-            return []
-        over_model, over_zero_shot = map(_said, self.gains)
-        return [f"Both together: {over_model} against this model, {over_zero_shot} against zero-shot."]
+        return " ".join([said, *self._ties, *self.warnings])
 
     @property
     def _ties(self) -> list[str]:
@@ -147,54 +116,13 @@ def zero_shot_scores(
     return torch.stack([(joint.sentences @ F.normalize(some, dim=-1).T).amax(1) for some in joint.frames()], 1)
 
 
-def mixed_with_zero_shot(
-    retriever: FirstStage, choosing: PackedSplit, reported: PackedSplit, config: EvaluationConfig | None = None
-) -> Mixture:
-    """Adds the zero-shot score to that of a retriever, by the stage `zero_shot`; another split chooses the weight.
-
-    Args:
-        retriever: trained.
-        choosing: the split on which the weight with the highest SumR is taken, 0 among them; not the one reported.
-        reported: the split of the report.
-        config: how both are evaluated.
-
-    Raises:
-        prvr.data.DataError: the corpus of a split has no zero-shot score.
-    """
-    config = config or EvaluationConfig()
-
-    def with_weight(weight: float) -> Pipeline:
-        return Pipeline(retriever, [ZeroShotStage(ZeroShotSettings(weight=weight))])
-
-    def encoded(split: PackedSplit) -> EncodedSplit:
-        return encode_split(
-            with_weight(1.0),
-            split,
-            video_batch=config.video_batch,
-            query_batch=config.query_batch,
-            seed=config.seed,
-        )
-
-    found, quiet = encoded(choosing), replace(config, bootstrap=0)
-    sumr = {
-        weight: evaluate(with_weight(weight), choosing, quiet, encoded=found).text_to_video.sumr
-        for weight in (0.0, *_WEIGHTS)
-    }
-    best = max(sumr, key=sumr.__getitem__)  # of equal ones the smaller weight
-    report = evaluate(with_weight(best), reported, config, encoded=encoded(reported))
-    return Mixture(best, str(choosing.files.about["split"]), report)
-
-
-def beside_zero_shot(
-    report: EvaluationReport, corpus: Corpus, split: PackedSplit, mixture: Mixture | None = None
-) -> Beside:
+def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSplit) -> Beside:
     """A report beside zero-shot and chance.
 
     Args:
         report: the evaluation of a model on all of a split.
         corpus: the corpus of the split, as in [zero_shot_scores][prvr.evaluation.zero_shot.zero_shot_scores].
         split: the same split, packed.
-        mixture: the mixture of the same model on the same split, to stand beside both.
 
     Raises:
         prvr.data.DataError: the corpus has no zero-shot score, or the report is of other queries.
@@ -205,20 +133,14 @@ def beside_zero_shot(
         raise DataError(f"{report.split}: another gallery or other queries than {split.name}. Evaluate all of a split.")
     relevant = torch.tensor([len(videos) for videos in split.relevant])
     chance = [chance_recall(len(split), relevant, k) for k in RECALLS]
-
-    def gain(before: EvaluationReport, after: EvaluationReport) -> Difference:
-        return paired_test(before.ranks, after.ranks, report.query_to_video, seed=report.seed)["sumr"]
-
     return Beside(
         split=report.split,
         chance=(*chance, sum(chance)),
         zero_shot=alone.text_to_video,
         model=report.text_to_video,
-        sumr=gain(alone, report),
+        sumr=paired_test(alone.ranks, report.ranks, report.query_to_video, seed=report.seed)["sumr"],
         above_chance=(alone.above_chance, report.above_chance),
         warnings=split.constant,
-        mixture=mixture,
-        gains=() if mixture is None else (gain(report, mixture.report), gain(alone, mixture.report)),
     )
 
 

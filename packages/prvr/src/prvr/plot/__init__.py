@@ -1,10 +1,21 @@
-"""Pictures of retrieval: matplotlib figures, drawn without pyplot, from plain arrays, a system, or drawn videos.
+"""Pictures of retrieval: matplotlib figures, drawn without pyplot, of a system, of plain arrays or of drawn videos.
 
-`draw` makes any entry of the registry `PLOTS` from a system; `prvr plot` and `prvr papers` call it.
+`draw` makes any entry of the registry `PLOTS` from a system; `prvr plot` and `prvr papers` call it. For numbers of your
+own, each module below has a record of what is shown and a function that draws it:
+
+| module | pictures |
+|---|---|
+| `prvr.plot.curves` | a metric over what is swept |
+| `prvr.plot.embeddings` | frames and registers by t-SNE |
+| `prvr.plot.examples` | the best videos for a query |
+| `prvr.plot.hyperbolic` | points in hyperbolic space |
+| `prvr.plot.reranker` | what a re-ranker generates, and its attention |
+| `prvr.plot.scores` | scores of pairs, recall by moment-to-video ratio |
+| `prvr.plot.videos` | contact sheets of drawn videos |
 
 Examples:
     >>> import numpy as np
-    >>> from prvr.plot import PairScores, scores_figure
+    >>> from prvr.plot.scores import PairScores, scores_figure
     >>> figure = scores_figure({"demo": PairScores(np.array([0.8, 0.9]), np.array([0.1, 0.2, 0.7]))})
     >>> figure.axes[0].get_title()
     'demo\\nAUC 1.000, overlap 0 %'
@@ -16,71 +27,14 @@ from typing import TYPE_CHECKING, Any
 from prvr.plot.registry import PLOTS
 
 if TYPE_CHECKING:
-    from prvr.plot.attention import AttentionMap, attention_figure, attention_of
     from prvr.plot.curves import Curve, sweep_figure
     from prvr.plot.drawing import PlotInput, draw
-    from prvr.plot.examples import Pictures, examples_figure, pictures_of
     from prvr.plot.figures import save_figure
-    from prvr.plot.frames import FrameMap, frames_figure, frames_of
-    from prvr.plot.histograms import PairScores, pair_scores, scores_figure
-    from prvr.plot.hyperbolic import HyperbolicPoints, hyperbolic_figure, hyperbolic_points
-    from prvr.plot.ratios import chance_by_ratio, ratios_figure
-    from prvr.plot.registers import RegisterChain, register_chain, registers_figure
-    from prvr.plot.trajectory import Trajectory, trajectory_figure, trajectory_of
-    from prvr.plot.videos import Excerpt, MomentComparison, moment_frames, moments_figure, video_figure
 
-__all__ = [
-    "PLOTS",
-    "AttentionMap",
-    "Curve",
-    "Excerpt",
-    "FrameMap",
-    "HyperbolicPoints",
-    "MomentComparison",
-    "PairScores",
-    "Pictures",
-    "PlotInput",
-    "RegisterChain",
-    "Trajectory",
-    "attention_figure",
-    "attention_of",
-    "chance_by_ratio",
-    "draw",
-    "examples_figure",
-    "frames_figure",
-    "frames_of",
-    "hyperbolic_figure",
-    "hyperbolic_points",
-    "moment_frames",
-    "moments_figure",
-    "pair_scores",
-    "pictures_of",
-    "ratios_figure",
-    "register_chain",
-    "registers_figure",
-    "save_figure",
-    "scores_figure",
-    "sweep_figure",
-    "trajectory_figure",
-    "trajectory_of",
-    "video_figure",
-]
+__all__ = ["PLOTS", "Curve", "PlotInput", "draw", "save_figure", "sweep_figure"]
 
 # Imported when first asked for, because they bring torch: the command line reads `PLOTS` before it is needed.
-_LATER = {
-    "attention": ("AttentionMap", "attention_figure", "attention_of"),
-    "curves": ("Curve", "sweep_figure"),
-    "drawing": ("PlotInput", "draw"),
-    "examples": ("Pictures", "examples_figure", "pictures_of"),
-    "figures": ("save_figure",),
-    "frames": ("FrameMap", "frames_figure", "frames_of"),
-    "histograms": ("PairScores", "pair_scores", "scores_figure"),
-    "hyperbolic": ("HyperbolicPoints", "hyperbolic_figure", "hyperbolic_points"),
-    "ratios": ("chance_by_ratio", "ratios_figure"),
-    "registers": ("RegisterChain", "register_chain", "registers_figure"),
-    "trajectory": ("Trajectory", "trajectory_figure", "trajectory_of"),
-    "videos": ("Excerpt", "MomentComparison", "moment_frames", "moments_figure", "video_figure"),
-}
+_LATER = {"curves": ("Curve", "sweep_figure"), "drawing": ("PlotInput", "draw"), "figures": ("save_figure",)}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,11 +11,9 @@ from prvr.errors import InputError
 from prvr.plot.figures import COLOURS, brief, new_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SIZE = 9.0  # points of a label
-_FAR = 1.5  # a reference further away than this many heights of the curves is named at the edge, not drawn
+_FAR = 1.5  # a reference further away than this many heights of the curves is named in the legend, not drawn
 
 
 @dataclass(frozen=True)
@@ -59,43 +57,6 @@ class Curve:
         return found
 
 
-def spread_labels(wanted: Float[np.ndarray, " n"], gap: float) -> Float[np.ndarray, " n"]:
-    """Places for labels that keep at least `gap` from each other, as near as can be to where they are wanted.
-
-    The places minimise the sum of squared distances and keep the order.
-
-    Args:
-        wanted: the place that each label belongs to.
-        gap: the least distance.
-
-    Examples:
-        >>> spread_labels(np.array([1.0, 5.0, 1.0]), 2.0).tolist()
-        [0.0, 5.0, 2.0]
-    """
-    order = np.argsort(wanted, kind="stable")
-    blocks: list[list[float]] = []  # what is left is a monotone regression: neighbours that collide share a mean
-    for place in wanted[order] - gap * np.arange(len(order)):
-        blocks.append([place])
-        while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    found = np.empty(len(order))
-    found[order] = np.concatenate([[np.mean(block)] * len(block) for block in blocks]) + gap * np.arange(len(order))
-    return found
-
-
-@dataclass(frozen=True)
-class _Line:
-    """What is drawn of a curve: the measured part with its band, or the published one with hollow markers."""
-
-    name: str
-    colour: str
-    x: Float[np.ndarray, " n"]
-    low: Float[np.ndarray, " n"]
-    mean: Float[np.ndarray, " n"]
-    high: Float[np.ndarray, " n"]
-    published: bool
-
-
 def sweep_figure(
     series: Mapping[str, Curve],
     *,
@@ -108,8 +69,8 @@ def sweep_figure(
 ) -> "Figure":
     """Curves with their mean as a line, their seeds as a band, and published values as hollow markers.
 
-    Names stand beside the ends of the lines and keep off each other. Where the published values lie far from the
-    measured ones, as those of another corpus do, they have a panel of their own.
+    Where the published values lie far from the measured ones, as those of another corpus do, they have a panel of their
+    own.
 
     Args:
         series: curves by name; up to eight have a colour of their own.
@@ -127,89 +88,54 @@ def sweep_figure(
         raise InputError("no curve: give at least one")
     every = [x for curve in series.values() for x in curve.x]
     names = list(dict.fromkeys(map(str, every))) if any(isinstance(x, str) for x in every) else []
-    measured, published = [], []
+    measured = [value for curve in series.values() for seeds in curve.values for value in seeds]
+    published = [value for curve in series.values() for value in curve.published if value is not None]
+    apart = _far(measured, published)
+    figure = new_figure(7.6, 4.0 + 3.0 * apart)
+    panels = figure.subplots(1 + apart, 1, sharex=True, squeeze=False)[:, 0]
     for number, (name, curve) in enumerate(series.items()):
         x = np.array([names.index(str(x)) if names else x for x in curve.x], float)
-        colour = COLOURS[number % len(COLOURS)]
-        measured.append(_Line(name, colour, x, *curve.summary(band), published=False))
-        stated = np.array(curve.published or [None] * len(x), float)
-        published.append(_Line(name, colour, x, stated, stated, stated, published=True))
-    measured, published = ([line for line in lines if np.isfinite(line.mean).any()] for lines in (measured, published))
-    panels = [measured, published] if measured and published and _far(measured, published) else [measured + published]
-    figure = new_figure(6.4, 1.0 + 3.0 * len(panels))
-    for axes, lines in zip(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0], panels, strict=True):
-        own = all(line.published for line in lines) and bool(measured)
-        for line in lines:
-            _draw(axes, line)
-        _name(axes, lines, {} if own else {"chance": chance, "zero-shot": zero_shot})
-        axes.set_ylabel(f"{ylabel}, published" if own else ylabel)
+        style = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 5, "label": brief(name, 32)}
+        low, mean, high = curve.summary(band)
+        there = np.isfinite(mean)
+        if there.any():
+            panels[0].plot(x[there], mean[there], **style)
+            style["label"] = None  # one entry in the legend is enough
+        if (high[there] > low[there]).any():
+            panels[0].fill_between(x[there], low[there], high[there], color=style["color"], alpha=0.18, linewidth=0)
+        if any(value is not None for value in curve.published):
+            stated = np.array(curve.published, float)
+            there = np.isfinite(stated)
+            panels[-1].plot(x[there], stated[there], linestyle="none", markerfacecolor="none", zorder=3, **style)
+    shown = measured + published * (not apart)
+    for name, value, style in (("chance", chance, ":"), ("zero-shot", zero_shot, "--")):
+        if value is None:
+            continue
+        if max(min(shown) - value, value - max(shown)) > _FAR * (max(shown) - min(shown) or abs(max(shown))):
+            where = "below" if value < min(shown) else "above"
+            panels[0].plot([], [], linestyle="none", label=f"{name} {value:.1f}, far {where}")
+        else:
+            panels[0].axhline(value, color="0.35", linestyle=style, linewidth=1, label=f"{name} {value:.1f}")
+    for axes in panels:
+        axes.set_ylabel(ylabel)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-    figure.axes[-1].set_xlabel(xlabel)
+    if apart:
+        panels[-1].set_ylabel(f"{ylabel}, published")
+    panels[-1].set_xlabel(xlabel)
     if names:
-        figure.axes[-1].set_xticks(range(len(names)), names)
+        panels[-1].set_xticks(range(len(names)), names)
     seeds = max(len(values) for curve in series.values() for values in curve.values)
     spread = "lowest to highest" if band == "range" else "one standard deviation"
     key = [f"band: {spread} of {seeds} seeds"] * (seeds > 1) + ["hollow: published"] * bool(published)
-    figure.axes[0].set_title("\n".join(filter(None, [title, "; ".join(key)])), fontsize="medium", loc="left")
+    panels[0].set_title("\n".join(filter(None, [title, "; ".join(key)])), fontsize="medium", loc="left")
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure
 
 
-def _far(some: Sequence[_Line], others: Sequence[_Line]) -> bool:
-    """Whether one panel would squeeze the curves: what lies between both is larger than each of them."""
-    (low, high), (least, most) = _extent(some), _extent(others)
-    return max(low, least) - min(high, most) > max(high - low, most - least)
-
-
-def _extent(lines: Sequence[_Line]) -> tuple[float, float]:
-    values = np.concatenate([part for line in lines for part in (line.low, line.high)])
-    return float(np.nanmin(values)), float(np.nanmax(values))
-
-
-def _draw(axes: "Axes", line: _Line) -> None:
-    there = np.isfinite(line.mean)
-    x, low, mean, high = (part[there] for part in (line.x, line.low, line.mean, line.high))
-    face = "none" if line.published else line.colour
-    style = "none" if line.published else "-"
-    shape = {"marker": "o", "markersize": 5, "markerfacecolor": face, "zorder": 3 if line.published else 2}
-    axes.plot(x, mean, linestyle=style, color=line.colour, label=line.name, **shape)
-    if (high > low).any():
-        axes.fill_between(x, low, high, color=line.colour, alpha=0.18, linewidth=0)
-
-
-def _name(axes: "Axes", lines: Sequence[_Line], references: Mapping[str, float | None]) -> None:
-    """Writes the names beside the ends of the lines, and draws the references or names those that lie too far away."""
-    low, high = _extent(lines)
-    height = high - low or abs(high) or 1.0
-    labels = []
-    for line in {line.name: line for line in reversed(lines)}.values():  # the measured one, where there are both
-        last = np.flatnonzero(np.isfinite(line.mean))[-1]
-        labels.append((line.name, line.colour, line.x[last], line.mean[last]))
-    outside = []
-    for name, value in references.items():
-        if value is None:
-            continue
-        if max(low - value, value - high) > _FAR * height:
-            outside.append(f"{name}: {value:.1f}, far {'below' if value < low else 'above'}")
-        else:
-            axes.axhline(value, color="0.35", linestyle={"chance": ":"}.get(name, "--"), linewidth=1)
-            labels.append((f"{name} {value:.1f}", "0.35", None, value))
-    axes.margins(y=0.08)
-    bottom, top = axes.get_ylim()
-    axes.set_ylim(bottom, top)
-    axes.get_figure(root=True).draw_without_rendering()  # type: ignore[union-attr]  the layout gives the height
-    points = axes.get_window_extent().height * 72 / axes.figure.dpi
-    gap = 1.3 * _SIZE / points * (top - bottom)
-    places = spread_labels(np.array([label[3] for label in labels]), gap)
-    for (name, colour, x, y), place in zip(labels, places, strict=True):
-        axes.annotate(
-            brief(name, 32),
-            (1.0 if x is None else x, y),
-            (1.03, place),
-            xycoords=axes.get_yaxis_transform() if x is None else "data",
-            textcoords=axes.get_yaxis_transform(),
-            arrowprops={"arrowstyle": "-", "color": colour, "alpha": 0.5, "linewidth": 0.8},
-            color=colour, fontsize=_SIZE, va="center", annotation_clip=False,
-        )  # fmt: skip
-    if outside:
-        axes.text(0.01, 0.01, "; ".join(outside), transform=axes.transAxes, fontsize=_SIZE, color="0.35")
+def _far(some: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether one panel would squeeze both: what lies between them is larger than the range of each."""
+    if not some or not others:
+        return False
+    between = max(min(some), min(others)) - min(max(some), max(others))
+    return between > max(max(some) - min(some), max(others) - min(others))

@@ -1,6 +1,6 @@
 """The best videos for a query, with their moments and, where there are pictures, frames (DiffusionRet, figure C)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,40 +65,39 @@ def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictur
 
 
 def examples_figure(
-    example: ExampleQuery, durations: Mapping[str, float], pictures: Pictures | None = None
+    examples: Sequence[ExampleQuery], durations: Mapping[str, float], pictures: Pictures | None = None
 ) -> "Figure":
-    """A row for each hit, best first: rank, name and score, where in the video its moment lies, and frames of it.
+    """For each query a row for each hit, best first: rank, name, score, where its moment lies, and frames of it.
 
     Right videos are green; on the line of the query's own video the true moment is framed in green too.
 
     Args:
-        example: what `find_moments` gave for a query.
+        examples: what `find_moments` gave for some queries, at least one.
         durations: the length of each video in seconds by its id; NaN where it is not known.
         pictures: where frames come from; None draws none.
     """
-    columns = _FRAMES if pictures else 0
-    figure = new_figure(4.8 + 1.1 * columns, 0.9 + (1.15 if pictures else 0.6) * len(example.hits))
-    grid = figure.add_gridspec(len(example.hits), 2 + columns, width_ratios=(2.0, 2.8, *[1.1] * columns))
-    for row, hit in enumerate(example.hits):
-        right = hit.video_id in example.relevant
-        mark, colour = ("✓ ", RIGHT) if right else ("", "black")
-        about, line = figure.add_subplot(grid[row, 0]), figure.add_subplot(grid[row, 1])
-        about.axis("off")
-        about.text(
-            0, 0.5, f"{row + 1}. {mark}{brief(hit.video_id, 26)}\n    {hit.score:.3f}", va="center", color=colour
+    columns, height = (_FRAMES, 1.15) if pictures else (0, 0.6)
+    heights = [0.9 + height * len(example.hits) for example in examples]
+    figure = new_figure(4.8 + 1.1 * columns, sum(heights))
+    parts = figure.subfigures(len(examples), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for part, example in zip(parts, examples, strict=True):
+        cells = part.subplots(len(example.hits), 2 + columns, squeeze=False, width_ratios=(2.0, 2.8, *[1.1] * columns))
+        for place, (hit, (about, line, *frames)) in enumerate(zip(example.hits, cells, strict=True), 1):
+            mark, colour = ("✓ ", RIGHT) if hit.video_id in example.relevant else ("", "black")
+            said = f"{place}. {mark}{brief(hit.video_id, 26)}\n    {hit.score:.3f}"
+            about.text(0, 0.5, said, va="center", color=colour)
+            _draw_line(line, example, hit, durations.get(hit.video_id, float("nan")))
+            for axes in (about, *frames):
+                axes.axis("off")
+            if pictures is not None and hit.start is not None and hit.end is not None:
+                for axes, frame in zip(frames, pictures(hit.video_id, hit.start, hit.end), strict=False):
+                    axes.imshow(frame)
+        cells[-1, 1].set_xlabel("seconds", fontsize="small")
+        rank = next((place for place, hit in enumerate(example.hits, 1) if hit.video_id in example.relevant), None)
+        told = f"a right video has rank {rank}" if rank else f"no right video is among the best {len(example.hits)}"
+        part.suptitle(
+            f"“{brief(example.caption, 110)}”\n{told}; blue: moment found, framed: true moment", fontsize="medium"
         )
-        _draw_line(line, example, hit, durations.get(hit.video_id, float("nan")))
-        line.set_xlabel("seconds" if row == len(example.hits) - 1 else "", fontsize="small")
-        for column in range(columns):
-            figure.add_subplot(grid[row, 2 + column]).axis("off")
-        if pictures is not None and hit.start is not None and hit.end is not None:
-            for column, frame in enumerate(pictures(hit.video_id, hit.start, hit.end)):
-                figure.axes[-columns + column].imshow(frame)
-    rank = next((place for place, hit in enumerate(example.hits, 1) if hit.video_id in example.relevant), None)
-    told = f"a right video has rank {rank}" if rank else f"no right video is among the best {len(example.hits)}"
-    figure.suptitle(
-        f"“{brief(example.caption, 110)}”\n{told}; blue: moment found, framed: true moment", fontsize="medium"
-    )
     return figure
 
 
@@ -129,4 +128,4 @@ def draw_examples(given: PlotInput, settings: ExamplesSettings) -> "Figure":
         )
         durations = dict(zip(packed.video_ids, packed.durations.tolist(), strict=True))
         films = None if settings.films is None else Path(settings.films).expanduser()
-        return examples_figure(example, durations, pictures_of(packed.source.corpus, packed.source.split, films))
+        return examples_figure([example], durations, pictures_of(packed.source.corpus, packed.source.split, films))

@@ -106,51 +106,19 @@ class ExamplesSettings:
     )
 
 
-PLOTS.register(
-    "trajectory",
-    "prvr.plot.trajectory:draw_trajectory",
-    "Plot how a re-ranker orders the candidates of a query, from noise to the result",
-    TrajectorySettings,
-)
-PLOTS.register(
-    "scores",
-    "prvr.plot.histograms:draw_scores",
-    "Plot the scores of right and wrong pairs, in and out of domain",
-    ScoresSettings,
-)
-PLOTS.register(
-    "attention",
-    "prvr.plot.attention:draw_attention",
-    "Plot how the texts of a video attend to its frames",
-    AttentionSettings,
-)
-PLOTS.register(
-    "ratios",
-    "prvr.plot.ratios:draw_ratios",
-    "Plot recall by the share of the video that the moment takes, from the reports of runs",
-    RatiosSettings,
-)
-PLOTS.register(
-    "frames",
-    "prvr.plot.frames:draw_frames",
-    "Plot the frames of a video by moment, as features, before and after training",
-    FramesSettings,
-)
-PLOTS.register(
-    "hyperbolic",
-    "prvr.plot.hyperbolic:draw_hyperbolic",
-    "Plot texts, videos, clips and frames in the hyperbolic space of the entailment loss",
-    HyperbolicSettings,
-)
-PLOTS.register(
-    "registers",
-    "prvr.plot.registers:draw_registers",
-    "Plot the registers of some videos along the reverse process, from the start to the tokens",
-    RegistersSettings,
-)
-PLOTS.register(
-    "examples",
-    "prvr.plot.examples:draw_examples",
-    "Plot the best videos for a query, with their moments and, where there are pictures, frames",
-    ExamplesSettings,
-)
+for _name, _module, _settings, _description in (
+    ("trajectory", "reranker", TrajectorySettings, "Plot how a re-ranker orders the candidates of a query from noise"),
+    ("scores", "scores", ScoresSettings, "Plot the scores of right and wrong pairs, in and out of domain"),
+    ("attention", "reranker", AttentionSettings, "Plot how the texts of a video attend to its frames"),
+    (
+        "ratios",
+        "scores",
+        RatiosSettings,
+        "Plot recall by the share of the video that the moment takes",
+    ),
+    ("frames", "embeddings", FramesSettings, "Plot the frames of a video by moment, before and after training"),
+    ("hyperbolic", "hyperbolic", HyperbolicSettings, "Plot texts, videos, clips and frames in hyperbolic space"),
+    ("registers", "embeddings", RegistersSettings, "Plot the registers of some videos along the reverse process"),
+    ("examples", "examples", ExamplesSettings, "Plot the best videos for a query, with their moments and frames"),
+):
+    PLOTS.register(_name, f"prvr.plot.{_module}:draw_{_name}", _description, _settings)

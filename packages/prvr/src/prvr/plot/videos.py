@@ -1,72 +1,31 @@
-"""Pictures of drawn videos: one video with its sentences, and the moments that were found for some queries."""
+"""Contact sheets of drawn videos: frames, moments and sentences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from string import ascii_uppercase
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import UInt8
 
 from prvr.data.synthetic import Sentence, render_frames
 from prvr.data.synthetic.render import DAY, with_look
 from prvr.data.synthetic.world import FPS, Video
-from prvr.errors import InputError
-from prvr.plot.figures import RIGHT, new_figure
+from prvr.plot.figures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS = 8  # frames in a row
+_COLUMNS = 8  # frames in a row
 _SPREAD, _PER_MOMENT = 24, 4  # frames of the whole video, and of each captioned moment
 _TO_SEE_TURNS = 8  # of a moment in which something turns: less than a third of a turn from one to the next
-_ACTING, _STILL, _MISSED = "#8e8e93", "#e3e3e8", "tab:red"
+_ACTING, _STILL = "#8e8e93", "#e3e3e8"
 _WIDTH = 12.0  # inches
 _LETTERS = 110  # of a sentence in one line
 _NO_TICKS = {"xticks": [], "yticks": []}  # not seen beside a picture, but measured each time it is drawn
 
 
-@dataclass(frozen=True)
-class Excerpt:
-    """Frames of a moment of a video.
-
-    Args:
-        video_id: the id of the video.
-        start, end: the times in seconds; None where they are not known.
-        frames: the frames in order of time.
-    """
-
-    video_id: str
-    start: float | None
-    end: float | None
-    frames: UInt8[np.ndarray, "k h w 3"]
-
-
-@dataclass(frozen=True)
-class MomentComparison:
-    """A query, the moment that was found for it, and the moment that it was written for.
-
-    Args:
-        sentence: the query.
-        found: the first hit.
-        true: what the sentence was written for.
-        correct: whether the sentence is true of the video found, which need not be the video it was written for.
-        shared: the intersection over union of the two moments; None where it is not known. From 0.5 on, the moment is
-            correct too.
-        note: shown beside the sentence, such as a rank.
-    """
-
-    sentence: str
-    found: Excerpt
-    true: Excerpt
-    correct: bool
-    shared: float | None
-    note: str = ""
-
-
-def moment_frames(video: Video, start: float, end: float, count: int = COLUMNS) -> list[int]:
+def moment_frames(video: Video, start: float, end: float, count: int = 8) -> list[int]:
     """Numbers of frames, spread evenly from the first to the last that lie in a moment.
 
     Args:
@@ -97,32 +56,25 @@ def video_figure(video: Video, sentences: Sequence[Sentence], look: str = DAY) -
         look: one of `prvr.data.synthetic.render.LOOKS`.
 
     Raises:
-        ValueError: a sentence is about another video, there is no such look, or no captioned moment has its times.
+        ValueError: there is no such look.
     """
     moments = video.moments()
-    spans = [(shot.start, shot.end) for shot in moments]
-    for sentence in sentences:
-        if sentence.video_id != video.id or (sentence.start, sentence.end) not in spans:
-            raise InputError(
-                f"video_figure: sentence {sentence.id!r} is about {sentence.start}-{sentence.end} s of "
-                f"{sentence.video_id!r}; {video.id!r} has captioned moments {spans}. Give each video its own sentences."
-            )
     letters = dict(zip(moments, cycle(ascii_uppercase), strict=False))
     colours = {shot: _ACTING if shot.action else _STILL for shot in video.shots}
     colours |= {shot: f"C{number % 7}" for number, shot in enumerate(moments)}  # C7 is grey
     lines = []
     for shot in moments:
         own = [text for s in sentences if (s.start, s.end) == (shot.start, shot.end) for text in wrap(s.text, _LETTERS)]
-        lines += [f"{letters[shot]}   {_span(shot.start, shot.end)}", *(f"       {text}" for text in own)]
+        lines += [f"{letters[shot]}   {shot.start:.1f}–{shot.end:.1f} s", *(f"       {text}" for text in own)]
 
     numbers = _choose_frames(video)
-    rows = -(-len(numbers) // COLUMNS)
+    rows = -(-len(numbers) // _COLUMNS)
     heights = (1.7 * rows, 1.2, 0.22 * len(lines) + 0.2)
     figure = new_figure(_WIDTH, 0.5 + sum(heights))
     facts = [f"{video.duration:g} s", f"{video.background} background", *["a post in front"] * video.occluder]
     figure.suptitle(f"{video.id}: {', '.join(facts)}")
     pictures, line, text = figure.subfigures(3, 1, squeeze=False, height_ratios=heights)[:, 0]
-    cells = pictures.subplots(rows, COLUMNS, squeeze=False, subplot_kw=_NO_TICKS).ravel()
+    cells = pictures.subplots(rows, _COLUMNS, squeeze=False, subplot_kw=_NO_TICKS).ravel()
     for axes in cells:
         axes.axis("off")
     for axes, number, frame in zip(cells, numbers, with_look(render_frames(video, numbers), look), strict=False):
@@ -146,47 +98,3 @@ def _choose_frames(video: Video) -> list[int]:
         turns = shot.action in ("clockwise", "anticlockwise")
         chosen.update(moment_frames(video, shot.start, shot.end, _TO_SEE_TURNS if turns else _PER_MOMENT))
     return sorted(chosen)
-
-
-def moments_figure(comparisons: Sequence[MomentComparison]) -> "Figure":
-    """For each query the moment that was found, above the true one.
-
-    Args:
-        comparisons: one per query; the first 8 frames of each excerpt are shown.
-
-    Raises:
-        ValueError: no comparison is given.
-    """
-    if not comparisons:
-        raise InputError("moments_figure: expected at least one query")
-    figure = new_figure(_WIDTH, 3.4 * len(comparisons))
-    parts = figure.subfigures(len(comparisons), 1, squeeze=False)[:, 0]
-    for part, comparison in zip(parts, comparisons, strict=True):
-        title = f"“{comparison.sentence}”   {comparison.note}"
-        part.suptitle("\n".join(wrap(title, _LETTERS)), parse_math=False)
-        verdict, colour = _verdict(comparison)
-        cells = part.subplots(2, COLUMNS + 1, subplot_kw=_NO_TICKS)
-        for line, name, excerpt in zip(cells, ("found", "true"), (comparison.found, comparison.true), strict=True):
-            for axes in line:
-                axes.axis("off")
-            about = f"{name}\n{excerpt.video_id}\n{_span(excerpt.start, excerpt.end)}"
-            line[0].text(0, 1, about, va="top", parse_math=False)
-            for axes, frame in zip(line[1:], excerpt.frames, strict=False):
-                axes.imshow(frame, interpolation="nearest")
-        cells[0, 0].text(0, 0, verdict, color=colour, weight="bold", fontsize="small")
-    return figure
-
-
-def _verdict(comparison: MomentComparison) -> tuple[str, str]:
-    """What is said of the video found and, where it is correct, of the moment; with its colour."""
-    if not comparison.correct:
-        return "✗ wrong video", _MISSED
-    same = comparison.found.video_id == comparison.true.video_id
-    video = "✓ right video" if same else "✓ also right video"
-    if comparison.shared is None:
-        return video, RIGHT
-    return (f"{video}\n✓ right moment", RIGHT) if comparison.shared >= 0.5 else (f"{video}\n✗ wrong moment", _MISSED)
-
-
-def _span(start: float | None, end: float | None) -> str:
-    return "times unknown" if start is None or end is None else f"{start:.1f}–{end:.1f} s"
