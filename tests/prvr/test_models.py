@@ -211,7 +211,53 @@ def test_windows_keep_their_precision() -> None:
     assert torch.equal(windows.double()(9)[0], gaussian_window(9, 2.0))
 
 
+MOTIONS = ("difference", "absolute", "features")
+
+
+@pytest.mark.parametrize("reads", MOTIONS)
+def test_motion_is_the_plain_loop_and_padding_no_neighbour(reads: Any) -> None:
+    motion = build(motion=reads).frames.motion  # type: ignore[union-attr]
+    nn.init.normal_(motion.weight)
+    lengths, x = [5, 1, 3], torch.randn(3, 6, 10, dtype=torch.float64)
+    mask = torch.arange(6) < torch.tensor(lengths)[:, None]
+    rows = []
+    for v, length in enumerate(lengths):
+        for t in range(length):
+            change = x[v, min(t + 1, length - 1)] - x[v, max(t - 1, 0)]
+            read = {"difference": change, "absolute": change.abs(), "features": x[v, t]}[reads]
+            rows.append(math.sqrt(10) * motion.weight @ read)
+    packed, padded = motion(x, Sequences.packed(mask)), motion(x, Sequences.padded(mask))
+    torch.testing.assert_close(packed[0], torch.stack(rows), rtol=0, atol=1e-12)
+    torch.testing.assert_close(padded[mask], torch.stack(rows), rtol=0, atol=1e-12)
+    every = torch.ones(3, 6, dtype=torch.bool)
+    torch.testing.assert_close(motion(x, Sequences(None, 6)), motion(x, Sequences.padded(every)), rtol=0, atol=0)
+
+
+def test_only_signed_changes_tell_a_sequence_from_the_same_one_backwards() -> None:
+    x, every = torch.randn(2, 6, 10, dtype=torch.float64), Sequences(None, 6)
+    for reads, sign in zip(MOTIONS, (-1, 1, 1), strict=True):
+        motion = build(motion=reads).frames.motion  # type: ignore[union-attr]
+        nn.init.normal_(motion.weight)
+        torch.testing.assert_close(motion(x.flip(1), every), sign * motion(x, every).flip(1), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("reads", MOTIONS)
+def test_motion_starts_as_the_model_without_it_and_learns(reads: Any) -> None:
+    batch, plain, moving = make_batch([9, 3]), build(), build(motion=reads)
+    assert torch.equal(moving(batch).scores.total, plain(batch).scores.total)
+    moving(batch).scores.total.sum().backward()
+    for branch in (moving.clips, moving.frames):
+        assert branch.motion.weight.grad.abs().max() > 0  # type: ignore[union-attr]
+        nn.init.normal_(branch.motion.weight)  # type: ignore[union-attr]
+    assert not torch.allclose(moving(batch).scores.total, plain(batch).scores.total)
+    together = moving.encode_video(batch.clips, batch.frames, batch.frame_mask).frames
+    alone = moving.encode_video(batch.clips[1:], batch.frames[1:, :3], batch.frame_mask[1:, :3]).frames
+    torch.testing.assert_close(together[1:, :3], alone, rtol=0, atol=1e-9)
+
+
 ABLATIONS: dict[str, dict[str, Any]] = {
+    "motion": {"motion": "difference"},
+    "motion, frames": {"motion": "absolute", "branches": "frames"},
     "clips": {"branches": "clips"},
     "frames": {"branches": "frames"},
     "mean": {"fusion": "mean"},

@@ -134,6 +134,10 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
     draws other numbers. auto: drop with compat.padding='masked', compute with the others."""
     frame_pooling: Literal["none", "attention"] = "none"
     """attention: frames are pooled to one vector per video (GMMFormer)."""
+    motion: Literal["none", "difference", "absolute", "features"] = "none"
+    """difference: a linear map of how the features change around each clip and each frame is added to the input of the
+    branch, so that a sequence and the same one backwards differ from the start (`prvr.models.encoders.Motion`).
+    absolute and features are its controls, the same map of absolute changes or of the features themselves."""
     input_dropout: float = Field(default=0.2, ge=0, lt=1)
     dropout: float = Field(default=0.2, ge=0, lt=1)
     registers: RegisterConfig = RegisterConfig()
@@ -226,7 +230,8 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
         windowed = self.compat.window == "printed" or any(b.width is not None for b in self.blocks)
         tables = blocks * (self.max_frames**2 + self.num_clips**2) * windowed
         fusion = (6 + blocks) * width**2 + (self.max_frames + self.num_clips) * width
-        inputs = (2 * self.video_dim + self.query_dim + 2 * self.max_frames + self.num_clips + self.max_words) * width
+        read = (2 if self.motion == "none" else 4) * self.video_dim + self.query_dim
+        inputs = (read + 2 * self.max_frames + self.num_clips + self.max_words) * width
         registers = 0
         if self.registers.kind != "none":
             chosen = self.registers

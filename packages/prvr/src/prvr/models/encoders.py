@@ -3,6 +3,7 @@
 from itertools import groupby
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -26,6 +27,43 @@ class QueryEncoder(nn.Module):
         """One vector `(q, d)` per query, from its words `(q, w, e)`."""
         x = self.positions(self.project(sequences.pack(words)), sequences)
         return self.pool(sequences.pad(self.block(x, sequences)[0]), sequences.mask)
+
+
+class Motion(nn.Module):
+    r"""A linear map of how features change, which tells a sequence from the same one backwards.
+
+    $W \sqrt{f}\,(x_{t+1} - x_{t-1})$ for rows x of width f. At the ends of a sequence, where one neighbour is missing,
+    the row itself stands for it. Rows have unit length, so the factor gives entries of about the size that layer norm
+    gives to those of the other input. W starts at 0: a new model is the one without motion until W has learned.
+
+    Args:
+        config: `motion` says what W reads instead, as a control.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.reads = config.motion
+        self.weight = nn.Parameter(torch.zeros(config.hidden, config.video_dim))
+
+    def forward(self, features: Float[Tensor, "v l f"], sequences: Sequences) -> Float[Tensor, "b m d"]:
+        """The map at each row that is computed; padding never counts as a neighbour.
+
+        Examples:
+            >>> motion = Motion(ModelConfig(video_dim=1, query_dim=1, hidden=2, heads=1, motion="difference"))
+            >>> _ = torch.nn.init.ones_(motion.weight)
+            >>> sequences = Sequences.packed(torch.tensor([[True, True, True, False]]))
+            >>> motion(torch.tensor([[[1.0], [2.0], [4.0], [9.0]]]), sequences)[..., 0].tolist()
+            [[1.0, 3.0, 2.0]]
+        """
+        x = features
+        if self.reads != "features":
+            valid = sequences.mask
+            if valid is None:
+                valid = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+            after = torch.where(F.pad(valid[:, 1:], (0, 1))[..., None], x.roll(-1, 1), x)
+            before = torch.where(F.pad(valid[:, :-1], (1, 0))[..., None], x.roll(1, 1), x)
+            x = after - before if self.reads == "difference" else (after - before).abs()
+        return F.linear(sequences.pack(x) * x.shape[-1] ** 0.5, self.weight)
 
 
 class BlockStack(nn.Module):
@@ -90,10 +128,14 @@ class BranchEncoder(nn.Module):
         self.positions = Positions(positions, config.hidden, config.input_dropout)
         self.layers = nn.ModuleList(layers)
         self.registers = InputProjection(config.hidden, config.hidden, config.input_dropout) if has_registers else None
+        self.motion = None if config.motion == "none" else Motion(config)
 
     def embed(self, features: Float[Tensor, "v l f"], sequences: Sequences) -> Float[Tensor, "b m d"]:
         """Projected features with positions: what the blocks, and the register generator, start from."""
-        return self.positions(self.project(sequences.pack(features)), sequences)
+        x = self.project(sequences.pack(features))
+        if self.motion is not None:
+            x = x + self.motion(features, sequences)
+        return self.positions(x, sequences)
 
     def forward(
         self,

@@ -1,0 +1,88 @@
+"""Does a model see which way things go? Test videos of the embedded corpus forwards and played backwards, by action.
+
+    python benchmarks/directions.py --motion none difference absolute features --features still all
+
+Trains `hybrid-embedded` with each `model.motion`, on the features of the corpus, which hold how each frame changes
+("all"), or on copies without that half, which hold what each frame shows and no more ("still"). Then for each action:
+the share of captions whose video, forwards, scores higher than the same video backwards (chance 50), and R@1 of both.
+Finished runs in the output folder are used again.
+"""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+from _harness import option, parse_options, show, write_figures
+from drawn_world.runs import TEST, adapted, finish, score_matrix, trained
+from drawn_world.variants import Read, reversed_in_time, write_variant
+from prvr import load_config
+from prvr.data import Corpus, open_corpus, write_corpus
+from prvr.data.synthetic import read_embedded_scenes
+from prvr.data.synthetic.encoder import DIM
+from prvr.data.synthetic.world import ACTIONS, PUSHES
+from prvr.evaluation import EvaluationConfig, report_from_scores
+from prvr.training import open_split, terminal_bar
+
+
+def still(video_id: str, read: Read) -> np.ndarray:
+    """The features of a video without their second half, which holds how frames change."""
+    x = read(video_id)
+    return np.concatenate([x[:, :DIM], np.zeros_like(x[:, DIM:])], 1)
+
+
+def variant(corpus: Corpus, features: str, output: Path) -> Corpus:
+    """The corpus itself, or its copy without motion, made where it does not exist."""
+    if features == "all":
+        return corpus
+    place = output / features
+    return open_corpus(place, corpus.name) if place.exists() else write_variant(corpus, place, corpus.splits, still)
+
+
+def measured(corpus: Corpus, motion: str, seed: int, output: Path) -> dict[str, np.ndarray]:
+    """For each test caption: is its video forwards ahead of the same backwards, and is it found at rank 1 in either."""
+    config = adapted(load_config("hybrid-embedded", {"model.motion": motion}), corpus, output / "packed", seed)
+    run = finish(config, corpus, output / "runs", "cpu", terminal_bar)
+    found, scores = {}, {}
+    with TemporaryDirectory(dir=output) as scratch:
+        turned = adapted(config, write_variant(corpus, scratch, (TEST,), reversed_in_time), Path(scratch) / "p", seed)
+        for way, chosen in (("R@1", config), ("backwards", turned)):
+            with open_split(chosen, TEST) as split:
+                scores[way] = score_matrix(trained(config, run, split, "cpu"), split, "cpu")
+                report = report_from_scores(scores[way], split, EvaluationConfig(bootstrap=0))
+                own = torch.from_numpy(split.query_to_video)[:, None]
+                found[way] = report.ranks <= 1
+    ahead = [some.gather(1, own)[:, 0] for some in scores.values()]
+    return {"forwards ahead": (ahead[0] > ahead[1]).numpy()} | found
+
+
+def main() -> None:
+    args = parse_options(
+        __doc__,
+        size="demo",
+        motion=["none", "difference"],
+        features=option(["all"], choices=["all", "still"]),
+        seeds=[0],
+        output=Path("runs/directions"),
+    )
+    args.output.mkdir(parents=True, exist_ok=True)
+    corpus = write_corpus(args.output, args.size)
+    sentences = {one.id: one.claim.action for one in read_embedded_scenes(corpus)[TEST].sentences}
+    with open_split(adapted(load_config("hybrid-embedded"), corpus, args.output / "packed", 0), TEST) as split:
+        actions = np.array([sentences[name] for name in split.query_ids])
+    groups = {"directions": ~np.isin(actions, PUSHES)} | {action: actions == action for action in ACTIONS}
+    rows = []
+    for features in args.features:
+        chosen = variant(corpus, features, args.output)
+        for motion in args.motion:
+            parts = [measured(chosen, motion, seed, args.output) for seed in args.seeds]
+            for what in parts[0]:
+                shares = [100 * np.mean([part[what][asks].mean() for part in parts]) for asks in groups.values()]
+                rows.append([features, motion, what, *(f"{share:.1f}" for share in shares)])
+    show(f"percent of captions, seeds {args.seeds}", ["features", "motion", "", *groups], rows)
+    write_figures(args, {"rows": rows})
+
+
+if __name__ == "__main__":
+    main()
