@@ -10,6 +10,7 @@ Finished runs in the output folder are used again.
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,9 +41,9 @@ def variant(corpus: Corpus, features: str, output: Path) -> Corpus:
     return open_corpus(place, corpus.name) if place.exists() else write_variant(corpus, place, corpus.splits, still)
 
 
-def measured(corpus: Corpus, motion: str, seed: int, output: Path) -> dict[str, np.ndarray]:
+def measured(corpus: Corpus, keys: dict[str, Any], seed: int, output: Path) -> dict[str, np.ndarray]:
     """For each test caption: is its video forwards ahead of the same backwards, and is it found at rank 1 in either."""
-    config = adapted(load_config("hybrid-embedded", {"model.motion": motion}), corpus, output / "packed", seed)
+    config = adapted(load_config("hybrid-embedded", keys), corpus, output / "packed", seed)
     run = finish(config, corpus, output / "runs", "cpu", terminal_bar)
     found, scores = {}, {}
     with TemporaryDirectory(dir=output) as scratch:
@@ -64,6 +65,7 @@ def main() -> None:
         motion=["none", "difference"],
         features=option(["all"], choices=["all", "still"]),
         seeds=[0],
+        epochs=option(None, "default: the preset's", type=int),
         output=Path("runs/directions"),
     )
     args.output.mkdir(parents=True, exist_ok=True)
@@ -76,7 +78,8 @@ def main() -> None:
     for features in args.features:
         chosen = variant(corpus, features, args.output)
         for motion in args.motion:
-            parts = [measured(chosen, motion, seed, args.output) for seed in args.seeds]
+            keys = {"model.motion": motion} | ({} if args.epochs is None else {"train.epochs": args.epochs})
+            parts = [measured(chosen, keys, seed, args.output) for seed in args.seeds]
             for what in parts[0]:
                 shares = [100 * np.mean([part[what][asks].mean() for part in parts]) for asks in groups.values()]
                 rows.append([features, motion, what, *(f"{share:.1f}" for share in shares)])

@@ -109,6 +109,7 @@ class Labels:
         videos: number of videos v.
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
+        sentences: `(q, e)` unit vectors of the queries as they were given, see `Batch.sentences`; few losses read them.
 
     Examples:
         >>> import torch
@@ -119,6 +120,7 @@ class Labels:
     videos: int
     query_to_video: Int[Tensor, " q"]
     relevant: Bool[Tensor, "q v"] | None = None
+    sentences: Float[Tensor, "q e"] | None = None
 
     @property
     def ground_truth(self) -> Bool[Tensor, "q v"]:
@@ -264,6 +266,11 @@ class Batch:
     def positives(self) -> Bool[Tensor, "q v"]:
         """`(q, v)` boolean: every video that answers the query, the one it was written for included."""
         return self.labels.positives
+
+    @property
+    def sentences(self) -> Float[Tensor, "q e"]:
+        """`(q, e)` the mean features of each query's words, scaled to unit length."""
+        return F.normalize(self.words.masked_fill(~self.word_mask[..., None], 0).sum(1), dim=-1)
 
     @property
     def valid_frames(self) -> int | None:

@@ -6,7 +6,7 @@ of `loss` in a configuration, what is refused, and what `prvr.objective.Objectiv
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -22,6 +22,7 @@ LOSSES: Registry[Callable[..., Any]] = Registry("loss")
 NEEDS = {
     "pooled": "a model with one vector per query, which model.kind='tokens' is not",
     "diffusion": "model.registers.kind='diffusion'",
+    "sentences": "features of words, which model.clip reads as token numbers",
     "prior": "model.registers.kind='diffusion' or 'prior', and its start='prior_mean' or 'prior_sample'",
 }
 """What a loss may need of a model, as messages say it. A loss of a branch that is turned off is left out silently."""
@@ -42,6 +43,9 @@ class TripletSettings:
     triplet_form: Literal["videos", "pairs"] = "videos"
     """videos: the video side averages over videos, each with the mean of its queries, as released. pairs: both sides
     average over queries (DreamPRVR supplement eq. 31)."""
+    twin_threshold: Annotated[float, Field(ge=-1, le=1)] | None = None
+    """Wrong videos with a caption whose words are this similar to the query, or more (cosine of mean word features),
+    are no negatives of it, in the triplet and in the contrastive loss; null: all wrong videos are."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -115,13 +119,21 @@ class DiffusionSettings:
 
 @dataclass(frozen=True, config=STRICT)
 class ContrastiveSettings:
-    """Symmetric cross-entropy of the total scores."""
+    """Contrast of the total scores."""
 
     contrastive: float = _weight(0.0)
     contrastive_temperature: float = Field(default=0.01, ge=1e-6, le=1e6)
     """tau of eq. 11 of DiffusionRet, or its initial value."""
     contrastive_learned: bool = False
     """True: the temperature is a parameter of the objective, as the released code learns CLIP's logit scale."""
+    contrastive_form: Literal["cross_entropy", "brier"] = "cross_entropy"
+    """cross_entropy: both directions; brier: squared error of the probabilities of videos, which is bounded."""
+    contrastive_smoothing: float = Field(default=0.0, ge=0, le=1)
+    """Share of the target that goes to all videos of the batch alike; the control of the next key."""
+    contrastive_similarity: float = Field(default=0.0, ge=0, le=1)
+    """Share of the target that goes to videos by how similar their captions are to the query (cosine of mean word
+    features, softmax at `similarity_temperature`). One word apart is similar: watch captions that differ in one."""
+    similarity_temperature: float = Field(default=0.1, ge=1e-6, le=1e6)
 
 
 def _register(name: str, part: str, description: str, settings: type, *needs: str) -> None:
@@ -184,6 +196,9 @@ def expect_losses_fit(loss: LossConfig, model: AnyModelConfig) -> None:
             key = _weight_key(entry.name)
             instead = f": set it to 0{' and loss.contrastive to 1' if missing[0] == 'pooled' else ''}"
             raise InputError(f"loss.{key}={loss.weight(entry.name)} needs {NEEDS[missing[0]]}{instead}")
+    for key, off in (("contrastive_similarity", 0), ("twin_threshold", None)):
+        if getattr(loss, key) != off and "sentences" not in model.provides:
+            raise InputError(f"loss.{key}={getattr(loss, key)} needs {NEEDS['sentences']}: leave it out")
     if "pooled" not in model.provides and not loss.weight("contrastive") > 0:
         raise InputError("model.kind='tokens' needs loss.contrastive above 0: no other term compares it with videos")
     if not active_losses(loss, model):

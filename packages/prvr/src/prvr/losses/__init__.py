@@ -6,10 +6,13 @@ A term is registered in `prvr.config.losses`, beside its weight and settings.
 from prvr.losses.queries import diversity_loss, query_structure_loss
 from prvr.losses.scores import (
     Negatives,
+    brier_loss,
+    caption_similarity,
     contrastive_loss,
     info_nce_loss,
     info_nce_pairs_loss,
     info_nce_ratio_loss,
+    soft_targets,
     triplet_loss,
     triplet_pairs_loss,
 )
@@ -22,12 +25,15 @@ __all__ = [
     "PriorKL",
     "Temperature",
     "Term",
+    "brier_loss",
+    "caption_similarity",
     "contrastive_loss",
     "diversity_loss",
     "info_nce_loss",
     "info_nce_pairs_loss",
     "info_nce_ratio_loss",
     "query_structure_loss",
+    "soft_targets",
     "triplet_loss",
     "triplet_pairs_loss",
 ]

@@ -16,10 +16,13 @@ from prvr.errors import InputError
 from prvr.losses.queries import diversity_loss, query_structure_loss
 from prvr.losses.scores import (
     Negatives,
+    brier_loss,
+    caption_similarity,
     contrastive_loss,
     info_nce_loss,
     info_nce_pairs_loss,
     info_nce_ratio_loss,
+    soft_targets,
     triplet_loss,
     triplet_pairs_loss,
 )
@@ -53,6 +56,29 @@ class LossInputs:
     def positives(self) -> Bool[Tensor, "q v"]:
         """`(q, v)` boolean: every video that answers the query."""
         return self.labels.positives
+
+    @cached_property
+    def similarity(self) -> Float[Tensor, "q v"]:
+        """`caption_similarity` of the queries by the features of their words."""
+        return caption_similarity(self.sentences, self.labels.query_to_video, self.positives.shape[1])
+
+    @property
+    def sentences(self) -> Float[Tensor, "q e"]:
+        """`(q, e)` unit vectors of the queries, the mean features of their words.
+
+        Raises:
+            InputError: the labels are without them, as in training by several processes.
+        """
+        if self.labels.sentences is None:
+            raise InputError(
+                "the loss compares the words of all queries of a batch, and these labels have none, as when several "
+                "processes train: train with one, or set loss.contrastive_similarity=0 and loss.twin_threshold=null"
+            )
+        return self.labels.sentences
+
+    def twins(self, threshold: float | None) -> Bool[Tensor, "q v"] | None:
+        """Wrong videos with a caption that is as similar to the query as `threshold`, or more; None without one."""
+        return None if threshold is None else (self.similarity >= threshold) & ~self.positives
 
 
 class Term(nn.Module, ABC):
@@ -90,10 +116,11 @@ class FrameTriplet(Term):
 
 
 def _triplet(cosines: Tensor | None, inputs: LossInputs, config: LossConfig) -> Tensor:
+    twins = inputs.twins(config.twin_threshold)
     return _TRIPLET[config.triplet_form](
         cast(Tensor, cosines),
         inputs.ground_truth,
-        inputs.positives,
+        inputs.positives if twins is None else inputs.positives | twins,
         config.margin,
         inputs.negatives,
         config.hard_pool,
@@ -139,16 +166,25 @@ class Temperature(nn.Module):
 
 
 class Contrastive(Term):
-    """`contrastive_loss` of the total scores, at a fixed or a learned temperature."""
+    """`contrastive_loss` of the total scores, or `brier_loss`, at a fixed or a learned temperature."""
 
     def __init__(self, config: LossConfig, model: AnyModelConfig, registers: RegisterGenerator | None = None) -> None:
         super().__init__(config, model)
         self.temperature = Temperature(config.contrastive_temperature) if config.contrastive_learned else None
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
-        """The symmetric cross-entropy of the total scores."""
-        temperature = self.config.contrastive_temperature if self.temperature is None else self.temperature()
-        return contrastive_loss(inputs.output.scores.total, inputs.positives, temperature)
+        """The contrastive loss of the total scores."""
+        c, scores, positives = self.config, inputs.output.scores.total, inputs.positives
+        temperature = c.contrastive_temperature if self.temperature is None else self.temperature()
+        twins, share, targets = inputs.twins(c.twin_threshold), c.contrastive_similarity, None
+        if c.contrastive_form == "brier" or c.contrastive_smoothing or share:
+            similarity = inputs.similarity if share else None
+            targets = soft_targets(
+                positives, c.contrastive_smoothing, similarity, share, c.similarity_temperature, twins
+            ).to(scores)
+        if targets is not None and c.contrastive_form == "brier":
+            return brier_loss(scores, targets, temperature, twins)
+        return contrastive_loss(scores, positives, temperature, targets, twins)
 
 
 class Diversity(Term):

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -253,7 +253,7 @@ class RetrievalTask:
     def _labels(self, batch: Batch, info: BatchInfo) -> Labels:
         """The labels of the whole batch on the device; a single process has them there already."""
         if self.accelerator.num_processes == 1:
-            return batch.labels
+            return replace(batch.labels, sentences=batch.sentences)
         device = self.accelerator.device
         return (info.labels.pin_memory() if device.type == "cuda" else info.labels).to(device)
 
