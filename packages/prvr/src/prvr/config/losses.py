@@ -136,6 +136,20 @@ class ContrastiveSettings:
     similarity_temperature: float = Field(default=0.1, ge=1e-6, le=1e6)
 
 
+@dataclass(frozen=True, config=STRICT)
+class TextDistancesSettings:
+    """Keeps the distances between queries those of their sentences, which training does not change."""
+
+    text_distances: float = _weight(0.0)
+
+
+@dataclass(frozen=True, config=STRICT)
+class TextAnglesSettings:
+    """Keeps the angles between queries those of their sentences."""
+
+    text_angles: float = _weight(0.0)
+
+
 def _register(name: str, part: str, description: str, settings: type, *needs: str) -> None:
     LOSSES.register(name, part if ":" in part else f"prvr.losses.terms:{part}", description, settings, needs)
 
@@ -156,6 +170,10 @@ _register(
 )
 _register("prior_kl", "PriorKL", "KL of the registers' prior (DreamPRVR).", PriorKLSettings, "prior")
 _register("diffusion", "Diffusion", "Denoising of the registers (DreamPRVR).", DiffusionSettings, "diffusion")
+_register(
+    "text_distances", "TextDistances", "Distances of queries stay (MSC-PRVR).", TextDistancesSettings, "sentences"
+)
+_register("text_angles", "TextAngles", "Angles between queries stay (MSC-PRVR).", TextAnglesSettings, "sentences")
 
 
 # In reverse, because fields of the last base come first.

@@ -3,7 +3,12 @@
 A term is registered in `prvr.config.losses`, beside its weight and settings.
 """
 
-from prvr.losses.queries import diversity_loss, query_structure_loss
+from prvr.losses.queries import (
+    angle_geometry_loss,
+    distance_geometry_loss,
+    diversity_loss,
+    query_structure_loss,
+)
 from prvr.losses.scores import (
     Negatives,
     brier_loss,
@@ -25,9 +30,11 @@ __all__ = [
     "PriorKL",
     "Temperature",
     "Term",
+    "angle_geometry_loss",
     "brier_loss",
     "caption_similarity",
     "contrastive_loss",
+    "distance_geometry_loss",
     "diversity_loss",
     "info_nce_loss",
     "info_nce_pairs_loss",

@@ -76,3 +76,60 @@ def query_structure_loss(
     siblings = pairs.sum(1)
     per_query = (log_share * pairs).sum(1) / siblings.clamp_min(1)
     return -per_query.sum() / (siblings > 0).sum().clamp_min(1)
+
+
+def distance_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Float[Tensor, ""]:
+    r"""Keeps how far apart queries are (RKD-D of Park et al., CVPR 2019; in MSC-PRVR between text and frozen text).
+
+    Mean over pairs p < q of $\mathrm{smooth}_{L1}(d_{pq} / \bar d - f_{pq} / \bar f)$: d distances of unit embeddings,
+    f those of fixed unit vectors, each divided by its mean over the pairs. Smooth L1 is $x^2 / 2$ up to 1, then
+    $|x| - 1/2$.
+
+    Args:
+        text: embeddings of queries.
+        fixed: vectors of the same queries that training does not change, of any width.
+
+    Returns:
+        0 for fewer than two queries.
+
+    Examples:
+        >>> fixed = torch.eye(3)
+        >>> distance_geometry_loss(2 * fixed, fixed).item()
+        0.0
+    """
+    first, second = torch.triu_indices(len(text), len(text), 1, device=text.device)
+    relative = []
+    for x in (text, fixed):
+        unit = F.normalize(x, dim=-1)
+        # The length of a difference has no gradient at 0, where captions are the same: a tiny number is put below it.
+        distances = ((unit[first] - unit[second]).square().sum(1) + 1e-12).sqrt()
+        relative.append(distances / distances.mean())
+    losses = F.smooth_l1_loss(relative[0], relative[1], reduction="none")
+    return losses.sum() / max(len(losses), 1)
+
+
+def angle_geometry_loss(text: Float[Tensor, "q d"], fixed: Float[Tensor, "q e"]) -> Float[Tensor, ""]:
+    r"""Keeps the angles between queries (RKD-A of Park et al., CVPR 2019).
+
+    Mean over triples of different queries of $\mathrm{smooth}_{L1}(\cos\angle_{pqr} - \cos\angle^*_{pqr})$: the angle
+    at q between p and r, of unit embeddings and of fixed unit vectors. Where two fixed vectors are equal, there is no
+    angle and the triple is left out. Memory grows with the third power of the number of queries.
+
+    Args:
+        text: embeddings of queries.
+        fixed: vectors of the same queries that training does not change, of any width.
+
+    Returns:
+        0 where no triple has an angle.
+
+    Examples:
+        >>> angle_geometry_loss(2 * torch.eye(3), torch.eye(3)).item()
+        0.0
+    """
+    away = [unit[:, None] - unit for unit in (F.normalize(x, dim=-1) for x in (text, fixed))]
+    apart = away[1].square().sum(-1) > 1e-12
+    sides = [F.normalize(x.masked_fill(~apart[..., None], 0), dim=-1, eps=1e-6) for x in away]
+    cosines = [torch.einsum("qpd,qrd->qpr", side, side) for side in sides]
+    losses = F.smooth_l1_loss(cosines[0], cosines[1], reduction="none")
+    counted = apart[:, :, None] & apart[:, None] & ~torch.eye(len(text), dtype=torch.bool, device=text.device)
+    return (losses * counted).sum() / counted.sum().clamp_min(1)

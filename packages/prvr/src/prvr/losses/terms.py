@@ -13,7 +13,12 @@ from torch import Tensor, nn
 
 from prvr.config import AnyModelConfig, LossConfig
 from prvr.errors import InputError
-from prvr.losses.queries import diversity_loss, query_structure_loss
+from prvr.losses.queries import (
+    angle_geometry_loss,
+    distance_geometry_loss,
+    diversity_loss,
+    query_structure_loss,
+)
 from prvr.losses.scores import (
     Negatives,
     brier_loss,
@@ -34,6 +39,8 @@ _INFO_NCE: Mapping[str, tuple[Callable[..., Tensor], bool]] = MappingProxyType(
     {"log_sum": (info_nce_loss, True), "pairs": (info_nce_pairs_loss, False), "ratio": (info_nce_ratio_loss, False)}
 )
 """The losses by `info_nce_form`, and whether they compare dot products; the others compare cosines."""
+
+_MOST_ANGLES = 64  # queries whose angles are compared
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ class LossInputs:
         if self.labels.sentences is None:
             raise InputError(
                 "the loss compares the words of all queries of a batch, and these labels have none, as when several "
-                "processes train: train with one, or set loss.contrastive_similarity=0 and loss.twin_threshold=null"
+                "processes train: train with one, or set loss.contrastive_similarity, .text_distances and .text_angles "
+                "to 0 and loss.twin_threshold to null"
             )
         return self.labels.sentences
 
@@ -210,6 +218,27 @@ class QueryStructure(Term):
         """The query structure loss."""
         temperature = self.config.query_structure_temperature
         return query_structure_loss(inputs.output.text, inputs.labels.query_to_video, temperature)
+
+
+class TextDistances(Term):
+    """`distance_geometry_loss` of the queries and the mean features of their words."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """How far the distances of the queries are from those of their sentences."""
+        return distance_geometry_loss(inputs.output.text, inputs.sentences)
+
+
+class TextAngles(Term):
+    """`angle_geometry_loss` of the queries and the mean features of their words; of 64 queries, drawn from more."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """How far the angles of the queries are from those of their sentences."""
+        text, fixed = inputs.output.text, inputs.sentences
+        if len(text) > _MOST_ANGLES:
+            draw = torch.rand(len(text), device=text.device, generator=inputs.generator)
+            some = draw.topk(_MOST_ANGLES).indices
+            text, fixed = text[some], fixed[some]
+        return angle_geometry_loss(text, fixed)
 
 
 class PriorKL(Term):
