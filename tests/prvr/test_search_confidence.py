@@ -191,6 +191,11 @@ def test_what_is_damaged_is_named(store: VideoStore, tmp_path: Path) -> None:
         file.unlink()
         with pytest.raises(DataError, match=r"bank\.npy"):
             index.update(more)
+    counts = np.ones(len(index.source.owners), np.int64)
+    counts[:2] = (2, 0)
+    replace_in_segment(index.folder, 0, {"bank_scores_counts.npy": npy(counts)})
+    with pytest.raises(DataError, match="one row for each window"):
+        VideoIndex.open(index.folder)
 
 
 def test_weaker_matches_follow_the_last_one_that_fits(index: VideoIndex) -> None:

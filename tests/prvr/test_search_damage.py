@@ -73,31 +73,72 @@ def refused(index: Path, name: str) -> None:
     assert any(name in said for said in verify_index(index))
 
 
-# What cannot be read, though all hashes are right.
+# Tables that cannot be, though all hashes are right.
+
+
+def changed(at: Any, value: Any) -> Callable[[np.ndarray], np.ndarray]:
+    def change(rows: np.ndarray) -> np.ndarray:
+        rows = rows.copy()
+        rows[at] = value
+        return rows
+
+    return change
 
 
 @pytest.mark.parametrize(
     ("name", "change"),
     [
+        ("owners.npy", lambda rows: rows + 1),
+        ("owners.npy", lambda rows: rows[::-1].copy()),
+        ("owners.npy", changed(-1, 10**6)),
+        ("owners.npy", lambda rows: rows * 0),
         ("owners.npy", lambda rows: rows.astype("<i4")),
+        ("owners.npy", lambda rows: rows[:-1]),
+        ("frame_counts.npy", changed(0, -1)),
+        ("frame_counts.npy", changed(0, 2**62)),
+        ("frame_counts.npy", lambda rows: rows + 1),
         ("frame_counts.npy", lambda rows: rows[None]),
+        ("steps.npy", changed(0, 10**6)),
+        ("steps.npy", changed(0, -1)),
+        ("keys.npy", changed(0, -1)),
+        ("keys.npy", changed(-1, 10**9)),
+        ("keys.npy", lambda rows: rows[::-1].copy()),
+        ("spans.npy", changed((0, 0), np.nan)),
+        ("spans.npy", changed((0, 1), np.inf)),
+        ("spans.npy", changed((0, 1), 10**6)),
+        ("spans.npy", lambda rows: rows[:, ::-1].copy()),
+        ("spans.npy", lambda rows: rows[:, :1].copy()),
         ("clips.npy", lambda rows: rows[:-1]),
         ("clips.npy", lambda rows: rows[:, :-1].copy()),
         ("clips.npy", lambda rows: rows.astype("<f2")),
         ("frames.npy", lambda rows: np.concatenate([rows, rows])),
+        ("clips_scales.npy", changed(0, np.nan)),
+        ("clips_scales.npy", changed(0, -1)),
+        ("frames_scales.npy", lambda rows: rows[:-1]),
     ],
 )
-def test_an_array_of_another_shape_is_refused(
-    index: Path, name: str, change: Callable[[np.ndarray], np.ndarray]
-) -> None:
+def test_a_table_that_cannot_be_is_refused(index: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
     replace_in_segment(index, 0, {name: npy(change(np.load(segment_of(index, 0) / name)))})
     refused(index, name)
 
 
 @pytest.mark.parametrize(
-    "change", [{"id": 7}, {"id": "\ud800"}, {"warnings": None}, {"width": "wide"}, {"sha256": None}]
+    "change",
+    [
+        {"duration": 0.0},
+        {"duration": -1.0},
+        {"duration": 1e-3},
+        {"frames": 0},
+        {"id": ""},
+        {"id": "v001.mp4"},
+        {"id": 7},
+        {"id": "\ud800"},
+        {"warnings": None},
+        {"width": "wide"},
+        {"sha256": None},
+    ],
 )
-def test_a_video_of_other_types_is_refused(index: Path, change: dict[str, Any]) -> None:
+def test_a_video_that_cannot_be_is_refused(index: Path, change: dict[str, Any]) -> None:
     videos = json.loads((segment_of(index, 0) / "videos.json").read_text())
     replace_in_segment(index, 0, {"videos.json": json.dumps([videos[0] | change, *videos[1:]]).encode()})
     refused(index, "videos.json")
@@ -110,14 +151,33 @@ def test_videos_of_another_form_are_refused(index: Path, content: bytes) -> None
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [("clips.npy", 0.5), ("frames.npy", 2.0), ("clips.npy", np.nan), ("frames.npy", np.inf)],
+)
+def test_verify_looks_at_every_vector(whole: Callable[[str], Path], tmp_path: Path, name: str, value: float) -> None:
+    """Vectors with the right size and hash but not of unit length: opening does not read them."""
+    folder = Path(shutil.copytree(whole("float16"), tmp_path / "index"))
+    rows = np.load(segment_of(folder, 1) / name)
+    rows[-1] *= np.float16(value)
+    segment = replace_in_segment(folder, 1, {name: npy(rows)})
+    with VideoIndex.open(folder) as index:
+        assert [str(segment / name) in said for said in index.verify()] == [True]
+
+
+@pytest.mark.parametrize(
     ("what", "change"),
     [
+        ("dim", lambda about: about | {"dim": 0}),
         ("dim", lambda about: about | {"dim": "16"}),
         ("dim", lambda about: about | {"dim": 10**30}),
+        ("clips", lambda about: about | {"clips": -1}),
         ("window", lambda about: about | {"window": -1.0}),
+        ("next_key", lambda about: about | {"next_key": -1}),
         ("model_files", lambda about: about | {"model_files": {"../index.json": {"size": 1, "sha256": "0"}}}),
         ("model_files", lambda about: about | {"model_files": None}),
+        ("segments", lambda about: about | {"segments": [*about["segments"], about["segments"][0]]}),
         ("segments", lambda about: about | {"segments": [None]}),
+        ("encoder", lambda about: about | {"encoder": about["encoder"] | {"rate": 0.0}}),
         ("dtype", lambda about: about | {"dtype": "float64"}),
     ],
 )
@@ -133,6 +193,13 @@ def test_an_index_that_tells_what_cannot_be_is_refused(
     [
         {"name": "../../elsewhere"},
         {"name": "0" * 32},
+        {"removed": [0, 0]},
+        {"removed": [2, 1]},
+        {"removed": [99]},
+        {"removed": [-1]},
+        {"videos": 0},
+        {"windows": 1},
+        {"frames": -1},
         {"files": {}},
     ],
 )
@@ -150,6 +217,7 @@ def test_an_index_that_tells_of_another_score_than_its_model_is_refused(index: P
     sign(index / "index.json", lambda body: body | {"index": body["index"] | change})
     with pytest.raises(DataError), VideoIndex.open(index) as found:
         found.search(QUERY)
+    assert verify_index(index)
 
 
 # Pipes, folders and devices in the place of files.

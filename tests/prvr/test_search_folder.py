@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from search_files import QUERY, contents, found_in, make_index, replace_in_segme
 
 from prvr.data import DataError
 from prvr.search import VideoIndex, backends
+from prvr.search.segments import Segment, write_segment
 from prvr.search.writing import opened_for_writing
 
 
@@ -59,6 +61,17 @@ def test_verify_names_what_is_damaged(index: VideoIndex) -> None:
     assert index.verify() == (f"{frames}: does not match its hash",)
     frames.unlink()
     assert index.verify() == (f"{frames}: is missing",)
+
+
+def test_tables_that_contradict_each_other_are_told(index: VideoIndex) -> None:
+    """Every hash is right, but the manifest counts a segment that holds the same videos again."""
+    manifest = index.source.manifest
+    first = Segment.open(index.folder, manifest, manifest.segments[0]).video(0)
+    record = write_segment(index.folder, [first])
+    replace(manifest, segments=(*manifest.segments, record)).write(index.folder)
+    said = index.verify()
+    assert ["a video stands twice" in one for one in said] == [True, False]
+    assert "a key stands twice" in said[1]
 
 
 def test_videos_of_later_versions_may_have_more_fields(index: VideoIndex) -> None:

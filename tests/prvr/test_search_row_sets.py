@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from search_files import EMBEDDED, QUERY, found_in, make_index, npy, replace_in_segment, sign, some_videos, write_store
+from search_files import EMBEDDED, QUERY, found_in, make_index, npy, replace_in_segment, some_videos, write_store
 
 from prvr.data import DataError
 from prvr.search import RowSet, VideoIndex, WindowVectors, open_model, verify_index
@@ -85,8 +85,7 @@ def test_stored_rows_come_back_and_survive_all_changes(dtype: str, store: VideoS
     assert json.loads((tmp_path / "index" / "index.json").read_text())["format"] == 3
 
 
-def test_an_index_may_be_without_these_sets_and_without_a_bank(store: VideoStore, tmp_path: Path) -> None:
-    """As those of formats 1 and 2 are."""
+def test_an_index_without_these_sets_or_a_bank_is_of_an_older_format(store: VideoStore, tmp_path: Path) -> None:
     with make_index(tmp_path / "index") as index:
         replace(index.source.manifest, bank=0).write(index.folder)
         index.update(store)
@@ -94,15 +93,16 @@ def test_an_index_may_be_without_these_sets_and_without_a_bank(store: VideoStore
             index.source.stored_rows("words", [0])
         with pytest.raises(ValueError, match="lengths"):
             index.source.stored_rows("frames", [0], raw=True)
+    body = json.loads((tmp_path / "index" / "index.json").read_text())
+    assert body["format"] == 1
+    assert not {"stored", "bank"} & body["index"].keys()
+    with storing(tmp_path / "more") as index:
+        replace(index.source.manifest, bank=0).write(index.folder)
+        index.update(store)
         assert index.search(QUERY).hits[0].confidence is None
-    for keys, number in ((("bank",), 2), (("bank", "stored"), 1)):
-
-        def older(body: dict[str, Any], keys: tuple[str, ...] = keys, number: int = number) -> dict[str, Any]:
-            about = {key: value for key, value in body["index"].items() if key not in keys}
-            return body | {"format": number, "index": about}
-
-        sign(tmp_path / "index" / "index.json", older)
-        assert len(found_in(tmp_path / "index").hits) == 5
+    body = json.loads((tmp_path / "more" / "index" / "index.json").read_text())
+    assert body["format"] == 2
+    assert "bank" not in body["index"]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,10 @@ def test_an_index_may_be_without_these_sets_and_without_a_bank(store: VideoStore
         ("words_counts.npy", lambda counts: counts + 1),
         ("words_counts.npy", lambda counts: -counts),
         ("words_counts.npy", lambda counts: counts[:-1]),
+        ("words_lengths.npy", lambda lengths: lengths * np.float32(np.nan)),
+        ("words_lengths.npy", lambda lengths: -lengths),
+        ("frames_lengths.npy", lambda lengths: lengths[:-1]),
+        ("pooled_scales.npy", lambda scales: scales[:-1]),
     ],
 )
 def test_damaged_rows_are_named(name: str, change: Any, store: VideoStore, tmp_path: Path) -> None:
@@ -126,10 +130,13 @@ def test_damaged_rows_are_named(name: str, change: Any, store: VideoStore, tmp_p
     assert any(part in problem for problem in verify_index(tmp_path / "index"))
 
 
-def test_a_set_that_would_lie_outside_the_index_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "stored", [{"keys": RowSet(3)}, {"../x": RowSet(3)}, {"a_b": RowSet(3)}, {"words": RowSet(0)}, {"clips": RowSet(3)}]
+)
+def test_sets_that_cannot_be_are_refused(stored: Mapping[str, RowSet], tmp_path: Path) -> None:
     with storing(tmp_path) as index:
-        replace(index.source.manifest, stored={"../x": RowSet(3)}).write(index.folder)
-    with pytest.raises(DataError, match=r"index\.json.*plain name"):
+        replace(index.source.manifest, stored=stored).write(index.folder)
+    with pytest.raises(DataError, match=r"index\.json"):
         Manifest.read(tmp_path / "index")
 
 

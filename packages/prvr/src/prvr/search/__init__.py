@@ -23,7 +23,7 @@ from prvr.search.results import (
     SearchHit,
     SearchResult,
 )
-from prvr.search.snapshot import verify_index
+from prvr.search.verifying import verify_index
 
 __all__ = [
     "CURVE_PARTS",

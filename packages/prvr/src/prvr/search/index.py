@@ -15,7 +15,7 @@ from prvr.search.backends import CandidateBackend, choose_backend, open_backend
 from prvr.search.confidence import confidence, read_bank, score_to_pass
 from prvr.search.filtering import SearchFilter
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest, WindowLength
-from prvr.search.model import SearchModel
+from prvr.search.model import Score, SearchModel
 from prvr.search.opening import load_model
 from prvr.search.query import Query, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank
@@ -30,9 +30,10 @@ from prvr.search.results import (
     relevance_curve,
 )
 from prvr.search.segments import check_files
-from prvr.search.snapshot import Snapshot, verify_index
+from prvr.search.snapshot import Snapshot
 from prvr.search.sync import Progress, sync
 from prvr.search.vectors import Dtype
+from prvr.search.verifying import verify_index
 from prvr.search.writing import make_index, opened_for_writing
 from prvr.video import StoreHeader, TextFeaturizer, VideoEntry, VideoStore
 
@@ -346,8 +347,9 @@ class VideoIndex:
         if problems:
             raise DataError(f"{problems[0]}. {MEND}")
         found = load_model(self.folder / MODEL, manifest.model, manifest.encoder, self._device, self._text)
-        for name in ("dim", "clips", "clip_weight", "frame_weight", "stored"):
-            if (ours := getattr(manifest, name)) != (its := getattr(found, name)):
+        score = Score(found.dim, found.clips, found.clip_weight, found.frame_weight)
+        for name, ours, its in (("score", manifest.score, score), ("stored", manifest.stored, dict(found.stored))):
+            if ours != its:
                 raise DataError(f"{self.folder / MANIFEST}: has {name}={ours}, its model has {its}. {MEND}")
         return found
 

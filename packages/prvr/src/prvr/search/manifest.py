@@ -6,18 +6,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from prvr.data.files import is_real_folder, replace_file
 from prvr.data.hashes import read_signed, signed
 from prvr.errors import DataError, InputError
 from prvr.reading import parse_record
-from prvr.search.model import ModelIdentity, RowSet
+from prvr.search.model import ModelIdentity, RowSet, Score
 from prvr.search.vectors import Dtype
 from prvr.video import StoreHeader
+from prvr.video.store import check_header
 
 FORMATS = range(1, 4)
-"""Versions of the manifest that are read; the last one is written. 2 added `Manifest.stored`, and 3 `Manifest.bank`."""
+"""Versions of the manifest that are read: 1; 2 says that the index stores more rows than those of the score; 3 says
+that it has a bank of unrelated sentences."""
 MANIFEST, MODEL, SEGMENTS = "index.json", "model", "segments"
 VIDEOS, BANK_SCORES = "videos.json", "bank_scores"
 MEND = "Put back a copy of it, or delete the index and make it anew."
@@ -118,6 +120,11 @@ class Manifest:
             names |= set() if name == "clips" else {counts_file(name)}
         return names
 
+    @property
+    def score(self) -> Score:
+        """The score of its model."""
+        return Score(self.dim, self.clips, self.clip_weight, self.frame_weight)
+
     def without(self, removed: Mapping[str, set[int]]) -> "Manifest":
         """The manifest with more removed videos, given by their numbers in each segment.
 
@@ -130,7 +137,15 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Replaces the manifest in a folder, in one step."""
-        body = {"format": FORMATS[-1], "index": asdict(self)}
+        values = asdict(self)
+        body: dict[str, Any] = {
+            "format": 3 if self.bank or self.window == SHOTS else 2 if self.stored else 1,
+            "index": values,
+        }
+        if not self.bank:  # older formats have no such keys
+            del values["bank"]
+            if not self.stored:
+                del values["stored"]
         replace_file(folder / MANIFEST, lambda file: file.write((signed(body) + "\n").encode()))
 
     @classmethod
@@ -180,18 +195,46 @@ def check_windows(window: WindowLength, stride: float | None) -> None:
 
 
 def _check(manifest: Manifest) -> None:
-    """Checks what a manifest names: its files lie inside the folder of the index, and belong to its segments.
+    """Checks that a manifest is possible.
 
     Raises:
-        ValueError: they do not; the message says why.
+        ValueError: it is not; the message says why.
     """
     check_windows(manifest.window, manifest.stride)
-    for name in (*manifest.model_files, *manifest.segment_files):
-        if not _PLAIN.fullmatch(name):
-            raise ValueError(f"it names the file {name[:80]!r}, expected a plain name inside the index")
+    check_header(manifest.encoder)
+    names = [one.name for one in manifest.segments]
+    for true, what in (
+        (0 < manifest.dim < _MOST and 0 < manifest.clips < _MOST, f"dim={manifest.dim}, clips={manifest.clips}"),
+        (0 <= manifest.next_key < _MOST, f"next_key={manifest.next_key}"),
+        (0 <= manifest.bank < _MOST, f"bank={manifest.bank}"),
+        (all(_PLAIN.fullmatch(name) for name in manifest.model_files), "a file of its model that has no plain name"),
+        (len(set(names)) == len(names), "the same segment twice"),
+        (manifest.model.frames == manifest.encoder.encoder, "a model of another encoder"),
+        (
+            all(_ROW_SET.fullmatch(name) for name in manifest.stored),
+            f"sets of rows named {[*manifest.stored]}",
+        ),
+        (all(0 < rows.dim < _MOST for rows in manifest.stored.values()), "a set of rows without a width"),
+        (
+            all(manifest.row_sets[name].dim == manifest.dim for name in ("clips", "frames")),
+            "clips or frames of another width than that of the score",
+        ),
+    ):
+        if not true:
+            raise ValueError(f"it has {what}")
     for one in manifest.segments:
-        if one.name != segment_name(one.files) or one.files.keys() != manifest.segment_files:
-            raise ValueError(f"segment {one.name[:40]!r} has other files than it should, or another name")
+        bounds = zip(one.removed, one.removed[1:], strict=False)
+        for true, what in (
+            (one.name == segment_name(one.files), "another name than its files have together"),
+            (one.files.keys() == manifest.segment_files, f"the files {sorted(one.files)}"),
+            (0 < one.videos <= one.windows < _MOST and 0 <= one.frames < _MOST, "impossible numbers of vectors"),
+            (all(first < second for first, second in bounds), "removed videos that are not in ascending order"),
+            (not one.removed or 0 <= one.removed[0] <= one.removed[-1] < one.videos, "removed videos beyond its own"),
+        ):
+            if not true:
+                raise ValueError(f"segment {one.name[:40]!r} has {what}")
 
 
 _PLAIN = re.compile(r"[\w-][\w.-]*(?:/[\w-][\w.-]*)*", re.ASCII)
+_ROW_SET = re.compile(r"(?!(?:keys|owners|spans|steps|videos)$)[a-z][a-z0-9-]{0,63}", re.ASCII)
+_MOST = 2**48

@@ -40,6 +40,15 @@ class ModelIdentity:
         return f"{self.name} ({self.kind}, weights {self.weights[:12]})"
 
 
+class Score(NamedTuple):
+    """What the vectors of a model are and how they are scored, see `SearchModel`."""
+
+    dim: int
+    clips: int
+    clip_weight: float
+    frame_weight: float
+
+
 @dataclass(frozen=True)
 class RowSet:
     """A named set of rows that an index stores for every window, with any number of rows per window.

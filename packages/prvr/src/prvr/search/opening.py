@@ -8,9 +8,9 @@ from typing import Any
 from prvr.errors import DataError, InputError
 from prvr.pipeline import open_system
 from prvr.search.joint import JointModel
-from prvr.search.model import ZERO_SHOT, ModelIdentity, SearchModel
-from prvr.search.pipeline import PipelineModel
-from prvr.search.trained import load_trained, open_trained, text_encoder
+from prvr.search.model import ZERO_SHOT, ModelIdentity, Score, SearchModel
+from prvr.search.pipeline import PipelineModel, fingerprint_of
+from prvr.search.trained import load_retriever, load_trained, open_trained, score_of, text_encoder
 from prvr.stages import Pipeline
 from prvr.stages.pipeline import FIRST
 from prvr.video import StoreHeader, TextFeaturizer, open_featurizer
@@ -84,5 +84,35 @@ def load_model(
     else:
         found = load_trained(folder, identity, encoder, text, device)
     if found.identity != identity:
-        raise DataError(f"{folder}: not the model that the index was made with ({identity}). Make the index anew.")
+        raise _another(folder, identity)
     return found
+
+
+def check_copy(folder: Path, identity: ModelIdentity, encoder: StoreHeader) -> Score:
+    """How the model of an index scores, from its own copy; what reads queries is not needed for that.
+
+    Args:
+        folder: the folder that `SearchModel.save` filled.
+        identity: what the index was made with.
+        encoder: header of the store that holds the features of the frames.
+
+    Raises:
+        DataError: the copy is damaged, or of another model.
+    """
+    if identity.kind == ZERO_SHOT:
+        if identity.weights != encoder.encoder.weights:
+            raise _another(folder, identity)
+        return Score(encoder.joint_dim, JointModel.clips, JointModel.clip_weight, JointModel.frame_weight)
+    if identity.kind == "pipeline":
+        pipeline = Pipeline.from_pretrained(folder)
+        retriever, first = load_retriever(folder / FIRST, "")
+        weights = fingerprint_of(first, pipeline, folder)
+    else:
+        retriever, weights = load_retriever(folder, identity.weights)
+    if weights != identity.weights:
+        raise _another(folder, identity)
+    return score_of(retriever.config)
+
+
+def _another(folder: Path, identity: ModelIdentity) -> DataError:
+    return DataError(f"{folder}: not the model that the index was made with ({identity}). Make the index anew.")

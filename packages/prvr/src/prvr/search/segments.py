@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from prvr.data.hashes import hash_file
 from prvr.errors import DataError
 from prvr.reading import parse_record, read_array, read_json
 from prvr.search.manifest import (
+    BANK_SCORES,
     MEND,
     SEGMENTS,
     TABLES,
@@ -29,6 +30,7 @@ from prvr.search.manifest import (
 )
 from prvr.search.vectors import PackedRows, WindowRows
 from prvr.video import VideoEntry
+from prvr.video.store import check_entry
 
 
 class VideoVectors(NamedTuple):
@@ -85,7 +87,7 @@ class Segment:
     def open(cls, index: Path, manifest: Manifest, record: SegmentRecord) -> "Segment":
         """Opens a segment of an index.
 
-        The tables are read, and their hashes compared. Of the vectors, which are large, only the sizes are checked.
+        The tables are read and checked. Of the vectors, which are large, only the sizes are checked.
 
         Args:
             index: the folder of the index.
@@ -102,7 +104,7 @@ class Segment:
             raise DataError(f"{problems[0]}. {MEND}")
         try:
             entries = {"videos": read_json(folder / VIDEOS, record.files[VIDEOS].size)}
-            return cls(
+            found = cls(
                 record,
                 parse_record(_Videos, entries, str(folder / VIDEOS), file_names=True).videos,
                 sets={name: _mapped(folder, name, manifest, record) for name in manifest.row_sets},
@@ -110,6 +112,49 @@ class Segment:
             )
         except (DataError, OSError) as error:
             raise DataError(f"{error} {MEND}") from error
+        for name, problem in found._contradictions(manifest):
+            raise DataError(f"{folder / name}: {problem}. {MEND}")
+        return found
+
+    def _contradictions(self, manifest: Manifest) -> Iterator[tuple[str, str]]:
+        """Names of files and what is impossible in them; each check relies on those before it."""
+        videos, windows, frames = self.record.videos, self.record.windows, self.record.frames
+        if len(self.entries) != videos:
+            yield VIDEOS, f"{len(self.entries)} videos, expected {videos}"
+        for name in TABLES:
+            expected = (windows, 2) if name == "spans" else (windows,)
+            if getattr(self, name).shape != expected:
+                yield f"{name}.npy", f"shape {getattr(self, name).shape}, expected {expected}"
+        for name, kind in manifest.row_sets.items():
+            rows, counts = self.sets[name].packed, self.sets[name].counts
+            known = {"clips": windows * manifest.clips, "frames": frames, BANK_SCORES: windows}
+            length = known.get(name, len(rows))
+            if rows.values.shape != (length, kind.dim):
+                yield f"{name}.npy", f"shape {rows.values.shape}, expected {(length, kind.dim)}"
+            for suffix, numbers in rows.arrays.items():
+                if suffix and (numbers.shape != (length,) or not ((numbers >= 0) & np.isfinite(numbers)).all()):
+                    yield f"{name}{suffix}.npy", f"expected {length} numbers from 0"
+            if counts.shape != (windows,) or ((counts < 0) | (counts > length)).any() or counts.sum() != length:
+                yield counts_file(name), f"expected the numbers of rows of {windows} windows, {length} in all"
+            if name == BANK_SCORES and (counts != 1).any():
+                yield counts_file(name), "expected one row for each window"
+        for entry in self.entries:
+            try:
+                check_entry(entry, manifest.encoder.rate)
+            except ValueError as error:
+                yield VIDEOS, f"an impossible video: {error}"
+        if len({entry.id for entry in self.entries}) != videos:
+            yield VIDEOS, "it holds a video twice"
+        if self.keys[0] < 0 or (self.keys[1:] <= self.keys[:-1]).any() or self.keys[-1] >= manifest.next_key:
+            yield "keys.npy", "keys are not in ascending order, or beyond those that were given"
+        if self.owners[0] != 0 or self.owners[-1] != videos - 1 or not np.isin(np.diff(self.owners), (0, 1)).all():
+            yield "owners.npy", "windows are not in the order of the videos"
+        if ((self.steps < 0) | (self.steps > self.sets["frames"].counts)).any():
+            yield "steps.npy", "a window has more steps than frames"
+        ends = np.array([entry.duration for entry in self.entries])[self.owners] * (1 + 1e-9)
+        starts, stops = self.spans.T
+        if not ((starts >= 0) & (starts < stops) & (stops <= ends)).all():
+            yield "spans.npy", "the time of a window is not within its video"
 
     @property
     def live(self) -> list[int]:
@@ -213,6 +258,4 @@ def _mapped(folder: Path, name: str, manifest: Manifest, record: SegmentRecord) 
         counts = np.full(record.windows, manifest.clips)
     else:
         counts = read_array(folder / counts_file(name), "<i8", 1)
-    if arrays[""].shape != (shape := (counts.sum(), manifest.row_sets[name].dim)):
-        raise DataError(f"{folder / name}.npy: shape {arrays[''].shape}, expected {shape}.")
     return WindowRows(PackedRows(arrays), counts)

@@ -11,8 +11,8 @@ from jaxtyping import Float32, Float64, Int64
 
 from prvr.errors import DataError
 from prvr.search.backends import ClipBlock
-from prvr.search.manifest import BANK_SCORES, MODEL, SEGMENTS, Manifest
-from prvr.search.segments import Segment, check_files
+from prvr.search.manifest import BANK_SCORES, MANIFEST, MEND, Manifest
+from prvr.search.segments import Segment
 from prvr.search.vectors import PackedRows, unpack_rows
 from prvr.video import VideoEntry
 
@@ -67,11 +67,24 @@ class Snapshot:
         for _ in range(_TRIES):
             manifest = Manifest.read(folder)
             try:
-                return cls(folder, manifest, tuple(Segment.open(folder, manifest, one) for one in manifest.segments))
+                found = cls(folder, manifest, tuple(Segment.open(folder, manifest, one) for one in manifest.segments))
+                if problems := found.contradictions():
+                    raise DataError(problems[0])
+                return found
             except (DataError, OSError):
                 if Manifest.read(folder) == manifest:
                     raise
         raise DataError(f"{folder}: changes faster than it can be read. Try again.")
+
+    def contradictions(self) -> list[str]:
+        """Problems between segments, each of which may be right by itself."""
+        keys = [one.keys[~np.isin(one.owners, one.record.removed)] for one in self.opened]
+        checks = {
+            "a video stands twice in the index": len(self.places) == sum(one.record.live for one in self.opened),
+            "a key stands twice in the index": sum(map(len, keys))
+            == len(np.unique(np.concatenate([np.empty(0, np.int64), *keys]))),
+        }
+        return [f"{self.folder / MANIFEST}: {what}. {MEND}" for what, good in checks.items() if not good]
 
     @property
     def dim(self) -> int:
@@ -273,25 +286,3 @@ class Snapshot:
             first = int(window - self._firsts[segment])
             found.append(unpack_rows(self.opened[segment].sets[name].windows(first, first + 1).packed, raw=raw))
         return found
-
-
-def verify_index(folder: Path | str) -> tuple[str, ...]:
-    """The problems of an index, each a message that names a file; none if all is well.
-
-    Compares the hash of every file that the manifest names, those of the model and of the vectors included, and opens
-    the index. An index that is too damaged to be opened can be verified too.
-
-    Args:
-        folder: the folder of the index.
-    """
-    root, problems = Path(folder).expanduser(), list[str]()
-    try:
-        manifest = Manifest.read(root)
-        problems += check_files(root / MODEL, manifest.model_files)
-        for one in manifest.segments:
-            problems += check_files(root / SEGMENTS / one.name, one.files)
-        if not problems:
-            Snapshot.open(root)
-    except DataError as error:
-        problems.append(str(error))
-    return tuple(problems)

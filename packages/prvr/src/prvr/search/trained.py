@@ -23,7 +23,7 @@ from prvr.evaluation.encode import evaluation_mode
 from prvr.models import AnyRetriever, Retriever, load_pretrained
 from prvr.pipeline import System
 from prvr.reading import parse_record, read_json
-from prvr.search.model import ModelIdentity, RowSet, WindowVectors
+from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
 from prvr.search.vectors import unit
 from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open_featurizer
 from prvr.video.encoders import EMBEDDED
@@ -113,17 +113,14 @@ class TrainedModel:
 
     Args:
         windows: the retriever, with what prepares its inputs.
-        config: the configuration of the retriever.
         identity: what tells the model from any other.
     """
 
     stored: Mapping[str, RowSet] = MappingProxyType({})
 
-    def __init__(self, windows: WindowEncoder, config: ModelConfig, identity: ModelIdentity) -> None:
+    def __init__(self, windows: WindowEncoder, identity: ModelIdentity) -> None:
         self.windows, self.identity = windows, identity
-        both = (config.clip_weight, config.frame_weight)
-        self.clip_weight, self.frame_weight = {"both": both, "clips": (1.0, 0.0), "frames": (0.0, 1.0)}[config.branches]
-        self.dim, self.clips = config.hidden, _CLIPS if config.branches == "frames" else config.num_clips
+        self.dim, self.clips, self.clip_weight, self.frame_weight = score_of(windows.retriever.config)
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
         """Clips and frames of each window; means of frames as clips where the retriever has none."""
@@ -211,11 +208,30 @@ def load_trained(
     Raises:
         DataError: it is damaged, or does not read these features or texts.
     """
-    retriever, sampling = _load(folder), _read_sampling(folder)
-    weights = _fingerprint(retriever, sampling)
-    if weights != identity.weights == _fingerprint_of_files(folder):  # as version 0.1 wrote it
-        weights = identity.weights
-    return _assembled(retriever, sampling, identity.name, weights, encoder, text, device)
+    retriever, weights = load_retriever(folder, identity.weights)
+    return _assembled(retriever, _read_sampling(folder), identity.name, weights, encoder, text, device)
+
+
+def load_retriever(folder: Path, expected: str) -> tuple[Retriever, str]:
+    """A retriever that `TrainedModel.save` wrote, and its `ModelIdentity.weights`.
+
+    Args:
+        folder: the folder where it lies.
+        expected: its hash, of either kind: if it is that of the files, as version 0.1 wrote it, that is given.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    retriever = _load(folder)
+    found = _fingerprint(retriever, _read_sampling(folder))
+    return retriever, expected if found != expected == _fingerprint_of_files(folder) else found
+
+
+def score_of(config: ModelConfig) -> Score:
+    """How a retriever scores."""
+    one = {"both": None, "clips": (1.0, 0.0), "frames": (0.0, 1.0)}[config.branches]
+    clips = _CLIPS if config.branches == "frames" else config.num_clips
+    return Score(config.hidden, clips, *(one or (config.clip_weight, config.frame_weight)))
 
 
 def _read_sampling(folder: Path) -> Sampling:
@@ -243,7 +259,7 @@ def _assembled(
             "model that its training captions were encoded with."
         )
     identity = ModelIdentity("trained", name, weights, encoder.encoder, text.identity)
-    return TrainedModel(WindowEncoder(retriever, sampling.keep_last, text, device), config, identity)
+    return TrainedModel(WindowEncoder(retriever, sampling.keep_last, text, device), identity)
 
 
 def _encoders(config: Config) -> tuple[Identity, Identity] | None:
