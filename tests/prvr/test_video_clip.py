@@ -87,35 +87,57 @@ def check(clip: VideoClip) -> None:
             assert heard(clip.path, at) == int(middle)
 
 
+@pytest.mark.parametrize("ending", [".mp4", ".mkv", ".mov"])
+@pytest.mark.parametrize("film", ["plain.mp4", "reordered.mkv", "broadcast.ts"])
+def test_a_clip_is_copied_from_the_key_frame_before(films: Path, film: str, ending: str, tmp_path: Path) -> None:
+    clip = write_clip(films / film, START, END, tmp_path / f"a{ending}")
+    assert clip.copied
+    assert clip.start == pytest.approx(4.0, abs=0.03)  # MPEG-TS begins with the sound, a little before the picture
+    assert END <= clip.end <= END + 0.5  # frames that others need come along
+    check(clip)
+
+
 @pytest.mark.parametrize("film", FILMS)
-def test_a_clip_starts_exactly(films: Path, film: str, tmp_path: Path) -> None:
-    clip = write_clip(films / film, START, END, tmp_path / "a.mp4")
-    assert (clip.start, clip.end) == (START, END)
+def test_an_exact_clip_starts_exactly(films: Path, film: str, tmp_path: Path) -> None:
+    clip = write_clip(films / film, START, END, tmp_path / "a.mp4", exact=True)
+    assert (clip.start, clip.end, clip.copied) == (START, END, False)
     check(clip)
 
 
 @pytest.mark.parametrize(
-    ("film", "ending"), [("free.webm", ".webm"), ("plain.mp4", ".mkv"), ("old.avi", ".mov"), ("plain.mp4", ".webm")]
+    ("film", "ending", "copied"),
+    [
+        ("free.webm", ".webm", True),
+        ("free.webm", ".mkv", True),
+        ("plain.mp4", ".webm", False),
+        ("old.avi", ".mkv", True),
+    ],
 )
-def test_the_ending_chooses_the_format(films: Path, film: str, ending: str, tmp_path: Path) -> None:
+def test_what_a_format_does_not_take_is_encoded(
+    films: Path, film: str, ending: str, copied: bool, tmp_path: Path
+) -> None:
     clip = write_clip(films / film, START, END, tmp_path / f"a{ending}")
-    with open_video(clip.path) as video:
-        assert CONTAINERS[ending] in video.container.split(",")
+    assert clip.copied == copied
+    assert clip.start == START or copied
+    assert clip.start <= START
     check(clip)
 
 
 def test_a_clip_ends_with_its_film(films: Path, tmp_path: Path) -> None:
-    clip = write_clip(films / "plain.mp4", 9.0, 100.0, tmp_path / "a.mp4")
-    assert clip.end == pytest.approx(SECONDS, abs=0.1)
-    assert len(shown(clip.path)) == pytest.approx(10 * (SECONDS - clip.start), abs=1)
+    for exact in (False, True):
+        clip = write_clip(films / "plain.mp4", 9.0, 100.0, tmp_path / "a.mp4", exact=exact, force=True)
+        assert clip.end == pytest.approx(SECONDS, abs=0.1)
+        assert len(shown(clip.path)) == pytest.approx(10 * (SECONDS - clip.start), abs=1)
 
 
 def test_a_silent_and_turned_film_stays_so(tmp_path: Path) -> None:
     film = write_video(tmp_path / "film.mp4", plain([90] * 40, 48, 64), turned=(90, False, False))
-    clip = write_clip(film, 1.0, 2.0, tmp_path / "a.mp4")
-    assert not clip.sound
-    with open_video(clip.path) as video:
-        assert next(video.sample(1.0)).pixels.shape == (64, 48, 3)
+    for exact in (False, True):
+        clip = write_clip(film, 1.0, 2.0, tmp_path / "a.mp4", exact=exact, force=True)
+        assert not clip.sound
+        with open_video(clip.path) as video:
+            shape = next(video.sample(1.0)).pixels.shape
+        assert shape == (64, 48, 3)
 
 
 def test_nothing_is_overwritten_or_half_written(films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,11 +158,11 @@ def test_nothing_is_overwritten_or_half_written(films: Path, tmp_path: Path, mon
 
     monkeypatch.setattr("prvr.video.clip.PictureEncoder.put", fail)
     with pytest.raises(DataError, match="cannot be written"):
-        write_clip(film, 3.0, 4.0, target, force=True)
+        write_clip(film, 3.0, 4.0, target, exact=True, force=True)
     assert target.read_bytes() == before
     assert [path.name for path in target.parent.iterdir()] == ["a.mp4"]
     monkeypatch.undo()
-    assert write_clip(film, 3.0, 4.0, target, force=True).start == 3.0
+    assert write_clip(film, 3.0, 4.0, target, force=True).start == 2.0
     assert target.read_bytes() != before
 
 
@@ -175,18 +197,21 @@ def test_names_fit_a_file_system() -> None:
 
 
 class TestCommand:
-    def test_it_says_what_the_clip_holds(
+    def test_it_says_where_the_clip_starts(
         self, films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
         film = str(films / "plain.mp4")
         assert main(["clip", film, "0:05.35-0:08"]) == 0
-        assert capsys.readouterr().out == "plain 0m05.35s-0m08s.mp4: written, 0:05.35 to 0:08.00\n"
-        assert main(["clip", film, "5.35-8", "b.mkv"]) == 0
-        assert capsys.readouterr().out == "b.mkv: written, 0:05.35 to 0:08.00\n"
+        out = capsys.readouterr().out
+        assert out.startswith("plain 0m05.35s-0m08s.mp4: written, 0:04.00 to 0:08.")
+        assert "copied; it starts at the key frame 1.35 s before 0:05.35, --exact starts there" in out
+        assert main(["clip", film, "5.35-8", "b.mkv", "--exact"]) == 0
+        assert capsys.readouterr().out == "b.mkv: written, 0:05.35 to 0:08.00, encoded\n"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["b.mkv", "plain 0m05.35s-0m08s.mp4"]
         assert "exists already" in explained(["clip", film, "1-2", "b.mkv"], capsys)
         assert main(["clip", film, "1-2", "b.mkv", "--force"]) == 0
+        assert "does not take" not in capsys.readouterr().out
 
     @pytest.mark.parametrize("text", ["5", "8-5", "5-5", "1:75-2:00", "-5-8", "a-b", "1e3-2e3", "5-inf", "1:2:3:4-5"])
     def test_what_is_no_moment_is_refused(self, text: str, films: Path, capsys: pytest.CaptureFixture[str]) -> None:

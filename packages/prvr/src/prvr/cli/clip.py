@@ -15,8 +15,10 @@ def register(prvr: Parser) -> None:
         "clip",
         run,
         "Write a part of a film as a file of its own",
-        "FILM START-END [OUT] [--force]",
-        "Write a part of a film as a file of its own, encoded anew so that it starts exactly at START, with its sound.",
+        "FILM START-END [OUT] [--exact] [--force]",
+        "Write a part of a film as a file of its own. It is copied, without a loss, from the key frame before "
+        "START on, and the output says where that is; --exact encodes it anew, so that it starts at START. So is what "
+        "the format of OUT does not take. Sound is kept where it can be.",
     )
     parser.add_argument("film", metavar="FILM", help="a video file")
     parser.add_argument(
@@ -32,7 +34,13 @@ def register(prvr: Parser) -> None:
         help="the file to write (.mp4, .mov, .mkv or .webm); by default, one in the current folder that is named "
         "after the film and the moment",
     )
-    parser.add_argument("--force", action="store_true", help="replace a file that stands there")
+    add_clip_options(parser)
+
+
+def add_clip_options(parser: Parser) -> None:
+    """Adds `--exact` and `--force`."""
+    parser.add_argument("--exact", action="store_true", help="encode clips anew, so that they start exactly")
+    parser.add_argument("--force", action="store_true", help="replace files that stand there")
 
 
 def moment(text: str) -> tuple[float, float]:
@@ -55,19 +63,31 @@ def moment(text: str) -> tuple[float, float]:
 
 
 def run(args: Namespace) -> None:
-    """Writes the clip and says what it holds."""
+    """Writes the clip and says where it starts."""
     from prvr.video import clip_name, write_clip
 
     start, end = args.moment
-    print(told(write_clip(args.film, start, end, args.out or clip_name(args.film, start, end), force=args.force)))
+    out = args.out or clip_name(args.film, start, end)
+    print(told(write_clip(args.film, start, end, out, exact=args.exact, force=args.force), start, args.exact))
 
 
-def told(clip: "VideoClip") -> str:
-    """The line that is said of a clip that was written."""
+def told(clip: "VideoClip", start: float, exact: bool) -> str:
+    """The line that is said of a clip.
+
+    Args:
+        clip: that was written.
+        start: where it was to start, in seconds.
+        exact: whether it was asked to start exactly.
+    """
     from prvr.reading import printable
 
-    line = f"{printable(str(clip.path))}: written, {_clock(clip.start)} to {_clock(clip.end)}"
-    return line if clip.sound else f"{line}, without sound"
+    how = "copied" if clip.copied else "encoded" if exact else "encoded, as its format does not take the film's streams"
+    line = f"{printable(str(clip.path))}: written, {_clock(clip.start)} to {_clock(clip.end)}, {how}"
+    line += "" if clip.sound else ", without sound"
+    early = start - clip.start
+    if early >= 0.05:
+        line += f"; it starts at the key frame {early:.2f} s before {_clock(start)}, --exact starts there"
+    return line
 
 
 def _clock(time: float) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from prvr.cli.clip import moment
+from prvr.cli.clip import add_clip_options, moment
 from prvr.cli.console import CommandError, load, stdout
 from prvr.cli.options import Parser, date, seconds
 from prvr.cli.where import add_place, opened_index
@@ -51,7 +51,7 @@ def register(prvr: Parser) -> None:
     parser.add_argument("--print0", action="store_true", help="like --paths, with a NUL after each, for `xargs -0`")
     parser.add_argument("--open", action="store_true", help="open the best video in a player, at its moment if it can")
     parser.add_argument("--save", metavar="FOLDER", help="write the best moment of each video found as a clip")
-    parser.add_argument("--force", action="store_true", help="replace clips that stand there")
+    add_clip_options(parser)
     _add_filters(parser)
 
 
@@ -121,8 +121,8 @@ def run(args: Namespace) -> None:
     sentences, piped = _sentences(args), _piped(args)
     load("prvr.search")
     where = _filter(args)
-    if args.force and args.save is None:
-        raise CommandError("--force is for clips: name their folder with --save FOLDER.")
+    if (args.exact or args.force) and args.save is None:
+        raise CommandError("--exact and --force are for clips: name their folder with --save FOLDER.")
     with opened_index(args) as index:
         results = index.search_many(
             _queries(args, sentences, index),
@@ -245,13 +245,13 @@ def _save(args: Namespace, results: "Sequence[SearchResult]", say: Callable[[str
         place = f"{rank:02}" if len(results) == 1 else f"{number:02}-{rank:02}"
         target = Path(args.save) / f"{place} {clip_name(hit.video.path, hit.start, hit.end)}"
         try:
-            clip = write_clip(hit.video.path, hit.start, hit.end, target, force=args.force)
+            clip = write_clip(hit.video.path, hit.start, hit.end, target, exact=args.exact, force=args.force)
         except VideoError as error:
             failed = error
             logger.warning("no clip: %s", printable(str(error)))
         else:
             written += 1
-            say(told(clip))
+            say(told(clip, hit.start, args.exact))
     if failed is not None and not written:
         raise CommandError(f"--save {args.save}: no clip could be made of {len(hits)} videos found.")
 

@@ -1,8 +1,8 @@
-"""Clips: a part of a video file as a file of its own."""
+"""Clips: a part of a video file as a file of its own, copied without a loss or encoded anew."""
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ from jaxtyping import UInt8
 
 from prvr.data.files import write_file
 from prvr.errors import DISK_FULL, DataError, InputError, require
-from prvr.video.decode import Limits, VideoError, VideoFile, open_video, read_faults
+from prvr.video.decode import Limits, VideoError, open_video, read_faults
 
 CONTAINERS = {
     ".mp4": "mp4",
@@ -38,14 +38,21 @@ class VideoClip:
 
     Args:
         path: the file.
-        start, end: the part of the film that it holds, in seconds from the start of the film.
+        start, end: the part of the film that it holds, in seconds from the start of the film. Where it was copied, it
+            starts at the key frame before the time that was asked for.
         sound: whether it has sound.
+        copied: whether the streams were copied as they are; otherwise they were encoded anew.
     """
 
     path: Path
     start: float
     end: float
     sound: bool
+    copied: bool
+
+
+class _NotCopied(Exception):
+    """The format of the clip does not take the streams of the film as they are."""
 
 
 def write_clip(
@@ -54,18 +61,21 @@ def write_clip(
     end: float,
     target: Path | str,
     *,
+    exact: bool = False,
     force: bool = False,
     limits: Limits | None = None,
 ) -> VideoClip:
     """Writes a part of a video file as a file of its own, which appears whole or not at all.
 
-    The pictures are encoded anew (H.264; VP8 in WebM), upright and at most 4K, from the one that is shown at `start`
-    on; the first sound is encoded as AAC or Opus.
+    The packets of the picture and of the first sound are copied from the key frame before `start` on, in no more time
+    than reading them takes and without a loss. Where the format of the clip does not take them, or if `exact` is set,
+    the pictures are encoded anew (H.264; VP8 in WebM), upright and at most 4K, with the sound as AAC or Opus.
 
     Args:
         film: the video file.
         start, end: in seconds from its start; the clip ends with the film at the latest.
         target: the file to write. Its ending chooses the format, one of `CONTAINERS`; folders are made.
+        exact: start with the frame that is shown at `start`, not at the key frame before.
         force: replace a file that stands there.
         limits: what the film may ask for; default: [Limits][prvr.video.Limits]().
 
@@ -76,35 +86,41 @@ def write_clip(
         prvr.MissingExtraError: PyAV is not installed.
 
     Examples:
-        >>> write_clip("beach.mp4", 12.0, 17.5, "wave.mp4").sound  # doctest: +SKIP
-        True
+        >>> write_clip("beach.mp4", 12.0, 17.5, "wave.mp4").start  # doctest: +SKIP
+        10.4
     """
     film, target = Path(film), Path(target).expanduser()
     if not 0 <= start < end < float("inf"):
         raise InputError(f"a clip from {start} to {end} s: expected a start from 0 and an end after it")
-    if target.suffix.lower() not in CONTAINERS:
+    kind = CONTAINERS.get(target.suffix.lower())
+    if kind is None:
         raise InputError(f"{target}: expected a name that ends in {', '.join(CONTAINERS)}")
+    _av()
+    with open_video(film, limits) as video:
+        length = video.info.duration
+    if length is not None and start >= length:
+        raise VideoError(film, f"it lasts {length:.2f} s, the clip starts at {start:.2f} s", "Name an earlier time.")
+    if target.exists() and target.samefile(film):
+        raise DataError(f"{target}: is the film itself. Name another file.")
+    made: list[VideoClip] = []
 
     def expect_free() -> None:
         if not force and target.exists():
             raise DataError(f"{target}: exists already. Name another file, or replace it with --force.")
 
-    with open_video(film, limits) as video, open_video(film, limits) as heard:
-        length = video.info.duration
-        if length is not None and start >= length:
-            reason = f"it lasts {length:.2f} s, the clip starts at {start:.2f} s"
-            raise VideoError(film, reason, "Name an earlier time.")
-        if target.exists() and target.samefile(film):
-            raise DataError(f"{target}: is the film itself. Name another file.")
-        made: list[VideoClip] = []
+    def write(file: BinaryIO, copied: bool) -> None:
+        made.append((_copy if copied else _encode)(film, start, end, target, file, limits))
+        expect_free()  # another process may have been faster
 
-        def write(file: BinaryIO) -> None:
-            made.append(_encode(video, heard, VideoClip(target, start, end, False), file))
-            expect_free()  # another process may have been faster
-
-        expect_free()
-        write_file(target, write)
-    return made[0]
+    expect_free()
+    if not exact:
+        try:
+            write_file(target, lambda file: write(file, True))
+            return made[-1]
+        except _NotCopied:
+            made.clear()
+    write_file(target, lambda file: write(file, False))
+    return made[-1]
 
 
 def clip_name(film: Path | str, start: float, end: float) -> str:
@@ -178,37 +194,59 @@ class PictureEncoder:
         self._container.mux(self._stream.encode(None))
 
 
-def _encode(video: VideoFile, heard: VideoFile, clip: VideoClip, file: BinaryIO) -> VideoClip:
-    """Writes a clip from the pictures of one open file and the sound of another; returns what it came to hold."""
-    kind = CONTAINERS[clip.path.suffix.lower()]
-    codec, options, sound_codec = _ENCODERS.get(kind, _H264)
-    last = clip.start
+def _copy(film: Path, start: float, end: float, target: Path, file: BinaryIO, limits: Limits | None) -> VideoClip:
+    with open_video(film, limits) as video:
+        first = video.key_frame(start)
+    if first is None:
+        raise _NotCopied
     try:
-        frames = video.excerpt(clip.start, clip.end, most=_LONGEST_SIDE, rate=1000.0, patience=float("inf"))
-        first = next(frames)
-        with _av().open(file, "w", format=kind) as container:
-            pictures = PictureEncoder(container, codec, options, first.pixels.shape)
-            sound = _encoded_sound(container, sound_codec, heard.sound(clip.start, clip.end), clip.start)
-            heard_until = next(sound, None)  # adds the stream, before the first picture is written
-            with_sound = heard_until is not None
-            for frame in chain([first], frames):
-                pictures.put(frame.pixels, frame.time - clip.start)
-                last = frame.time
-                while heard_until is not None and heard_until <= last:
-                    heard_until = next(sound, None)
-            pictures.finish()
-            for _ in sound:
-                pass
+        with (
+            open_video(film, limits) as video,
+            _av().open(file, "w", format=CONTAINERS[target.suffix.lower()]) as container,
+        ):
+            streams = {one.index: container.add_stream_from_template(one, opaque=True) for one in video.streams}
+            container.start_encoding()
+            last = float(first)
+            for time, packet in video.packets(first, end):
+                if packet.stream.type == "video":
+                    last = max(last, float(time + (packet.duration or 0) * packet.time_base))
+                packet.stream = streams[packet.stream.index]
+                container.mux(packet)
+    except read_faults() as error:
+        _expect_room(error)
+        raise _NotCopied from error
+    return VideoClip(target, float(first), last, len(streams) > 1, True)
+
+
+def _encode(film: Path, start: float, end: float, target: Path, file: BinaryIO, limits: Limits | None) -> VideoClip:
+    kind = CONTAINERS[target.suffix.lower()]
+    codec, options, sound_codec = _ENCODERS.get(kind, _H264)
+    last = start
+    try:
+        with open_video(film, limits) as video, open_video(film, limits) as heard:
+            frames = video.excerpt(start, end, most=_LONGEST_SIDE, rate=1000.0, patience=float("inf"))
+            first = next(frames)
+            with _av().open(file, "w", format=kind) as container:
+                pictures = PictureEncoder(container, codec, options, first.pixels.shape)
+                sound = _encoded_sound(container, sound_codec, heard.sound(start, end), start)
+                heard_until = next(sound, None)  # adds the stream, before the first picture is written
+                with_sound = heard_until is not None
+                for frame in chain([first], frames):
+                    pictures.put(frame.pixels, frame.time - start)
+                    last = frame.time
+                    while heard_until is not None and heard_until <= last:
+                        heard_until = next(sound, None)
+                pictures.finish()
+                for _ in sound:
+                    pass
     except read_faults() as error:
         if isinstance(error, DataError | InputError):
             raise
-        if (code := getattr(error, "errno", None)) in DISK_FULL:  # the error of the file system behind that of FFmpeg
-            raise OSError(code, os.strerror(code)) from error
+        _expect_room(error)
         said = getattr(error, "strerror", None) or str(error)
-        raise VideoError(video.path, f"no clip can be made of it (FFmpeg: {said})", "Choose another format.") from error
+        raise VideoError(film, f"no clip can be made of it (FFmpeg: {said})", "Choose another format.") from error
     length = video.info.duration
-    end = clip.end if length is None else min(clip.end, max(length, last))
-    return replace(clip, end=end, sound=with_sound)
+    return VideoClip(target, start, end if length is None else min(end, max(length, last)), with_sound, False)
 
 
 def _encoded_sound(container: Any, codec: str, heard: Iterator[tuple[float, Any]], start: float) -> Iterator[float]:
@@ -223,6 +261,13 @@ def _encoded_sound(container: Any, codec: str, heard: Iterator[tuple[float, Any]
         container.mux(stream.encode(frame))
     if stream is not None:
         container.mux(stream.encode(None))
+
+
+def _expect_room(error: Exception) -> None:
+    """Raises the error of the file system that is behind an error of FFmpeg, if the disk is full."""
+    code = getattr(error, "errno", None)
+    if code in DISK_FULL:
+        raise OSError(code, os.strerror(code)) from error
 
 
 def _av() -> ModuleType:

@@ -23,6 +23,7 @@ from prvr.video.picture import Matrix, display_matrix, to_rgb
 T = TypeVar("T")
 _MEND = "Convert it with another program, or take it out."
 _JUMP = 1  # seconds: a time stamp that goes back further begins a new part; less is jitter
+_INTERLEAVED = 10  # seconds: sound lies no further behind its picture in a file
 _WITHOUT_INDEX = ("mpegts", "mpeg")
 _DATED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 _SPARSE = 4  # frames for each that is sampled, from which on it pays to ask which of them are needed
@@ -200,9 +201,81 @@ class VideoFile:
 
     @property
     def streams(self) -> tuple[Any, ...]:
-        """The streams of PyAV that a player takes: the picture and, if there is one, the first sound."""
+        """The streams of PyAV that a copy of the file has: the picture and, if there is one, the first sound."""
         sound = [one for one in self._container.streams.audio if one.codec_context is not None]
         return (self._stream, *sound[:1])
+
+    def key_frame(self, start: float) -> Fraction | None:
+        """When the last key frame until `start` is shown, in seconds, or else the first one; nothing is decoded.
+
+        Args:
+            start: in seconds.
+
+        Returns:
+            None if no packet says that it begins a key frame, or when it is shown, or if the file has no time stamps.
+
+        Raises:
+            VideoError: the file cannot be read.
+        """
+        found: Fraction | None = None
+        if self._container.start_time is None:  # FFmpeg makes some up, which are not in the order of frames
+            return None
+        self._seek(start)
+        try:
+            for packet in self._container.demux(self._stream):
+                decoded = packet.pts if packet.dts is None else packet.dts
+                if decoded is None:
+                    continue
+                if found is not None and decoded * packet.time_base - self._origin > start:
+                    break  # nothing is shown before it is decoded
+                if packet.is_keyframe and packet.pts is not None:
+                    time = packet.pts * packet.time_base - self._origin
+                    if found is not None and time > start:
+                        break
+                    found = time
+        except read_faults() as error:
+            raise VideoError(self.path, f"cannot be read (FFmpeg: {_short(error)})", _MEND) from error
+        return found
+
+    def packets(self, first: Fraction, end: float) -> Iterator[tuple[Fraction, Any]]:
+        """Packets of `streams` as they are stored, from a key frame on, their time stamps so that it is shown at 0.
+
+        Frames that are stored after the key frame and shown before it are left out.
+
+        Args:
+            first: what `key_frame` gave, of this file opened for the first time.
+            end: in seconds; packets that are decoded from this time on are left out.
+
+        Yields:
+            (time in the file at which it is shown, in seconds; packet of PyAV).
+
+        Raises:
+            ValueError: a packet does not say when it is shown, or the key frame is not found again.
+        """
+        self._seek(float(first))
+        begun, undated, left = False, False, {stream.index for stream in self.streams}
+        for packet in self._container.demux(self.streams):
+            if not packet.size:
+                continue  # the end of a stream
+            if packet.pts is None:
+                raise ValueError("a packet does not say when it is shown")
+            time = packet.pts * packet.time_base - self._origin
+            decoded = time if packet.dts is None else packet.dts * packet.time_base - self._origin
+            picture = packet.stream.index == self._stream.index
+            if decoded >= end:
+                left.discard(packet.stream.index)
+            if not left or decoded >= end + _INTERLEAVED:
+                break
+            if picture and not begun and packet.is_keyframe and time == first:
+                begun, undated = True, packet.dts is None
+            if packet.stream.index in left and time >= first and (begun or not picture):
+                shift = round((self._origin + first) / packet.time_base)
+                packet.pts -= shift
+                # Some formats state only later packets' times of decoding; FFmpeg finds all of them, or none.
+                packet.dts = None if packet.dts is None or (picture and undated) else packet.dts - shift
+                yield time, packet
+        if not begun:
+            raise ValueError("the key frame is not found again")
 
     def sound(self, start: float, end: float) -> Iterator[tuple[float, Any]]:
         """The decoded frames of the first sound that begin from `start` until before `end`, each with its time.
