@@ -81,6 +81,14 @@ def test_search_gives_what_the_index_gives(client: TestClient, served: Served, t
     assert str(served.films) not in answer.text  # where files lie is nobody's business
 
 
+def test_a_batch_gives_what_single_queries_give(client: TestClient, told: list[str]) -> None:
+    batch = client.post("/api/search", json={"queries": told[:3], "k": 3}).json()["results"]
+    for query, one in zip(told[:3], batch, strict=True):
+        alone = client.get("/api/search", params={"q": query, "k": 3}).json()
+        assert [hit["video"]["name"] for hit in one["hits"]] == [hit["video"]["name"] for hit in alone["hits"]]
+        np.testing.assert_allclose([h["score"] for h in one["hits"]], [h["score"] for h in alone["hits"]], rtol=1e-5)
+
+
 # More than one sentence
 
 
@@ -107,6 +115,14 @@ def test_all_that_an_index_can_be_asked_is_asked_by_address(
             assert names(answer) == [hit.video_id for hit in expected.hits]
             assert answer.json()["query"] == expected.query
             assert {hit["confidence"] for hit in answer.json()["hits"]} == {None}
+            like = None if query.passage is None else {"key": key, "start": query.passage[1], "end": query.passage[2]}
+            body = {
+                "queries": [{"texts": list(query.texts), "without": list(query.without), "like": like}, told[0]],
+                "k": 5,
+            }
+            both = client.post("/api/search", json=body).json()["results"]
+            assert [hit["video"]["name"] for hit in both[0]["hits"]] == names(answer)
+            assert both[1]["query"] == told[0]
 
 
 def test_a_picture_is_sent_as_the_file_that_it_is(client: TestClient, served: Served) -> None:
@@ -128,7 +144,7 @@ def test_pictures_have_limits_of_their_own(served: Served) -> None:
     file = io.BytesIO()
     Image.new("RGB", (300, 200)).save(file, "BMP")
     size = len(file.getvalue())
-    limits = ServeLimits(rate=0.0, picture_bytes=size, pictures=1)
+    limits = ServeLimits(rate=0.0, body_bytes=100, picture_bytes=size, pictures=1)
     with TestClient(app_of(served, limits=limits, token=TOKEN), base_url=HOST) as client:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         assert client.post("/api/search/picture", content=file.getvalue()).status_code == 401
@@ -174,7 +190,10 @@ def test_filters_are_those_of_the_index(client: TestClient, served: Served, told
                 else [h.video_id for h in index.search(told[0], 20, where=SearchFilter(**where)).hits]
             )
             assert found == expected
-            assert bool(found) is (where is not None)
+            if where:
+                assert found
+                batch = client.post("/api/search", json={"queries": [told[0]], "k": 20, "where": where}).json()
+                assert [hit["video"]["name"] for hit in batch["results"][0]["hits"]] == expected
 
 
 @pytest.mark.parametrize(
@@ -216,6 +235,8 @@ def test_a_query_that_the_model_cannot_read_is_explained(client: TestClient, que
     answer = client.get("/api/search", params={"q": query})
     assert answer.status_code == 400
     assert "word" in answer.json()["detail"]
+    batch = client.post("/api/search", json={"queries": ["a red circle", query]})
+    assert batch.status_code == 400
 
 
 def test_the_list_of_videos_and_what_is_known_of_them(client: TestClient) -> None:
@@ -436,22 +457,23 @@ def test_searches_that_wait_are_made_together_and_only_so_many_wait() -> None:
         return [f"{query}{k}{moments}" for query in queries]
 
     async def ask(queue: SearchQueue[str]) -> list[object]:
-        first = asyncio.ensure_future(queue.ask("a", 1, 1))
+        first = asyncio.ensure_future(queue.ask(["a"], 1, 1))
         while not seen:
             await asyncio.sleep(0.005)
-        rest = [asyncio.ensure_future(queue.ask(one, 1, 1)) for one in ("b", "bad", "d", "e")]
+        others = [["b", "c"], ["bad"], ["d"], ["e"]]
+        rest = [asyncio.ensure_future(queue.ask(one, 1, 1)) for one in others]
         await asyncio.sleep(0.05)
         with pytest.raises(Busy, match="waiting"):
-            await queue.ask("too much", 1, 1)
+            await queue.ask(["too much"], 1, 1)
         go.set()
         return await asyncio.gather(first, *rest, return_exceptions=True)
 
     worker = Workers("test", threads=1, seconds=30.0)
-    a, b, bad, d, e = asyncio.run(ask(SearchQueue(search, worker, waiting=4, batch=8)))
+    a, bc, bad, d, e = asyncio.run(ask(SearchQueue(search, worker, waiting=4, batch=8)))
     assert worker.close(30.0)
-    assert (a, b, d, e) == ("a11", "b11", "d11", "e11")
+    assert (a, bc, d, e) == (["a11"], ["b11", "c11"], ["d11"], ["e11"])
     assert isinstance(bad, ValueError)  # its own, and nobody else's
-    assert seen[:2] == [["a"], ["b", "bad", "d", "e"]]
+    assert seen[:2] == [["a"], ["b", "c", "bad", "d", "e"]]
 
 
 def test_work_that_is_too_much_or_too_slow_is_given_up() -> None:

@@ -465,12 +465,13 @@ def test_times_are_those_of_the_terminal(page: Any, address: str) -> None:
     assert [one.replace(" – ", "-") for one in told[1]] == [clock_span(*one) for one in spans]
 
 
-ONES = ("results", "moments", "batch", "search_waiting", "media_threads", "media_waiting")
+ONES = ("results", "moments", "batch", "body_bytes", "search_waiting", "media_threads", "media_waiting")
 LEAST = ServeLimits(
     **dict.fromkeys(ONES, 1),
     query_characters=12,
     rate=10.0**6,
     connections=8,
+    client_connections=0,
     preview_seconds=0.1,
     preview_pixels=16,
     cache_bytes=0,

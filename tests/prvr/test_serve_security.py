@@ -1,5 +1,6 @@
 """One hostile request or file for each thing that `prvr serve` promises to refuse."""
 
+import json
 import logging
 import os
 import shutil
@@ -120,7 +121,7 @@ def test_other_sites_may_not_ask(client: TestClient) -> None:
     assert asked.status_code == 405
     assert not [name for name in asked.headers if name.startswith("access-control")]
     form = client.post(
-        "/api/search/picture", content="queries=a", headers={"Content-Type": "application/x-www-form-urlencoded"}
+        "/api/search", content="queries=a", headers={"Content-Type": "application/x-www-form-urlencoded"}
     )
     assert form.status_code == 422
 
@@ -190,7 +191,7 @@ def test_without_the_token_nothing_is_told(locked: TestClient) -> None:
             answer = locked.get(path, headers=headers)
             assert answer.status_code == 401, (path, header)
             assert answer.headers["www-authenticate"] == "Bearer"
-        assert locked.post("/api/search/picture", content=b"a", headers=headers).status_code == 401
+        assert locked.post("/api/search", json={"queries": ["a"]}, headers=headers).status_code == 401
         assert locked.post("/api/session", headers=headers).status_code == 401
     for path in ("/", "/health", "/static/app.js"):  # what there is to ask for the token with
         assert locked.get(path).status_code == 200
@@ -229,30 +230,41 @@ def test_cookies_of_another_start_are_worth_nothing() -> None:
 
 
 def test_too_much_is_refused(served: Served) -> None:
-    limits = ServeLimits(rate=0.0, query_characters=20, results=5, moments=2, picture_bytes=500)
+    limits = ServeLimits(rate=0.0, query_characters=20, results=5, moments=2, batch=3, body_bytes=500)
     with TestClient(app_of(served, limits=limits), base_url=HOST) as client:
         assert client.get("/api/search", params={"q": "x" * 20, "k": 5, "moments": 2}).status_code == 200
         for extra in ({"q": "x" * 21}, {"k": 6}, {"moments": 3}, {"k": 0}, {"k": "10**9"}, {"q": ""}):
             assert client.get("/api/search", params={"q": "x", "k": 1} | extra).status_code == 422
-        for path in ("/api/search/picture", "/api/session"):
-            assert client.post(path, content=b" " * 501).status_code == 413
+        for body in ({"queries": ["x"] * 4}, {"queries": ["x" * 21]}, {"queries": ["x"], "k": 6}):
+            assert client.post("/api/search", json=body).status_code == 400
+        large = json.dumps({"queries": ["x"], "k": 1}) + " " * 500
+        assert client.post("/api/search", content=large).status_code == 413
 
         def pieces() -> Iterator[bytes]:  # a body that does not say how long it is
             for _ in range(100):
                 yield b" " * 50
 
-        assert client.post("/api/search/picture", content=pieces()).status_code == 413
+        assert client.post("/api/search", content=pieces()).status_code == 413
 
 
 def test_errors_are_told_in_few_words(client: TestClient) -> None:
     """What was sent does not come back, nor does its size."""
-    for params in ({"q": [""] * 1000, "k": "9" * 10_000}, {"q": "x" * 10_000}, {"q": "\x00" * 600}, {"k": "\x1b[31m"}):
-        answer = client.get("/api/search", params=params)
+    many = {"queries": ["a"]} | {f"unknown{number}": 1 for number in range(6000)}
+    long = {"queries": ["a"], "x" * 100_000: 1}
+    ill = {"queries": ["a"], "\ud800\x1b[31m\x00": 1}
+    deep = '{"queries": ' + "[" * 50_000 + "]" * 50_000 + "}"
+    number = '{"queries": ["a"], "k": ' + "9" * 100_000 + "}"
+    values = [{"queries": ["x" * 100_000]}, {"queries": [["x" * 100_000]]}, {"queries": ["a"], "k": "9" * 100_000}]
+    for body in (*map(json.dumps, (many, long, ill, *values)), deep, number):
+        answer = client.post("/api/search", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code in (400, 422)
+        assert len(answer.content) < 2000
+        answer.json()
+    assert "more problems" in client.post("/api/search", json=many).text
+    for q in ("x" * 10_000, "\x00" * 600):
+        answer = client.get("/api/search", params={"q": q})
         assert answer.status_code == 422
         assert len(answer.content) < 2000
-        assert "xxx" not in answer.text
-        assert "999" not in answer.text
-        assert len(answer.json()["detail"]) <= 5
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(ServeLimits) if field.name != "video"])
@@ -263,7 +275,8 @@ def test_limits_that_are_none_are_refused_at_the_start(field: str) -> None:
 
 
 def test_a_limit_that_is_none_is_explained(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "expected" in explained(["serve", str(served.index), "--rate", "-1"], capsys)
+    for option in ("--rate", "--client-connections"):
+        assert "expected" in explained(["serve", str(served.index), option, "-1"], capsys)
     with pytest.raises(InputError, match="batch=0; expected a whole number from 1 to 1,000,000"):
         ServeLimits(batch=0)
     with pytest.raises(InputError, match="session_seconds"):
@@ -274,6 +287,8 @@ def test_the_least_that_may_be_set_is_kept_by_what_is_not_asked_for(served: Serv
     limits = ServeLimits(rate=0.0, results=1, moments=1, batch=1, preview_seconds=0.1, preview_pixels=16, cache_bytes=0)
     with TestClient(app_of(served, limits=limits), base_url=HOST) as client:
         assert len(client.get("/api/search", params={"q": "a red square"}).json()["hits"]) == 1
+        many = client.post("/api/search", json={"queries": ["a red square"]})
+        assert [len(one["hits"]) for one in many.json()["results"]] == [1]
         about = client.get("/api/info").json()
         assert (about["results"], about["preview_seconds"]) == (1, 0.1)
         key = keys_of(client)["a.mp4"]

@@ -34,6 +34,9 @@ def register(prvr: Parser) -> None:
     parser.add_argument("--token-file", metavar="FILE", help="a file with the token that clients must send")
     parser.add_argument("--without-token", action="store_true", help="serve other machines without a token")
     parser.option("--rate", default=40.0, help="requests per second for each client; 0 is no limit")
+    parser.option(
+        "--client-connections", metavar="N", default=64, help="open connections for each client; 0 is no limit"
+    )
 
 
 def run(args: Namespace) -> None:
@@ -44,7 +47,7 @@ def run(args: Namespace) -> None:
 
     token = read_token(args.token_file)
     check_bind(args.host, token, args.without_token)
-    limits = ServeLimits(rate=args.rate)
+    limits = ServeLimits(rate=args.rate, client_connections=args.client_connections)
     settings = ServeSettings(tuple(args.allow_host), token, limits=limits)
     note = "with a token" if token else "without a token: anyone who reaches it can search and watch"
     with opened_index(args) as index:

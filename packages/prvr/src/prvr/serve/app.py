@@ -1,14 +1,16 @@
 """The application: the page, the API and the form of validation errors, behind the middleware that refuses."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
+from prvr.reading import printable
 from prvr.search import VideoIndex
 from prvr.serve.middleware import SecurityMiddleware
 from prvr.serve.routes import build_router
@@ -18,7 +20,7 @@ from prvr.serve.settings import ServeSettings
 
 CLOSING = 0.1
 """Share of the grace period that is left for the threads, once all connections are closed."""
-_PROBLEMS = 5  # of an invalid request that are shown
+_PROBLEMS, _LETTERS, _DEPTH = 5, 60, 8  # of an invalid request: problems shown, letters of a name, names of a location
 _WEB = Path(__file__).parent / "web"
 
 
@@ -65,8 +67,7 @@ def build_app(service: Service, settings: ServeSettings) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        found = [{key: one[key] for key in ("loc", "msg", "type")} for one in error.errors()]  # not what was sent
-        return JSONResponse({"detail": found[:_PROBLEMS]}, 422)
+        return JSONResponse({"detail": _problems(error.errors())}, 422)
 
     app.mount("/static", StaticFiles(directory=_WEB), name="static")
     app.add_middleware(
@@ -76,3 +77,17 @@ def build_app(service: Service, settings: ServeSettings) -> FastAPI:
         metrics=service.metrics,
     )
     return app
+
+
+def _problems(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The first problems of an invalid request."""
+    problems = [_problem(one) for one in found[:_PROBLEMS]]
+    if len(found) > _PROBLEMS:
+        problems.append({"loc": [], "msg": f"and {len(found) - _PROBLEMS:,} more problems", "type": "more"})
+    return problems
+
+
+def _problem(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What is wrong with a request, without the value that was sent: values and names in it may be of any size."""
+    location = [one if isinstance(one, int) else printable(str(one))[:_LETTERS] for one in found["loc"][:_DEPTH]]
+    return {"loc": location, "msg": printable(str(found["msg"]))[: 4 * _LETTERS], "type": str(found["type"])[:_LETTERS]}

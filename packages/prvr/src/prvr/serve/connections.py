@@ -4,6 +4,7 @@ import asyncio
 import math
 import socket
 import time
+from collections.abc import Collection
 from typing import Any, cast
 
 import h11
@@ -14,7 +15,52 @@ from prvr.serve.middleware import OVERLOADED, SECURITY_HEADERS, Metrics
 from prvr.serve.settings import ServeLimits
 
 _UNSENT_BYTES = 128 * 1024  # that the system buffers, so that the server sees what a client takes
+_PATIENCE = 5.0  # seconds before a client that sends a body or takes an answer may be closed for another one
 _SLOWEST_CHECK, _FASTEST_CHECK = 1.0, 0.05  # seconds between two checks of a connection
+
+
+class ConnectionPool:
+    """The open connections of a server.
+
+    Where there are too many, the one that has kept the server waiting for longest is closed for the newest; where none
+    keeps it waiting, the newest is answered with 503.
+
+    Args:
+        limits: how many connections may be open, and how long each may keep the server waiting.
+        metrics: counts what is not HTTP.
+    """
+
+    def __init__(self, limits: ServeLimits, metrics: Metrics) -> None:
+        self.limits, self.metrics = limits, metrics
+        self._open: set[Connection] = set()
+        seconds = min(limits.head_seconds, limits.body_seconds, limits.stalled_seconds)
+        self.check_seconds = min(_SLOWEST_CHECK, max(_FASTEST_CHECK, seconds / 4))
+
+    def admit(self, new: "Connection") -> bool:
+        """Adds a connection; returns whether there is room for it."""
+        self._open.add(new)
+        of_client = [one for one in self._open if one.address == new.address]
+        most = self.limits.client_connections or self.limits.connections
+        return _has_room(new, of_client, most) and _has_room(new, self._open, self.limits.connections)
+
+    def forget(self, one: "Connection") -> None:
+        """Removes a connection that is closed."""
+        self._open.discard(one)
+
+    def cut(self) -> None:
+        """Closes all connections at once, whatever is being sent."""
+        for one in tuple(self._open):
+            one.transport.abort()
+
+
+def _has_room(new: "Connection", among: Collection["Connection"], most: int) -> bool:
+    if len(among) <= most:
+        return True
+    waiting = [one for one in among if one is not new and one.may_be_closed]
+    if not waiting:
+        return False
+    min(waiting, key=lambda one: (one.has_request, one.since)).drop()
+    return True
 
 
 class Connection(H11Protocol):
@@ -24,19 +70,37 @@ class Connection(H11Protocol):
     which it takes nothing of an answer. How long an answer takes as a whole does not matter.
 
     Args:
-        limits: how many connections may be open, and how long a client may keep the server waiting.
-        metrics: counts what is not HTTP.
+        pool: all connections of the server.
         options: arguments of uvicorn's protocol.
+
+    Attributes:
+        waits_for: what the server waits for: "head", "body" (both from the client), "answer" (from the application), or
+            "taking" (the client to take the answer).
+        since: when it began to wait for that, without any progress since; monotonic seconds.
     """
 
-    def __init__(self, limits: ServeLimits, metrics: Metrics, **options: Any) -> None:
+    def __init__(self, pool: ConnectionPool, **options: Any) -> None:
         super().__init__(**options)
-        self._limits, self._metrics = limits, metrics
-        # What the server waits for: "head" or "body" from the client, "answer" from the application, or "taking", the
-        # client to take the answer; and since when, without any progress since.
-        self._waits_for, self._since, self._progress = "head", time.monotonic(), tuple[object, ...]()
-        self._begun, self._resumed = False, 0
+        self._pool, self._begun, self._resumed = pool, False, 0
+        self._progress: tuple[object, ...] = ()
         self._check: asyncio.TimerHandle | None = None
+        self.waits_for, self.since = "head", time.monotonic()
+
+    @property
+    def address(self) -> str:
+        """The address of the client, without its port."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def has_request(self) -> bool:
+        """Whether the head of a request has arrived and its answer is not complete."""
+        return self.waits_for != "head"
+
+    @property
+    def may_be_closed(self) -> bool:
+        """Whether the client keeps the server waiting, so that the connection may be closed for another one."""
+        patient = time.monotonic() - self.since > _PATIENCE
+        return self.waits_for == "head" or (self.waits_for != "answer" and patient)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Bounds what the system holds of responses, and starts the check for slow clients."""
@@ -44,14 +108,16 @@ class Connection(H11Protocol):
         opened = transport.get_extra_info("socket")
         if opened is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
-        if len(self.connections) > self._limits.connections:
+        self._notice_progress()
+        if not self._pool.admit(self):
             self.app_state = self.app_state | {OVERLOADED: True}
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the check for slow clients."""
+        """Frees the place of the connection."""
         if self._check is not None:
             self._check.cancel()
+        self._pool.forget(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -81,20 +147,24 @@ class Connection(H11Protocol):
         answer = JSONResponse(said, headers=headers)
         lines = [b"HTTP/1.1 400 Bad Request", *map(b": ".join, answer.raw_headers), b"", bytes(answer.body)]
         self.transport.write(b"\r\n".join(lines))
-        self._metrics.count("other", 400, 0.0)
+        self._pool.metrics.count("other", 400, 0.0)
         self.transport.close()
+
+    def drop(self) -> None:
+        """Closes the connection; an answer that is not taken is thrown away."""
+        self._pool.forget(self)
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def _watch(self) -> None:
         self._notice_progress()
-        limits = self._limits
+        limits = self._pool.limits
         most = {"head": limits.head_seconds, "body": limits.body_seconds, "taking": limits.stalled_seconds}
-        if time.monotonic() - self._since > most.get(self._waits_for, math.inf):
-            if self.transport.get_write_buffer_size():  # an answer that is not taken is thrown away
-                self.transport.abort()
-            else:
-                self.transport.close()
-        pause = min(_SLOWEST_CHECK, max(_FASTEST_CHECK, min(most.values()) / 4))
-        self._check = self.loop.call_later(pause, self._watch)
+        if time.monotonic() - self.since > most.get(self.waits_for, math.inf):
+            self.drop()
+        self._check = self.loop.call_later(self._pool.check_seconds, self._watch)
 
     def _notice_progress(self) -> None:
         """Starts the clock anew if the server waits for something else than before, or if the client made progress."""
@@ -107,5 +177,5 @@ class Connection(H11Protocol):
             waits_for, progress = "answer", (self.cycle,)
         else:
             waits_for, progress = "head", (self.cycle, self._begun)
-        if (waits_for, progress) != (self._waits_for, self._progress):
-            self._waits_for, self._progress, self._since = waits_for, progress, time.monotonic()
+        if (waits_for, progress) != (self.waits_for, self._progress):
+            self.waits_for, self._progress, self.since = waits_for, progress, time.monotonic()

@@ -35,6 +35,8 @@ SECURITY_HEADERS = {
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PUBLIC = ("/", "/health", "/ready", "/openapi.json")  # these reveal nothing about the videos
 _STATIC = "/static/"
+PICTURE = "/api/search/picture"
+"""The address that takes pictures, whose bodies are larger than others."""
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 
 
@@ -107,7 +109,7 @@ class SecurityMiddleware:
         with self.metrics.active.track_inprogress():
             try:
                 app = self._refusal(scope) or self.app
-                await app(scope, self._bounded(receive), answer)
+                await app(scope, self._bounded(scope, receive), answer)
             except Exception:  # a bug: handled here, so that this answer too has its headers and is counted
                 logger.exception("%s %s", scope["method"], _route(scope))
                 if not status:
@@ -130,8 +132,9 @@ class SecurityMiddleware:
         if not self._authorised(scope, headers):
             return _error(401, "a token is needed", {"WWW-Authenticate": "Bearer"})
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.limits.picture_bytes:
-            return _error(413, f"at most {self.limits.picture_bytes} bytes")
+        most = self._most(scope)
+        if not length.isdecimal() or int(length) > most:
+            return _error(413, f"at most {most} bytes")
         return None
 
     def _authorised(self, scope: Scope, headers: Headers) -> bool:
@@ -145,9 +148,13 @@ class SecurityMiddleware:
             and self.sessions.accepts_cookie(cookie)
         )
 
-    def _bounded(self, receive: Receive) -> Callable[[], Awaitable[Message]]:
+    def _most(self, scope: Scope) -> int:
+        """Bytes of the body of a request."""
+        return self.limits.picture_bytes if scope["path"] == PICTURE else self.limits.body_bytes
+
+    def _bounded(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Message]]:
         """Bounds a body too whose length is not announced."""
-        received, most = 0, self.limits.picture_bytes
+        received, most = 0, self._most(scope)
 
         async def read() -> Message:
             nonlocal received

@@ -1,8 +1,8 @@
 """The routes of the API."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -11,14 +11,19 @@ from pydantic import StringConstraints
 from prvr import search as searching
 from prvr.errors import InputError
 from prvr.serve.media import PREVIEW_TYPES, PreviewKind, file_response
-from prvr.serve.middleware import COOKIE
+from prvr.serve.middleware import COOKIE, PICTURE
 from prvr.serve.schema import (
     LATEST,
     PARTS,
+    BatchRequest,
+    BatchResponse,
     ErrorResponse,
+    FilterRequest,
     FormatsResponse,
     InfoResponse,
+    LikeRequest,
     Pattern,
+    QueryRequest,
     SearchResponse,
     SessionResponse,
     StatusResponse,
@@ -32,7 +37,6 @@ _DEFAULT_PREVIEW = 30.0  # seconds
 _ROUNDING = 0.001  # seconds by which a preview may be too long: times in addresses are rounded
 _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key changes with the content
 
-T = TypeVar("T")
 Responses = dict[int | str, dict[str, Any]]
 _ERRORS = {
     400: "the request is not valid",
@@ -138,8 +142,8 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
             float | None, Query(ge=0, allow_inf_nan=False, description="at most so many seconds")
         ] = None,
     ) -> searching.SearchFilter | None:
-        given = (in_, name, after, before, longer, shorter)
-        return _of_input(searching.SearchFilter, *given) if any(one not in (None, []) for one in given) else None
+        found = FilterRequest(folders=in_, names=name, after=after, before=before, longer=longer, shorter=shorter)
+        return _filter(found)
 
     async def asked(
         where: Annotated[searching.SearchFilter | None, Depends(filtered)],
@@ -166,14 +170,14 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
         start: Annotated[float, Query(ge=0, le=LATEST, description="with `like`: its moment, in seconds")] = 0.0,
         end: Annotated[float | None, Query(ge=0, le=LATEST, description="with `like`: where the moment ends")] = None,
     ) -> SearchResponse:
-        passage = None if like is None else (service.catalogue.get(like).video.id, start, end)
-        query = _of_input(searching.Query, given.texts, given.without, None, passage)
-        return await service.search(query, given.k, given.moments, given.where)
+        passage = None if like is None else LikeRequest(key=like, start=start, end=end)
+        query = _query(service, QueryRequest(texts=given.texts, without=given.without, like=passage))
+        return (await service.search([query], given.k, given.moments, given.where))[0]
 
     body = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
     @router.post(
-        "/api/search/picture",
+        PICTURE,
         summary="Videos and moments for a picture",
         description="The body is the file of the picture (JPEG, PNG, WebP, GIF, BMP); it is not kept.",
         tags=["search"],
@@ -182,7 +186,27 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
     )
     async def search_picture(request: Request, given: Annotated[_Asked, Depends(asked)]) -> SearchResponse:
         query = searching.Query(given.texts, given.without, await service.picture(request.body))
-        return await service.search(query, given.k, given.moments, given.where)
+        return (await service.search([query], given.k, given.moments, given.where))[0]
+
+    @router.post("/api/search", summary="Videos and moments for several queries", tags=["search"], responses=unknown)
+    async def search_many(batch: BatchRequest) -> BatchResponse:
+        k, moments = batch.k or default_k, batch.moments or default_moments
+        asked = [QueryRequest(texts=[one]) if isinstance(one, str) else one for one in batch.queries]
+        for name, value, most in (
+            ("queries", len(asked), limits.batch),
+            (
+                "characters of a sentence",
+                max((len(one) for query in asked for one in (*query.texts, *query.without)), default=0),
+                limits.query_characters,
+            ),
+            ("k", k, limits.results),
+            ("moments", moments, limits.moments),
+        ):
+            if value > most:
+                raise HTTPException(400, f"{name}: {value}, at most {most}")
+        queries = [_query(service, one) for one in asked]
+        where = None if batch.where is None else _filter(batch.where)
+        return BatchResponse(results=await service.search(queries, k, moments, where))
 
     @router.get("/api/videos", summary="The videos of the index", tags=["search"])
     async def videos(
@@ -192,14 +216,30 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
         return VideosResponse(total=len(service.catalogue), videos=[entry.public for entry in page])
 
 
-def _of_input(make: Callable[..., T], *given: Any) -> T:
-    """Makes a query or a filter of what was given.
+def _query(service: Service, asked: QueryRequest) -> searching.Query:
+    """A query of the API; videos are named by their keys.
 
     Raises:
-        HTTPException: it asks for nothing, or nothing can be found by it.
+        HTTPException: it asks for nothing, or for a video that is not there.
     """
+    like = asked.like
+    video = None if like is None else service.catalogue.get(like.key).video.id
     try:
-        return make(*given)
+        return searching.Query(asked.texts, asked.without, like=like and (video, like.start, like.end))
+    except InputError as error:
+        raise HTTPException(400, str(error)) from error
+
+
+def _filter(asked: FilterRequest) -> searching.SearchFilter | None:
+    """A filter of the API; None where it lets every video pass.
+
+    Raises:
+        HTTPException: no video can pass.
+    """
+    if asked == FilterRequest():
+        return None
+    try:
+        return searching.SearchFilter(**vars(asked))
     except InputError as error:
         raise HTTPException(400, str(error)) from error
 

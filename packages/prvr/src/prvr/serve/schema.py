@@ -1,5 +1,6 @@
 """The requests and responses of the API, as the OpenAPI schema describes them."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -80,11 +81,58 @@ class SearchResponse(BaseModel):
     hits: list[HitResponse]
 
 
+Sentence = Annotated[str, StringConstraints(min_length=1)]
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 PARTS = 16
 """The most sentences of a query, and patterns of a filter."""
 LATEST = 7 * 24 * 3600.0
 """The latest time in a video that may be asked for, in seconds."""
+
+
+class LikeRequest(BaseModel):
+    """A moment of a video of the index."""
+
+    model_config = ConfigDict(extra="forbid")
+    key: str = Field(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit")
+    start: float = Field(ge=0, le=LATEST, description="seconds")
+    end: float | None = Field(default=None, ge=0, le=LATEST, description="seconds; default: the moment `start` alone")
+
+
+class QueryRequest(BaseModel):
+    """A query that is more than one sentence."""
+
+    model_config = ConfigDict(extra="forbid")
+    texts: list[Sentence] = Field(default=[], max_length=PARTS, description="sentences that are to be true at once")
+    without: list[Sentence] = Field(default=[], max_length=PARTS, description="sentences about what is not wanted")
+    like: LikeRequest | None = None
+
+
+class FilterRequest(BaseModel):
+    """Which videos are searched; they have to meet every condition that is given."""
+
+    model_config = ConfigDict(extra="forbid")
+    folders: list[Pattern] = Field(default=[], max_length=PARTS, description="folders, or patterns of whole names")
+    names: list[Pattern] = Field(default=[], max_length=PARTS, description="patterns of file names")
+    after: datetime | None = Field(default=None, description="files last changed then or later")
+    before: datetime | None = Field(default=None, description="files last changed earlier")
+    longer: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="at least so many seconds")
+    shorter: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="at most so many seconds")
+
+
+class BatchRequest(BaseModel):
+    """Several queries at once."""
+
+    model_config = ConfigDict(extra="forbid")
+    queries: list[Sentence | QueryRequest] = Field(min_length=1)
+    where: FilterRequest | None = Field(default=None, description="default: all videos are searched")
+    k: int | None = Field(default=None, ge=1, description="videos per query; default: 10, or the server's maximum")
+    moments: int | None = Field(default=None, ge=1, description="per video; default: 3, or the server's maximum")
+
+
+class BatchResponse(BaseModel):
+    """The results of each query, in order."""
+
+    results: list[SearchResponse]
 
 
 class VideosResponse(BaseModel):

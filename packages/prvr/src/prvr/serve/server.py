@@ -17,7 +17,7 @@ import uvicorn
 from prvr.config import ConfigError
 from prvr.search import VideoIndex
 from prvr.serve.app import CLOSING, build_app
-from prvr.serve.connections import Connection
+from prvr.serve.connections import Connection, ConnectionPool
 from prvr.serve.security import is_loopback
 from prvr.serve.service import Service
 from prvr.serve.settings import ServeSettings
@@ -58,10 +58,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, index: VideoIndex, settings: ServeSettings) -> None:
         self.service, self.limits = Service(index, settings.limits), settings.limits
+        self._connections = ConnectionPool(self.limits, self.service.metrics)
         super().__init__(
             uvicorn.Config(
                 build_app(self.service, settings),
-                http=partial(Connection, self.limits, self.service.metrics),  # pyright: ignore[reportArgumentType]
+                http=partial(Connection, self._connections),  # pyright: ignore[reportArgumentType]
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -82,13 +83,8 @@ class Server(uvicorn.Server):
         """Lets requests end within the grace period, then cuts them off."""
         loop, grace = asyncio.get_running_loop(), self.limits.grace_seconds
         loop.call_later(_ANSWERED * grace, self.service.end)
-        loop.call_later(_CUT * grace, self._cut)
+        loop.call_later(_CUT * grace, self._connections.cut)
         await super().shutdown(sockets)
-
-    def _cut(self) -> None:
-        """Closes all connections at once, whatever is being sent."""
-        for one in tuple(self.server_state.connections):
-            one.transport.abort()
 
 
 def serve(

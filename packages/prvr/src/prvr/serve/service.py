@@ -73,7 +73,7 @@ class Service:
 
     def prepare(self) -> None:
         """Starts a first search, which loads the text encoder and builds what the backend needs."""
-        self._searches.submit(_FIRST_QUERY, 1, 1, None).add_done_callback(self._prepared)
+        self._searches.submit([_FIRST_QUERY], 1, 1, None).add_done_callback(self._prepared)
 
     def _prepared(self, answer: Future[Any]) -> None:
         error = None if answer.cancelled() else answer.exception()
@@ -81,20 +81,21 @@ class Service:
             logger.error("no search is possible: %s", error)
             self.failure = error
 
-    async def search(self, query: str | Query, k: int, moments: int, where: SearchFilter | None) -> SearchResponse:
-        """What is found for a query.
+    async def search(
+        self, queries: Sequence[str | Query], k: int, moments: int, where: SearchFilter | None = None
+    ) -> list[SearchResponse]:
+        """One response per query.
 
         Raises:
             Busy: too many searches are waiting, or this one took too long.
-            HTTPException: the model cannot read the query, or the index cannot be read.
+            HTTPException: the model cannot read a query, or the index cannot be read.
         """
         try:
-            return _response(await self._searches.ask(query, k, moments, where))
-        except InputError as error:
-            raise HTTPException(400, str(error)) from error
+            results = await self._searches.ask(queries, k, moments, where)
         except DataError as error:  # the index is damaged: nothing that the client could mend
             logger.error("%s", error)
             raise HTTPException(503, "the index cannot be read; the log of the server says more") from error
+        return [_response(result) for result in results]
 
     async def picture(self, receive: Callable[[], Awaitable[bytes]]) -> np.ndarray:
         """The pixels of a picture that a client sends, decoded beside the searches; the file itself is not kept.
@@ -204,6 +205,9 @@ class Service:
         except DataError:
             self._ready.clear()
             raise
+        except ValueError:
+            self._refuse_unreadable(queries)
+            raise  # not the fault of a query
         self._ready.set()
         return found
 
@@ -217,6 +221,15 @@ class Service:
             self._info, self._model = self._index.info(), self._index.source.manifest.model
             self._reads_pictures = isinstance(self._index.model, EncodesPictures)
         self._refreshed = time.monotonic()
+
+    def _refuse_unreadable(self, queries: Sequence[str | Query]) -> None:
+        for query in queries:
+            try:
+                self._index.encode(query)
+            except DataError:
+                raise
+            except ValueError as error:
+                raise HTTPException(400, str(error)) from error
 
 
 def _response(result: SearchResult) -> SearchResponse:

@@ -23,12 +23,16 @@ class ServeLimits:
         query_characters: maximum length of a query, up to 1,000.
         results: maximum number of videos in one answer.
         moments: maximum number of moments per video in an answer.
-        batch: queries of different clients that are searched together.
-        picture_bytes: maximum size of a picture that is searched for, and of any request body.
+        batch: maximum number of queries in one request.
+        body_bytes: maximum size of a request body, but for pictures.
+        picture_bytes: maximum size of a picture that is searched for.
         pictures: pictures that may be received and decoded at the same time.
         rate: requests per second of one client in the long run; 0: unlimited. The page itself is not counted.
         burst: requests that one client may send at once. The page asks for up to 20 pictures at once.
-        connections: maximum number of open connections; what is asked on another one is answered with 503.
+        connections: maximum number of open connections. For another one, the one that has kept the server waiting for
+            longest is closed.
+        client_connections: maximum number of connections from one address; 0: no limit of its own. A reverse proxy is
+            one address.
         head_seconds: time for the head of a request, and how long an unused connection is kept open.
         body_seconds: time for the body of a request.
         stalled_seconds: how long a client may take nothing of an answer. A paused player does so, and asks again later.
@@ -51,11 +55,13 @@ class ServeLimits:
     results: int = _limit(100, 1, 10**6)
     moments: int = _limit(10, 1, 10**6)
     batch: int = _limit(32, 1, 10**6)
+    body_bytes: int = _limit(128 * 1024, 1, 2**31)
     picture_bytes: int = _limit(16 * 1024 * 1024, 1, 2**31)
     pictures: int = _limit(8, 1, 10**6)
     rate: float = _limit(40.0, 0, 10**6)
     burst: int = _limit(200, 1, 10**6)
     connections: int = _limit(256, 1, 10**5)
+    client_connections: int = _limit(64, 0, 10**5)
     head_seconds: float = _limit(10.0, 0.1, 86400)
     body_seconds: float = _limit(30.0, 0.1, 86400)
     stalled_seconds: float = _limit(120.0, 0.1, 86400)

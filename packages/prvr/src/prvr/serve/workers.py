@@ -145,17 +145,17 @@ def settle(answer: Future[T], compute: Callable[[], T]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A query that waits for a search.
+    """Queries of one client that wait for a search.
 
     Args:
-        query: what is searched for.
+        queries: what is searched for.
         options: the further arguments of the search.
-        answer: the result.
+        answer: one result per query.
     """
 
-    query: Any
+    queries: tuple[Any, ...]
     options: tuple[Any, ...]
-    answer: Future[Any]
+    answer: Future[Sequence[Any]]
 
 
 class SearchQueue(Generic[T]):
@@ -179,47 +179,51 @@ class SearchQueue(Generic[T]):
         """The number of requests that wait."""
         return len(self._waiting)
 
-    def submit(self, query: Any, *options: Any) -> Future[T]:
-        """The result for a query. Requests with equal options are searched together.
+    def submit(self, queries: Sequence[Any], *options: Any) -> Future[Sequence[T]]:
+        """One result per query. Requests with equal options are searched together.
 
         Raises:
             Busy: too many requests are waiting.
         """
         if self.pending >= self._room:
             raise Busy("the server is busy: too many searches are waiting")
-        request = Request(query, options, self._worker.new_answer())
+        request = Request(tuple(queries), options, self._worker.new_answer())
         self._waiting.append(request)
         self._worker.submit(self._search_next)  # finds nothing left to do where an earlier batch took the request along
         return request.answer
 
-    async def ask(self, query: Any, *options: Any) -> T:
-        """Waits for the result for a query.
+    async def ask(self, queries: Sequence[Any], *options: Any) -> Sequence[T]:
+        """Waits for one result per query.
 
         Raises:
             Busy: too many requests are waiting, the search took too long, or the server is ending.
             Exception: what the search raised.
         """
-        return await self._worker.wait(self.submit(query, *options))
+        return await self._worker.wait(self.submit(queries, *options))
 
     def _search_next(self) -> None:
         """Searches what waits with the options of the first request, up to the size of a batch."""
         requests: list[Request] = []
-        while self._waiting and len(requests) < self._batch:
+        size = 0
+        while self._waiting and size < self._batch:
             if requests and self._waiting[0].options != requests[0].options:
                 break
             requests.append(self._waiting.popleft())
+            size += len(requests[-1].queries)
         self._answer([request for request in requests if not request.answer.done()])
 
     def _answer(self, requests: Sequence[Request]) -> None:
         if len(requests) < 2:
             for request in requests:
-                settle(request.answer, lambda one=request: self._search([one.query], *one.options)[0])
+                settle(request.answer, lambda one=request: list(self._search(one.queries, *one.options)))
             return
         try:
-            results = self._search([request.query for request in requests], *requests[0].options)
+            queries = [query for request in requests for query in request.queries]
+            results = iter(self._search(queries, *requests[0].options))
         except Exception:  # one request cannot be searched: the others must not suffer for it
             for request in requests:
                 self._answer([request])
             return
-        for request, found in zip(requests, results, strict=True):
-            settle(request.answer, lambda found=found: found)
+        for request in requests:
+            own = [next(results) for _ in request.queries]
+            settle(request.answer, lambda own=own: own)
