@@ -217,6 +217,12 @@ def signed(content: bytes) -> bytes:
 
 
 class TestMilvusLite:
+    def test_more_than_the_server_gives_at_once(self, small: MemorySource, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(milvus, "MOST", 50)
+        backend = synced(MilvusBackend(), small)
+        check_complete(backend, small)
+        backend.close()
+
     def test_stopped_between_rows(self, small: MemorySource) -> None:
         torn = Torn(small.folder)
         torn.windows = small.windows

@@ -14,7 +14,7 @@ import pytest
 from clip_sources import MemorySource, Torn, check_complete, check_life, check_order, synced
 from filelock import FileLock
 
-from prvr.search.backends import open_backend
+from prvr.search.backends import milvus, open_backend
 from prvr.search.backends.milvus import MilvusBackend
 
 if sys.platform != "linux":
@@ -52,7 +52,7 @@ def wait_for_health(server: Any) -> None:
     pytest.fail("the server was not ready within 180 s")
 
 
-def test_server(address: str, tmp_path: Path) -> None:
+def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One test, so that however tests are spread over processes one server is started."""
     source = MemorySource(tmp_path / "life", index_id="life")
     check_life(lambda: open_backend(f"milvus:{address}"), source)
@@ -75,6 +75,7 @@ def test_server(address: str, tmp_path: Path) -> None:
     assert elsewhere.read == []
     check_order(other, elsewhere)
 
+    monkeypatch.setattr(milvus, "MOST", 50)
     small.removed = set(range(0, 60, 2))
     backend.sync(small)
     check_complete(backend, small)

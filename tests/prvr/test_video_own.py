@@ -1,4 +1,4 @@
-"""Encoders of others' code: opened by MODULE:CLASS, and never imported because a file says so."""
+"""Encoders of others' code: opened by MODULE:CLASS or a short name, and never imported because a file says so."""
 
 import sys
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from prvr.data import open_corpus
 from prvr.errors import DataError
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.search import VideoIndex, open_model
-from prvr.video import Encoder, Identity, VideoStore, extract, open_encoder, open_featurizer
+from prvr.video import DownloadNeeded, Encoder, Identity, VideoStore, extract, open_encoder, open_featurizer
 from prvr.video.own import CodeNotNamed, names_code
 
 pytest.importorskip("av")
@@ -40,6 +40,23 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             frame[..., place : place + 1] += 120
         write_video(Path("films") / f"{name}.mp4", frames)
     return tmp_path
+
+
+@pytest.fixture
+def installed(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Installs a package with the encoder, under the short name `colours`."""
+
+    def install(package: str) -> None:
+        folder = here / "site" / f"{package}-1.0.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(
+            f"[prvr.encoders]\ncolours = {NAME}\nopenai/clip = {NAME}\nnothing = json:__name__\n"
+        )
+
+    monkeypatch.syspath_prepend(here / "site")
+    monkeypatch.syspath_prepend(here)
+    return install
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +142,27 @@ def test_a_recorded_name_cannot_reach_a_function_of_python(here: Path) -> None:
     for name in ("os:abort", "pixels:os:abort", "builtins:exit", "os.path:exists"):
         with pytest.raises(DataError):
             open_featurizer(Identity(name, "weights", "preprocessing"))
+
+
+def test_an_installed_encoder_has_a_short_name_that_files_may_hold(
+    here: Path, installed: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed("colour-package")
+    run("search", "films", QUERY, "--encoder", "colours")
+    forget(monkeypatch)
+    with Library("films") as library:  # the index names it, and it may be loaded
+        assert library.search("something green", 1).hits[0].video_id == "green.mp4"
+        assert library.index.source.manifest.encoder.encoder.name == "colours"
+    assert Path("imported").exists()
+    with pytest.raises(DownloadNeeded, match="Did you mean colours"):
+        open_encoder("colour")
+    with pytest.raises(DownloadNeeded):  # a name on the hub cannot be taken by a package
+        open_encoder("openai/clip")
+    with pytest.raises(DataError, match="nothing: is of type str, expected a class"):
+        open_encoder("nothing")
+    installed("another-package")
+    with pytest.raises(DataError, match=r"(another|colour)-package and (another|colour)-package both bring"):
+        open_encoder("colours")
 
 
 def test_a_changed_encoder_is_noticed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def register(prvr: Parser) -> None:
         metavar="NAME",
         help="a CLIP, SigLIP or another joint model on the Hugging Face hub, a folder with one, `pixels:CLIP` for the "
         "pictures that a CLIP reads, `embedded`, the small encoder of prvr's synthetic videos, or an encoder of your "
-        "own: MODULE:CLASS",
+        "own: MODULE:CLASS, or the short name of an installed one",
     )
     parser.add_argument("--out", required=True, metavar="STORE", help="the folder of the features, new or not")
     parser.option("--rate", default=2.0, help="frames per second")

@@ -39,8 +39,8 @@ def add_place(parser: Parser) -> None:
     parser.shared(
         "--encoder",
         help="for films: a CLIP, SigLIP or another joint model, by its name on the Hugging Face hub or its folder; "
-        "`embedded` for films that prvr has drawn; or an encoder of your own, MODULE:CLASS. "
-        "For an index: where the encoder of the sentences is now, if it was moved, or MODULE:CLASS",
+        "`embedded` for films that prvr has drawn; or an encoder of your own, MODULE:CLASS or the short name of an "
+        "installed one. For an index: where the encoder of the sentences is now, if it was moved, or MODULE:CLASS",
     )
     parser.add_argument(
         "--model",

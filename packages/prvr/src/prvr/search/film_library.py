@@ -42,7 +42,7 @@ from prvr.video import (
 )
 from prvr.video.encoders import EMBEDDED
 from prvr.video.extraction import is_fresh
-from prvr.video.own import names_code
+from prvr.video.own import is_own
 from prvr.video.pretrained import local_models, read_config
 from prvr.video.store import HEADER, read_header
 
@@ -275,7 +275,7 @@ class Library:
         self.close()
 
     def _update(self, films: Sequence[Named], progress: Progress | None) -> LibraryReport:
-        changes = self._encoder is not None and names_code(self._encoder)  # under the same name
+        changes = self._encoder is not None and is_own(self._encoder)  # under the same name
         place = self._place = (None if changes else self.place) or self._new_place(films)
         before = _read_about(self.state)
         by_name = self._encoder is not None or bool(before and before.current == place.name and before.by_name)

@@ -1,7 +1,8 @@
-"""Encoders that others wrote: a class of a module, named as MODULE:CLASS.
+"""Encoders that others wrote: a class of a module, named as MODULE:CLASS, or one that an installed package brings.
 
 A module is imported only where the user names it. A name that was read from a store, an index or a run is data: whoever
-wrote that file may have chosen it.
+wrote that file may have chosen it. The short name of an installed encoder may come from a file, because it can only
+stand for what was installed here on purpose.
 """
 
 import importlib
@@ -10,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,10 @@ import numpy as np
 from prvr.errors import DataError, PrvrError
 from prvr.video.protocol import EncoderClass, FrameEncoder, Identity, TextFeaturizer
 
+GROUP = "prvr.encoders"
+"""The group of entry points by which a package registers encoders."""
 _CODE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_SHORT = re.compile(r"[^\W_][\w-]*")  # no slash, dot or colon: never a path, a name on the hub, or MODULE:CLASS
 _TRIAL = "a video"
 
 
@@ -43,30 +48,42 @@ def names_code(name: str) -> bool:
     return _CODE.fullmatch(name) is not None and not Path(name).is_dir()
 
 
+def installed_encoders() -> dict[str, list[EntryPoint]]:
+    """What installed packages register, by short name."""
+    found: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=GROUP):
+        if _SHORT.fullmatch(point.name):
+            found.setdefault(point.name, []).append(point)
+    return found
+
+
+def is_own(name: str) -> bool:
+    """Whether a name stands for an encoder that is not part of prvr and no model of transformers."""
+    return names_code(name) or name in installed_encoders()
+
+
 def own_class(name: str, recorded: bool) -> EncoderClass:
-    """The class that MODULE:CLASS names; the module may also lie in the working folder, after all others.
+    """The class that a name stands for.
 
     Args:
-        name: one that `names_code`.
+        name: one that `is_own`.
         recorded: whether a file says so, and not the user.
 
     Raises:
         CodeNotNamed: a file names a module.
-        DataError: there is no such class, or it cannot be imported.
+        DataError: there is no such class, it cannot be imported, or two packages bring encoders of this name.
     """
-    if recorded:
-        raise CodeNotNamed(name)
-    module, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    sys.path.append(here)  # at the end, so that no file there stands for an installed library
-    try:
+    points = installed_encoders().get(name, [])
+    if len(points) > 1:
+        packages = " and ".join(point.dist.name if point.dist else point.value for point in points)
+        raise DataError(f"{name}: {packages} both bring an encoder of this name. Uninstall one of them.")
+    if points:
         with _explained(name):
-            loaded = importlib.import_module(module)
-    finally:
-        sys.path.remove(here)
-    found = vars(loaded).get(attribute)
-    if found is None:
-        raise DataError(f"{name}: {loaded.__name__} has no {attribute}. {_SEE}")
+            found = points[0].load()
+    else:
+        if recorded:
+            raise CodeNotNamed(name)
+        found = _imported(name)
     if not callable(found):
         raise DataError(f"{name}: is of type {type(found).__name__}, expected a class. {_SEE}")
     return found
@@ -113,6 +130,21 @@ def open_text(make: EncoderClass, name: str, device: Any) -> TextFeaturizer:
                 f"{_SEE}"
             )
     return found
+
+
+def _imported(name: str) -> Any:
+    """The attribute that MODULE:CLASS names; the module may also lie in the working folder, after all others."""
+    module, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    sys.path.append(here)  # at the end, so that no file there stands for an installed library
+    try:
+        with _explained(name):
+            loaded = importlib.import_module(module)
+    finally:
+        sys.path.remove(here)
+    if attribute not in vars(loaded):
+        raise DataError(f"{name}: {loaded.__name__} has no {attribute}. {_SEE}")
+    return vars(loaded)[attribute]
 
 
 def _check_identity(name: str, identity: Any) -> None:

@@ -15,6 +15,7 @@ from torch import nn
 
 from prvr.errors import DataError, InputError, PrvrError, require
 from prvr.reading import read_object
+from prvr.video.own import installed_encoders
 
 _NOT_OF_THE_MODEL = ("transformers_version", "_name_or_path", "_commit_hash", "dtype", "torch_dtype", "architectures")
 
@@ -41,7 +42,11 @@ class DownloadNeeded(DataError):
     """
 
     def __init__(self, name: str) -> None:
-        close = [] if name in _KNOWN else get_close_matches(name, {*_KNOWN, *local_models()}, n=2, cutoff=0.8)
+        close = (
+            []
+            if name in _KNOWN
+            else get_close_matches(name, {*_KNOWN, *local_models(), *installed_encoders()}, n=2, cutoff=0.8)
+        )
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         super().__init__(
             f"{name}: no such folder, and no model of this name was downloaded to this computer.{hint} Download it "

@@ -93,11 +93,10 @@ class MilvusBackend:
             return [np.empty(0, np.int64)] * len(text)
         limit = min(vectors, MOST)
         together = max(1, _AT_ONCE // limit)
-        probes = _PROBES if vectors < self._total else _LISTS
         found: list[np.ndarray] = []
         for start in range(0, len(text), together):
-            found += self._search(text[start : start + together], limit, probes)
-        return [each_once(keys[np.isin(keys, self._live)]) for keys in found]
+            found += self._hits(text[start : start + together], limit)
+        return [self._complete(query, keys, limit, vectors) for query, keys in zip(text, found, strict=True)]
 
     def close(self) -> None:
         """Closes the connection; milvus-lite releases its file."""
@@ -171,18 +170,40 @@ class MilvusBackend:
     def _delete(self, which: str) -> None:
         self._client.delete(self._collection, filter=which, timeout=_TIMEOUT)
 
-    def _search(self, text: np.ndarray, limit: int, probes: int) -> list[np.ndarray]:
-        """For each query the windows of its nearest clips, one per clip, best first."""
+    def _search(self, text: np.ndarray, limit: int, probes: int, seen: np.ndarray | None) -> list[np.ndarray]:
+        """For each query the windows of its nearest clips, one per clip, best first, without those in `seen`."""
+        leave_out = "" if seen is None else f"key not in [{', '.join(map(str, seen.tolist()))}]"
         with self._explained():
             found = self._client.search(
                 self._collection,
                 np.ascontiguousarray(text, np.float32),
+                filter=leave_out,
                 limit=limit,
                 search_params={"metric_type": "IP", "params": {"nprobe": probes}},
                 anns_field="vector",
                 timeout=_TIMEOUT,
             )
         return [np.array([hit["id"] for hit in hits], np.int64) // _CLIPS for hits in found]
+
+    def _hits(self, text: np.ndarray, limit: int, seen: np.ndarray | None = None) -> list[np.ndarray]:
+        """The keys of the nearest clips; looks into all lists where some hold fewer than the limit."""
+        found = self._search(text, limit, _PROBES if limit < self._total else _LISTS, seen)
+        if limit < self._total and (short := [i for i, keys in enumerate(found) if len(keys) < limit]):
+            for i, keys in zip(short, self._search(text[short], limit, _LISTS, seen), strict=True):
+                found[i] = keys
+        return found
+
+    def _complete(self, query: np.ndarray, keys: np.ndarray, limit: int, vectors: int) -> Int64[np.ndarray, " n"]:
+        """Goes on past the server's limit, and past removed windows, by asking for windows that were not yet seen."""
+        last, clips = keys, self._alive(keys)
+        while len(last) == limit and len(clips) < vectors:
+            last = self._hits(query[None], limit, np.unique(keys))[0]
+            keys = np.concatenate([keys, last])
+            clips = self._alive(keys)
+        return each_once(clips[:vectors])
+
+    def _alive(self, keys: np.ndarray) -> np.ndarray:
+        return keys[np.isin(keys, self._live)]
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

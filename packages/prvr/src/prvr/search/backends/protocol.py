@@ -97,7 +97,8 @@ class CandidateBackend(Protocol):
         Args:
             text: `(q, d)` rows of unit length.
             vectors: how many clips are looked for. Fewer live windows come back than clips: several clips may be of one
-                window, windows may have been removed, and a server may have a limit of its own.
+                window, and windows may have been removed. No backend gives fewer than there are when `vectors` is the
+                number of all clips.
         """
         ...
 

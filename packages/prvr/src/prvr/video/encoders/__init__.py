@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from prvr.config import Registry
 from prvr.errors import DataError
-from prvr.video.own import names_code, open_frames, open_text, own_class
+from prvr.video.own import is_own, open_frames, open_text, own_class
 from prvr.video.pretrained import downloads, has_both_sides, read_config
 from prvr.video.protocol import Encoder, FrameEncoder, Identity, TextFeaturizer, check_joint
 
@@ -65,8 +65,9 @@ def open_encoder(name: str | Identity, device: Any = "cpu", *, download: bool = 
     Args:
         name: `embedded`, a folder of `save_pretrained`, or a name on the Hugging Face hub
             (`openai/clip-vit-base-patch32`, `google/siglip-base-patch16-224`); one of these names of a CLIP after
-            `pixels:`, for the pictures that it reads; or `MODULE:CLASS`, a class that is imported and called. What a
-            file says about an encoder is an `Identity`, and no module is imported for one.
+            `pixels:`, for the pictures that it reads; the short name of an encoder that an installed package brings; or
+            `MODULE:CLASS`, a class that is imported and called. What a file says about an encoder is an `Identity`, and
+            no module is imported for one.
         device: torch device of the model.
         download: let the model be downloaded from the Hugging Face hub if it is not on this computer.
 
@@ -104,7 +105,7 @@ def _opened(
     if not (colon and family in ENCODERS and ENCODERS[family].part.prefixed):
         family, colon, model = "", "", name
     bundled = model in ENCODERS and ENCODERS[model].part.bundled
-    if not (family or bundled) and names_code(name):
+    if not (family or bundled) and is_own(name):
         make = own_class(name, recorded=isinstance(given, Identity))
         found = side(EncoderFamily(text=partial(open_text, make), frames=partial(open_frames, make)))
         assert found is not None
