@@ -17,7 +17,7 @@ from prvr.config import TokenModelConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
 from prvr.data.features import open_features
 from prvr.evaluation import encode_split, evaluate
-from prvr.models import TokenRetriever
+from prvr.models import TokenRetriever, clips_alone
 from prvr.search import VideoIndex, open_model
 from prvr.stages import (
     CandidateReranker,
@@ -118,6 +118,26 @@ def test_a_search_finds_what_evaluation_ranks(name: str, corpus: Corpus, first: 
     ]
     assert found == report.ranks[::3].tolist()
     assert alone.hits == results[3].hits[:4]  # alone or in company, few or all
+
+
+def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_path: Path) -> None:
+    """Clips find candidates, and words re-rank them: of few videos all, so that nothing but the way is another."""
+    split, store = corpus
+    words = Retriever.from_pretrained(tiny_model(tmp_path / "words", frame_query="words")).eval()
+    expected = evaluate(words, split, PLAIN).ranks
+    assert (expected != evaluate(clips_alone(words), split, PLAIN).ranks).any()
+    with make_index(tmp_path / "index", tmp_path / "words", dtype="float32") as index:
+        index.add(store)
+    with VideoIndex.open(tmp_path / "index") as index:
+        results = index.search_many(split.captions[::3], len(split))
+    found = [
+        next(rank for rank, hit in enumerate(result.hits, 1) if split.video_ids.index(hit.video_id) in right)
+        for result, right in zip(results, split.relevant[::3], strict=True)
+    ]
+    assert found == expected[::3].tolist()
+    Pipeline(words, [qb_norm()]).save_pretrained(tmp_path / "saved")
+    with pytest.raises(InputError, match="a stage of kind qb_norm was not made for"):
+        open_model(tmp_path / "saved", EMBEDDED)
 
 
 def test_only_the_candidates_move_and_stay_ahead(corpus: Corpus, first: Retriever) -> None:

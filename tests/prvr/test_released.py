@@ -255,7 +255,7 @@ def test_everything_else_works_in_a_copy_without_this_folder(tmp_path: Path) -> 
     environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    papers = ("gmmformer-", "hlformer-", "dreamprvr-")
+    papers = ("gmmformer-", "hlformer-", "dreamprvr-", "holmes-")
     released = [name for name in prvr.preset_names() if name.startswith(papers) or name.endswith("-released")]
     assert done.stdout.split() == released
 
@@ -297,6 +297,7 @@ BUILT = {
         "model.window": "multiply",
     },
     "dreamprvr-tvr": {},
+    "holmes-words-tvr": {},
 }
 DIM, LORENTZ, CODE = 128, 63, 32
 NORM = r"(LayerNorm|layer_norm|norm\d|blcok_(in|out)\.0|cond_embedding\.0)"

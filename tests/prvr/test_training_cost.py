@@ -13,7 +13,7 @@ from prvr.stages import CandidateReranker, RerankerConfig
 from prvr.training.cost import PartCost, describe, describe_reranker, meta_batch
 from prvr.types import Batch
 
-PRESETS = ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr", "hybrid-tvr", "diffusionret-embedded"]
+PRESETS = ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr", "hybrid-tvr", "holmes-words-tvr", "diffusionret-embedded"]
 VIDEOS, FRAMES, WORDS, CAPTIONS = 3, 7, 5, 2
 
 

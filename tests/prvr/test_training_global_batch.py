@@ -22,7 +22,7 @@ from prvr.training.gradients import backward_in_parts
 from prvr.training.run import RunFolder
 from prvr.types import Batch
 
-PRESETS = ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr", "hybrid-tvr", "diffusionret-embedded"]
+PRESETS = ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr", "hybrid-tvr", "holmes-words-tvr", "diffusionret-embedded"]
 OWNERS = [0, 0, 1, 2, 2, 2, 3, 4, 4, 5]
 FRAMES = [3, 8, 5, 2, 7, 4]
 

@@ -63,7 +63,7 @@ class Entailment(Term):
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The mean violation of the entailment cones."""
         video_points = self.lift_video(self.pool(inputs.output.video))[inputs.labels.query_to_video]
-        return self.violation(video_points, self.lift_text(inputs.output.text)).mean()
+        return self.violation(video_points, self.lift_text(inputs.text)).mean()
 
 
 def entailment(config: LossConfig, model: ModelConfig, registers: RegisterGenerator | None = None) -> Term:

@@ -3,6 +3,7 @@
 Evaluation and search call the same functions, so that the metric and the ranked list cannot disagree.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,7 @@ __all__ = [
     "packed_max_scores",
     "token_alignment",
     "unit_rows",
+    "word_scores",
 ]
 
 #: Cosines of words with frames held at a time: 64 MB of float32.
@@ -244,37 +246,97 @@ def token_alignment(
         ...     torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]])).item()
         0.75
     """
-    if words.shape[-1] != frames.shape[-1]:
-        raise InputError(f"words have width {words.shape[-1]}, frames {frames.shape[-1]}: must be equal")
-    _expect_tokens("word", word_mask)
     _expect_tokens("frame", frame_mask)
     with full_precision(words.device):
         unit_words, unit_frames = _unit(words, word_mask), _unit(frames, frame_mask)
-        word_weights = word_weights.to(unit_words.dtype).masked_fill(~word_mask, 0)
         frame_weights = frame_weights.to(unit_words.dtype).masked_fill(~frame_mask, 0)
-        videos = max(1, min(len(frames), _BLOCK // (words.shape[1] * frames.shape[1])))
-        queries = max(1, _BLOCK // (videos * words.shape[1] * frames.shape[1]))
-        texts = list(zip(*(x.split(queries) for x in (unit_words, word_mask, word_weights)), strict=True))
-        galleries = list(zip(*(x.split(videos) for x in (unit_frames, frame_mask, frame_weights)), strict=True))
-        return torch.cat([torch.cat([_align(*t, *g) for g in galleries], 1) for t in texts])
+
+        def align(cosine: Tensor, words: slice, videos: slice) -> Tensor:
+            best = _best(cosine, word_mask[words, :, None, None], 1)
+            return torch.einsum("qvf,vf->qv", best, frame_weights[videos])
+
+        return _align(unit_words, word_mask, word_weights, unit_frames, frame_mask, align) / 2
 
 
-def _align(words: Tensor, word_mask: Tensor, g_t: Tensor, frames: Tensor, frame_mask: Tensor, g_v: Tensor) -> Tensor:
-    """`token_alignment` of unit words and frames, all pairs at once."""
-    cosine = words.flatten(0, 1) @ frames.flatten(0, 1).mT
-    cosine = cosine.view(*word_mask.shape, *frame_mask.shape)
-    of_words = torch.einsum("qwv,qw->qv", _best(cosine, frame_mask, 3), g_t)
-    of_frames = torch.einsum("qvf,vf->qv", _best(cosine, word_mask[..., None, None], 1), g_v)
-    return (of_words + of_frames) / 2
+def word_scores(
+    words: Float[Tensor, "q w d"],
+    word_mask: Bool[Tensor, "q w"],
+    word_weights: Float[Tensor, "q w"],
+    frames: Float[Tensor, "v f d"],
+    frame_mask: Bool[Tensor, "v f"] | None = None,
+    *,
+    dots: bool = False,
+) -> Float[Tensor, "q v"]:
+    r"""$\sum_i g_i \max_j a_{ij}$, a cosines of words with frames: the half of `token_alignment` in which words ask.
+
+    Args:
+        words: `(q, w, d)` word embeddings.
+        word_mask: `(q, w)` True = valid.
+        word_weights: `(q, w)` g, of sum one over valid words.
+        frames: `(v, f, d)` frame embeddings.
+        frame_mask: `(v, f)` True = valid; None = every row counts.
+        dots: a are plain products instead.
+
+    Raises:
+        ValueError: as of `token_alignment`.
+
+    Examples:
+        >>> words, frames = torch.eye(2)[None], torch.tensor([[[2.0, 0.0], [3.0, 4.0]]])
+        >>> mask, weights = torch.tensor([[True, True]]), torch.tensor([[0.5, 0.5]])
+        >>> round(word_scores(words, mask, weights, frames).item(), 2)
+        0.9
+        >>> word_scores(words, mask, weights, frames, dots=True).item()
+        3.5
+    """
+    if frame_mask is not None:
+        _expect_tokens("frame", frame_mask)
+    with full_precision(words.device):
+        words, frames = (at_least_float32(x) if dots else unit_rows(x) for x in (words, frames))
+        return _align(words, word_mask, word_weights, frames, frame_mask)
 
 
-def _best(cosine: Tensor, mask: Tensor, dim: int) -> Tensor:
-    highest = cosine.masked_fill(~mask, -torch.inf).amax(dim)
+def _align(
+    words: Tensor,
+    word_mask: Tensor,
+    weights: Tensor,
+    frames: Tensor,
+    frame_mask: Tensor | None,
+    also: Callable[[Tensor, slice, slice], Tensor] | None = None,
+) -> Tensor:
+    """Weighted best products of words over frames, a block of pairs at a time; `also` adds a score of each block."""
+    if words.shape[-1] != frames.shape[-1]:
+        raise InputError(f"words have width {words.shape[-1]}, frames {frames.shape[-1]}: must be equal")
+    _expect_tokens("word", word_mask)
+    weights = weights.to(words.dtype).masked_fill(~word_mask, 0)
+    pair = words.shape[1] * frames.shape[1]
+    videos = max(1, min(len(frames), _BLOCK // pair))
+    queries = max(1, _BLOCK // (videos * pair))
+
+    def block(of_texts: slice, of_videos: slice) -> Tensor:
+        rows, columns = words[of_texts], frames[of_videos]
+        product = rows.flatten(0, 1) @ columns.flatten(0, 1).mT
+        product = product.view(*rows.shape[:2], *columns.shape[:2])
+        best = _best(product, None if frame_mask is None else frame_mask[of_videos], 3)
+        score = torch.einsum("qwv,qw->qv", best, weights[of_texts])
+        return score if also is None else score + also(product, of_texts, of_videos)
+
+    return torch.cat(
+        [torch.cat([block(t, v) for v in _slices(len(frames), videos)], 1) for t in _slices(len(words), queries)]
+    )
+
+
+def _slices(total: int, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, total, size)]
+
+
+def _best(product: Tensor, mask: Tensor | None, dim: int) -> Tensor:
+    # Not amax, whose gradient would keep the whole product.
+    highest = (product if mask is None else product.masked_fill(~mask, -torch.inf)).max(dim).values
     return highest.masked_fill(highest == -torch.inf, 0)  # nothing was valid
 
 
 def _unit(x: Tensor, mask: Tensor) -> Tensor:
-    return F.normalize(at_least_float32(x).masked_fill(~mask[..., None], 0), dim=-1)
+    return unit_rows(x.masked_fill(~mask[..., None], 0))
 
 
 def _expect_tokens(what: str, mask: Tensor) -> None:

@@ -110,6 +110,7 @@ class Labels:
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
         sentences: `(q, e)` unit vectors of the queries as they were given, see `Batch.sentences`; few losses read them.
+        most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
 
     Examples:
         >>> import torch
@@ -121,6 +122,7 @@ class Labels:
     query_to_video: Int[Tensor, " q"]
     relevant: Bool[Tensor, "q v"] | None = None
     sentences: Float[Tensor, "q e"] | None = None
+    most_queries: int | None = None
 
     @property
     def ground_truth(self) -> Bool[Tensor, "q v"]:
@@ -255,7 +257,7 @@ class Batch:
     @property
     def labels(self) -> Labels:
         """Which video answers which query."""
-        return Labels(self.clips.shape[0], self.query_to_video, self.relevant)
+        return Labels(self.clips.shape[0], self.query_to_video, self.relevant, most_queries=self.most_queries)
 
     @property
     def ground_truth(self) -> Bool[Tensor, "q v"]:
@@ -271,6 +273,11 @@ class Batch:
     def sentences(self) -> Float[Tensor, "q e"]:
         """`(q, e)` the mean features of each query's words, scaled to unit length."""
         return F.normalize(self.words.masked_fill(~self.word_mask[..., None], 0).sum(1), dim=-1)
+
+    @property
+    def most_queries(self) -> int | None:
+        """The most queries of any video, of a batch on a device whose queries are in the order of their videos."""
+        return None if self.counts is None or self.counts.queries is None else max(self.counts.queries)
 
     @property
     def valid_frames(self) -> int | None:
@@ -422,9 +429,12 @@ class Scores:
 
 @dataclass(frozen=True)
 class RetrieverOutput:
-    """One forward pass: query embeddings `(q, d)`, video embeddings, scores and, if any, the registers."""
+    """One forward pass: queries, videos, scores and, if any, the registers.
 
-    text: Float[Tensor, "q d"]
+    Queries are `(q, d)`, or a `prvr.TextEmbedding` where frames are compared with their words.
+    """
+
+    text: Any
     video: VideoEmbedding
     scores: Scores
     registers: Registers | None = None

@@ -39,8 +39,9 @@ def register(prvr: Parser) -> None:
         run_checkpoint,
         "Convert a checkpoint of the authors' code",
         "FILE --dataset NAME --out DIR",
-        "Convert a checkpoint of HLFormer, DreamPRVR or GMMFormer, as the authors' code saves it, into a folder that "
-        "`Retriever.from_pretrained` and `prvr evaluate` read; one of DiffusionRet into a pipeline of its two stages.",
+        "Convert a checkpoint of HLFormer, DreamPRVR, Holmes or GMMFormer, as the authors' code saves it, into a "
+        "folder that `Retriever.from_pretrained` and `prvr evaluate` read; one of DiffusionRet into a pipeline of its "
+        "two stages.",
     )
     parser.add_argument("file", metavar="FILE", help="the checkpoint, for example best.ckpt")
     parser.add_argument(

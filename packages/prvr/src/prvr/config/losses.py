@@ -150,6 +150,43 @@ class TextAnglesSettings:
     text_angles: float = _weight(0.0)
 
 
+@dataclass(frozen=True, config=STRICT)
+class EvidenceSettings:
+    """Scores as evidence for the videos of a batch: each branch and their fusion (Holmes)."""
+
+    evidence: float = _weight(0.0)
+    evidence_temperature: float = Field(default=0.05, ge=0.02, le=1e6)
+    """tau of exp(tanh(score) / tau), also of `dissent`. Below 0.02 float32 does not hold fused evidence."""
+    evidence_relabelling: Literal["doubtful", "none"] = "doubtful"
+    """doubtful: after the warm-up (`train.warm_up_epochs`), the targets of queries that the branches do not identify
+    clearly are mixed with what the scores say; none: targets are the videos of the queries."""
+    evidence_division: float = Field(default=0.3, ge=0, le=1)
+    """beta: bounds of the thresholds of relabelling, uncertainty at most 1 - beta and score at least beta."""
+    evidence_smoothing: float = Field(default=0.2, ge=0, le=1)
+    """Share of the scores' softmax in the target of a relabelled query."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class DissentSettings:
+    """Draws the probabilities of both branches together where both are certain (Holmes)."""
+
+    dissent: float = _weight(0.0)
+
+
+@dataclass(frozen=True, config=STRICT)
+class TransportSettings:
+    """Each query should find its own clips of its video (Holmes); off in the warm-up, `train.warm_up_epochs`."""
+
+    transport: float = _weight(0.0)
+    transport_temperature: float = Field(default=0.06, ge=0.02, le=1e6)
+    """tau of exp(tanh(similarity) / tau)."""
+    transport_targets: Literal["transport", "softmax"] = "transport"
+    """transport: optimal transport between the queries of a video and its clips, which have equal masses; softmax: each
+    query alone, softmax(similarity / epsilon)."""
+    transport_epsilon: float = Field(default=0.1, ge=1e-3, le=1e6)
+    """Entropic regularisation of the transport, or temperature of the softmax."""
+
+
 def _register(name: str, part: str, description: str, settings: type, *needs: str) -> None:
     LOSSES.register(name, part if ":" in part else f"prvr.losses.terms:{part}", description, settings, needs)
 
@@ -174,6 +211,9 @@ _register(
     "text_distances", "TextDistances", "Distances of queries stay (MSC-PRVR).", TextDistancesSettings, "sentences"
 )
 _register("text_angles", "TextAngles", "Angles between queries stay (MSC-PRVR).", TextAnglesSettings, "sentences")
+_register("evidence", "Evidence", "Scores as evidence for videos (Holmes).", EvidenceSettings, "pooled")
+_register("dissent", "Dissent", "Agreement of certain branches (Holmes).", DissentSettings, "pooled", "clips", "frames")
+_register("transport", "Transport", "Each query has its own clips (Holmes).", TransportSettings, "pooled", "clips")
 
 
 # In reverse, because fields of the last base come first.

@@ -99,6 +99,9 @@ class Compat:
     """random: the time codes of the denoiser are frozen N(0, 0.02) numbers instead of sinusoids (DreamPRVR)."""
     register_constants: Literal["float64", "float32"] = "float64"
     """float32: the noise schedule and the rank codes of the prior are rounded to float32 (DreamPRVR)."""
+    transport: Literal["masked", "released"] = "masked"
+    """released: for `loss.transport`, the queries of a video are padded to the most of any in the batch, and the cosine
+    0 of padding takes part in the range that similarities are scaled by (Holmes)."""
 
     @property
     def releases_registers(self) -> bool:
@@ -138,6 +141,12 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
     """difference: a linear map of how the features change around each clip and each frame is added to the input of the
     branch, so that a sequence and the same one backwards differ from the start (`prvr.models.encoders.Motion`).
     absolute and features are its controls, the same map of absolute changes or of the features themselves."""
+    frame_query: Literal["pooled", "words", "pooled_words"] = "pooled"
+    """What frames are compared with. pooled: the vector of the query, as clips; words: each word of a second query
+    encoder, the best frame of each counts by the weight of the word (Holmes with two query branches); pooled_words: the
+    weighted sum of these words, which has the same parameters."""
+    word_weights: Literal["learned", "uniform"] = "learned"
+    """Weights of words with frame_query='words' or 'pooled_words'. uniform: all the same, without parameters."""
     input_dropout: float = Field(default=0.2, ge=0, lt=1)
     dropout: float = Field(default=0.2, ge=0, lt=1)
     registers: RegisterConfig = RegisterConfig()
@@ -199,6 +208,8 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
             )
         if self.frame_pooling == "attention" and self.branches == "clips":
             raise InputError("frame_pooling='attention' needs the frame branch: branches='both' or 'frames'")
+        if self.frame_query != "pooled" and self.branches != "both":
+            raise InputError(f"frame_query={self.frame_query!r} needs branches='both', got {self.branches!r}")
         if self.branches == "both" and not (self.clip_weight or self.frame_weight):
             raise InputError("clip_weight and frame_weight are both 0: every score would be 0, set one above 0")
         expect_size(
@@ -232,6 +243,8 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
         fusion = (6 + blocks) * width**2 + (self.max_frames + self.num_clips) * width
         read = (2 if self.motion == "none" else 4) * self.video_dim + self.query_dim
         inputs = (read + 2 * self.max_frames + self.num_clips + self.max_words) * width
+        if self.frame_query != "pooled":
+            inputs += (self.query_dim + 14 * width) * width
         registers = 0
         if self.registers.kind != "none":
             chosen = self.registers

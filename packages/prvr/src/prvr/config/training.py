@@ -88,6 +88,9 @@ class TrainConfig(TrainerConfig):
     """Videos encoded at a time in a step, twice each; losses still see the whole batch. None = all at once, once."""
     hard_negatives_from: int = Field(default=20, ge=0, le=LARGE)
     """First epoch (from 0) whose triplets use hard negatives."""
+    warm_up_epochs: int = Field(default=0, ge=0, le=LARGE)
+    """First epochs, in which `loss.evidence` takes every query at its word and `loss.transport` is off. The learning
+    rate has a warm-up of its own, `optim.warmup`."""
     protocol: Literal["paper", "holdout", "val"] = "paper"
     """paper: the best epoch on the reported split (as published numbers were made); holdout: a share of the training
     videos selects, the reported split is scored once; val: so does the corpus's own split "val", where it has one."""

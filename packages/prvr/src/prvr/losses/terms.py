@@ -1,7 +1,7 @@
 """The terms: what applies a loss to the output of a retriever, each under the name of its entry in the registry."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -11,8 +11,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.config import AnyModelConfig, LossConfig
+from prvr.config import AnyModelConfig, LossConfig, ModelConfig, released_part
 from prvr.errors import InputError
+from prvr.losses.evidence import (
+    dirichlet_loss,
+    dissent_loss,
+    doubtful_queries,
+    evidence_of,
+    evidential_loss,
+    fuse_evidence,
+    mixed_targets,
+    query_groups,
+    shared_targets,
+)
 from prvr.losses.queries import (
     angle_geometry_loss,
     distance_geometry_loss,
@@ -31,6 +42,15 @@ from prvr.losses.scores import (
     triplet_loss,
     triplet_pairs_loss,
 )
+from prvr.losses.transport import (
+    block_cosines,
+    intra_video_loss,
+    queries_of_videos,
+    softmax_targets,
+    transport_targets,
+    unit_interval,
+)
+from prvr.text import sentences
 from prvr.types import Batch, Labels, RetrieverOutput
 from regdiff import RegisterGenerator, TextualPerturbation
 
@@ -53,6 +73,11 @@ class LossInputs:
     register_targets: Float[Tensor, "v n d"] | None
     warm_up: bool
     generator: torch.Generator | None
+
+    @cached_property
+    def text(self) -> Float[Tensor, "q d"]:
+        """`(q, d)`: one vector per query."""
+        return sentences(self.output.text)
 
     @cached_property
     def ground_truth(self) -> Bool[Tensor, "q v"]:
@@ -202,7 +227,7 @@ class Diversity(Term):
         """The diversity loss of the queries of each video."""
         c = self.config
         return diversity_loss(
-            inputs.output.text,
+            inputs.text,
             inputs.labels.query_to_video,
             c.diversity_margin,
             c.diversity_scale,
@@ -217,7 +242,74 @@ class QueryStructure(Term):
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """The query structure loss."""
         temperature = self.config.query_structure_temperature
-        return query_structure_loss(inputs.output.text, inputs.labels.query_to_video, temperature)
+        return query_structure_loss(inputs.text, inputs.labels.query_to_video, temperature)
+
+
+class Evidence(Term):
+    """`evidential_loss` of each branch and of the fusion of both (Holmes); doubtful queries get softer targets.
+
+    In the warm-up all targets are the videos that the queries were written for.
+    """
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The sum of the losses of clips, of frames and of both."""
+        scores = [s for s in (inputs.output.scores.clips, inputs.output.scores.frames) if s is not None]
+        target, temperature = self.targets(inputs, scores), self.config.evidence_temperature
+        losses = [evidential_loss(s, target, temperature) for s in scores]
+        if len(scores) == 2:
+            losses.append(dirichlet_loss(fuse_evidence(*(evidence_of(s, temperature) for s in scores)), target).mean())
+        return torch.stack(losses).sum()
+
+    @torch.no_grad()
+    def targets(self, inputs: LossInputs, scores: Sequence[Float[Tensor, "q v"]]) -> Float[Tensor, "q v"]:
+        """`(q, v)` rows that add up to 1, for the scores of one branch or two."""
+        c, own = self.config, shared_targets(inputs.positives, scores[0].dtype)
+        if inputs.warm_up or c.evidence_relabelling == "none":
+            return own
+        truth, right = inputs.ground_truth, inputs.positives
+        groups = [
+            query_groups(s, evidence_of(s, c.evidence_temperature), truth, right, c.evidence_division) for s in scores
+        ]
+        likely = torch.stack([s.softmax(1) for s in scores]).mean(0)
+        return mixed_targets(own, likely, c.evidence_smoothing, doubtful_queries(groups))
+
+
+class Dissent(Term):
+    """`dissent_loss` of clips and frames (Holmes)."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """How much the branches disagree where both are certain."""
+        scores = (inputs.output.scores.clips, inputs.output.scores.frames)
+        return dissent_loss(*(evidence_of(cast(Tensor, s), self.config.evidence_temperature) for s in scores))
+
+
+class Transport(Term):
+    """`intra_video_loss` of queries and clips with targets by optimal transport, or without (Holmes); 0 in the warm-up.
+
+    The similarities are targets and logits at once: gradients pass through the logits, and through their range.
+    """
+
+    def __init__(self, config: LossConfig, model: AnyModelConfig, registers: RegisterGenerator | None = None) -> None:
+        super().__init__(config, model)
+        assert isinstance(model, ModelConfig)
+        self.scale, targets = unit_interval, transport_targets
+        if model.compat.transport == "released":
+            choice = "model.compat.transport='released'"
+            self.scale = released_part("transport:released_unit_interval", choice)
+            targets = released_part("transport:released_transport_targets", choice)
+        self.targets = {"transport": targets, "softmax": softmax_targets}[config.transport_targets]
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """The intra-video loss."""
+        clips = inputs.output.video.clips
+        assert clips is not None
+        if inputs.warm_up:
+            return 0 * clips[0, 0, 0]  # part of the graph: it may be the only term
+        labels = inputs.labels
+        queries, mask = queries_of_videos(labels.query_to_video, len(clips), labels.most_queries)
+        similarity = self.scale(block_cosines(inputs.text[queries], clips), mask)
+        target = self.targets(similarity, mask, self.config.transport_epsilon)
+        return intra_video_loss(similarity, target, mask, self.config.transport_temperature)
 
 
 class TextDistances(Term):
@@ -225,7 +317,7 @@ class TextDistances(Term):
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """How far the distances of the queries are from those of their sentences."""
-        return distance_geometry_loss(inputs.output.text, inputs.sentences)
+        return distance_geometry_loss(inputs.text, inputs.sentences)
 
 
 class TextAngles(Term):
@@ -233,7 +325,7 @@ class TextAngles(Term):
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """How far the angles of the queries are from those of their sentences."""
-        text, fixed = inputs.output.text, inputs.sentences
+        text, fixed = inputs.text, inputs.sentences
         if len(text) > _MOST_ANGLES:
             draw = torch.rand(len(text), device=text.device, generator=inputs.generator)
             some = draw.topk(_MOST_ANGLES).indices
@@ -274,7 +366,7 @@ class Diffusion(Term):
         registers, targets = inputs.output.registers, inputs.register_targets
         assert registers is not None
         if targets is None:
-            weights = inputs.ground_truth.to(inputs.output.text.dtype)
-            mean_queries = weights.mT @ inputs.output.text / weights.sum(0)[:, None].clamp_min(1)
+            weights = inputs.ground_truth.to(inputs.text.dtype)
+            mean_queries = weights.mT @ inputs.text / weights.sum(0)[:, None].clamp_min(1)
             targets = self.perturb(mean_queries, registers.tokens.shape[1], inputs.generator)
         return self._generator[0].loss(targets, registers, inputs.generator)["diffusion"]

@@ -1,6 +1,6 @@
 """The family of retrievers, composed of blocks, a fusion and optional registers; and one that compares tokens."""
 
-from prvr.models.auto import AnyRetriever, build_retriever, load_pretrained, reconfigured
+from prvr.models.auto import AnyRetriever, build_retriever, clips_alone, load_pretrained, reconfigured
 from prvr.models.clip_retriever import ClipRetriever
 from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
@@ -14,6 +14,7 @@ __all__ = [
     "TokenRetriever",
     "TokenWeights",
     "build_retriever",
+    "clips_alone",
     "load_pretrained",
     "project_bounds",
     "reconfigured",

@@ -16,7 +16,7 @@ from prvr.models.pretrained import pretrained_folder, read_model_config
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
 
-__all__ = ["AnyRetriever", "build_retriever", "load_pretrained", "reconfigured"]
+__all__ = ["AnyRetriever", "build_retriever", "clips_alone", "load_pretrained", "reconfigured"]
 
 AnyRetriever = Retriever | TokenRetriever | ClipRetriever
 """With one vector per query; with its words; or with its words and a CLIP that is trained along."""
@@ -73,6 +73,25 @@ def load_pretrained(folder: Path | str) -> AnyRetriever:
     values = read_model_config(place)
     tokens = TokenRetriever if values.get("clip") is None else ClipRetriever
     return (tokens if values.get("kind") == "tokens" else Retriever).from_pretrained(place)
+
+
+def clips_alone(retriever: Retriever) -> Retriever:
+    """The clip branch of a retriever, with one vector per query, as a retriever of its own with copies of the weights.
+
+    Raises:
+        ValueError: it has no clips.
+
+    Examples:
+        >>> words = ModelConfig(video_dim=8, query_dim=8, hidden=8, heads=2, frame_query="words")
+        >>> clips_alone(build_retriever(words)).config.provides >= {"pooled", "clips"}
+        True
+    """
+    config = replace(retriever.config, branches="clips", frame_query="pooled", frame_pooling="none")
+    with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
+        made = Retriever(config)
+    weights = retriever.state_dict()
+    made.load_state_dict({name: weights[name] for name in made.state_dict()})
+    return made.train(retriever.training)
 
 
 def reconfigured(retriever: AnyRetriever, changes: Mapping[str, Any]) -> AnyRetriever:

@@ -1,16 +1,21 @@
-"""The query encoder and a video branch: input projection, positions, blocks, fusion."""
+"""The query encoders and a video branch: input projection, positions, blocks, fusion."""
 
 from itertools import groupby
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import BlockConfig, ModelConfig
+from prvr.errors import InputError
 from prvr.models.build import build_blocks, build_fusion, build_windows
-from prvr.models.layers import AttentionPooling, InputProjection, Positions
+from prvr.models.layers import AttentionPooling, InputProjection, Positions, initialise
 from prvr.models.rows import Sequences
+from prvr.models.token_parts import TokenWeights
+from prvr.scoring import unit_rows, word_scores
+from prvr.text import TextEmbedding, Texts
+from prvr.types import VideoEmbedding
 
 
 class QueryEncoder(nn.Module):
@@ -64,6 +69,62 @@ class Motion(nn.Module):
             before = torch.where(F.pad(valid[:, :-1], (1, 0))[..., None], x.roll(1, 1), x)
             x = after - before if self.reads == "difference" else (after - before).abs()
         return F.linear(sequences.pack(x) * x.shape[-1] ** 0.5, self.weight)
+
+
+class FrameQuery(nn.Module):
+    """The second query encoder, whose words, or their weighted sum, frames are compared with (Holmes).
+
+    A projection and a block as in `QueryEncoder`, whose positions it shares; no pooling. The weights of words are a
+    softmax of Lin(ReLU(Lin(word))) over the valid ones: of unit words for cosines, of words as they are for products.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.project = InputProjection(config.query_dim, config.hidden, config.input_dropout)
+        self.block = build_blocks(config, (BlockConfig(),))
+        self.weigh = TokenWeights(config.hidden, config.hidden) if config.word_weights == "learned" else None
+        self.pools = config.frame_query == "pooled_words"
+        if self.weigh is not None:
+            initialise(*(layer for layer in self.weigh.net if isinstance(layer, nn.Linear)))
+
+    def weights(self, words: Float[Tensor, "q w d"], mask: Bool[Tensor, "q w"]) -> Float[Tensor, "q w"]:
+        """The weight of each word, 0 for padding; those of a query add up to 1."""
+        if self.weigh is None:
+            return mask.to(words.dtype) / mask.sum(1, keepdim=True)
+        return self.weigh(words, mask)
+
+    def forward(
+        self,
+        sentence: Float[Tensor, "q d"],
+        words: Float[Tensor, "q w e"],
+        mask: Bool[Tensor, "q w"],
+        sequences: Sequences,
+        positions: Positions,
+    ) -> TextEmbedding:
+        """The words, or the one that stands for all, beside the sentence that clips are compared with."""
+        x = positions(self.project(sequences.pack(words)), sequences)
+        encoded = sequences.pad(self.block(x, sequences)[0])
+        if self.pools:
+            encoded = torch.einsum("qw,qwd->qd", self.weights(encoded, mask), encoded)[:, None]
+            mask = torch.ones_like(mask[:, :1])
+        return TextEmbedding(sentence, encoded, mask, self.weights(unit_rows(encoded), mask))
+
+    def scores(
+        self, text: Texts, video: VideoEmbedding, dots: bool
+    ) -> tuple[Float[Tensor, "q v"], Float[Tensor, "q v"] | None]:
+        """Weighted maxima of cosines and, with `dots`, of products of words and frames.
+
+        Raises:
+            InputError: the texts are single vectors, or the videos have no frames.
+        """
+        if not isinstance(text, TextEmbedding) or video.frames is None:
+            lacking = "texts have no words" if video.frames is not None else "videos have no frames"
+            raise InputError(f"this retriever compares words with frames, and these {lacking}: encode them with it")
+        pairs = (video.frames, video.frame_mask)
+        cosines = word_scores(text.words, text.mask, text.weights, *pairs)
+        if not dots:
+            return cosines, None
+        return cosines, word_scores(text.words, text.mask, self.weights(text.words, text.mask), *pairs, dots=True)
 
 
 class BlockStack(nn.Module):

@@ -10,11 +10,12 @@ from torch import Tensor
 from prvr.config import ModelConfig, config_to_dict, validated
 from prvr.errors import InputError
 from prvr.models.build import build_guide, build_padding, build_registers
-from prvr.models.encoders import BranchEncoder, QueryEncoder
+from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder
 from prvr.models.layers import AttentionPooling, expect_at_most, expect_width
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import Sequences
 from prvr.scoring import max_scores, normalised
+from prvr.text import Texts, sentences
 from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 from regdiff import Registers
 
@@ -39,7 +40,7 @@ class Retriever(
     model_card_template=_CARD,
     coders={ModelConfig: (config_to_dict, partial(validated, ModelConfig))},
 ):
-    """A member of the family HLFormer, DreamPRVR, GMMFormer and their hybrids, as `config` composes it.
+    """A member of the family HLFormer, DreamPRVR, GMMFormer, Holmes and their hybrids, as `config` composes it.
 
     Examples:
         >>> import torch
@@ -65,6 +66,7 @@ class Retriever(
         self.frame_pool = AttentionPooling(config.hidden) if config.frame_pooling == "attention" else None
         self.guide = build_guide(config)
         self.registers = build_registers(config)
+        self.frame_query = None if config.frame_query == "pooled" else FrameQuery(config)
 
     @classmethod
     def from_config_file(cls, values: Mapping[str, Any]) -> "Retriever":
@@ -73,8 +75,8 @@ class Retriever(
 
     def encode_text(
         self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"], valid: int | None = None
-    ) -> Float[Tensor, "q d"]:
-        """One vector per query.
+    ) -> Texts:
+        """One vector per query, `(q, d)`; with `config.frame_query` also the words that frames are compared with.
 
         Args:
             words: `(q, w, e)` word features, at most `config.max_words` of them.
@@ -85,7 +87,12 @@ class Retriever(
             ValueError: too many words, or a width other than `config.query_dim`.
         """
         expect_width("words", words, self.config.query_dim, "query_dim")
-        return self.query(words, Sequences.packed(word_mask, valid))  # nothing reads a word past the end
+        packed = Sequences.packed(word_mask, valid)  # nothing reads a word past the end
+        sentence = self.query(words, packed)
+        if self.frame_query is None:
+            return sentence
+        sequences = packed if self.config.drops_padding else Sequences.padded(word_mask)
+        return self.frame_query(sentence, words, word_mask, sequences, self.query.positions)
 
     def encode_video(
         self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"]
@@ -148,13 +155,15 @@ class Retriever(
         read = embedded if self.guide is None else self.guide(embedded, every_clip)[0]
         return generator(read, return_chain=return_chain)
 
-    def score(self, text: Float[Tensor, "q d"], video: VideoEmbedding, dots: bool = False) -> Scores:
+    def score(self, text: Texts, video: VideoEmbedding, dots: bool = False) -> Scores:
         """Scores of every query with every video; `dots` adds the unnormalised maxima that InfoNCE trains on."""
         clips = clips_dot = frames = frames_dot = None
         if video.clips is not None:
-            clips, clips_dot = max_scores(text, video.clips, None, dots, unit=video.unit)
-        if video.frames is not None:
-            frames, frames_dot = max_scores(text, video.frames, video.frame_mask, dots, unit=video.unit)
+            clips, clips_dot = max_scores(sentences(text), video.clips, None, dots, unit=video.unit)
+        if self.frame_query is not None:
+            frames, frames_dot = self.frame_query.scores(text, video, dots)
+        elif video.frames is not None:
+            frames, frames_dot = max_scores(sentences(text), video.frames, video.frame_mask, dots, unit=video.unit)
         if clips is None:
             total = frames
         elif frames is None:
@@ -173,11 +182,11 @@ class Retriever(
         """Encode a batch and score every query with every video in it."""
         return self.output(*self.encode(batch))
 
-    def encode(self, batch: Batch) -> tuple[Float[Tensor, "q d"], VideoEmbedding, Registers | None]:
+    def encode(self, batch: Batch) -> tuple[Texts, VideoEmbedding, Registers | None]:
         """Queries, videos and registers of a batch: what `output` takes."""
         text = self.encode_text(batch.words, batch.word_mask, batch.valid_words)
         return text, *self._encode_video(batch.clips, batch.frames, batch.frame_mask, batch.valid_frames)
 
-    def output(self, text: Float[Tensor, "q d"], video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:
+    def output(self, text: Texts, video: VideoEmbedding, registers: Registers | None) -> RetrieverOutput:
         """The input of the losses, from encoded queries, videos and registers."""
         return RetrieverOutput(text, video, self.score(text, video, dots=True), registers)

@@ -65,7 +65,8 @@ class TokenWeights(nn.Module):
     """Weights of `prvr.scoring.token_alignment`: g = Softmax(MLP(x)) over valid tokens (DiffusionRet, eq. 10).
 
     Args:
-        width: d of the tokens; the hidden layer has twice that.
+        width: d of the tokens.
+        hidden: width of the hidden layer; default: twice that of the tokens.
 
     Examples:
         >>> weights = TokenWeights(width=4)(torch.randn(2, 3, 4), torch.tensor([[True, True, False]] * 2))
@@ -73,9 +74,10 @@ class TokenWeights(nn.Module):
         (True, [0.0, 0.0])
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, hidden: int | None = None) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, 1))
+        hidden = hidden or 2 * width
+        self.net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
 
     def forward(self, tokens: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"]) -> Float[Tensor, "b l"]:
         """Weights of the tokens; `mask` is True at valid ones."""

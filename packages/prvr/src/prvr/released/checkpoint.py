@@ -14,7 +14,7 @@ from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
 from prvr.objective import Objective
 from prvr.reading import short
-from prvr.released.names import names
+from prvr.released.names import UNUSED, names
 
 _MOST_BLOCKS = 64
 
@@ -40,14 +40,23 @@ _LOSS = (
     ("hard_pool_size", "hard_pool", 20),
     ("deterministic_tau", "query_structure_temperature", 0.08),
     ("curv_init", "entailment_curvature", 1.0),
+    ("edl_tau", "evidence_temperature", 0.05),
+    ("division_beta", "evidence_division", 0.3),
+    ("smooth_beta", "evidence_smoothing", 0.2),
+    ("edl_intra_video_tau", "transport_temperature", 0.06),
+    ("pot_scale", "transport_epsilon", 0.1),
 )
 _EVERY_SYSTEM = ("info_nce_clips", "info_nce_frames", "diversity")
 _WEIGHTS = {
     "HLFormer_Net": (*_EVERY_SYSTEM, "entailment"),
     "DreamPRVR_Net": (*_EVERY_SYSTEM, "query_structure", "prior_kl", "diffusion"),
     "GMMFormer_Net": _EVERY_SYSTEM,
+    "Holmes_Net": (*_EVERY_SYSTEM, "transport", "evidence", "dissent"),
 }
 """Our fields of the numbers in `loss_factor`, by system."""
+_OPTIONAL = ("dissent",)
+"""Those that may be missing at its end."""
+_HOLMES_BLOCKS = 8  # whatever `attention_num` says
 _PAIRS = ("diversity_margin", "diversity_scale", "diversity_power")
 """Our fields of the numbers in `neg_factor`, whose last may be missing."""
 SYSTEMS = tuple(_WEIGHTS)
@@ -58,7 +67,7 @@ class CheckpointError(PrvrError, ValueError):
 
 
 def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
-    """Which of the three systems a checkpoint is of: "HLFormer_Net", "DreamPRVR_Net" or "GMMFormer_Net".
+    """Which of `SYSTEMS` a checkpoint is of: "HLFormer_Net", "DreamPRVR_Net", "GMMFormer_Net" or "Holmes_Net".
 
     Raises:
         CheckpointError: none of them.
@@ -72,10 +81,17 @@ def system_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> str:
         return "HLFormer_Net"
     if any(".attn0." in key for key in state):
         return "GMMFormer_Net"
+    if any(".e_attns." in key for key in state):
+        return "Holmes_Net"
     raise CheckpointError(
         f"this is no checkpoint of {', '.join(SYSTEMS)}: none of its {len(state)} tensors has a known name"
         + (f" (first: {next(iter(state))!r})" if state else "")
     )
+
+
+def has_words(state: Mapping[str, Tensor]) -> bool:
+    """Whether a checkpoint has a second query encoder, whose words the frames are compared with (Holmes)."""
+    return any(name.startswith("frame_branch_query_encoder.") for name in state)
 
 
 def _need(config: Mapping[str, Any], key: str) -> Any:
@@ -104,25 +120,28 @@ def _blocks(system: str, count: int) -> tuple[BlockConfig, ...]:
         raise CheckpointError(f"attention_num is {short(count)}, expected a whole number up to {_MOST_BLOCKS}")
     if system == "GMMFormer_Net":
         return tuple(BlockConfig(width=width) for width in (None, 0.5, 1.0, 5.0))
+    if system == "Holmes_Net":
+        return (BlockConfig(), *(BlockConfig(width=2.0**p) for p in range(-1, _HOLMES_BLOCKS - 2)))
     if system == "DreamPRVR_Net":
         return (BlockConfig(), *(BlockConfig(width=2.0**p) for p in range(-2, count - 3)))
     half = (None, *(2.0**p for p in range(1, count // 2)))
     return tuple(BlockConfig(space=space, width=w) for space in ("euclidean", "lorentz") for w in half)
 
 
-def released_config(system: str, config: Mapping[str, Any]) -> tuple[ModelConfig, LossConfig]:
+def released_config(system: str, config: Mapping[str, Any], words: bool = False) -> tuple[ModelConfig, LossConfig]:
     """Our configuration of a released model from the authors' dictionary.
 
     Args:
-        system: "HLFormer_Net", "DreamPRVR_Net" or "GMMFormer_Net".
+        system: one of `SYSTEMS`.
         config: their configuration; their names (`visual_feat_dim`, `loss_factor`, `neg_factor`, ...).
+        words: the model has a second query encoder for the frames, which their configuration does not tell.
 
     Raises:
         CheckpointError: an unknown system, or a key that is missing.
     """
     if system not in SYSTEMS:
         raise CheckpointError(f"unknown system {system!r}, expected one of {', '.join(SYSTEMS)}")
-    gmm, dream = system == "GMMFormer_Net", system == "DreamPRVR_Net"
+    gmm, dream, holmes = (system == f"{name}_Net" for name in ("GMMFormer", "DreamPRVR", "Holmes"))
     registers = RegisterConfig()
     if dream:
         registers = RegisterConfig(
@@ -132,10 +151,11 @@ def released_config(system: str, config: Mapping[str, Any]) -> tuple[ModelConfig
         **_fields(config, _MODEL),
         layer="attention" if gmm else "transformer",
         depth=2 if gmm else 1,
-        blocks=_blocks(system, 0 if gmm else _need(config, "attention_num")),
+        blocks=_blocks(system, 0 if gmm or holmes else _need(config, "attention_num")),
         fusion="mean" if gmm else "mean_guided",
         window="multiply",
         frame_pooling="attention" if gmm else "none",
+        frame_query="words" if words else "pooled",
         registers=registers,
         compat=Compat(
             window="released",
@@ -145,12 +165,16 @@ def released_config(system: str, config: Mapping[str, Any]) -> tuple[ModelConfig
             register_noise="start" if dream else "gaussian",
             register_times="random" if dream else "sincos",
             register_constants="float32" if dream else "float64",
+            transport="released" if holmes else "masked",
         ),
     )
-    weights = _WEIGHTS[system]
+    fields = _WEIGHTS[system]
+    weights = _numbers(config, "loss_factor", fields, sum(field not in _OPTIONAL for field in fields), system)
+    if not words:
+        weights.pop("dissent", None)  # their model with one query branch has no such term
     loss = LossConfig(
         **_fields(config, _LOSS),
-        **_numbers(config, "loss_factor", weights, len(weights), system),
+        **weights,
         **_numbers(config, "neg_factor", _PAIRS, 2, system),
         diversity_form="log_sum" if gmm else "focal",
     )
@@ -220,13 +244,15 @@ def load_released(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -
     """
     state = {key.removeprefix("module."): torch.as_tensor(value) for key, value in state_dict.items()}
     try:
-        model, loss = released_config(system_of(state, config), config)
+        model, loss = released_config(system_of(state, config), config, has_words(state))
     except (ValidationError, TypeError, ValueError, LookupError, OverflowError) as error:
         if isinstance(error, PrvrError):
             raise
         raise CheckpointError(f"the checkpoint's configuration cannot be used ({short(str(error), 300)})") from error
     retriever = Retriever(model)
     objective = Objective(loss, model, retriever.registers)
+    if UNUSED in state:
+        retriever.register_buffer(UNUSED, torch.empty_like(state[UNUSED]), persistent=False)
     dtype = next((t.dtype for t in state.values() if t.is_floating_point() and t.ndim > 1), torch.float32)
     used = set()
     for module in (retriever.to(dtype), objective.to(dtype)):

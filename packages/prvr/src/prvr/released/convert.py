@@ -22,14 +22,14 @@ from prvr.data.files import new_folder
 from prvr.models import AnyRetriever
 from prvr.models.pretrained import write_model
 from prvr.objective import Objective
-from prvr.released.checkpoint import CheckpointError, load_released, published_config, system_of
+from prvr.released.checkpoint import CheckpointError, has_words, load_released, published_config, system_of
 from prvr.released.diffusionret import is_diffusionret, load_released_diffusionret
 from prvr.stages import CandidateReranker, DiffusionStage, Pipeline
 from prvr.stages.pipeline import FIRST
 from prvr.types import Direction
 
 DATASETS = ("tvr", "activitynet", "charades")
-"""The data sets for which the three systems of PRVR have a preset each."""
+"""The data sets for which the systems of PRVR have a preset each; Holmes with two query branches for TVR only."""
 BENCHMARKS = ("msrvtt", "lsmdc", "msvd", "didemo", "activitynet")
 """Those for which DiffusionRet has one."""
 
@@ -146,7 +146,7 @@ class Converted:
         retriever: the model, in eval mode.
         objective: its losses, with their parameters.
         config: the preset of the data set, with the model and the losses of the checkpoint.
-        system: "HLFormer", "DreamPRVR", "GMMFormer" or "DiffusionRet".
+        system: "HLFormer", "DreamPRVR", "GMMFormer", "Holmes" or "DiffusionRet".
         source: where the configuration is from, in words.
         rerankers: those of DiffusionRet, by direction; none where only its first stage was saved.
     """
@@ -172,7 +172,7 @@ def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
         out: the folder, new or empty.
 
     Raises:
-        CheckpointError: the file cannot be read, holds something else than one of the four systems, or was trained on
+        CheckpointError: the file cannot be read, holds something else than one of the five systems, or was trained on
             another data set; or `out` is taken.
     """
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
@@ -193,8 +193,9 @@ def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
 def _prvr(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: str) -> Converted:
     system = system_of(state, theirs)
     name = system.removesuffix("_Net")
-    _expect(dataset, DATASETS, name)
-    preset = load_config(f"{name.lower()}-{dataset}")
+    words = has_words(state)
+    _expect(dataset, ("tvr",) if words else DATASETS, f"{name} with two query branches" if words else name)
+    preset = load_config(f"{name.lower()}-{'words-' if words else ''}{dataset}")
     retriever, objective = load_released(state, published_config(system, preset, state) | theirs)
     config = replace(preset, model=retriever.config, loss=objective.config)
     source = "from the checkpoint" if theirs else f"as published ({preset.name}), sizes from the tensors"

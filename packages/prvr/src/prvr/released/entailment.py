@@ -87,4 +87,4 @@ class ReleasedEntailment(Term):
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
         """Mean violation of the cones over the queries."""
         video_points = self.lift_video(self.pool(inputs.output.video))[inputs.labels.query_to_video]
-        return self.violation(video_points, self.lift_text(inputs.output.text)).mean()
+        return self.violation(video_points, self.lift_text(inputs.text)).mean()

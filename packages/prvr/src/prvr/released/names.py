@@ -27,6 +27,8 @@ class Entry:
     index: tuple[int, ...] = ()
 
 
+UNUSED = "weight_token"
+"""A parameter of Holmes that nothing reads. A loaded checkpoint keeps it as a buffer, which is not saved."""
 _AFFINE = ("weight", "bias")
 _ATTENTION_BLOCK = {"project": "output.dense", "norm": "output.LayerNorm"}
 _TRANSFORMER_BLOCK = {"expand": "output.layer1", "contract": "output.layer2", "norm1": "norm1", "norm2": "norm2"}
@@ -180,9 +182,15 @@ def _retriever(retriever: Retriever) -> Iterator[Entry]:
     yield Entry("modular_vector_mapping.weight", "query.pool.weight")
     if retriever.clips is not None:
         yield from _branch(retriever.clips, "clip", "clips", ("clip_encoder", "clip_encoder_2"))
+    if retriever.frame_query is not None:
+        yield from _projection("frame_branch_query_proj", "frame_query.project")
+        yield from _block(retriever.frame_query.block, "frame_branch_query_encoder", "frame_query.block", 0)
+        for layer in (0, 2) if retriever.frame_query.weigh is not None else ():
+            yield from _affine(f"text_weight_fc.{layer}", f"frame_query.weigh.net.{layer}")
+    if hasattr(retriever, UNUSED):
+        yield Entry(UNUSED, UNUSED)
     if retriever.frames is not None:
-        plain = retriever.registers is not None or not (gmm or _has_lorentz(retriever))
-        first = "frame_encoder" if plain else "frame_encoder_1"
+        first = "frame_encoder" if retriever.registers is not None else "frame_encoder_1"
         yield from _branch(retriever.frames, "frame", "frames", (first, "frame_encoder_2"))
     if gmm:
         yield Entry("modular_vector_mapping_2.weight", "frame_pool.weight")

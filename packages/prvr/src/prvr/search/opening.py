@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from prvr.errors import DataError, InputError
-from prvr.pipeline import open_system
+from prvr.models import Retriever, clips_alone
+from prvr.pipeline import System, open_system
 from prvr.search.joint import JointModel
 from prvr.search.model import ZERO_SHOT, ModelIdentity, Score, SearchModel
 from prvr.search.pipeline import PipelineModel, fingerprint_of
 from prvr.search.trained import load_retriever, load_trained, open_trained, score_of, text_encoder
-from prvr.stages import Pipeline
+from prvr.stages import Pipeline, RetrieverSettings, RetrieverStage
 from prvr.stages.pipeline import FIRST
 from prvr.video import StoreHeader, TextFeaturizer, open_featurizer
+
+CANDIDATES = 200
+"""Videos that clips find for the words of a retriever to re-rank, see `open_model`."""
 
 
 def open_model(
@@ -28,6 +32,8 @@ def open_model(
     Args:
         name: a run of `prvr train` (its best epoch), a folder of `save_pretrained`, or `zero-shot`: the encoder alone,
             the cosine of the sentence with the frame that it fits best. Or a pipeline, see `prvr.pipeline.open_system`.
+            Of a retriever with `frame_query: words` the clips are searched, and its score with words and frames
+            replaces that of the best `CANDIDATES`.
         encoder: header of the store that holds the features.
         device: the torch device.
         text: what reads queries; default: the text side of the encoder.
@@ -47,10 +53,30 @@ def open_model(
         if stages:
             raise InputError("zero-shot alone has no stages: name a trained first stage, and zero_shot as its stage")
         return JointModel(encoder, text or open_featurizer(encoder.encoder, device), device)
-    system = open_system(name, stages, device=device)
+    system = _with_one_vector(open_system(name, stages, device=device))
     text = text or open_featurizer(text_encoder(system, encoder), device)
     first = open_trained(system, encoder, text, device)
     return PipelineModel(first, system.pipeline, encoder, text) if system.pipeline.stages else first
+
+
+def _with_one_vector(system: System) -> System:
+    """A system whose first stage has a single vector for a query, as an index needs it.
+
+    Raises:
+        InputError: a stage was made over words, and would read clips alone.
+    """
+    first, stages = system.pipeline.first, system.pipeline.stages
+    if not isinstance(first, Retriever) or first.frame_query is None:
+        return system
+    reading = [stage.kind for stage in stages if stage.encoder is None]
+    if reading:
+        raise InputError(
+            f"{system.folder}: compares words with frames; an index searches its clips, which a stage of kind "
+            f"{reading[0]} was not made for. Leave that stage out, or use a retriever with model.frame_query=pooled"
+        )
+    keep = system.config.data.keep_last_frame if system.config else True
+    settings = RetrieverSettings(top_k=CANDIDATES, combine="replace", keep_last_frame=keep)
+    return replace(system, pipeline=Pipeline(clips_alone(first), [RetrieverStage(first, settings), *stages]))
 
 
 def load_model(

@@ -25,6 +25,7 @@ from prvr.types import Batch
 
 _PARTS = {
     "query": "text encoder",
+    "frame_query": "text encoder",
     "project_words": "text encoder",
     "read_words": "text encoder",
     "weigh_words": "text encoder",

@@ -65,6 +65,7 @@ def backward_in_parts(
     labels: Labels,
     *,
     negatives: Negatives = "random",
+    warm_up: bool = False,
     generator: torch.Generator | None = None,
     seeds: Sequence[int] | None = None,
     autocast: Context = contextlib.nullcontext,
@@ -79,7 +80,7 @@ def backward_in_parts(
         retriever, objective: the modules whose gradients are taken; what stood in `.grad` is dropped.
         chunks: the parts of the batch that this process encodes, at least one; a single one keeps its activations.
         labels: the labels of the whole batch: all chunks of all processes, one after the other.
-        negatives, generator: see `Objective`.
+        negatives, warm_up, generator: see `Objective`.
         seeds: the seeds of dropout and other draws of the encoders, one per chunk; None leaves the global generators as
             they are, which several chunks cannot.
         autocast: makes the context to encode in; losses are computed in float32 outside.
@@ -107,9 +108,8 @@ def backward_in_parts(
         parts = [encode(i) for i in range(len(chunks))]
     leaves = [{name: _leaf(tensor) for name, tensor in tensors_of(part).items()} for part in parts]
     whole = with_tensors(parts[0], _across_processes(_joined(leaves)))
-    terms = objective(
-        retriever.output(whole.text, whole.video, whole.registers), labels, negatives=negatives, generator=generator
-    )
+    output = retriever.output(whole.text, whole.video, whole.registers)
+    terms = objective(output, labels, negatives=negatives, warm_up=warm_up, generator=generator)
     terms["total"].backward()
     # Every process computed the same losses: what they gave to parameters directly is to count once in the sum below.
     _divide(_gradients(retriever, objective), process_count())

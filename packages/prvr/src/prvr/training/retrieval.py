@@ -211,26 +211,28 @@ class RetrievalTask:
     ) -> dict[str, Tensor]:
         """Adds the gradients of a batch, and returns the terms of the objective."""
         videos, info = batch
-        negatives: Negatives = self._negatives(epoch)
         if info is not None:
-            return self._backward_in_parts(videos, info, (epoch, step), negatives, generator)
+            return self._backward_in_parts(videos, info, epoch, step, generator)
         with self.accelerator.autocast():
             output = self.retriever(videos)
         if self.config.train.precision == "bf16":
             output = _in_float32(output)  # losses exponentiate: they are computed in full precision
-        terms = self.objective(output, videos, negatives=negatives, generator=generator)
+        terms = self.objective(output, videos, generator=generator, **self._course(epoch))
         self.accelerator.backward(terms["total"])
         return terms
 
-    def _negatives(self, epoch: int) -> Negatives:
-        return "hard" if epoch >= self.config.train.hard_negatives_from else "random"
+    def _course(self, epoch: int) -> dict[str, Any]:
+        """What the losses change in the course of a run."""
+        train = self.config.train
+        negatives: Negatives = "hard" if epoch >= train.hard_negatives_from else "random"
+        return {"negatives": negatives, "warm_up": epoch < train.warm_up_epochs}
 
     def _backward_in_parts(
         self,
         batch: Batch,
         info: BatchInfo,
-        place: tuple[int, int],
-        negatives: Negatives,
+        epoch: int,
+        step: int,
         generator: torch.Generator | None,
     ) -> dict[str, Tensor]:
         train = self.config.train
@@ -244,10 +246,10 @@ class RetrievalTask:
             self.objective,
             batch.split(size),
             self._labels(batch, info),
-            negatives=negatives,
             generator=generator,
-            seeds=[derived_seed(train.seed, *place, first, "dropout") for first in firsts],
+            seeds=[derived_seed(train.seed, epoch, step, first, "dropout") for first in firsts],
             autocast=lambda: self.accelerator.autocast(),
+            **self._course(epoch),
         )
 
     def _labels(self, batch: Batch, info: BatchInfo) -> Labels:
@@ -260,7 +262,8 @@ class RetrievalTask:
     def select(self, epoch: int) -> Selection:
         """SumR, text to video, on the split that selects."""
         report = self._evaluate(self.splits.selection, bootstrap=0)
-        metrics, notes = asdict(report.text_to_video), {"negatives": self._negatives(epoch), "chance": report.chance}
+        metrics = asdict(report.text_to_video)
+        notes = {"negatives": self._course(epoch)["negatives"], "chance": report.chance}
         return Selection("SumR", metrics["sumr"], metrics, notes)
 
     def keep(self, epoch: int, selection: Selection, folder: Path | None) -> None:

@@ -1,0 +1,389 @@
+"""Holmes: its losses and its word branch against the authors' numbers, plain loops, and laws."""
+
+import dataclasses
+import json
+from functools import cache
+from typing import Any
+
+import numpy as np
+import plain_holmes as plain
+import pytest
+import torch
+from golden import FIXTURES, check_close
+from torch import Tensor
+
+import prvr
+from prvr.config import ConfigError, LossConfig, ModelConfig, TrainConfig, load_config
+from prvr.losses import LossInputs, fuse_evidence, intra_video_loss, transport_targets
+from prvr.losses.evidence import dirichlet_loss, dissent_loss, evidence_of, query_groups
+from prvr.losses.transport import block_cosines, queries_of_videos, softmax_targets, unit_interval
+from prvr.released import CheckpointError, tensors
+from prvr.released.checkpoint import published_config, released_config, system_of
+from prvr.released.convert import convert_checkpoint
+from prvr.released.transport import released_transport_targets, released_unit_interval
+from prvr.scoring import word_scores
+from prvr.training.cost import PartCost, describe
+from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
+
+OWNERS = [2, 0, 0, 1, 2, 3, 3, 2, 0, 5, 4, 2]
+"""Videos with 3, 1, 4, 2, 1 and 1 queries, in no order."""
+SMALL = {"video_dim": 12, "query_dim": 10, "hidden": 16, "heads": 2, "num_clips": 4, "max_frames": 8, "max_words": 6}
+
+
+def batch(seed: int = 0, **changes: Any) -> prvr.Batch:
+    """Queries and videos of several lengths, in float64."""
+    draw = torch.Generator().manual_seed(seed)
+    words, frames = torch.randint(1, 7, (len(OWNERS),), generator=draw), torch.randint(1, 9, (6,), generator=draw)
+    values = {
+        "clips": torch.randn(6, 4, 12, generator=draw, dtype=torch.float64),
+        "frames": torch.randn(6, 8, 12, generator=draw, dtype=torch.float64),
+        "frame_mask": torch.arange(8) < frames[:, None],
+        "words": torch.randn(len(OWNERS), 6, 10, generator=draw, dtype=torch.float64),
+        "word_mask": torch.arange(6) < words[:, None],
+        "query_to_video": torch.tensor(OWNERS),
+    }
+    return prvr.Batch(**values | changes)
+
+
+@cache
+def model(preset: str = "holmes-words-tvr", **changes: Any) -> tuple[prvr.Retriever, prvr.Objective]:
+    """A small one with weights so large that scores differ, in float64."""
+    sizes = {f"model.{name}": value for name, value in SMALL.items()}
+    config = load_config(preset, sizes | {key.replace("__", "."): value for key, value in changes.items()})
+    torch.manual_seed(1)
+    retriever = prvr.Retriever(config.model).double().eval()
+    with torch.no_grad():
+        for parameter in retriever.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return retriever, prvr.Objective(config.loss, config.model, retriever.registers).double()
+
+
+CORRECT = {"model__compat__transport": "masked", "model__compat__padding": "masked"}
+
+
+class TestGolden:
+    """The authors' loss on made-up scores."""
+
+    @staticmethod
+    def array(key: str) -> np.ndarray:
+        with np.load(FIXTURES / "prvr_holmes.npz") as file:
+            return file[f"unit/{key}"]
+
+    def tensor(self, key: str) -> Tensor:
+        return torch.from_numpy(self.array(key)).double()
+
+    @pytest.mark.parametrize("unit", ["mixed", "none", "all"])
+    def test_groups_targets_terms_and_gradients(self, unit: str) -> None:
+        with np.load(FIXTURES / "prvr_holmes.npz") as file:
+            theirs = json.loads(str(file["config"])) | {"edl_tau": float(self.array(f"{unit}/edl_tau"))}
+        config, loss = released_config("Holmes_Net", theirs)
+        objective = prvr.Objective(dataclasses.replace(loss, transport=0.0), config).double()
+        clips, frames = (self.tensor(f"{unit}/{name}_scores").requires_grad_() for name in ("clip", "frame"))
+        scores = Scores(frames, clips, frames, 3 * clips, 4 * frames)
+        labels = Labels(clips.shape[1], self.tensor("labels").long())
+        output = RetrieverOutput(self.tensor(f"{unit}/query"), VideoEmbedding(), scores)
+        inputs = LossInputs(output, labels, "hardest", None, False, None)
+        for name, given in (("clip", clips), ("frame", frames)):
+            evidence = evidence_of(given, loss.evidence_temperature)
+            groups = query_groups(given, evidence, inputs.ground_truth, inputs.positives, loss.evidence_division)
+            assert groups.tolist() == self.array(f"{unit}/{name}_group").tolist()
+        term: Any = objective.evidence
+        check_close(term.targets(inputs, [clips, frames]), self.array(f"{unit}/final_labels"), 1e-12, "targets")
+        terms = objective(output, labels, negatives="hardest")
+        parts = sum(self.tensor(f"{unit}/{name}_edl_raw") for name in ("clip", "frame", "combine"))
+        check_close(terms["evidence"], (loss.evidence * parts).numpy(), 1e-12, "evidence")
+        total = terms["total"] + loss.transport * self.tensor(f"{unit}/intra_edl_raw")
+        check_close(total, self.array(f"{unit}/total"), 1e-12, "total")
+        terms["total"].backward()
+        for name, given in (("clip", clips), ("frame", frames)):
+            check_close(given.grad, self.array(f"{unit}/grad_{name}_scores"), 1e-12, f"gradient of {name} scores")
+
+    def test_transport(self) -> None:
+        clips, text = (self.tensor(f"ot12/{name}").requires_grad_() for name in ("clips", "text"))
+        mask = self.tensor("ot12/mask") > 0
+        similarity = released_unit_interval(block_cosines(text, clips), mask)
+        own = mask[..., None].double()
+        check_close(similarity * own, self.array("ot12/sim") * own.numpy(), 1e-12, "similarity")
+        target = released_transport_targets(similarity, mask, 0.1)
+        check_close(target, self.array("ot12/target"), 1e-12, "target")
+        loss = intra_video_loss(similarity, target, mask, 0.06)
+        check_close(loss, self.array("ot12/loss"), 1e-12, "loss")
+        loss.backward()
+        check_close(clips.grad, self.array("ot12/grad_clips"), 1e-12, "gradient of clips")
+        check_close(text.grad, self.array("ot12/grad_text") * own.numpy(), 1e-12, "gradient of texts")
+        # The clean part differs by their guard of the division alone.
+        torch.testing.assert_close(transport_targets(similarity, mask, 0.1), target, rtol=1e-7, atol=0)
+
+    def test_transport_of_the_fixture_of_the_whole_loss(self) -> None:
+        mask = self.tensor("mixed/intra_mask") > 0
+        similarity = self.tensor("mixed/intra_sim")
+        loss = intra_video_loss(similarity, self.tensor("mixed/intra_target"), mask, 0.06)
+        check_close(loss, self.array("mixed/intra_edl_raw"), 1e-12, "loss")
+
+
+class TestWholeModel:
+    """Every term against plain loops over the embeddings and scores of a model."""
+
+    @pytest.mark.parametrize("released", [True, False], ids=["released", "correct"])
+    @pytest.mark.parametrize("division", [0.05, 0.55])
+    @pytest.mark.parametrize("seed", [0, 1])
+    def test_terms(self, released: bool, division: float, seed: int) -> None:
+        settings = {"loss__dissent": 0.3, "loss__evidence_division": division, "loss__transport_epsilon": 0.05}
+        retriever, objective = model(**settings | ({} if released else CORRECT))
+        some = batch(seed)
+        with torch.no_grad():
+            out = retriever(some)
+            terms, warm = (objective(out, some, negatives="hardest", warm_up=early) for early in (False, True))
+        c = objective.config
+        clips, frames = out.scores.clips, out.scores.frames
+        groups = [plain.group(s, c.evidence_temperature, OWNERS, division) for s in (clips, frames)]
+        fused = plain.dempster(*(evidence_of(s, c.evidence_temperature) for s in (clips, frames)))
+        evidences = [*(evidence_of(s, c.evidence_temperature) for s in (clips, frames)), fused]
+        for found, known in ((terms, groups), (warm, [[0] * len(OWNERS)] * 2)):
+            goal = plain.targets(clips, frames, known, OWNERS, c.evidence_smoothing)
+            losses = [np.mean([plain.dirichlet(y, e) for y, e in zip(goal, some, strict=True)]) for some in evidences]
+            assert float(found["evidence"]) == pytest.approx(c.evidence * sum(losses), rel=1e-12)
+        expected = plain.intra_video(
+            out.text.sentence, out.video.clips, OWNERS, c.transport_epsilon, c.transport_temperature, released
+        )
+        assert float(terms["transport"]) == pytest.approx(c.transport * expected, rel=1e-7)
+        assert float(warm["transport"]) == 0
+        assert float(terms["dissent"]) == pytest.approx(
+            c.dissent * plain.dissent(clips, frames, c.evidence_temperature), rel=1e-12
+        )
+
+    def test_the_cases_that_matter_do_occur(self) -> None:
+        """Some queries of the batches above are relabelled and some are not, in each kind of setting."""
+        seen = set()
+        for seed in (0, 1):
+            out = model(loss__dissent=0.3, loss__evidence_division=0.05, loss__transport_epsilon=0.05)[0](batch(seed))
+            for scores in (out.scores.clips, out.scores.frames):
+                for division in (0.05, 0.55):
+                    seen |= {(division, g) for g in plain.group(scores.detach(), 0.2, OWNERS, division)}
+        assert {(0.05, 0), (0.05, 1), (0.55, 1)} <= seen
+
+    @pytest.mark.parametrize("released", [True, False], ids=["released", "correct"])
+    def test_word_scores(self, released: bool) -> None:
+        retriever, _ = model(**({} if released else CORRECT))
+        some = batch()
+        with torch.no_grad():
+            out = retriever(some)
+            assert retriever.frame_query is not None
+            head = retriever.frame_query.weigh.net
+            for q, v in [(0, 0), (3, 1), (7, 5), (11, 2)]:
+                # As released, rows of padding are 0 and take part.
+                rows = out.video.frames[v] if released else out.video.frames[v][some.frame_mask[v]]
+                for unit, found in ((True, out.scores.frames), (False, out.scores.frames_dot)):
+                    expected = plain.word_score(out.text.words[q], some.word_mask[q], head, rows, unit)
+                    assert float(found[q, v]) == pytest.approx(expected, rel=1e-9)
+        if released:
+            assert out.scores.frames.shape[1] > int(some.frame_mask.all(1).sum())  # some videos are padded
+            assert out.video.frames.shape[1] == 8
+
+    def test_pooled_words_are_one_vector_with_the_same_parameters(self) -> None:
+        words, pooled = model()[0], model(model__frame_query="pooled_words")[0]
+        assert words.state_dict().keys() == pooled.state_dict().keys()
+        some = batch()
+        text, own = words.encode_text(some.words, some.word_mask), pooled.encode_text(some.words, some.word_mask)
+        weights = words.frame_query.weights(text.words, text.mask)
+        expected = torch.stack([weights[q] @ text.words[q] for q in range(len(weights))])
+        torch.testing.assert_close(own.words[:, 0], expected)
+        torch.testing.assert_close(own.sentence, text.sentence)
+        out = pooled(some)
+        best = [
+            torch.nn.functional.cosine_similarity(expected[:, None], frames[None], -1).amax(1)
+            for frames in out.video.frames
+        ]
+        torch.testing.assert_close(out.scores.frames, torch.stack(best, 1))
+
+    def test_uniform_weights_have_no_parameters(self) -> None:
+        retriever, _ = model(model__word_weights="uniform")
+        some = batch()
+        text = retriever.encode_text(some.words, some.word_mask)
+        assert not any("weigh." in name for name, _ in retriever.named_parameters())
+        torch.testing.assert_close(
+            text.weights, some.word_mask / some.word_mask.sum(1, keepdim=True), check_dtype=False
+        )
+
+
+class TestLaws:
+    def test_evidence_is_fused_by_the_rule_of_dempster(self) -> None:
+        one, other = 1e3 * torch.rand(2, 7, 5, dtype=torch.float64) ** 4
+        torch.testing.assert_close(fuse_evidence(one, other), plain.dempster(one, other), rtol=1e-12, atol=0)
+
+    def test_rows_and_columns_of_the_plan_have_their_masses(self) -> None:
+        """Targets of a converged plan: each query spreads all of its mass, and no clip takes more than its share."""
+        draw = torch.Generator().manual_seed(0)
+        mask = torch.tensor([[True] * 5, [True, True, False, False, False], [False] * 5])
+        similarity = torch.rand(3, 5, 8, generator=draw, dtype=torch.float64)
+        target = transport_targets(similarity, mask, 0.3, iterations=500)
+        torch.testing.assert_close(target.sum(-1), mask.double())
+        queries = mask.sum(1, keepdim=True)
+        share = target.sum(1) / (queries + 8)  # a query has mass 1 / (N + M)
+        assert bool((share <= 1 / 8).all())
+        for row in (0, 1):
+            own = int(queries[row])
+            expected = plain.transport(similarity[row, :own], 0.3, bucket=0.7, iterations=500)
+            torch.testing.assert_close(target[row, :own], expected, rtol=1e-10, atol=0)
+
+    def test_competition_is_what_transport_adds(self) -> None:
+        mask = torch.ones(1, 4, dtype=torch.bool)
+        similarity = torch.zeros(1, 4, 8, dtype=torch.float64)
+        similarity[..., 0] = 1.0  # all queries want the first clip
+        alone = softmax_targets(similarity, mask, 0.1)
+        together = transport_targets(similarity, mask, 0.1)
+        torch.testing.assert_close(alone[0, 0], (similarity[0, 0] / 0.1).softmax(0))
+        assert bool((together[..., 0] < alone[..., 0] - 0.5).all())
+
+    @pytest.mark.parametrize("targets", ["transport", "softmax"])
+    def test_padding_and_order_change_nothing(self, targets: str) -> None:
+        """Neither longer padding, nor the order of queries and videos, nor a video that no query is about."""
+        retriever, objective = model(loss__dissent=0.3, loss__transport_targets=targets, **CORRECT)
+        some = batch()
+        rows, videos = torch.randperm(len(OWNERS)), torch.randperm(6)
+        moved = batch(
+            clips=some.clips[videos],
+            frames=some.frames[videos],
+            frame_mask=some.frame_mask[videos],
+            words=some.words[rows],
+            word_mask=some.word_mask[rows],
+            query_to_video=videos.argsort()[some.query_to_video[rows]],
+        )
+        garbage = batch(
+            frames=some.frames.masked_fill(~some.frame_mask[..., None], 9.0),
+            words=some.words.masked_fill(~some.word_mask[..., None], 9.0),
+        )
+        expected = objective(retriever(some), some, negatives="hardest")
+        for other in (moved, garbage):
+            found = objective(retriever(other), other, negatives="hardest")
+            for name, value in expected.items():
+                torch.testing.assert_close(found[name], value, msg=name)
+        lonely = Labels(7, some.query_to_video)
+        out = retriever(some)
+        clips = torch.cat([out.video.clips, torch.randn(1, 4, 16, dtype=torch.float64)])
+        more = dataclasses.replace(out, video=dataclasses.replace(out.video, clips=clips))
+        inputs = LossInputs(more, lonely, "hardest", None, False, None)
+        torch.testing.assert_close(objective.transport(inputs) * objective.config.transport, expected["transport"])
+
+    def test_released_and_correct_similarities_differ_by_padding_alone(self) -> None:
+        mask = torch.tensor([[True, True, True], [True, False, False], [True, True, False]])
+        cosines = torch.rand(3, 3, 4, dtype=torch.float64) + 0.1  # all above 0: so the zeros of padding are the lowest
+        correct, released = unit_interval(cosines, mask), released_unit_interval(cosines, mask)
+        torch.testing.assert_close(correct[0], released[0])
+        assert float(correct[1, 0].min()) == 0.0
+        assert float(released[1, 0].min()) > 0.0
+        crossing = cosines - 0.6
+        crossing[:, 0, :2] = torch.tensor([-0.9, 0.9])  # 0 lies inside the range: it changes nothing
+        torch.testing.assert_close(unit_interval(crossing, mask)[mask], released_unit_interval(crossing, mask)[mask])
+
+    def test_one_query_of_a_video_whose_clips_are_all_alike(self) -> None:
+        text = torch.randn(1, 1, 8, requires_grad=True)
+        clips = torch.randn(1, 1, 8).expand(1, 4, 8).clone().requires_grad_()
+        mask = torch.tensor([[True]])
+        similarity = unit_interval(block_cosines(text, clips), mask)
+        target = transport_targets(similarity, mask, 0.1)
+        assert target.flatten().tolist() == pytest.approx([0.25] * 4)
+        intra_video_loss(similarity, target, mask, 0.06).backward()
+        assert bool(text.grad.isfinite().all() & clips.grad.isfinite().all())
+
+    @pytest.mark.parametrize("temperature", [0.02, 0.2])
+    def test_float32_holds_the_largest_evidence(self, temperature: float) -> None:
+        scores = torch.tensor([[1.0, -1.0, 1.0]], requires_grad=True)
+        evidence = evidence_of(scores, temperature)
+        loss = dirichlet_loss(fuse_evidence(evidence, evidence), torch.tensor([[1.0, 0.0, 0.0]])).mean()
+        loss = loss + dissent_loss(evidence, evidence.flip(1))
+        loss.backward()
+        assert bool(loss.isfinite() & scores.grad.isfinite().all())
+
+    def test_without_a_right_query_the_bounds_are_the_thresholds(self) -> None:
+        scores = torch.tensor([[0.2, 0.9], [0.8, 0.1], [0.85, 0.4]], dtype=torch.float64)
+        truth = torch.tensor([[True, False], [False, True], [False, True]])
+        found = query_groups(scores, evidence_of(scores, 0.2), truth, truth, 0.15)
+        assert found.tolist() == plain.group(scores, 0.2, [0, 1, 1], 0.15)
+        assert 0 in found.tolist()  # not all: a bound of .15 lets some pass
+
+    def test_targets_are_shared_among_all_right_videos(self) -> None:
+        retriever, objective = model(loss__evidence_relabelling="none")
+        relevant = torch.eye(6, dtype=torch.bool)[OWNERS]
+        relevant[0, 5] = True
+        some = batch(relevant=relevant)
+        out = retriever(some)
+        inputs = LossInputs(out, some, "hardest", None, False, None)
+        target = objective.evidence.targets(inputs, [out.scores.clips, out.scores.frames])
+        assert target[0].tolist() == [0, 0, 0.5, 0, 0, 0.5]
+        assert target[1:].tolist() == relevant[1:].double().tolist()
+
+    def test_queries_of_videos(self) -> None:
+        found, mask = queries_of_videos(torch.tensor(OWNERS), 7)
+        assert [row[own].tolist() for row, own in zip(found, mask, strict=True)] == [
+            [q for q, video in enumerate(OWNERS) if video == v] for v in range(7)
+        ]
+
+    def test_words_in_blocks_are_words_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        words, frames = torch.randn(5, 3, 8), torch.randn(7, 4, 8)
+        mask, weights = torch.rand(5, 3) > 0.3, torch.rand(5, 3)
+        mask[:, 0] = True
+        whole = word_scores(words, mask, weights, frames)
+        monkeypatch.setattr("prvr.scoring._BLOCK", 30)
+        torch.testing.assert_close(word_scores(words, mask, weights, frames), whole)
+
+
+class TestCheckpoints:
+    @pytest.mark.parametrize("preset", ["holmes-tvr", "holmes-activitynet", "holmes-charades", "holmes-words-tvr"])
+    def test_round_trip(self, preset: str, tmp_path) -> None:
+        """Tensors under the authors' names, a file as their code writes it, and back."""
+        config = load_config(preset, {"model.hidden": 16, "model.video_dim": 12, "model.query_dim": 10})
+        dataset = preset.rpartition("-")[2]
+        state = tensors(prvr.Retriever(config.model)) | {"weight_token": torch.randn(1, 1, 16)}
+        assert system_of(state, {}) == "Holmes_Net"
+        loaded, losses = prvr.load_released(state, published_config("Holmes_Net", load_config(preset), state))
+        assert (loaded.config, losses.config) == (config.model, config.loss)
+        back = tensors(loaded) | tensors(losses)
+        assert back.keys() == state.keys()
+        assert all(torch.equal(back[name], state[name]) for name in state)
+        torch.save({"state_dict": state, "model_cfg": {"collection": dataset}}, tmp_path / "best.ckpt")
+        converted = convert_checkpoint(tmp_path / "best.ckpt", dataset, tmp_path / "out")
+        assert (converted.system, converted.config.loss) == ("Holmes", config.loss)
+        again = prvr.Retriever.from_pretrained(tmp_path / "out")
+        for name, tensor in tensors(again).items():
+            assert torch.equal(tensor, state[name]), name
+
+    def test_two_query_branches_were_made_for_tvr(self, tmp_path) -> None:
+        torch.save(tensors(model()[0]), tmp_path / "best.ckpt")
+        with pytest.raises(CheckpointError, match=r"Holmes with two query branches, .* name one of tvr"):
+            convert_checkpoint(tmp_path / "best.ckpt", "charades", tmp_path / "out")
+
+    @pytest.mark.parametrize(
+        ("preset", "numbers", "count"),
+        [("holmes-tvr", 32_273_440, 297), ("holmes-charades", 30_791_200, 297), ("holmes-words-tvr", 34_345_121, 319)],
+    )
+    def test_parameters_are_as_many_as_the_authors(self, preset: str, numbers: int, count: int) -> None:
+        assert PartCost.total(describe(load_config(preset).model)).parameters + 384 == numbers
+        assert len(tensors(model(preset)[0])) + 1 == count  # without the token that nothing reads
+
+
+class TestConfiguration:
+    def test_the_branches_that_words_need(self) -> None:
+        with pytest.raises(ConfigError, match=r"frame_query='words' needs branches='both', got 'clips'"):
+            load_config("holmes-words-tvr", {"model.branches": "clips"})
+
+    def test_defaults_have_no_term_of_holmes(self) -> None:
+        loss, config = LossConfig(), ModelConfig(video_dim=4, query_dim=4)
+        assert (loss.evidence, loss.transport, loss.dissent) == (0, 0, 0)
+        assert (config.frame_query, TrainConfig().warm_up_epochs) == ("pooled", 0)
+
+    def test_one_branch_has_evidence_of_its_own(self) -> None:
+        retriever, objective = model("holmes-tvr", model__branches="clips", loss__dissent=1.0)
+        assert objective.active == ("triplet_clips", "info_nce_clips", "diversity", "evidence", "transport")
+        some = batch()
+        out = retriever(some)
+        found = objective(out, some, warm_up=True)["evidence"]
+        own = evidence_of(out.scores.clips, 0.05)
+        expected = dirichlet_loss(own, some.ground_truth.double()).mean()
+        torch.testing.assert_close(found, objective.config.evidence * expected)
+
+    def test_texts_without_words_are_refused(self) -> None:
+        retriever, _ = model()
+        out = retriever(batch())
+        with pytest.raises(prvr.InputError, match="these texts have no words: encode them with it"):
+            retriever.score(out.text.sentence, out.video)
