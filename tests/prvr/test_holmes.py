@@ -1,8 +1,9 @@
 """Holmes: its losses and its word branch against the authors' numbers, plain loops, and laws."""
 
 import dataclasses
+import functools
 import json
-from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from prvr.released.checkpoint import published_config, released_config, system_o
 from prvr.released.convert import convert_checkpoint
 from prvr.released.transport import released_transport_targets, released_unit_interval
 from prvr.scoring import word_scores
+from prvr.training import Splits, train
 from prvr.training.cost import PartCost, describe
 from prvr.types import Labels, RetrieverOutput, Scores, VideoEmbedding
 
@@ -45,7 +47,7 @@ def batch(seed: int = 0, **changes: Any) -> prvr.Batch:
     return prvr.Batch(**values | changes)
 
 
-@cache
+@functools.cache
 def model(preset: str = "holmes-words-tvr", **changes: Any) -> tuple[prvr.Retriever, prvr.Objective]:
     """A small one with weights so large that scores differ, in float64."""
     sizes = {f"model.{name}": value for name, value in SMALL.items()}
@@ -360,6 +362,26 @@ class TestCheckpoints:
     def test_parameters_are_as_many_as_the_authors(self, preset: str, numbers: int, count: int) -> None:
         assert PartCost.total(describe(load_config(preset).model)).parameters + 384 == numbers
         assert len(tensors(model(preset)[0])) + 1 == count  # without the token that nothing reads
+
+
+@pytest.mark.parametrize("query", ["pooled", "words"])
+def test_training_goes_through_its_warm_up(query: str, cache: str, splits: Splits, tmp_path: Path) -> None:
+    sizes = {"hidden": 32, "num_clips": 8, "max_frames": 16, "frame_query": query}
+    changes = {f"model.{name}": value for name, value in sizes.items()}
+    changes |= {"train.epochs": 2, "train.warm_up_epochs": 1, "train.batch_size": 16, "loss.dissent": 0.1}
+    changes |= {"data.collection": "embedded-tiny", "data.cache_dir": cache}
+    config = load_config("holmes-embedded", changes)
+    done = train(config, output=tmp_path / "run", splits=splits, device="cpu")
+    first, second = (line["loss"] for line in done.history)
+    assert first["transport"] == 0 < second["transport"]
+    assert second["info_nce_clips"] < first["info_nce_clips"]
+    assert all(np.isfinite(list(line.values())).all() for line in (first, second))
+    assert prvr.Retriever.from_pretrained(tmp_path / "run" / "best").config == config.model
+    # Afterwards some queries are relabelled: without relabelling the first step after the warm-up has another loss.
+    plainly = load_config("holmes-embedded", changes | {"loss.evidence_relabelling": "none"})
+    other = train(plainly, output=tmp_path / "other", splits=splits, device="cpu").history
+    assert other[0]["loss"] == first
+    assert other[1]["loss"]["evidence"] != second["evidence"]
 
 
 class TestConfiguration:
