@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prvr.evaluation.significance import METRICS, bootstrap_intervals, paired_test
+from prvr.evaluation.significance import METRICS, bootstrap_intervals, holm, paired_test, seeds_test
 
 
 def simulated(videos=150, per_video=5, seed=0, spread=1.0):
@@ -114,3 +114,88 @@ def test_bad_arguments_are_rejected(change, message):
     ranks, owner = np.array([1, 2]), arguments.pop("query_to_video")
     with pytest.raises(ValueError, match=message):
         inspect.unwrap(bootstrap_intervals)(ranks, owner, **arguments)  # past the check of shapes
+
+
+def studied(generator, gain=0.0, spread=0.0, seeds=3, videos=80, per_video=4):
+    """Ranks of the seeds of two systems on the same queries. `spread` is that of how good a seed is, `gain` is B's."""
+    owner = np.repeat(np.arange(videos), per_video)
+    hard = generator.normal(size=videos)[owner]
+
+    def system(shift):
+        luck = spread * generator.normal(size=(seeds, 1)) + 0.7 * generator.normal(size=(seeds, len(owner)))
+        return np.ceil(np.exp(2.5 + 1.5 * (hard + luck - shift))).astype(np.int64)
+
+    return system(0.0), system(gain), owner
+
+
+def test_seeds_test_is_the_difference_of_means_and_antisymmetric():
+    a, b, owner = studied(np.random.default_rng(0), gain=0.3, spread=0.2)
+    forth, back = seeds_test(a, b[:2], owner, samples=500), seeds_test(b[:2], a, owner, samples=500)
+    wanted = np.mean([loop_sumr(run) for run in b[:2]]) - np.mean([loop_sumr(run) for run in a])
+    assert forth["sumr"].value == pytest.approx(wanted, abs=1e-9)
+    assert tuple(forth) == METRICS
+    for name in METRICS:
+        assert back[name].value == pytest.approx(-forth[name].value, abs=1e-9)
+        assert forth[name].interval.low < forth[name].value < forth[name].interval.high
+
+
+def test_one_seed_each_is_the_paired_bootstrap_over_videos():
+    a, b, owner = studied(np.random.default_rng(1), gain=0.3, seeds=1)
+    ours, paired = seeds_test(a, b, owner, samples=400)["sumr"], paired_test(a[0], b[0], owner, samples=400)["sumr"]
+    assert (ours.value, ours.interval) == (pytest.approx(paired.value), pytest.approx(paired.interval))
+
+
+def test_seeds_that_agree_add_nothing_to_the_spread_of_videos():
+    a, b, owner = studied(np.random.default_rng(2), gain=0.3, seeds=1)
+    several = seeds_test(np.repeat(a, 3, 0), np.repeat(b, 3, 0), owner, samples=400)["sumr"].interval
+    alone = seeds_test(a, b, owner, samples=400)["sumr"].interval
+    assert (several.low, several.high) == pytest.approx((alone.low, alone.high))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.15, 0.6])
+def test_seeds_intervals_cover_the_truth_about_as_often_as_they_say(spread):
+    """Whatever dominates: the choice of videos, that of seeds, or neither. The true difference of the systems is 0."""
+    generator, studies = np.random.default_rng(3), 300
+    found = [seeds_test(*studied(generator, spread=spread), samples=400)["sumr"] for _ in range(studies)]
+    covered = np.mean([one.interval.low <= 0 <= one.interval.high for one in found])
+    assert 0.91 <= covered <= 0.98, covered  # 95 % of 300, and three standard errors
+    assert np.mean([one.p_value < 0.05 for one in found]) == pytest.approx(1 - covered, abs=0.02)
+
+
+def test_an_effect_of_seeds_is_not_one_of_the_system():
+    """Means over the queries of three seeds each would call most of these equal systems different."""
+    generator, ours, queries_alone = np.random.default_rng(4), [], []
+    for _ in range(60):
+        a, b, owner = studied(generator, spread=0.6)
+        ours.append(seeds_test(a, b, owner, samples=400)["sumr"].p_value < 0.05)
+        gain = np.mean([loop_hits(b) - loop_hits(a)], axis=0)
+        drawn = gain[generator.integers(0, len(gain), (400, len(gain)))].mean(1)
+        queries_alone.append(not np.quantile(drawn, 0.025) <= 0 <= np.quantile(drawn, 0.975))
+    assert np.mean(queries_alone) > 0.5
+    assert np.mean(ours) < 0.12
+
+
+def loop_hits(runs):
+    return np.mean([[sum(rank <= k for k in (1, 5, 10, 100)) for rank in ranks] for ranks in runs], axis=0)
+
+
+def test_a_gain_that_is_there_is_found():
+    found = seeds_test(*studied(np.random.default_rng(5), gain=0.5, spread=0.05), samples=999)["sumr"]
+    assert found.interval.low > 0
+    assert found.p_value == pytest.approx(0.002)
+
+
+def test_holm_agrees_with_values_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.01, 0.04], tests=5) == pytest.approx([0.05, 0.16])
+    assert holm([0.5, 0.6, 0.9]) == [1.0, 1.0, 1.0]
+    assert holm([]) == []
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [((np.zeros((0, 2), int), np.ones((1, 2), int)), "no run"), ((np.ones((1, 3), int),) * 2, "3 ranks for 2 queries")],
+)
+def test_runs_that_cannot_be_compared_are_rejected(runs, message):
+    with pytest.raises(ValueError, match=message):
+        inspect.unwrap(seeds_test)(*runs, np.array([0, 1]))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Real
 from rich.table import Table
 from rich.text import Text
 
@@ -59,6 +60,28 @@ def compare_reports(
     """The paired test of two evaluations; queries are matched by their ids.
 
     Raises:
+        DataError: as `matched_ranks`.
+    """
+    ranks = matched_ranks(report_a, report_b, names)
+    return Comparison(
+        name_a=names[0],
+        name_b=names[1],
+        split=report_a.split,
+        videos=len(report_a.video_ids),
+        metrics_a=report_a.text_to_video,
+        metrics_b=report_b.text_to_video,
+        differences=paired_test(report_a.ranks, ranks, report_a.query_to_video, samples=samples, seed=seed),
+        chance=report_a.chance,
+        above_chance=(report_a.above_chance, report_b.above_chance),
+    )
+
+
+def matched_ranks(
+    report_a: EvaluationReport, report_b: EvaluationReport, names: tuple[str, str] = ("A", "B")
+) -> Real[np.ndarray, " q"]:
+    """The ranks of `report_b` in the order of the queries of `report_a`, `(q,)`; queries are matched by their ids.
+
+    Raises:
         DataError: they differ in queries, videos, the video of a query, the labels, or in how ties count.
     """
     _check_same(names, "query", report_a.query_ids, report_b.query_ids)
@@ -81,19 +104,7 @@ def compare_reports(
                 f"query {query_id!r} belongs to video {owners[0][i]!r} in {names[0]} and to {owners[1][order[i]]!r} in "
                 f"{names[1]}: evaluate both on the same corpus."
             )
-    return Comparison(
-        name_a=names[0],
-        name_b=names[1],
-        split=report_a.split,
-        videos=len(report_a.video_ids),
-        metrics_a=report_a.text_to_video,
-        metrics_b=report_b.text_to_video,
-        differences=paired_test(
-            report_a.ranks, report_b.ranks[order], report_a.query_to_video, samples=samples, seed=seed
-        ),
-        chance=report_a.chance,
-        above_chance=(report_a.above_chance, report_b.above_chance),
-    )
+    return report_b.ranks[order]
 
 
 def comparison_table(comparison: Comparison) -> Table:

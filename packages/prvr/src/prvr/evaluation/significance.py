@@ -1,6 +1,6 @@
 """How sure a result is: intervals and tests that resample videos, because the queries of a video stand together."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,6 +121,99 @@ def paired_test(
         name: Difference(value, interval, p)
         for name, value, interval, p in zip(METRICS, values, intervals, p_values.tolist(), strict=True)
     }
+
+
+def seeds_test(
+    ranks_a: Real[np.ndarray, "s q"],
+    ranks_b: Real[np.ndarray, "t q"],
+    query_to_video: Int[np.ndarray, " q"],
+    *,
+    samples: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, Difference]:
+    """B - A of two systems that were each trained with several seeds, for new videos and for new seeds.
+
+    The value is the difference of the means over seeds. Videos are drawn with replacement, paired, each with its
+    queries in all runs (see `paired_test`). Drawing three seeds with replacement as well would give a spread that is a
+    third too small; so each resample gets a draw of Student's t instead, with S + T - 2 degrees of freedom and the
+    variance that the seeds add,
+
+        (1/S + 1/T) max(0, s^2 - i^2),
+
+    where s^2 is the variance over seeds of a metric, pooled over A and B, and i^2 the part of it that the choice of
+    videos explains, which is in the resampled videos already: the residual of seeds by videos in a two-way layout. With
+    one run each nothing is known of seeds, and the result is that of videos alone.
+
+    Args:
+        ranks_a: `(s, q)` 1-based ranks of the runs of A.
+        ranks_b: `(t, q)` 1-based ranks of the runs of B, of the same queries in the same order.
+        query_to_video: `(q,)` the video each query was written for.
+        samples: number of resamples.
+        level: share of the resamples inside the interval, in (0, 1).
+        seed: the seed of the draws.
+
+    Returns:
+        A difference per name in `METRICS`, in percent. Its p-value is `2 (1 + k) / (samples + 1)`, at most 1, with k
+        the resamples beyond 0 on the rarer side: it is below 1 - `level` about where the interval leaves 0 out.
+
+    Raises:
+        ValueError: lengths differ, no run or query, or `samples` or `level` out of range.
+
+    Examples:
+        >>> a, b = np.array([[9, 9], [9, 9]]), np.array([[1, 9], [1, 9]])
+        >>> seeds_test(a, b, np.array([0, 1]))["r1"].value
+        50.0
+    """
+    cells, sizes = [], np.zeros(0)
+    for runs in (ranks_a, ranks_b):
+        if not len(runs):
+            raise InputError("no run: expected the ranks of one seed or more of A and of B")
+        for ranks in runs:
+            _check(ranks, query_to_video, samples, level)
+        hits = [_per_video(_hits(ranks), query_to_video) for ranks in runs]
+        cells.append(np.stack([sums for sums, _ in hits]))
+        sizes = hits[0][1]
+    videos, queries, free = len(sizes), sizes.sum(), len(ranks_a) + len(ranks_b) - 2
+    gains = cells[1].mean(0) - cells[0].mean(0)
+    drawn = np.concatenate([n @ gains / (n @ sizes)[:, None] for n in _resamples(videos, samples, seed)])
+    if free and videos > 1:
+        among, explained = np.zeros(len(METRICS)), np.zeros(len(METRICS))
+        for hits in cells:
+            effects = (hits.sum(1) - hits.sum((0, 1)) / len(hits)) / queries  # of each seed, a row
+            rest = hits - hits.mean(0) - effects[:, None] * sizes[:, None]
+            among += (effects**2).sum(0) / free
+            explained += (rest**2).sum((0, 1)) * videos / ((videos - 1) * free * queries**2)
+        spread = np.sqrt((1 / len(ranks_a) + 1 / len(ranks_b)) * np.maximum(0, among - explained))
+        drawn += spread * np.random.default_rng([seed, 2]).standard_t(free, size=(samples, 1))
+    rarer = np.minimum((drawn <= 0).sum(0), (drawn >= 0).sum(0))
+    p_values = np.minimum(1, 2 * (1 + rarer) / (samples + 1))
+    values, intervals = 100 * gains.sum(0) / queries, _intervals(100 * drawn, level)
+    return {
+        name: Difference(value, interval, p)
+        for name, value, interval, p in zip(METRICS, values.tolist(), intervals, p_values.tolist(), strict=True)
+    }
+
+
+def holm(p_values: Sequence[float], tests: int | None = None) -> list[float]:
+    """The p-values corrected for their number (Holm, 1979): each is below a level no more often than its own would be.
+
+    The k-th smallest of m is multiplied by m - k + 1, and is at least as large as those before it.
+
+    Args:
+        p_values: of some tests.
+        tests: how many tests were planned, where not all have a p-value yet; None = as many as there are.
+
+    Examples:
+        >>> holm([0.04, 0.01, 0.03])
+        [0.06, 0.03, 0.06]
+    """
+    total, largest = len(p_values) if tests is None else tests, 0.0
+    corrected = [0.0] * len(p_values)
+    for place, number in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (total - place) * p_values[number]))
+        corrected[number] = largest
+    return corrected
 
 
 def _check(ranks: np.ndarray, query_to_video: np.ndarray, samples: int, level: float) -> None:
