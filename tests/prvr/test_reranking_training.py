@@ -175,6 +175,26 @@ def test_a_run_stops_at_the_first_epoch_beyond_its_patience(retriever, splits, t
     assert len(result.history) - 1 == last + 2 < 5
 
 
+def test_the_mean_of_epochs_is_kept_for_each_direction(straight, retriever, splits, tmp_path) -> None:
+    config = make_config(train__average=2, train__patience=1)
+    result = train_reranker(config, retriever, splits, output=tmp_path / "run")
+    assert same(state_of(tmp_path / "run")["networks"], state_of(straight.output)["networks"])
+    with pytest.raises(KeyboardInterrupt):
+        train_reranker(config, retriever, splits, output=tmp_path / "cut", progress=StopInEpoch(2, interrupt, step=1))
+    first = state_of(tmp_path / "cut")["networks"]
+    kept, last = load_rerankers(tmp_path / "run"), state_of(tmp_path / "run")["networks"]
+    for direction, reranker in kept.items():
+        assert result.best[direction].epoch == 1
+        for name, value in reranker.state_dict().items():
+            ends = [networks[f"{direction}.{name}"] for networks in (first, last)]
+            torch.testing.assert_close(value, (ends[0] + ends[1]) / 2)
+    resumed = train_reranker(config, retriever, splits, output=tmp_path / "cut", resume=True)
+    assert same(state_of(tmp_path / "cut")["average"], state_of(tmp_path / "run")["average"])
+    assert (resumed.reranked.ranks == result.reranked.ranks).all()
+    card = (tmp_path / "run" / "best" / "README.md").read_text(encoding="utf-8")
+    assert "No epoch was chosen: this is the mean of the weights of epochs 0 to 1" in card
+
+
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_an_interrupted_run_resumes_bitwise(straight, retriever, splits, tmp_path, epoch) -> None:
     run, hit = tmp_path / "run", StopInEpoch(epoch, lambda: signal.raise_signal(signal.SIGINT), step=1)

@@ -176,7 +176,8 @@ def test_several_chunks_need_seeds() -> None:
 
 def in_parts(cache: str) -> Config:
     """Chunks of 6 are the halves of a batch. Without registers, whose first step multiplies float32 rounding by 200."""
-    return make_config(cache, train__batch_size=12, train__chunk_videos=6, optim__lr=3e-4, loss__entailment=1e-3)
+    settings = {"train__batch_size": 12, "train__chunk_videos": 6, "train__average": 2}
+    return make_config(cache, **settings, optim__lr=3e-4, loss__entailment=1e-3)
 
 
 def _train_in_two(rank: int, folder: str, cache: str) -> None:
@@ -214,7 +215,7 @@ def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, embedded_cach
             assert ours == pytest.approx(theirs, abs=1e-5)
     two, alone = state_of(tmp_path / "two"), state_of(tmp_path / "one")
     assert len((tmp_path / "two" / "metrics.jsonl").read_text().splitlines()) == 2
-    for part in ("retriever", "objective"):
+    for part in ("retriever", "objective", "average"):
         close({k: v.double() for k, v in two[part].items()}, {k: v.double() for k, v in alone[part].items()}, 1e-5)
 
 

@@ -150,7 +150,11 @@ def train(
 def show_folder(result: "RunResult") -> None:
     """Says where the results are."""
     stopped = ", stopped early" if result.stopped_early else ""
-    done = f"{result.epochs} epochs{stopped}; the best is epoch {result.best_epoch} (counted from 0)."
+    averaged = result.history[-1].get("averaged", ()) if result.history else ()
+    kept = f"the best is epoch {result.best_epoch}"
+    if averaged:
+        kept = f"kept is the mean of the weights of epochs {averaged[0]} to {averaged[-1]}"
+    done = f"{result.epochs} epochs{stopped}; {kept} (counted from 0)."
     print(
         f"\n{done if result.epochs else 'No epoch: the model is not trained.'}\n"
         f"{result.output / 'best'}: the model, for prvr.models.load_pretrained\n"

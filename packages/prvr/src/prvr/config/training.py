@@ -2,10 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from prvr.config.strict import LARGE, MANY, SEED, STRICT
+from prvr.errors import InputError
 
 _Rate = Annotated[float, Field(ge=0, lt=1)]
 
@@ -62,6 +63,9 @@ class TrainerConfig:
     """Passes over the training split; 0 = none, the retriever is kept and evaluated as it starts."""
     patience: int = Field(default=10, ge=1, le=LARGE)
     """Stop after more than this many epochs in a row without a better selection score, as the authors' code does."""
+    average: int = Field(default=0, ge=0, le=LARGE)
+    """Keep the mean of the weights at the ends of this many last epochs, and choose none: all epochs are trained,
+    whatever `patience` is, and the split that selects only watches. 0 = keep the epoch with the best score."""
     seed: int = Field(default=0, ge=0, le=SEED)
     precision: Literal["no", "tf32", "bf16"] = "no"
     """no: float32; tf32: matrix products of float32 in TF32, on NVIDIA GPUs alone; bf16: encoders under autocast."""
@@ -76,6 +80,36 @@ class TrainerConfig:
     keep_memory: bool = True
     """Keep memory that a step has freed for the next one, where the C library is glibc. Otherwise a step on a CPU gets
     its large tensors from the system each time, page by page, which takes a sixth of the step."""
+
+    @model_validator(mode="after")
+    def _enough_epochs(self) -> "TrainerConfig":
+        if self.average > self.epochs:
+            raise InputError(
+                f"train.average={self.average} with train.epochs={self.epochs}: expected at most as many epochs to "
+                "average as are trained; train more of them, or average fewer"
+            )
+        return self
+
+    def kept_epochs(self, epoch: int) -> range:
+        """The epochs, from 0, whose mean weights are kept if `epoch` is: itself alone, or those averaged up to it.
+
+        Examples:
+            >>> TrainerConfig(epochs=25, average=5).kept_epochs(24), TrainerConfig(epochs=25).kept_epochs(17)
+            (range(20, 25), range(17, 18))
+        """
+        return range(min(epoch, self.epochs - self.average), epoch + 1) if self.average else range(epoch, epoch + 1)
+
+    def kept_text(self, epoch: int) -> str:
+        """Says which epochs are kept, counted from 0.
+
+        Examples:
+            >>> TrainerConfig(epochs=25, average=5).kept_text(24), TrainerConfig(epochs=25).kept_text(17)
+            ('the mean of the weights of epochs 20 to 24', 'best epoch 17')
+        """
+        kept = self.kept_epochs(epoch)
+        if not self.average:
+            return f"best epoch {epoch}"
+        return f"the mean of the weights of epochs {kept[0]} to {kept[-1]}" if len(kept) > 1 else f"epoch {epoch}"
 
 
 @dataclass(frozen=True, config=STRICT)

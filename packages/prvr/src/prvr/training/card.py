@@ -18,7 +18,9 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
         epoch: the epoch of the checkpoint, from 0; -1 = before the first.
     """
     values = {"R@1": scores.r1, "R@5": scores.r5, "R@10": scores.r10, "R@100": scores.r100, "SumR": scores.sumr}
-    if config.train.protocol == "paper":
+    if config.train.average:
+        selected = f"No epoch was chosen: this is {config.train.kept_text(epoch)} (from 0), `train.average`."
+    elif config.train.protocol == "paper":
         selected = (
             "Protocol `paper`: this epoch is the best one on the split it is reported on, as the published numbers of "
             "this field are; expect less on new videos."
@@ -31,7 +33,8 @@ def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: 
     kind = "Retriever"
     if isinstance(config.model, TokenModelConfig):
         kind = "TokenRetriever" if config.model.clip is None else "ClipRetriever"
-    made = f"Epoch {epoch} (from 0)" if epoch >= 0 else "Without any training, as it starts,"
+    made = "Without any training, as it starts," if epoch < 0 else f"Epoch {epoch} (from 0)"
+    made = "The mean" if len(config.train.kept_epochs(epoch)) > 1 else made
     return f"""{_head("partially-relevant-video-retrieval")}
 # {config.name}
 
@@ -62,6 +65,10 @@ def reranker_card(config: RerankerRunConfig, best: Mapping[str, Mapping[str, Any
         best: epoch, Rsum and weight of each direction.
         split: name of the split that selects.
     """
+    chosen = "The epoch (from 0) and the weight of the probability were"
+    if config.train.average:
+        last = max(one["epoch"] for one in best.values())
+        chosen = f"No epoch was chosen: this is {config.train.kept_text(last)} (from 0). The weight was"
     rows = [[name, one["epoch"], f"{one['weight']:g}", f"{one['rsum']:.1f}"] for name, one in best.items()]
     return f"""{_head("diffusion")}
 # {config.name}
@@ -69,7 +76,7 @@ def reranker_card(config: RerankerRunConfig, best: Mapping[str, Mapping[str, Any
 Re-rankers of the candidates that the retriever {config.reranker.trained_on or "(unknown)"} finds, trained on the
 embeddings of that retriever alone; strategy `{config.strategy}`, {config.network.width} wide, seed {config.train.seed}.
 
-The epoch (from 0) and the weight of the probability were chosen on `{split}`. Rsum is R@1 + R@5 + R@10, in percent:
+{chosen} chosen on `{split}`. Rsum is R@1 + R@5 + R@10, in percent:
 
 {_table(["direction", "epoch", "weight", "Rsum"], rows)}
 

@@ -55,7 +55,7 @@ class BestEpoch:
     """The selected epoch of one direction.
 
     Args:
-        epoch: from 0; -1 before the first.
+        epoch: from 0; -1 before the first; with `train.average` the last of those whose mean is kept.
         rsum: R@1 + R@5 + R@10 on the split that selects.
         weight: the weight of the probability, with which that was reached.
     """
@@ -294,11 +294,11 @@ class RerankerTask:
         return BestEpoch(epoch, found[best], weights[best])
 
     def keep(self, epoch: int, selection: Selection, folder: Path | None) -> None:
-        """Keeps the weights of each direction that got better, and saves the best of all directions."""
+        """Keeps the weights of each direction that got better, or the mean of epochs, and saves those of all."""
         better = False
         for direction in self.rerankers:
             found = BestEpoch(**selection.metrics[direction])
-            if found.rsum <= self.best[direction].rsum:
+            if found.rsum <= self.best[direction].rsum and not self.config.train.average:
                 continue
             better, self.best[direction] = True, found
             state = self.rerankers[direction].state_dict()

@@ -51,8 +51,8 @@ class RunResult:
     Args:
         output: the run folder.
         epochs: completed.
-        best_epoch: the selected one, from 0.
-        best_score: its SumR on the split that selects.
+        best_epoch: the selected one, from 0; with `train.average` the last of those whose mean is kept.
+        best_score: SumR of what is kept on the split that selects.
         stopped_early: by patience.
         history: the lines of `metrics.jsonl`.
         report: the report of the selected epoch on the reported split, as in `evaluation.json`.
@@ -267,8 +267,8 @@ class RetrievalTask:
         return Selection("SumR", metrics["sumr"], metrics, notes)
 
     def keep(self, epoch: int, selection: Selection, folder: Path | None) -> None:
-        """Saves the retriever of the best epoch."""
-        if selection.score <= self.best_score:
+        """Saves the retriever of the best epoch, or of the mean of epochs."""
+        if selection.score <= self.best_score and not self.config.train.average:
             return
         self.best_epoch, self.best_score = epoch, selection.score
         if folder is not None:
@@ -299,7 +299,7 @@ class RetrievalTask:
         self.best_epoch, self.best_score = state["best_epoch"], state["best_score"]
 
     def evaluate(self, run: RunFolder, stop: StopRequest) -> EvaluationReport:
-        """The best epoch on the reported split; what a finished run has written is read."""
+        """What is kept on the reported split; what a finished run has written is read."""
         load_best(run.best, self.retriever)
         project_bounds(self.retriever)
         if run.evaluation.exists():
@@ -308,7 +308,7 @@ class RetrievalTask:
             report = self._evaluate(self.splits.report, bootstrap=1000)
         run.save_report(report)
         sumr, name = report.text_to_video.sumr, self.splits.report.name
-        logger.info("best epoch %d: SumR %.1f on %s", self.best_epoch, sumr, name)
+        logger.info("%s: SumR %.1f on %s", self.config.train.kept_text(self.best_epoch), sumr, name)
         return report
 
     def _evaluate(self, split: PackedSplit, bootstrap: int) -> EvaluationReport:

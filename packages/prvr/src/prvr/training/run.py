@@ -1,12 +1,13 @@
 """The folder of a run: its files, and the lock of the process that writes them.
 
 config.yaml        the resolved configuration
-metrics.jsonl      one line per epoch: loss terms, learning rate, selection metrics, seconds
+metrics.jsonl      one line per epoch: loss terms, learning rate, selection metrics, steps, seconds, averaged epochs
 curves.png         loss and SumR
-best/              the retriever of the best epoch (`from_pretrained` reads it), objective.safetensors, README.md
+best/              the retriever of the best epoch, or of the mean of the last ones (`from_pretrained` reads it),
+                   objective.safetensors, README.md
 last/state.pt      everything `--resume` needs, of the last complete epoch or of a step inside the next
 .lock              held by the process that trains
-evaluation.json    the best epoch on the reported split; evaluation_ranks.npz: the rank of each query
+evaluation.json    what is kept on the reported split; evaluation_ranks.npz: the rank of each query
 """
 
 import json
@@ -246,8 +247,10 @@ def curves_figure(history: Sequence[Mapping[str, Any]], title: str = "") -> "Fig
     scores = [line[measure] for line in history]
     right.plot(epochs, scores, color="black", marker=".")
     if scores:
-        best = max(range(len(scores)), key=scores.__getitem__)
-        right.plot(epochs[best], scores[best], "o", color="tab:red", label=f"best: {scores[best]:.1f}")
+        averaged = history[-1].get("averaged")
+        kept = -1 if averaged else max(range(len(scores)), key=scores.__getitem__)
+        what = f"mean of epochs {averaged[0]} to {averaged[-1]}" if averaged else "best"
+        right.plot(epochs[kept], scores[kept], "o", color="tab:red", label=f"{what}: {scores[kept]:.1f}")
         chance = history[-1].get("chance")
         if chance is not None:
             right.axhline(chance, color="0.35", linestyle=":", linewidth=1, label=f"chance: {chance:.1f}")

@@ -17,6 +17,7 @@ class TrainerState:
         skipped: steps that were left out because loss or gradient was not finite.
         rate: learning rate of the last step.
         seconds: spent in the steps so far, also before an interruption.
+        processor: seconds of all processor cores in these steps, of this process alone.
         sums: the sums of each loss term over the steps that were not skipped.
     """
 
@@ -24,6 +25,7 @@ class TrainerState:
     skipped: int = 0
     rate: float = 0.0
     seconds: float = 0.0
+    processor: float = 0.0
     sums: dict[str, float] = field(default_factory=dict)
 
     def add(self, terms: Mapping[str, float]) -> None:

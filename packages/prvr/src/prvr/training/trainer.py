@@ -1,4 +1,4 @@
-"""The trainer: epochs of steps, a validation score after each, the best kept, early stopping, the final evaluation."""
+"""The trainer: epochs of steps, a score after each, what is kept of them, early stopping, the final evaluation."""
 
 import logging
 import time
@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from prvr.config import config_to_dict
 from prvr.errors import TrainingError
 from prvr.reading import parse_record
+from prvr.training.average import WeightAverage
 from prvr.training.checkpoint import check_state, restore_optimizer
 from prvr.training.processes import (
     agree_to_stop,
@@ -114,6 +115,7 @@ class Trainer(Generic[Report]):
     ) -> None:
         self.task, self.run, self.accelerator, self.stop, self.progress = task, run, accelerator, stop, progress
         self.config = task.config
+        self.average = WeightAverage(task.config, task.networks)
         self.optimizer, self.scheduler = task.optimizer(max(1, len(task) * self.config.train.epochs))
         self.step = TrainingStep(task, accelerator, self.optimizer, self.scheduler)
         self.nonfinite = NonFinitePolicy(self.config)
@@ -136,6 +138,7 @@ class Trainer(Generic[Report]):
         """
         source = self.run.state
         self.task.load_state_dict(state, source)
+        self.average.restore(state, source)
         restore_optimizer(self.optimizer, self.scheduler, state, source)
         self.epoch, self.history = state["epoch"], state["history"]
         self.nonfinite.in_row = state.get("skipped_in_row", 0)
@@ -185,7 +188,7 @@ class Trainer(Generic[Report]):
         self._seed_epoch()
         for network in self.task.networks:
             network.train()
-        began = time.perf_counter() - state.seconds
+        began, busy = time.perf_counter() - state.seconds, time.process_time() - state.processor
         waiting: deque[StepMetrics] = deque()
         with (
             matrix_products(train.precision),  # of the steps alone: scores that select or are reported are float32
@@ -195,6 +198,7 @@ class Trainer(Generic[Report]):
                 state.rate = self.step.learning_rate
                 waiting.append(self.step(batch, self.epoch, step, self.generator))
                 state.step, state.seconds = step + 1, time.perf_counter() - began
+                state.processor = time.process_time() - busy
                 self._account(waiting, show, keep=self.step.lag)
                 agree_to_stop(self.accelerator, self.stop)
                 every = train.checkpoint_every
@@ -204,7 +208,7 @@ class Trainer(Generic[Report]):
                     self._save_inside_epoch()
                     self.stop.raise_if_received()
             self._account(waiting, show)
-        state.seconds = time.perf_counter() - began
+        state.seconds, state.processor = time.perf_counter() - began, time.process_time() - busy
 
     def _seed_epoch(self) -> None:
         """Brings the random states to the start of the epoch, or to where the run was stopped inside it."""
@@ -237,7 +241,7 @@ class Trainer(Generic[Report]):
                 f"{self.run.path}: epoch {epoch}: no step had a finite loss and gradient, all were skipped. Look for "
                 f"NaN in the features, or lower optim.lr={self.config.optim.lr}; {self._saved}."
             )
-        selection = from_main(self.accelerator, self._select)
+        selection = self._keep()
         line = {
             "epoch": epoch,
             "loss": losses,
@@ -245,35 +249,54 @@ class Trainer(Generic[Report]):
             "lr": state.rate,
             selection.measure.lower(): selection.score,
             "selection": selection.metrics,
-            "seconds": {"train": state.seconds, "evaluate": time.perf_counter() - trained},
+            "steps": state.step,
+            "seconds": {
+                "train": state.seconds,
+                "evaluate": time.perf_counter() - trained,
+                "processor": state.processor,
+            },
         }
+        if train.average:
+            line["averaged"] = list(train.kept_epochs(epoch))
         if train.on_nonfinite == "skip":
             line["skipped"] = state.skipped
         self.history.append(line)
         self.epoch, self.state = epoch + 1, TrainerState()
-        main = self.accelerator.is_main_process
-        self.task.keep(epoch, selection, self.run.best if main else None)
-        if main:
+        if self.accelerator.is_main_process:
             self.run.save_epoch(self._state_dict(), self.history, self.config.name)
         self._saved = self._where
         if self.accelerator.trackers:
             shown = {"loss": losses, "lr": state.rate, "selection": selection.metrics}
             self.accelerator.log(flat(shown, "/"), step=epoch)
         self._log(
-            "epoch %d: loss %.4f, %s %.1f (best epoch %d), lr %.2e, %.1f + %.1f s",
-            *(epoch, losses["total"], selection.measure, selection.score, self.task.best_epoch, state.rate),
-            *line["seconds"].values(),
+            "epoch %d: loss %.4f, %s %.1f (%s), lr %.2e, %.1f + %.1f s",
+            *(epoch, losses["total"], selection.measure, selection.score),
+            *(train.kept_text(self.task.best_epoch), state.rate),
+            *(line["seconds"][what] for what in ("train", "evaluate")),
         )
+
+    def _keep(self) -> Selection:
+        """Scores the epoch, or the mean of the weights up to it, and hands it to the task to be kept."""
+        mean, main = self.average.of(self.epoch), self.accelerator.is_main_process
+        with self.average.applied(mean):
+            try:
+                selection = from_main(self.accelerator, self._select)
+            except (KeyboardInterrupt, Terminated) as error:
+                selection = error
+            else:
+                self.task.keep(self.epoch, selection, self.run.best if main else None)
+        if not isinstance(selection, Selection):
+            if self.accelerator.num_processes == 1:
+                self._save_inside_epoch()  # the epoch's training is not lost with the evaluation
+            raise selection
+        self.average.mean = mean
+        return selection
 
     def _select(self) -> Selection:
         if self.accelerator.num_processes > 1:  # the others wait: interrupting it would leave them waiting
             return self.task.select(self.epoch)
-        try:
-            with self.stop.at_once():
-                return self.task.select(self.epoch)
-        except (KeyboardInterrupt, Terminated):
-            self._save_inside_epoch()  # the epoch's training is not lost with the evaluation
-            raise
+        with self.stop.at_once():
+            return self.task.select(self.epoch)
 
     def _state_dict(self) -> dict[str, Any]:
         """The state between two epochs."""
@@ -285,6 +308,7 @@ class Trainer(Generic[Report]):
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "skipped_in_row": self.nonfinite.in_row,
             "position": None,
+            "average": self.average.mean,
         }
 
     def _save_inside_epoch(self) -> None:

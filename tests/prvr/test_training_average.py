@@ -1,0 +1,177 @@
+"""`train.average`: the mean of the weights at the ends of the last epochs is kept, whatever interrupts a run."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from training_runs import DIFFUSION, StopInEpoch, interrupt, make_config, same, same_end, state_of
+
+from prvr.config import Config, ConfigError, config_from_dict
+from prvr.evaluation import EvaluationConfig, evaluate
+from prvr.models import Retriever
+from prvr.training import RetrievalTask, RunResult, Splits, reranker_run_config, resume, train
+
+EPOCHS, AVERAGED = 3, 2
+
+
+@pytest.fixture(scope="module")
+def config(cache: str) -> Config:
+    """Everything that draws, a learned curvature among the losses, and a patience that would stop the run."""
+    settings = {"train__epochs": EPOCHS, "train__average": AVERAGED, "train__patience": 1, "optim__lr": 0.01}
+    return make_config(cache, **(DIFFUSION | settings))
+
+
+class EndsOfEpochs:
+    """A progress hook that keeps the state of each epoch that has ended, when the next one begins."""
+
+    def __init__(self, run: Path) -> None:
+        self.run, self.states = run, list[dict[str, Any]]()
+
+    @contextmanager
+    def __call__(self, title: str, steps: int) -> Iterator[Any]:
+        if (self.run / "last" / "state.pt").exists():
+            self.states.append(state_of(self.run))
+        yield lambda terms: None
+
+
+@pytest.fixture(scope="module")
+def averaged(
+    config: Config, splits: Splits, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RunResult, list[dict[str, Any]]]:
+    """A run that nobody disturbs, and its state at the end of each epoch."""
+    run = tmp_path_factory.mktemp("averaged") / "run"
+    ends = EndsOfEpochs(run)
+    result = train(config, output=run, splits=splits, device="cpu", progress=ends)
+    return result, [*ends.states, state_of(run)]
+
+
+def mean_of(states: list[dict[str, Any]], part: str) -> dict[str, Tensor]:
+    return {
+        name: torch.stack([state[part][name].double() for state in states]).mean(0)
+        for name, tensor in states[0][part].items()
+        if tensor.is_floating_point()
+    }
+
+
+def test_what_is_kept_is_the_mean_of_the_last_epochs(averaged: tuple[RunResult, list[dict[str, Any]]]) -> None:
+    result, states = averaged
+    assert [state["epoch"] for state in states] == [1, 2, 3]
+    for part, file in (("retriever", "model.safetensors"), ("objective", "objective.safetensors")):
+        kept, expected = load_file(result.output / "best" / file), mean_of(states[-AVERAGED:], part)
+        assert len(expected) > 3
+        for name, value in expected.items():
+            torch.testing.assert_close(kept[name].double(), value, rtol=1e-6, atol=1e-7)
+        moved = [name for name in expected if not torch.equal(kept[name], states[-1][part][name])]
+        assert len(moved) > len(expected) / 2, "the mean is not the last epoch"
+
+
+def test_the_numbers_are_those_of_the_mean(
+    averaged: tuple[RunResult, list[dict[str, Any]]], splits: Splits, config: Config
+) -> None:
+    result, _ = averaged
+    kept = Retriever.from_pretrained(result.output / "best")
+    again = evaluate(kept, splits.report, EvaluationConfig(bootstrap=0, seed=config.train.seed))
+    assert np.array_equal(again.ranks, result.report.ranks)
+    watched = evaluate(kept, splits.selection, EvaluationConfig(bootstrap=0, seed=config.train.seed))
+    assert result.best_score == result.history[-1]["sumr"] == watched.text_to_video.sumr
+
+
+def test_all_epochs_are_trained_and_the_run_says_which_are_averaged(
+    averaged: tuple[RunResult, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from prvr.cli.train import show_folder
+
+    result, _ = averaged
+    assert (result.epochs, result.best_epoch, result.stopped_early) == (EPOCHS, EPOCHS - 1, False)
+    assert [line["averaged"] for line in result.history] == [[0], [1], [1, 2]]
+    card = (result.output / "best" / "README.md").read_text(encoding="utf-8")
+    assert "No epoch was chosen: this is the mean of the weights of epochs 1 to 2 (from 0)" in card
+    assert "best" not in card.split("No epoch was chosen")[1].split("|")[0]
+    show_folder(result)
+    assert "kept is the mean of the weights of epochs 1 to 2 (counted from 0)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("epoch", "step"), [(1, 2), (3, 1)])
+def test_a_run_killed_before_or_inside_the_window_resumes_bitwise(
+    averaged: tuple[RunResult, list[dict[str, Any]]],
+    config: Config,
+    splits: Splits,
+    tmp_path: Path,
+    epoch: int,
+    step: int,
+) -> None:
+    straight, run = averaged[0].output, tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=run, splits=splits, device="cpu", progress=StopInEpoch(epoch, interrupt, step))
+    resume(run, splits=splits, device="cpu")
+    assert_same_run(straight, run)
+
+
+def test_a_run_interrupted_while_its_mean_is_scored_resumes_bitwise(
+    averaged: tuple[RunResult, list[dict[str, Any]]],
+    config: Config,
+    splits: Splits,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    straight, run, select = averaged[0].output, tmp_path / "run", RetrievalTask.select
+
+    def interrupted(self: RetrievalTask, epoch: int) -> Any:
+        if epoch == EPOCHS - 1:
+            raise KeyboardInterrupt
+        return select(self, epoch)
+
+    monkeypatch.setattr(RetrievalTask, "select", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=run, splits=splits, device="cpu")
+    saved = state_of(run)
+    assert (saved["epoch"], saved["position"]["step"]) == (EPOCHS - 1, 4)
+    assert same(saved["retriever"], state_of(straight)["retriever"]), "the weights of training, not their mean"
+    monkeypatch.undo()
+    resume(run, splits=splits, device="cpu")
+    assert_same_run(straight, run)
+
+
+def assert_same_run(straight: Path, run: Path) -> None:
+    assert same_end(straight, run)
+    assert same(state_of(straight)["average"], state_of(run)["average"])
+    for file in ("model.safetensors", "objective.safetensors", "README.md"):
+        assert (straight / "best" / file).read_bytes() == (run / "best" / file).read_bytes()
+
+
+def test_a_state_without_the_mean_is_refused(
+    averaged: tuple[RunResult, list[dict[str, Any]]], splits: Splits, tmp_path: Path
+) -> None:
+    from prvr.errors import TrainingError
+
+    run = Path(shutil.copytree(averaged[0].output, tmp_path / "run"))
+    state = state_of(run)
+    del state["average"]
+    torch.save(state, run / "last" / "state.pt")
+    with pytest.raises(TrainingError, match="average is missing"):
+        resume(run, splits=splits, device="cpu")
+
+
+def test_one_averaged_epoch_is_the_last_one(cache: str, splits: Splits, tmp_path: Path) -> None:
+    config = make_config(cache, train__average=1)
+    result = train(config, output=tmp_path / "run", splits=splits, device="cpu")
+    kept, last = load_file(tmp_path / "run" / "best" / "model.safetensors"), state_of(tmp_path / "run")["retriever"]
+    assert all(torch.equal(kept[name], last[name]) for name in kept)
+    assert result.best_epoch == 1
+
+
+@pytest.mark.parametrize("epochs", [0, 4])
+def test_more_epochs_than_are_trained_are_refused(epochs: int) -> None:
+    message = rf"train\.average=5 with train\.epochs={epochs}: expected at most as many epochs"
+    with pytest.raises(ConfigError, match=message):
+        config_from_dict({"train": {"epochs": epochs, "average": 5}})
+    if epochs:
+        with pytest.raises(ConfigError, match=message):
+            reranker_run_config({"train": {"epochs": epochs, "average": 5}}, width=8)
