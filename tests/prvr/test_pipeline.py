@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from search_files import EMBEDDED, make_index, tiny_model, walk, write_store
 
 from prvr import InputError, Pipeline, Retriever
-from prvr.config import TokenModelConfig
+from prvr.config import RegisterConfig, TokenModelConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
 from prvr.data.features import open_features
 from prvr.evaluation import encode_split, evaluate
 from prvr.models import TokenRetriever, clips_alone
 from prvr.search import VideoIndex, open_model
 from prvr.stages import (
+    AnchorSettings,
+    AnchorStage,
     CandidateReranker,
     DiffusionStage,
     QBNormSettings,
@@ -59,6 +61,11 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
     return Retriever.from_pretrained(tiny_model(tmp_path_factory.mktemp("first"))).eval()
 
 
+def with_registers(folder: Path) -> Retriever:
+    registers = RegisterConfig(kind="diffusion", num=3, steps=2)
+    return Retriever.from_pretrained(tiny_model(folder / "registers", registers=registers)).eval()
+
+
 def diffusion(first: Retriever, **changes: Any) -> DiffusionStage:
     torch.manual_seed(1)
     values: dict[str, Any] = {"steps": 4, "candidates": 6, "trained_on": fingerprint(first), "weight": 3.0} | changes
@@ -77,11 +84,17 @@ def tokens(**changes: Any) -> RetrieverStage:
     return RetrieverStage(TokenRetriever(config).eval(), RetrieverSettings(**{"top_k": 7, "weight": 2.0} | changes))
 
 
+def anchors(kind: Any, **changes: Any) -> AnchorStage:
+    return AnchorStage(AnchorSettings(anchors=kind, top_k=6, weight=2.0, **changes))
+
+
 STAGES = {
     "diffusion over clips and frames": lambda first: [diffusion(first, tokens="both", unit_length=True)],
     "QB-Norm": lambda first: [qb_norm()],
     "zero-shot": lambda first: [ZeroShotStage(ZeroShotSettings(weight=0.5))],
     "words and frames": lambda first: [tokens(combine="replace")],
+    "anchors that are segments": lambda first: [anchors("segments", segments=5)],
+    "anchors that are registers": lambda first: [anchors("registers")],
     "another retriever over everything": lambda first: [RetrieverStage(first, RetrieverSettings(top_k="all"))],
     "all": lambda first: [
         qb_norm(),
@@ -95,6 +108,7 @@ STAGES = {
 @pytest.mark.parametrize("name", STAGES)
 def test_a_search_finds_what_evaluation_ranks(name: str, corpus: Corpus, first: Retriever, tmp_path: Path) -> None:
     split, store = corpus
+    first = with_registers(tmp_path) if "registers" in name else first
     pipeline = Pipeline(first, STAGES[name](first))
     report = evaluate(pipeline, split, PLAIN)
     assert (report.ranks != evaluate(first, split, PLAIN).ranks).any() or name == "another retriever over everything"
@@ -176,6 +190,7 @@ def test_windows_of_long_videos(first: Retriever, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", STAGES)
 def test_an_index_without_videos_finds_nothing(name: str, first: Retriever, tmp_path: Path) -> None:
     store = write_store(tmp_path / "store", {"v.mp4": walk(30, 0, EMBEDDED.dim)})
+    first = with_registers(tmp_path) if "registers" in name else first
     Pipeline(first, STAGES[name](first)).save_pretrained(tmp_path / "saved")
     with make_index(tmp_path / "index", tmp_path / "saved") as index:
         assert index.search("a red square rises").hits == ()
@@ -196,6 +211,13 @@ class TestRefusals:
         other = Retriever.from_pretrained(tiny_model(tmp_path / "other", num_clips=4))
         with pytest.raises(InputError, match="was trained on the embeddings of"):
             Pipeline(other, [diffusion(first)])
+
+    def test_anchors_that_the_first_stage_lacks(self, first: Retriever, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="use a retriever with registers, or set anchors=segments"):
+            Pipeline(first, [anchors("registers")])
+        clips = Retriever.from_pretrained(tiny_model(tmp_path / "clips", branches="clips"))
+        with pytest.raises(InputError, match=r"an anchors stage reads frames: the first stage needs model\.branches"):
+            Pipeline(clips, [anchors("segments")])
 
     def test_damage(self, first: Retriever, tmp_path: Path) -> None:
         folder = tmp_path / "saved"

@@ -497,8 +497,8 @@ class Stage(Protocol):
         top_k: how many of the best candidates are re-scored; None = every column.
         directions: what it can re-score; the other direction stays as it was.
         encoder: what gives the embeddings that it reads; None = those of the first stage.
-        rows: which rows of the first stage's videos it reads as they were encoded, `clips` or `frames`; an index then
-            keeps their lengths.
+        rows: which rows of the first stage's videos it reads as they were encoded, `clips`, `frames` or `registers`; an
+            index then keeps their lengths, and registers, which it else does not store.
     """
 
     kind: str

@@ -96,7 +96,7 @@ class PipelineModel:
                 for found, rows in zip(stored, one.encode_windows(windows), strict=True):
                     found.update({sets[kind][0]: some for kind, some in rows.items()})
         vectors = self.first.encode_windows(windows)
-        return [one._replace(stored=found) for one, found in zip(vectors, stored, strict=True)]
+        return [one._replace(stored={**one.stored, **found}) for one, found in zip(vectors, stored, strict=True)]
 
     def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
         """The unit vector of a query, for the first stage."""

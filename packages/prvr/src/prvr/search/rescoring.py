@@ -27,8 +27,8 @@ class Rescorer:
 
     Args:
         pipeline: the pipeline of the index.
-        sets: the sets of rows that each stage reads as `clips` and `frames`: their names in the index, and whether
-            they are read as they were encoded.
+        sets: the sets of rows that each stage reads as `clips`, `frames` and `registers`: their names in the index, and
+            whether they are read as they were encoded.
         encode: gives the embedding of a query as each stage reads it.
         snapshot: the state of the index.
     """
@@ -120,14 +120,16 @@ class _StoredVideos(Sequence[VideoEmbedding]):
         if not 0 <= part < len(self):
             raise IndexError(part)
         windows = self._windows[part * _VIDEOS : (part + 1) * _VIDEOS]
-        clips = frames = mask = None
+        clips = frames = mask = registers = None
         for kind, (name, raw) in self._sets.items():
             rows = [torch.from_numpy(np.array(some)) for some in self._snapshot.stored_rows(name, windows, raw=raw)]
             if kind == "clips":
                 clips = torch.stack(rows)
+            elif kind == "registers":
+                registers = torch.stack(rows)
             else:
                 frames, mask = pad(rows)
-        return VideoEmbedding(clips=clips, frames=frames, frame_mask=mask)
+        return VideoEmbedding(clips, frames, mask, registers)
 
     def __iter__(self) -> Iterator[VideoEmbedding]:
         return (self[part] for part in range(len(self)))

@@ -53,6 +53,7 @@ class WindowRows(NamedTuple):
     frames: Float32[np.ndarray, "l d"] | None
     sampled: int
     """Frames that were sampled from the window."""
+    registers: Float32[np.ndarray, "n d"] | None
 
 
 class WindowEncoder:
@@ -104,7 +105,8 @@ class WindowEncoder:
             kept = None if video.frames is None else video.frames[row]
             if kept is not None and video.frame_mask is not None:
                 kept = kept[video.frame_mask[row]]
-            found.append(WindowRows(coarse, None if kept is None else kept.float().cpu().numpy(), len(fine)))
+            registers = None if video.registers is None else video.registers[row].float().cpu().numpy()
+            found.append(WindowRows(coarse, None if kept is None else kept.float().cpu().numpy(), len(fine), registers))
         return found
 
 
@@ -123,12 +125,13 @@ class TrainedModel:
         self.dim, self.clips, self.clip_weight, self.frame_weight = score_of(windows.retriever.config)
 
     def encode_windows(self, windows: Sequence[Float32[np.ndarray, "_ f"]]) -> list[WindowVectors]:
-        """Clips and frames of each window; means of frames as clips where the retriever has none."""
+        """Clips and frames of each window, registers beside them; means of frames as clips where there are none."""
         found = []
-        for clips, frames, sampled in self.windows.encode_windows(windows):
+        for clips, frames, sampled, registers in self.windows.encode_windows(windows):
             tokens = np.empty((0, self.dim), np.float32) if frames is None else frames
             coarse = segment_mean(unit(tokens), self.clips) if clips is None else clips
-            found.append(WindowVectors(coarse, tokens, min(sampled, len(tokens))))
+            stored = {} if registers is None else {"registers": registers}
+            found.append(WindowVectors(coarse, tokens, min(sampled, len(tokens)), stored))
         return found
 
     def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:

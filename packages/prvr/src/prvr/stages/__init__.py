@@ -1,5 +1,6 @@
 """A pipeline and its stages: what re-scores everything, or the best candidates, that the first stage has found."""
 
+from prvr.stages.anchors import AnchorSettings, AnchorStage, anchor_scores
 from prvr.stages.diffusion.config import RerankerCompat, RerankerConfig
 from prvr.stages.diffusion.denoiser import CandidateDenoiser
 from prvr.stages.diffusion.inputs import RerankerInputs, fingerprint, reranker_inputs
@@ -15,6 +16,8 @@ from prvr.types import Direction, FirstStage, Stage
 
 __all__ = [
     "STAGES",
+    "AnchorSettings",
+    "AnchorStage",
     "CandidateDenoiser",
     "CandidateReranker",
     "DiffusionSettings",
@@ -36,6 +39,7 @@ __all__ = [
     "TextFrameAttention",
     "ZeroShotSettings",
     "ZeroShotStage",
+    "anchor_scores",
     "best_columns",
     "fingerprint",
     "load_rerankers",

@@ -15,6 +15,7 @@ from prvr.data.hashes import check_hashes, write_hashes
 from prvr.errors import DataError, InputError
 from prvr.models import load_pretrained
 from prvr.reading import read_object
+from prvr.stages.anchors import AnchorSettings, AnchorStage
 from prvr.stages.diffusion.stage import DiffusionSettings, DiffusionStage
 from prvr.stages.merge import best_columns, merge_top_k
 from prvr.stages.qb_norm import QBNormSettings, QBNormStage
@@ -27,6 +28,7 @@ STAGES: Registry[Any] = Registry("stage")
 STAGES.register("qb_norm", QBNormStage, "Lowers the scores of videos that answer every query.", QBNormSettings)
 STAGES.register("zero_shot", ZeroShotStage, "Adds the score of the joint encoder alone.", ZeroShotSettings)
 STAGES.register("retriever", RetrieverStage, "Adds the score of a second retriever.", RetrieverSettings)
+STAGES.register("anchors", AnchorStage, "Adds TRACE's routes over registers or segments.", AnchorSettings)
 STAGES.register("diffusion", DiffusionStage, "Adds DiffusionRet's generated probability.", DiffusionSettings)
 
 _FORMAT, _FILE, _STAGES = 1, "pipeline.json", "stages"

@@ -90,7 +90,7 @@ class RetrieverStage:
 
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
         """The function that adds or puts in the scores of this retriever."""
-        return _weighted(matrix, direction, self.settings.weight, keep=self.settings.combine == "add")
+        return weighted(matrix, direction, self.settings.weight, keep=self.settings.combine == "add")
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the retriever as its `save_pretrained` does."""
@@ -160,7 +160,7 @@ class ZeroShotStage:
 
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
         """The function that adds the zero-shot scores."""
-        return _weighted(matrix, direction, self.settings.weight, keep=True)
+        return weighted(matrix, direction, self.settings.weight, keep=True)
 
     def save(self, folder: Path) -> dict[str, Any]:
         """The joint encoder is opened by its name: there is nothing to write."""
@@ -310,7 +310,7 @@ def _limit(top_k: int | Literal["all"]) -> int | None:
     return None if top_k == "all" else top_k
 
 
-def _weighted(matrix: ScoreMatrix, direction: Direction, weight: float, *, keep: bool) -> Rescore:
+def weighted(matrix: ScoreMatrix, direction: Direction, weight: float, *, keep: bool) -> Rescore:
     """Adds `weight` times the scores of a matrix to those so far, or puts them in their place."""
 
     def rescore(scores: Tensor, rows: slice, columns: Tensor | None) -> Tensor:
