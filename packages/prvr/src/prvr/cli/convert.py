@@ -264,7 +264,11 @@ def _clip_keys(clip: str, preset: str) -> list[str]:
     """
     from prvr.video.pretrained import import_transformers, read_config
 
-    sizes, model, like = import_transformers().CLIPConfig.from_dict(read_config(clip)), _model(preset), _model(_PIXELS)
+    sizes, model, like = (
+        import_transformers().CLIPConfig.from_dict(read_config(clip)),
+        load_config(preset).model,
+        load_config(_PIXELS).model,
+    )
     values = {
         "clip": clip,
         "video_dim": 3 * sizes.vision_config.image_size**2,
@@ -276,10 +280,6 @@ def _clip_keys(clip: str, preset: str) -> list[str]:
     }
     changed = {key: value for key, value in values.items() if getattr(like, key) != value}
     return [word for key, value in changed.items() for word in (f"--model.{key}", str(value))]
-
-
-def _model(preset: str) -> Any:
-    return load_config(preset).model
 
 
 def _folder(root: str, name: str) -> Path:

@@ -8,8 +8,8 @@ Examples:
     {'train': 1200, 'val': 100, 'test': 670}
 """
 
+from prvr.corpora import public as public  # registers the benchmarks
 from prvr.corpora.annotations import BENCHMARKS, Annotations, Benchmark, CaptionedVideo, benchmark, benchmark_of
-from prvr.corpora.public import read_activitynet, read_didemo, read_lsmdc, read_msrvtt, read_msrvtt_7k, read_msvd
 from prvr.corpora.user_captions import SplitShares, UserCaption, read_user_captions, split_videos
 
 __all__ = [
@@ -21,12 +21,6 @@ __all__ = [
     "UserCaption",
     "benchmark",
     "benchmark_of",
-    "read_activitynet",
-    "read_didemo",
-    "read_lsmdc",
-    "read_msrvtt",
-    "read_msrvtt_7k",
-    "read_msvd",
     "read_user_captions",
     "split_videos",
 ]

@@ -218,7 +218,18 @@ def convert_captions(
         "splits": asdict(shares),
     }
     entry_of = {plain: video for video, plain in ids.items()}
-    rows = [_video_row(store, video, plain, split_of[video]) for video, plain in ids.items()]
+    entries = [(plain, store.entries[video]) for video, plain in ids.items()]
+    rows = [
+        {
+            "id": plain,
+            "video": e.id,
+            "split": split_of[e.id],
+            "path": e.path,
+            "sha256": e.sha256,
+            "duration": e.duration,
+        }
+        for plain, e in entries
+    ]
     files = {VIDEOS: "".join(f"{json.dumps(row)}\n" for row in rows)}
     queries = _read_texts(path, pairs, text, joint)
     _write(folder, texts, _features(store, entry_of), queries, about, files, ("bigfile",), progress)
@@ -509,15 +520,3 @@ def _relevance(
     for caption, line in pairs:
         relevant.setdefault(caption.text.casefold(), set()).update(same[store.entries[line.video].sha256])
     return {c.id: relevant[c.text.casefold()] for c, _ in pairs if len(relevant[c.text.casefold()]) > 1}
-
-
-def _video_row(store: VideoStore, video: str, plain: str, split: str) -> dict[str, object]:
-    entry = store.entries[video]
-    return {
-        "id": plain,
-        "video": video,
-        "split": split,
-        "path": entry.path,
-        "sha256": entry.sha256,
-        "duration": entry.duration,
-    }

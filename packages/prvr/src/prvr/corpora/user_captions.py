@@ -283,39 +283,32 @@ def _json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, 
         if not content.strip():
             continue
         try:
-            row = parse_json(content, "")
-        except DataError as error:
-            problems.add(line, str(error).removeprefix(": ")[:100])
-            continue
-        if not isinstance(row, dict):
-            problems.add(line, f"expected an object, got {content.strip()[:40]!r}")
-            continue
-        names = list(row)
-        try:
+            row = parse_json(content, str(path))
+            if not isinstance(row, dict):
+                raise DataError(f"expected an object, got {content.strip()[:40]!r}")
+            names = list(row)
             columns = _columns(path, names)
+            lacking = [name for name in ("video", "text") if name not in columns]
+            if lacking:
+                raise DataError(f"no {' and no '.join(lacking)} among {names[:8]} ({_aliases()})")
         except DataError as error:
             problems.add(line, str(error).removeprefix(f"{path}: "))
-            continue
-        lacking = [name for name in ("video", "text") if name not in columns]
-        if lacking:
-            problems.add(line, f"no {' and no '.join(lacking)} among {names[:8]} ({_aliases()})")
-            continue
-        yield line, {key: row[names[place]] for key, place in columns.items()}
+        else:
+            yield line, {key: row[names[place]] for key, place in columns.items()}
 
 
 def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> UserCaption:
     video, text = (_line(row.get(name), name, line, problems) for name in ("video", "text"))
     before = problems.count
     start, end = (_seconds(row.get(name), name, line, problems) for name in ("start", "end"))
-    if problems.count > before:
-        return UserCaption(line, video, text)
-    if (start is None) != (end is None):
-        problems.add(line, f"{'start' if end is None else 'end'} without {'end' if end is None else 'start'}")
-        return UserCaption(line, video, text)
-    if start is not None and end is not None and not start < end:
-        problems.add(line, f"start {start:g} is not before end {end:g}")
-        return UserCaption(line, video, text)
-    return UserCaption(line, video, text, start, end)
+    if problems.count == before:
+        if (start is None) != (end is None):
+            problems.add(line, f"{'start' if end is None else 'end'} without {'end' if end is None else 'start'}")
+        elif start is None or end is None or start < end:
+            return UserCaption(line, video, text, start, end)
+        else:
+            problems.add(line, f"start {start:g} is not before end {end:g}")
+    return UserCaption(line, video, text)
 
 
 def _line(value: Any, name: str, line: int, problems: Problems) -> str:

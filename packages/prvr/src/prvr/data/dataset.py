@@ -4,15 +4,29 @@ import hashlib
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from prvr.data.packed import PackedSplit
 from prvr.errors import InputError
-from prvr.types import Batch, Labels
+from prvr.types import Batch, Counts, Labels
+
+
+@runtime_checkable
+class PaddedRows(Protocol):
+    """Where the rows of a split are read: a `PackedSplit`, or a `DeviceSplit` of it."""
+
+    def padded_videos(self, indices: np.ndarray, /) -> tuple[Tensor, Tensor, Tensor]:
+        """Clips `(b, c, f)` of some videos, their frames `(b, l, f)` with zeros up to the longest, and their mask."""
+        ...
+
+    def padded_queries(self, indices: np.ndarray, /) -> tuple[Tensor, Tensor]:
+        """Words `(k, w, e)` of some queries, with zeros up to the longest, and their mask."""
+        ...
 
 
 class VideoDataset(Dataset[Batch]):
@@ -37,16 +51,25 @@ class VideoDataset(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.packed)
 
-    def batch(self, numbers: Sequence[tuple[int, int]]) -> Batch:
+    def batch(self, numbers: Sequence[tuple[int, int]], rows: PaddedRows | None = None) -> Batch:
         """The padded batch of some videos (number, epoch), with their captions in runs of one video.
 
         `query_to_video` is 0, 0, .., 1, ...; `relevant` is set where some caption matches another video of the batch.
+
+        Args:
+            numbers: the videos.
+            rows: where their rows are read, on whatever device; default: the packed split.
         """
-        packed, videos = self.packed, [number for number, _ in numbers]
+        packed, videos = self.packed, np.array([number for number, _ in numbers])
         queries = [self.queries_of(*item) for item in numbers]
-        labels, asked = self._labels_of(queries, videos), np.concatenate(queries)
-        clips, frames, frame_mask = packed.padded_videos(np.array(videos))
-        words, word_mask = packed.padded_queries(asked)
+        labels, asked = self._labels_of(queries, videos.tolist()), np.concatenate(queries)
+        clips, frames, frame_mask = (rows or packed).padded_videos(videos)
+        words, word_mask = (rows or packed).padded_queries(asked)
+        counts = None
+        if (device := clips.device).type != "cpu":
+            labels = labels.pin_memory().to(device) if device.type == "cuda" else labels.to(device)
+            frame_counts, word_counts = packed.frame_counts[videos].tolist(), packed.word_counts[asked].tolist()
+            counts = Counts(tuple(frame_counts), tuple(word_counts), tuple(map(len, queries)))
         return Batch(
             clips=clips,
             frames=frames,
@@ -55,8 +78,9 @@ class VideoDataset(Dataset[Batch]):
             word_mask=word_mask,
             query_to_video=labels.query_to_video,
             relevant=labels.relevant,
-            video_ids=tuple(packed.video_ids[number] for number in videos),
+            video_ids=tuple(packed.video_ids[video] for video in videos),
             query_ids=tuple(packed.query_ids[query] for query in asked),
+            counts=counts,
         )
 
     def __getitems__(self, numbers: list[tuple[int, int]]) -> Batch:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from prvr.data.dataset import BatchInfo, VideoLoader
 from prvr.data.packed import PackedSplit
-from prvr.types import Batch, Counts
+from prvr.types import Batch
 
 _BLOCK = 2**26
 """Bytes copied at a time when a split is loaded: what the host holds of it."""
@@ -98,13 +98,9 @@ class _Runs:
                 self.rows[at : at + len(piece)] = piece
                 at += len(piece)
 
-    def counts(self, which: Int[np.ndarray, " b"]) -> Int[np.ndarray, " b"]:
-        """How many rows the runs have."""
-        return self.offsets[which + 1] - self.offsets[which]
-
     def padded(self, which: Int[np.ndarray, " b"]) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
         """The runs with zeros up to the longest, float32, and their mask."""
-        device, counts = self.rows.device, self.counts(which)
+        device, counts = self.rows.device, self.offsets[which + 1] - self.offsets[which]
         start, count = sent(torch.from_numpy(np.stack([self.offsets[which], counts])), device)[..., None]
         position = torch.arange(int(counts.max()), device=device)
         mask = position < count
@@ -122,40 +118,18 @@ class DeviceSplit:
     """
 
     def __init__(self, packed: PackedSplit, device: torch.device | str) -> None:
-        self.packed, self.device = packed, torch.device(device)
+        self.device = torch.device(device)
         self.clips, self.frames, self.words = (_Runs(*runs, self.device) for runs in packed.stored_runs())
 
-    def batch(self, videos: Sequence[int], queries: Sequence[Int[np.ndarray, " k"]], info: BatchInfo) -> Batch:
-        """The batch that `VideoDataset.batch` makes of these videos, put together on the device.
+    def padded_videos(
+        self, indices: Int[np.ndarray, " b"]
+    ) -> tuple[Float[Tensor, "b c f"], Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
+        """Clips of some videos, and their frames, with zeros up to the longest, and the mask of the frames."""
+        return self.clips.padded(indices)[0], *self.frames.padded(indices)
 
-        Args:
-            videos: their numbers.
-            queries: the numbers of the queries that go with each.
-            info: labels and sizes of the batch.
-        """
-        packed, labels = self.packed, info.labels
-        which, asked = np.asarray(videos), np.concatenate(queries)
-        clips, _ = self.clips.padded(which)
-        frames, frame_mask = self.frames.padded(which)
-        words, word_mask = self.words.padded(asked)
-        counts = None
-        if self.device.type != "cpu":
-            frame_counts, word_counts = (
-                runs.counts(some) for runs, some in ((self.frames, which), (self.words, asked))
-            )
-            counts = Counts(tuple(frame_counts.tolist()), tuple(word_counts.tolist()), tuple(map(len, queries)))
-        return Batch(
-            clips=clips,
-            frames=frames,
-            frame_mask=frame_mask,
-            words=words,
-            word_mask=word_mask,
-            query_to_video=sent(labels.query_to_video, self.device),
-            relevant=None if labels.relevant is None else sent(labels.relevant, self.device),
-            video_ids=tuple(packed.video_ids[video] for video in videos),
-            query_ids=tuple(packed.query_ids[query] for query in asked),
-            counts=counts,
-        )
+    def padded_queries(self, indices: Int[np.ndarray, " k"]) -> tuple[Float[Tensor, "k w e"], Bool[Tensor, "k w"]]:
+        """Words of some queries, with zeros up to the longest, and their mask."""
+        return self.words.padded(indices)
 
 
 class Batches(ABC):
@@ -204,7 +178,5 @@ class DeviceLoader(Batches):
         self.split = DeviceSplit(loader.dataset.packed, device)
 
     def __iter__(self) -> Iterator[Batch]:
-        dataset = self.loader.dataset
         for numbers in self.loader.batch_sampler:
-            queries = [dataset.queries_of(*item) for item in numbers]
-            yield self.split.batch([number for number, _ in numbers], queries, dataset.info(numbers))
+            yield self.loader.dataset.batch(numbers, self.split)

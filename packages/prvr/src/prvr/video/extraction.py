@@ -315,8 +315,8 @@ class _Job:
             except OSError as error:
                 reason = f"cannot be read ({error.strerror or error})"
                 raise VideoError(one.path, reason, "Copy it again.") from error
-            if known is not None and known.sha256 == sha256 and (same := self._again(one, size, changed)) is not None:
-                return Outcome(one.id, one.path, "unchanged", same)
+            if known is not None and known.sha256 == sha256 and (same := self._read(one.id)) is not None:
+                return Outcome(one.id, one.path, "unchanged", self._written(one, same, size, changed))
             if known is not None:
                 self._hold(known)
             reused = self._reuse(one, sha256, size, changed)
@@ -356,15 +356,11 @@ class _Job:
         state, sha256 = self._hashes.pop(one.path, (None, ""))
         return sha256 if state == one.state else hash_file(one.path)
 
-    def _again(self, one: Named, size: int, changed: int) -> VideoEntry | None:
-        """Writes down where the same content is now, and since when; None if the features are damaged."""
-        return self._written(one, self._read(one.id), size, changed)
-
     def _reuse(self, one: Named, sha256: str, size: int, changed: int) -> VideoEntry | None:
         """Copies the features of the same content under another id; None if the store has none."""
-        if sha256 in self._held:
-            return self._written(one, self._held.pop(sha256), size, changed)
-        found = self._read(self._contents[sha256]) if sha256 in self._contents else None
+        found = self._held.pop(sha256, None)
+        if found is None and sha256 in self._contents:
+            found = self._read(self._contents[sha256])
         return self._written(one, found, size, changed) if found and found[0].sha256 == sha256 else None
 
     def _hold(self, known: VideoEntry) -> None:
@@ -379,11 +375,8 @@ class _Job:
         except DataError:
             return None
 
-    def _written(
-        self, one: Named, found: tuple[VideoEntry, np.ndarray] | None, size: int, changed: int
-    ) -> VideoEntry | None:
-        if found is None:
-            return None
+    def _written(self, one: Named, found: tuple[VideoEntry, np.ndarray], size: int, changed: int) -> VideoEntry:
+        """Writes features that are known under the id of this file, and where it is now."""
         entry, features = found
         now = replace(entry, id=one.id, path=str(one.path), size=size, mtime_ns=changed)
         if now != entry:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import nn
@@ -139,17 +139,6 @@ def read_config(name: str) -> dict[str, Any]:
     return found
 
 
-@runtime_checkable
-class _TwoSided(Protocol):
-    """What the models of transformers that compare pictures with texts have in common."""
-
-    def get_image_features(self, *args: Any, **given: Any) -> Any:
-        """Features of pictures in the joint space."""
-
-    def get_text_features(self, *args: Any, **given: Any) -> Any:
-        """Features of texts in the joint space."""
-
-
 def has_both_sides(name: str) -> bool:
     """Whether the library has features of images and of texts for this type of model; its weights are not read.
 
@@ -159,7 +148,8 @@ def has_both_sides(name: str) -> bool:
     library = import_transformers()
     with explained(name):
         config = library.AutoConfig.from_pretrained(name, **_how(name))
-        return issubclass(library.MODEL_MAPPING.get(type(config), object), _TwoSided)
+        model = library.MODEL_MAPPING.get(type(config), object)
+        return all(hasattr(model, name) for name in ("get_image_features", "get_text_features"))
 
 
 def load_model(name: str, device: Any) -> nn.Module:

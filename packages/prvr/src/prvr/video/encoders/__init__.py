@@ -113,23 +113,17 @@ def _opened(
     folder = Path(model).expanduser()
     place = str(folder.resolve()) if folder.is_dir() and not bundled else model
     with downloads(model) if download else nullcontext():
-        return _opener(family, place, side)(family + colon + place, device)
-
-
-def _opener(family: str, model: str, side: Callable[[EncoderFamily], _T | None]) -> _T:
-    """What opens one side of a model; `family` is empty where the name of the model does not say it."""
-    bundled = model in ENCODERS and ENCODERS[model].part.bundled
-    kind = family or (model if bundled else str(read_config(model)["model_type"]))
-    entry = kind if kind in ENCODERS else OTHER if has_both_sides(model) else ""
-    found = side(ENCODERS[entry].part) if entry else None
-    if found is None:
-        families = [entry for entry in ENCODERS if not entry.part.bundled and not entry.part.prefixed]
-        known = [entry.name for entry in families if entry.name != OTHER and side(entry.part) is not None]
-        raise DataError(
-            f"{model}: a model of type {kind!r}. Expected one of {', '.join(known)}, or another model of transformers "
-            "with features of images and of texts."
-        )
-    return found
+        kind = family or (model if bundled else str(read_config(place)["model_type"]))
+        entry = kind if kind in ENCODERS else OTHER if has_both_sides(place) else ""
+        found = side(ENCODERS[entry].part) if entry else None
+        if found is None:
+            families = [entry for entry in ENCODERS if not entry.part.bundled and not entry.part.prefixed]
+            known = [entry.name for entry in families if entry.name != OTHER and side(entry.part) is not None]
+            raise DataError(
+                f"{place}: a model of type {kind!r}. Expected one of {', '.join(known)}, or another model of "
+                "transformers with features of images and of texts."
+            )
+        return found(family + colon + place, device)
 
 
 for _module in iter_modules(__path__):
