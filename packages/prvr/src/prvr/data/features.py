@@ -105,18 +105,39 @@ class BigFileReader(FeatureReader):
 
 
 class Hdf5Reader(FeatureReader):
-    """HDF5: one dataset (n f) per video, float32 or float64."""
+    """HDF5: one matrix (rows x features) for each name, float32 or float64; `dim` is the width of the first.
 
-    def __init__(self, folder: Path) -> None:
-        self.files = (folder / HDF5,)
-        self._file = _Matrices(self.files[0], "frames", "video")
-        self.video_ids, self.dim = self._file.names, self._file.dim
+    Args:
+        path: the file.
+        rows, owner: what a row and a matrix belong to, for messages.
+    """
+
+    def __init__(self, path: Path, rows: str = "frames", owner: str = "video") -> None:
+        if not path.is_file():
+            raise DataError(f"{path}: no such file. Check the data root, or download the features.")
+        self.files = (path,)
+        try:
+            self._file = h5py.File(path, "r")
+        except OSError as error:
+            raise DataError(f"{path}: not a readable HDF5 file ({error}). Truncated? Copy it again.") from error
+        with _explained(path, "its list of entries"):
+            self.video_ids = tuple(self._file.keys())
+        self._known = frozenset(self.video_ids)
+        if not self._known:
+            raise DataError(f"{path}: holds no dataset. Expected one ({rows} x features) dataset per {owner}.")
+        name = short(self.video_ids[0])
+        with _explained(path, f"entry {name}"):
+            shape = _matrix(self._file, self.video_ids[0], path).shape
+            if len(shape) != 2:
+                raise DataError(f"{path}: entry {name} is not a matrix (rows x features), but of {shape}.")
+            self.dim = int(shape[1])
 
     def __contains__(self, video_id: object) -> bool:
-        return video_id in self._file.known
+        return video_id in self._known
 
     def _rows(self, video_id: str) -> np.ndarray:
-        return self._file.read(video_id)
+        with _explained(self.files[0], f"entry {short(video_id)}"):
+            return _matrix(self._file, video_id, self.files[0])[()]
 
     def close(self) -> None:
         """Closes the file."""
@@ -128,11 +149,11 @@ class QueryFeatures(AbstractContextManager["QueryFeatures"]):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = _Matrices(path, "words", "caption id")
+        self._file = Hdf5Reader(path, "words", "caption id")
         self.dim = self._file.dim
 
     def __contains__(self, query_id: object) -> bool:
-        return query_id in self._file.known
+        return query_id in self._file
 
     def read(self, query_id: str) -> Float[np.ndarray, "w e"]:
         """Word features of one query, all its rows, as stored.
@@ -144,7 +165,7 @@ class QueryFeatures(AbstractContextManager["QueryFeatures"]):
             raise DataError(
                 f"{self.path}: no features for caption {query_id!r}. Encode that caption, or take it out of the file."
             )
-        return _checked(self._file.read(query_id), f"caption {query_id!r}", "word", self.dim)
+        return _checked(self._file._rows(query_id), f"caption {query_id!r}", "word", self.dim)
 
     def close(self) -> None:
         """Closes the file."""
@@ -164,7 +185,7 @@ def open_features(folder: Path | str) -> FeatureReader:
         DataError: neither layout is there, or a file is truncated or inconsistent.
     """
     files = feature_files(folder)
-    return Hdf5Reader(Path(folder)) if len(files) == 1 else BigFileReader(Path(folder))
+    return Hdf5Reader(files[0]) if len(files) == 1 else BigFileReader(Path(folder))
 
 
 def feature_files(folder: Path | str) -> tuple[Path, ...]:
@@ -237,37 +258,6 @@ def _rows_of(video_id: str, names: list[str], row_of: dict[bytes, int], path: Pa
             "Copy the folder again."
         )
     return np.array(rows, np.int64)
-
-
-class _Matrices:
-    """An open HDF5 file with one matrix (rows x features) for each name; `dim` is the width of the first."""
-
-    def __init__(self, path: Path, rows: str, unit: str) -> None:
-        if not path.is_file():
-            raise DataError(f"{path}: no such file. Check the data root, or download the features.")
-        self._path = path
-        try:
-            self._file = h5py.File(path, "r")
-        except OSError as error:
-            raise DataError(f"{path}: not a readable HDF5 file ({error}). Truncated? Copy it again.") from error
-        with _explained(path, "its list of entries"):
-            self.names = tuple(self._file.keys())
-        self.known = frozenset(self.names)
-        if not self.names:
-            raise DataError(f"{path}: holds no dataset. Expected one ({rows} x features) dataset per {unit}.")
-        name = short(self.names[0])
-        with _explained(path, f"entry {name}"):
-            shape = _matrix(self._file, self.names[0], path).shape
-            if len(shape) != 2:
-                raise DataError(f"{path}: entry {name} is not a matrix (rows x features), but of {shape}.")
-            self.dim = int(shape[1])
-
-    def read(self, name: str) -> np.ndarray:
-        with _explained(self._path, f"entry {short(name)}"):
-            return _matrix(self._file, name, self._path)[()]
-
-    def close(self) -> None:
-        self._file.close()
 
 
 @contextmanager
