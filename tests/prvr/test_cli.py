@@ -103,7 +103,6 @@ def test_the_configuration_of_a_run_can_be_printed_and_read_again(
         (["evaluate"], ["SYSTEM", "prvr evaluate --help"]),
         (["evaluate", "."], ["model.safetensors"]),
         (["compare", "nowhere", "there"], ["nowhere"]),
-        (["demo", "--preset", "hlformer-tvr"], ["hlformer-tvr", "tvr", "--data-root"]),
         (["convert", "checkpoint", "nowhere.ckpt", "--dataset", "tvr", "--out", "out"], ["nowhere.ckpt"]),
         (["convert", "checkpoint", "x.ckpt", "--dataset", "imagenet", "--out", "out"], ["imagenet", "activitynet"]),
         (["flap"], ["'flap'", "train", "prvr --help"]),

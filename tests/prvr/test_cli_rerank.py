@@ -185,7 +185,7 @@ class TestEvaluate:
         elsewhere = ["--data-root", str(other.parent), "--collection", "other", "--table", "t2v"]
         assert main([*command, *options, *elsewhere]) == 0
         assert capsys.readouterr().out.count("video to sets: ") == 3
-        assert (work.retriever / f"{target.stem}_other.json").is_file()
+        assert (work.retriever / target.name.replace("evaluation_", "evaluation_other_")).is_file()
         assert target.stat() == before  # a file for each corpus
         assert not (work.retriever / "evaluation.json").exists()
 

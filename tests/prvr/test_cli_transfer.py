@@ -21,7 +21,7 @@ from prvr.data.synthetic.corpus import frame_features
 from prvr.data.synthetic.render import LOOKS, with_look
 from prvr.data.synthetic.scenes import SPLITS, draw_split
 from prvr.evaluation.report import EvaluationReport
-from prvr.evaluation.transfer import Domain, expect_same_features, target_split, transfer_table
+from prvr.evaluation.transfer import expect_same_features, target_split, transfer_table
 from prvr.models import load_pretrained
 from prvr.stages import CandidateReranker, RerankerConfig, fingerprint
 from prvr.training import save_rerankers
@@ -170,7 +170,7 @@ class TestFeatures:
         assert target_split(found) == "val"
 
     def test_a_name_with_brackets_is_no_markup(self) -> None:
-        table = transfer_table([Domain("a", None)], [Domain("[red]b", None)])
+        table = transfer_table({"a": None}, {"[red]b": None})
         assert [str(cell) for cell in table.columns[1].cells] == ["a", "[red]b"]
         assert table.row_count == 2
 

@@ -120,8 +120,8 @@ def test_reports_under_different_labels_are_not_compared(
     assert main(["evaluate", str(run[0]), "--device", "cpu", "-q"]) == 0
     files = [run[0] / "evaluation.json", run[0] / "evaluation_dense_labels.json"]
     said = explained(["compare", *map(str, files)], capsys)
-    assert "under original labels" in said
-    assert "under dense ones" in said
+    assert "with labels 'original'" in said
+    assert "with 'dense'" in said
     assert compare(files[1], files[1]).differences["sumr"].value == 0
 
 

@@ -24,7 +24,6 @@ from prvr.evaluation.metrics import (
     recall_at_k,
     sumr,
     text_to_text_ranks,
-    tied_share,
 )
 from prvr.evaluation.streaming import stream_counts
 
@@ -61,7 +60,7 @@ def test_ranks_agree_with_a_loop(problem, ties):
 def test_tied_share_counts_queries_whose_rank_depends_on_ties(problem):
     scores, relevant = problem
     differ = ranks(scores, relevant, "worst") != ranks(scores, relevant, "best")
-    assert tied_share(scores, relevant) == pytest.approx(differ.float().mean().item())
+    assert count_ranks(scores, relevant).tied_share == pytest.approx(differ.float().mean().item())
 
 
 @given(problems(), st.integers(1, 5), st.integers(1, 5))

@@ -28,8 +28,6 @@ def test_lines_are_means_and_bands_are_seeds() -> None:
     assert {(2, 10), (2, 14), (4, 11), (8, 13), (8, 17)} <= corners
     assert axes.get_title(loc="left") == "demo\nband: lowest to highest of 3 seeds; hollow: published"
     assert named(figure) == ["a", "chance 8.0"]
-    deviation = curve.summary("deviation")
-    assert deviation[2] - deviation[1] == pytest.approx([np.sqrt(8), 0, 2])
 
 
 def test_what_lies_far_away_does_not_squeeze_the_curves() -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from video_files import MeanColour
 from video_models import tiny_clip, tiny_roberta, tiny_siglip
 
-from prvr.cli.reports import show_baselines
+from prvr.cli.evaluate import show_baselines
 from prvr.config import load_config
 from prvr.corpora import SplitShares
 from prvr.corpora.convert import convert_captions

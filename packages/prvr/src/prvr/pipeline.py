@@ -18,7 +18,7 @@ from prvr.models.pretrained import model_files, shipped_model
 from prvr.stages import STAGES, EncodedSplit, Pipeline
 from prvr.stages.pipeline import stage_settings
 
-__all__ = ["System", "open_system", "parse_stage"]
+__all__ = ["System", "SystemFiles", "open_system", "parse_stage", "read_system"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,59 @@ class System:
         return found
 
 
+@dataclass(frozen=True)
+class SystemFiles:
+    """What the name of a system stands for, before anything is loaded.
+
+    Args:
+        first: the folder of the first stage's weights, or of a whole pipeline.
+        config_file: `config.yaml` of the run that trained the first stage; None where there is none beside it.
+        folder: where reports on the system are written.
+        stages: kind, settings and folder of each stage over `first`; None for a stage that needs no folder.
+    """
+
+    first: Path
+    config_file: Path | None
+    folder: Path
+    stages: tuple[tuple[str, Any, Path | None], ...] = ()
+
+
+def read_system(name: Path | str, stages: Sequence[Mapping[str, Any]] = ()) -> SystemFiles:
+    """The files of a system, for `open_system`, which describes the arguments and the errors."""
+    from prvr.training import is_reranker_run, read_reranker_config  # a search of an index need not wait for it
+
+    path = Path(name).expanduser()
+    if path.suffix in (".yaml", ".yml"):
+        values = read_yaml_file(path)
+        if set(values) - {"first", "stages"} or not isinstance(values.get("first"), str):
+            raise InputError(
+                f"{path}: expected the keys first, a run or a model, and stages, a list; got {', '.join(values)}"
+            )
+        listed = values.get("stages") or []
+        if not isinstance(listed, list):
+            raise InputError(f"{path}: stages: expected a list, got {type(listed).__name__}")
+        first: str = values["first"]
+        found = read_system(first if shipped_model(first) else path.parent / Path(first).expanduser())
+        more, folder = _read_stages(listed, path.parent, str(path)), path.parent
+    elif Pipeline.is_folder(path):
+        file = path / "config.yaml"
+        found, more, folder = SystemFiles(path, file if file.is_file() else None, path), [], path
+    elif is_reranker_run(path):
+        base = read_reranker_config(path / "config.yaml").retriever
+        if base is None:
+            raise InputError(f"{path / 'config.yaml'}: does not say over which retriever its re-rankers were trained")
+        found, more, folder = (
+            read_system(base),
+            _read_stages([{"kind": "diffusion", "run": path.resolve()}], path, ""),
+            path,
+        )
+    else:
+        weights, file = model_files(shipped_model(name) or path)
+        found, more, folder = SystemFiles(weights, file, path), [], path
+    more += _read_stages(stages, Path(), "--stage")
+    return replace(found, folder=folder, stages=(*found.stages, *more))
+
+
 def open_system(
     name: Path | str,
     stages: Sequence[Mapping[str, Any]] = (),
@@ -95,43 +148,26 @@ def open_system(
         InputError: an unknown kind of stage, stages in an order that has no meaning, or changes that the weights or a
             pipeline's folder do not allow.
     """
-    from prvr.training import is_reranker_run, read_reranker_config  # a search of an index need not wait for it
-
-    path = Path(name).expanduser()
-    if path.suffix in (".yaml", ".yml"):
-        values = read_yaml_file(path)
-        if set(values) - {"first", "stages"} or not isinstance(values.get("first"), str):
-            raise InputError(
-                f"{path}: expected the keys first, a run or a model, and stages, a list; got {', '.join(values)}"
-            )
-        listed = values.get("stages") or []
-        if not isinstance(listed, list):
-            raise InputError(f"{path}: stages: expected a list, got {type(listed).__name__}")
-        first: str = values["first"]
-        found = open_system(
-            first if shipped_model(first) else path.parent / Path(first).expanduser(), device=device, model=model
-        )
-        found = _extended(found, listed, path.parent, path.parent, device, str(path))
-    elif Pipeline.is_folder(path):
-        if model:
-            raise InputError(
-                f"{path}: the stages of this folder were made over its first stage as it is, so {', '.join(model)} "
-                "cannot be changed: name the run or the YAML file that the folder was made from"
-            )
-        file = path / "config.yaml"
-        found = System(Pipeline.from_pretrained(path), file if file.is_file() else None, path)
-    elif is_reranker_run(path):
-        base = read_reranker_config(path / "config.yaml").retriever
-        if base is None:
-            raise InputError(f"{path / 'config.yaml'}: does not say over which retriever its re-rankers were trained")
-        found = open_system(base, device=device, model=model)
-        found = _extended(found, [{"kind": "diffusion", "run": str(path.resolve())}], path, path, device, str(path))
-    else:
-        weights, file = model_files(shipped_model(name) or path)
-        trained = load_pretrained(weights).eval()
+    files = read_system(name, stages)
+    if not Pipeline.is_folder(files.first):
+        trained = load_pretrained(files.first).eval()
         used = reconfigured(trained, model) if model else trained
-        found = System(Pipeline(used), file, path, _changed(trained.config, used.config))
-    return _extended(found, stages, Path(), found.folder, device, "--stage") if stages else found
+        system = System(Pipeline(used), files.config_file, files.folder, _changed(trained.config, used.config))
+    elif model:
+        raise InputError(
+            f"{files.first}: the stages of this folder were made over its first stage as it is, so {', '.join(model)} "
+            "cannot be changed: name the run or the YAML file that the folder was made from"
+        )
+    else:
+        system = System(Pipeline.from_pretrained(files.first), files.config_file, files.folder)
+    below = system.pipeline
+
+    def encode(split: str) -> EncodedSplit:
+        with closing(system.open_split(split)) as packed:
+            return encode_split(below.first, packed, device=device)
+
+    built = [STAGES[kind].part.build(settings, place, encode) for kind, settings, place in files.stages]
+    return replace(system, pipeline=Pipeline(below.first, [*below.stages, *built])) if built else system
 
 
 def parse_stage(text: str) -> dict[str, Any]:
@@ -167,26 +203,12 @@ def _changed(trained: Any, used: Any) -> dict[str, Any]:
     return found
 
 
-def _extended(
-    system: System,
-    stages: Sequence[Any],
-    base: Path,
-    folder: Path,
-    device: torch.device | str | None,
-    source: str,
-) -> System:
-    """The system with more stages; runs start from `base`."""
-
-    def encode(split: str) -> EncodedSplit:
-        with closing(system.open_split(split)) as packed:
-            return encode_split(system.pipeline.first, packed, device=device)
-
-    built = []
-    for number, values in enumerate(stages, 1):
+def _read_stages(listed: Sequence[Any], base: Path, source: str) -> list[tuple[str, Any, Path | None]]:
+    """Kind, settings and folder of each stage of a list; runs start from `base`."""
+    found = []
+    for number, values in enumerate(listed, 1):
         given = dict(values) if isinstance(values, Mapping) else values
         run = given.pop("run", None) if isinstance(given, dict) else None
         kind, settings = stage_settings(given, f"{source}: stage {number}")
-        place = None if run is None else shipped_model(run) or base / Path(run).expanduser()
-        built.append(STAGES[kind].part.build(settings, place, encode))
-    pipeline = Pipeline(system.pipeline.first, [*system.pipeline.stages, *built])
-    return replace(system, pipeline=pipeline, folder=folder)
+        found.append((kind, settings, None if run is None else shipped_model(run) or base / Path(run).expanduser()))
+    return found

@@ -1,4 +1,4 @@
-"""The command line: one module for each command of `prvr`, which `prvr --help` lists.
+"""The command line: a module for each command of `prvr`, or for a few that belong together.
 
 Building the parser imports no torch: each command imports what it needs when it runs.
 """
@@ -7,27 +7,9 @@ import os
 import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from importlib import import_module
 from io import StringIO
 
-from prvr.cli import (
-    clip,
-    compare,
-    convert,
-    data,
-    demo,
-    describe,
-    evaluate,
-    extract,
-    index,
-    papers,
-    pipeline,
-    plot,
-    presets,
-    search,
-    serve,
-    train,
-    where,
-)
 from prvr.cli.console import CommandError, complain, logged
 from prvr.cli.options import Parser
 
@@ -35,24 +17,10 @@ __all__ = ["build_parser", "main"]
 
 _NOBODY_READS = 141  # as a shell reports SIGPIPE
 _COMMANDS = (
-    demo,
-    train,
-    evaluate,
-    pipeline,
-    compare,
-    plot,
-    papers,
-    extract,
-    index,
-    search,
-    clip,
-    serve,
-    where,
-    convert,
-    presets,
-    describe,
-    data,
+    *("demo", "train", "evaluate", "pipeline", "plot", "papers", "extract", "index", "search", "clip"),
+    *("serve", "where", "convert", "presets", "data"),
 )
+"""The modules of this package that register commands, in the order of the help."""
 _DESCRIPTION = "Train, evaluate and search with models for partially relevant video retrieval."
 _EXIT_CODES = """\
 Run `prvr COMMAND --help` for the options of a command.
@@ -79,8 +47,8 @@ def build_parser() -> Parser:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__, help="show the version and exit")
-    for module in _COMMANDS:
-        module.register(parser)
+    for name in _COMMANDS:
+        import_module(f"prvr.cli.{name}").register(parser)
     return parser
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from prvr.cli.console import CommandError, progress_bar, stdout
+from prvr.cli.console import progress_bar, stdout
+from prvr.cli.evaluate import show_baselines, show_report
 from prvr.cli.folders import fresh_folder, open_corpus_of, threads
 from prvr.cli.options import Parser
-from prvr.cli.reports import show_baselines, show_report
 from prvr.cli.train import show_folder, train
 from prvr.config import load_config
 from prvr.errors import MissingExtraError
@@ -20,17 +20,13 @@ from prvr.errors import MissingExtraError
 if TYPE_CHECKING:
     from prvr.data import Corpus
     from prvr.evaluation.moments import ExampleQuery
-    from prvr.search import SearchHit
 
-_PRESETS = {False: "hybrid-embedded", True: "gmmformer-embedded"}
-"""By `--quick`: the best one, and the one that learns most in a minute."""
 _QUICK = {"train.epochs": 6, "train.hard_negatives_from": 6, "train.batch_size": 24, "optim.lr": 0.002}
-"""More steps than the preset takes in as many epochs, and larger ones."""
+"""Of `gmmformer-embedded`, which learns most in a minute: more steps in as many epochs, and larger ones."""
 _SHIPPED = "drawn-world"
 _FIRST_FILMS, _FIRST_SEED = 6, 2_000_000_063  # a seed of its own: no model was trained on these films
 _EXAMPLES = (0.1, 0.5, 0.9)  # quantiles of the ranks, of which a query is shown each
 _SENTENCE = "a small blue circle rises"
-_PICTURE = 56  # pixels of the longer side of a picture in the terminal
 _FILMS = 24  # videos of the gallery that are written as files, in about a minute
 
 
@@ -40,7 +36,7 @@ def register(prvr: Parser) -> None:
         "demo",
         run,
         "Search at once with a model that ships, then train one in minutes",
-        "[--quick] [--preset NAME] [--output RUN] [OPTIONS]",
+        "[--quick] [--output RUN] [OPTIONS]",
         "Search a few films with a small model that ships with prvr. Then train another one, compare it with chance "
         "and with the joint encoder without training, and find videos and moments from sentences. prvr draws all films "
         "itself, so nothing is downloaded.",
@@ -50,11 +46,6 @@ def register(prvr: Parser) -> None:
         action="store_true",
         help="train a smaller model for a few epochs, which is enough to be better than no training, not to be good",
     )
-    parser.add_argument(
-        "--preset",
-        metavar="NAME",
-        help="a preset whose name ends in -embedded; by default hybrid-embedded, with --quick gmmformer-embedded",
-    )
     parser.option(
         "--output", default="runs/demo", metavar="RUN", help="the run folder; if it is taken, RUN-1, RUN-2, ..."
     )
@@ -62,16 +53,6 @@ def register(prvr: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Searches, trains, compares, and searches again."""
-    preset = args.preset or _PRESETS[args.quick]
-    named = load_config(preset)
-    from prvr.data import COLLECTIONS
-
-    if named.data.collection not in COLLECTIONS:
-        raise CommandError(
-            f"--preset {preset}: reads {named.data.collection}. The demo takes a preset of the embedded corpus, such "
-            f"as hybrid-embedded; for this one: prvr train --preset {preset} --data-root ROOT."
-        )
-    config = load_config(preset, _QUICK) if args.quick else named
     from prvr.evaluation.moments import find_moments
     from prvr.evaluation.tables import examples_table
     from prvr.models import load_pretrained
@@ -79,6 +60,7 @@ def run(args: Namespace) -> None:
     from prvr.plot.examples import examples_figure, pictures_of
     from prvr.training import open_split
 
+    config = load_config("gmmformer-embedded", _QUICK) if args.quick else load_config("hybrid-embedded")
     console, stem = stdout(), Path(args.output)
     # One thread: the matrices are small, and threads would wait for each other on a busy machine.
     with fresh_folder(stem, first=stem) as output, threads(1):
@@ -149,7 +131,6 @@ def _search_first(console: Console, folder: Path) -> None:
     sentence, best = films.sentences[clearest], results[clearest].hits[0]
     shown = replace(results[clearest], hits=results[clearest].hits[:3])
     console.print(result_table(shown, width=console.width, plain="utf" not in console.encoding.lower()))
-    _show_picture(console, best)
     told = "right" if best.video_id in right[clearest] else "wrong"
     first = sum(one.hits[0].video_id in some for one, some in zip(results, right, strict=True))
     chance = sum(map(len, right)) / len(films.videos)
@@ -165,19 +146,6 @@ def _search_first(console: Console, folder: Path) -> None:
         f'{page}: what was found for all of them, with pictures\nprvr search {videos} "{_SENTENCE}" --model {_SHIPPED}',
         flush=True,
     )
-
-
-def _show_picture(console: Console, hit: "SearchHit") -> None:
-    """The middle of the moment that was found, where the terminal shows enough colours."""
-    if not console.is_terminal or console.color_system not in ("truecolor", "256") or "utf" not in console.encoding:
-        return
-    from prvr.search.output import half_blocks
-    from prvr.video import open_video
-
-    middle = (hit.start + hit.end) / 2
-    with open_video(hit.video.path) as video:
-        frame = next(video.excerpt(middle, middle, most=_PICTURE))
-    console.print(half_blocks(frame.pixels))
 
 
 def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", output: Path, quiet: bool) -> Path:

@@ -1,29 +1,34 @@
-"""`prvr evaluate`: all metrics of a run, a model or a pipeline, on its own corpus and on others."""
+"""`prvr evaluate` and `prvr compare`: the metrics of a run, a model or a pipeline, and whether one ranks better."""
 
 import logging
 import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from prvr.cli.console import CommandError, stdout
-from prvr.cli.folders import chosen_data, device_of, open_split_of
+from prvr.cli.folders import chosen_data, device_of, open_corpus_of
 from prvr.cli.options import Parser, more_keys, one_of
-from prvr.cli.reports import show_baselines, show_report
 from prvr.config import Config
+from prvr.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
     from prvr.evaluation.report import EvaluationReport
-    from prvr.evaluation.transfer import Domain
+    from prvr.evaluation.zero_shot import Beside
     from prvr.pipeline import System
+
+    Reports = Mapping[str, Mapping[str, EvaluationReport]]
 
 logger = logging.getLogger(__name__)
 
 
 def register(prvr: Parser) -> None:
-    """Adds the command."""
+    """Adds the commands."""
     parser = prvr.command(
         "evaluate",
         run,
@@ -49,32 +54,43 @@ def register(prvr: Parser) -> None:
     )
     parser.shared("--device")
     parser.accepts_keys = True
+    parser = prvr.command(
+        "compare",
+        run_compare,
+        "Test whether one run ranks better than another",
+        "RUN_A RUN_B [OPTIONS]",
+        "Compare two evaluations of the same queries with a paired test, whose resamples are drawn by video.",
+    )
+    parser.add_argument("run_a", metavar="RUN_A", help="the folder of a run, or its evaluation.json")
+    parser.add_argument("run_b", metavar="RUN_B", help="the same of the other run")
+    parser.option("--samples", default=10_000, help="the number of resamples and permutations")
+    parser.shared("--seed")
 
 
 def run(args: Namespace) -> None:
     """Evaluates, prints the tables and writes the numbers."""
     from prvr.pipeline import open_system, parse_stage
 
-    model = _model_keys(args)
-    stages = [parse_stage(text) for text in args.stage]
-    system = open_system(args.system, stages, device=device_of(args.device), model=model)
-    config = chosen_data(args, system.config_file, args.system)
-    if args.transfer:
-        show_transfer(args, config, system)
-    else:
-        show_split(args, config, system)
-
-
-def _model_keys(args: Namespace) -> dict[str, str]:
-    """The keys of the model that the command line changes, without `model.`."""
     keys = more_keys(args)
     strange = [f"--{key}" for key in keys if not key.startswith("model.")]
     if strange:
         args.parser.refuse(strange)
-    return {key.removeprefix("model."): value for key, value in keys.items()}
+    model = {key.removeprefix("model."): value for key, value in keys.items()}
+    stages = [parse_stage(text) for text in args.stage]
+    system = open_system(args.system, stages, device=device_of(args.device), model=model)
+    config = chosen_data(args, system.config_file, args.system)
+    (evaluate_targets if args.transfer else evaluate_split)(args, config, system)
 
 
-def show_split(args: Namespace, config: Config, system: "System") -> None:
+def run_compare(args: Namespace) -> None:
+    """Prints the comparison of two runs."""
+    from prvr.evaluation.compare import compare, comparison_table
+
+    comparison = compare(Path(args.run_a), Path(args.run_b), samples=args.samples, seed=args.seed)
+    stdout().print(comparison_table(comparison))
+
+
+def evaluate_split(args: Namespace, config: Config, system: "System") -> None:
     """Evaluates on one split, prints the tables and writes a file for each report."""
     from prvr.evaluation.tables import systems_table
     from prvr.evaluation.transfer import check_features
@@ -95,24 +111,14 @@ def show_split(args: Namespace, config: Config, system: "System") -> None:
             show_baselines(console, replace(config, model=system.pipeline.first.config), report, split)  # pyright: ignore[reportAttributeAccessIssue]
     console.print()
     differs = [config.data.collection] * (config.data.collection != trained.data.collection)
-    differs += [split] * (split != config.data.eval_split) + _how(args, system)
-    for labels, reports in found.items():
-        dense = ["dense_labels"] * (labels == "dense")
-        targets = [
-            system.folder / f"{'_'.join(['evaluation', *parts, *differs, *dense])}.json"
-            for parts in name_parts(args.stage, len(reports))
-        ]
-        if args.json is not None:
-            targets[-1] = Path(args.json).with_stem("_".join([Path(args.json).stem, *dense]))
-        for (name, report), target in zip(reports.items(), targets, strict=True):
-            target.parent.mkdir(parents=True, exist_ok=True)  # of a model that ships with prvr, a folder of its name
-            report.to_json(target)
-            print(f"{target}: {name}" + f", {labels} labels" * (len(found) > 1))
+    differs += [split] * (split != config.data.eval_split)
+    for file, report, name in write_reports(args, system, found, ["evaluation", *differs]):
+        print(f"{file}: {name}" + f", {report.labels} labels" * (len(found) > 1))
 
 
-def show_transfer(args: Namespace, config: Config, system: "System") -> None:
+def evaluate_targets(args: Namespace, config: Config, system: "System") -> None:
     """Evaluates on the corpus of the run and on the targets, prints one table, and writes a file for each target."""
-    from prvr.evaluation.transfer import Domain, corpus_on_disk, target_config, transfer_table
+    from prvr.evaluation.transfer import corpus_on_disk, target_config, transfer_table
 
     if args.json is not None:
         raise CommandError("--json: --transfer writes a file for each target into RUN. Leave --json out.")
@@ -123,20 +129,18 @@ def show_transfer(args: Namespace, config: Config, system: "System") -> None:
     split = args.split or config.data.eval_split
     name = f"{config.data.collection} {split}"
     if config.data.root is None or corpus_on_disk(config) is not None:
-        sources = _domains(name, evaluated(args, system, config, split))
+        sources = _rows(name, evaluated(args, system, config, split))
     else:
-        sources = [Domain(name, None)]
+        sources = {name: None}
         logger.warning("%s: %s does not exist, so the source is not scored.", config.data.root, config.data.collection)
-    targets, files = [], []
+    targets, files = dict[str, "EvaluationReport | None"](), []
     for folder, (target, split) in zip(folders, chosen, strict=True):
-        label, found = _label(folder, folders), evaluated(args, system, target, split)
-        targets += _domains(f"{label} {split}", found)
-        for labels, reports in found.items():
-            for report, added in zip(reports.values(), name_parts(args.stage, len(reports)), strict=True):
-                parts = ["evaluation_on", label.replace("/", "-"), split, *added, *_how(args, system)]
-                parts += ["dense_labels"] * (labels == "dense")
-                files.append(system.folder / f"{'_'.join(parts)}.json")
-                report.to_json(files[-1])
+        alone = sum(other.name == folder.name for other in folders) == 1
+        label = folder.name if alone else f"{folder.parent.name}/{folder.name}"
+        found = evaluated(args, system, target, split)
+        targets |= _rows(f"{label} {split}", found)
+        about = ["evaluation_on", label.replace("/", "-"), split]
+        files += [file for file, _, _ in write_reports(args, system, found, about)]
     console = stdout()
     console.print()
     console.print(transfer_table(sources, targets))
@@ -147,9 +151,7 @@ def show_transfer(args: Namespace, config: Config, system: "System") -> None:
         print(f"{file}: these numbers and both directions")
 
 
-def evaluated(
-    args: Namespace, system: "System", config: Config, split: str
-) -> "dict[str, dict[str, EvaluationReport]]":
+def evaluated(args: Namespace, system: "System", config: Config, split: str) -> "Reports":
     """The reports of the first stage alone and after each stage, by name; under the original labels of the corpus, and
     under dense ones where it has them.
     """
@@ -157,7 +159,8 @@ def evaluated(
 
     device = device_of(args.device)
     how = EvaluationConfig.of_run(config.train, ties=args.ties, caption_sets=_ranks_sets(args, config))
-    with open_split_of(system, config, split, args.quiet) as packed:
+    open_corpus_of(config, args.quiet)
+    with closing(system.open_split(split, config)) as packed:
         encoded = encode_split(
             system.pipeline,
             packed,
@@ -166,7 +169,6 @@ def evaluated(
             query_batch=how.query_batch,
             seed=how.seed,
         )
-        dense = packed.with_dense_labels()
         return {
             labelled.labels: {
                 name: replace(
@@ -174,15 +176,33 @@ def evaluated(
                 )
                 for name, part in system.parts().items()
             }
-            for labelled in (packed, dense)
+            for labelled in (packed, packed.with_dense_labels())
             if labelled is not None
         }
 
 
-def _how(args: Namespace, system: "System") -> list[str]:
-    """What names the file of a report that was not made in the usual way: how ties count, changed keys."""
+def write_reports(
+    args: Namespace, system: "System", found: "Reports", about: Sequence[str]
+) -> "list[tuple[Path, EvaluationReport, str]]":
+    """Writes a file for each report into the folder of the system, or the last ones where `--json` says.
+
+    Returns:
+        The file, the report and the name of each.
+    """
     changed = ["-".join(re.findall(r"[\w.]+", f"{key[6:]} {value}")) for key, value in system.changed.items()]
-    return [args.ties] * (args.ties != "worst") + changed
+    how = [args.ties] * (args.ties != "worst") + changed
+    written = []
+    for labels, reports in found.items():
+        dense = ["dense_labels"] * (labels == "dense")
+        parts = name_parts(args.stage, len(reports))
+        files = [system.folder / f"{'_'.join([*about, *added, *how, *dense])}.json" for added in parts]
+        if args.json is not None:
+            files[-1] = Path(args.json).with_stem("_".join([Path(args.json).stem, *dense]))
+        for file, (name, report) in zip(files, reports.items(), strict=True):
+            file.parent.mkdir(parents=True, exist_ok=True)  # of a model that ships with prvr, a folder of its name
+            report.to_json(file)
+            written.append((file, report, name))
+    return written
 
 
 def _ranks_sets(args: Namespace, config: Config) -> bool:
@@ -196,21 +216,13 @@ def _ranks_sets(args: Namespace, config: Config) -> bool:
     return args.table == "t2v" or (corpus is not None and benchmark_of(corpus) is not None)
 
 
-def _domains(name: str, found: "Mapping[str, Mapping[str, EvaluationReport]]") -> "list[Domain]":
-    """A row for each report, which names its stages if there are several, and its labels if they are dense."""
-    from prvr.evaluation.transfer import Domain
-
-    return [
-        Domain(", ".join([name] + [part] * (len(reports) > 1) + [f"{labels} labels"] * (labels == "dense")), report)
+def _rows(name: str, found: "Reports") -> "dict[str, EvaluationReport | None]":
+    """The reports by name, which says the stages if there are several, and the labels if they are dense."""
+    return {
+        ", ".join([name] + [part] * (len(reports) > 1) + [f"{labels} labels"] * (labels == "dense")): report
         for labels, reports in found.items()
         for part, report in reports.items()
-    ]
-
-
-def _label(folder: Path, all_folders: Sequence[Path]) -> str:
-    """The name of a corpus, with that of its parent folder if another corpus has the same name."""
-    alone = sum(other.name == folder.name for other in all_folders) == 1
-    return folder.name if alone else f"{folder.parent.name}/{folder.name}"
+    }
 
 
 def name_parts(stages: Sequence[str], reports: int) -> list[list[str]]:
@@ -240,3 +252,51 @@ def name_parts(stages: Sequence[str], reports: int) -> list[list[str]]:
     if not given:
         after[-1] = []
     return [["retriever"], *after]
+
+
+def show_report(console: Console, report: "EvaluationReport", *, text_to_video: bool = False) -> None:
+    """Prints the tables of an evaluation; `text_to_video` puts that of papers on text-to-video retrieval first."""
+    from prvr.evaluation.tables import groups_table, metrics_table, tags_table, text_video_table
+
+    first = text_video_table(report) if text_to_video else metrics_table(report)
+    for table in (first, groups_table(report), tags_table(report)):
+        if table is not None:
+            console.print()
+            console.print(table)
+
+
+def show_baselines(
+    console: Console,
+    config: Config,
+    report: "EvaluationReport",
+    split: str | None = None,
+    note: str | None = None,
+) -> "Beside | None":
+    """Prints a report beside chance and zero-shot, if the corpus names a joint encoder; the public ones do not.
+
+    If the comparison cannot be made, the reason is printed instead of the table, and None is returned.
+
+    Args:
+        console: the console to print on.
+        config: the configuration of the run, which says where the data are.
+        report: the evaluation of the model.
+        split: the split of the report; by default, the one that the configuration reports.
+        note: printed below the table.
+    """
+    from prvr.evaluation.tables import beside_table
+    from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot
+    from prvr.training import open_split
+    from prvr.training.data import run_corpus
+
+    try:
+        corpus = run_corpus(config)
+        if not has_zero_shot(corpus):
+            return None
+        with closing(open_split(config, split or config.data.eval_split)) as packed:
+            beside = beside_zero_shot(report, corpus, packed)
+    except (DataError, MissingExtraError) as error:  # the report itself is complete without it
+        console.print(f"\nno comparison with zero-shot: {error}", markup=False, soft_wrap=True)
+        return None
+    console.print()
+    console.print(beside_table(beside, note))
+    return beside

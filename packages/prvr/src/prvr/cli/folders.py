@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,7 @@ from prvr.cli.options import overrides
 from prvr.config import Config, load_config
 
 if TYPE_CHECKING:
-    from prvr.data import Corpus, PackedSplit
-    from prvr.pipeline import System
+    from prvr.data import Corpus
 
 
 @contextmanager
@@ -85,18 +84,6 @@ def open_corpus_of(config: Config, quiet: bool) -> "Corpus":
 
     with progress_bar(f"making {config.data.collection}, once", quiet) as progress:
         return run_corpus(config, progress)
-
-
-@contextmanager
-def open_split_of(system: "System", config: Config, split: str, quiet: bool) -> "Iterator[PackedSplit]":
-    """A split of the corpus that a configuration names, packed for a system.
-
-    Raises:
-        prvr.data.DataError: as `open_corpus_of`, or there is no such split.
-    """
-    open_corpus_of(config, quiet)
-    with closing(system.open_split(split, config)) as packed:
-        yield packed
 
 
 @contextmanager

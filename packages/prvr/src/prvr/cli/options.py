@@ -121,7 +121,6 @@ def one_of(*names: str) -> dict[str, Any]:
 
 _SHARED: dict[str, dict[str, Any]] = {
     "index": {"metavar": "INDEX", "help": "the folder of the index"},
-    "run": {"metavar": "RUN", "help": "the folder of a run of `prvr train`"},
     "system": {
         "metavar": "SYSTEM",
         "help": "a run of `prvr train`, a folder of save_pretrained, a pipeline's folder, its YAML file, or a model "

@@ -9,27 +9,18 @@ from rich.table import Table
 from rich.text import Text
 
 from prvr.errors import DataError
-from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import METRICS, Difference, paired_test
 from prvr.evaluation.tables import new_table
 
-EVALUATION_FILE = "evaluation.json"
-
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs on one split, the paired test of each metric (B - A), and whether each run is better than chance."""
+    """Two evaluations on the same queries, by name, and the paired test of each metric (B - A)."""
 
-    name_a: str
-    name_b: str
-    split: str
-    videos: int
-    metrics_a: RetrievalMetrics
-    metrics_b: RetrievalMetrics
+    names: tuple[str, str]
+    reports: tuple[EvaluationReport, EvaluationReport]
     differences: dict[str, Difference]
-    chance: float
-    above_chance: tuple[bool, bool]
 
 
 def compare(run_a: Path | str, run_b: Path | str, *, samples: int = 10_000, seed: int = 0) -> Comparison:
@@ -44,7 +35,7 @@ def compare(run_a: Path | str, run_b: Path | str, *, samples: int = 10_000, seed
     Raises:
         DataError: a file is missing or damaged, or the runs were not evaluated on the same queries and videos.
     """
-    paths = [path / EVALUATION_FILE if path.is_dir() else path for path in (Path(run_a), Path(run_b))]
+    paths = [path / "evaluation.json" if path.is_dir() else path for path in (Path(run_a), Path(run_b))]
     reports = [EvaluationReport.from_json(path) for path in paths]
     return compare_reports(*reports, names=(str(run_a), str(run_b)), samples=samples, seed=seed)
 
@@ -63,17 +54,8 @@ def compare_reports(
         DataError: as `matched_ranks`.
     """
     ranks = matched_ranks(report_a, report_b, names)
-    return Comparison(
-        name_a=names[0],
-        name_b=names[1],
-        split=report_a.split,
-        videos=len(report_a.video_ids),
-        metrics_a=report_a.text_to_video,
-        metrics_b=report_b.text_to_video,
-        differences=paired_test(report_a.ranks, ranks, report_a.query_to_video, samples=samples, seed=seed),
-        chance=report_a.chance,
-        above_chance=(report_a.above_chance, report_b.above_chance),
-    )
+    found = paired_test(report_a.ranks, ranks, report_a.query_to_video, samples=samples, seed=seed)
+    return Comparison(names, (report_a, report_b), found)
 
 
 def matched_ranks(
@@ -84,25 +66,24 @@ def matched_ranks(
     Raises:
         DataError: they differ in queries, videos, the video of a query, the labels, or in how ties count.
     """
+    reports = (report_a, report_b)
     _check_same(names, "query", report_a.query_ids, report_b.query_ids)
     _check_same(names, "video", report_a.video_ids, report_b.video_ids)
-    if report_a.labels != report_b.labels:
-        raise DataError(
-            f"{names[0]} was evaluated under {report_a.labels} labels, {names[1]} under {report_b.labels} ones: "
-            "compare two files of the same labels."
-        )
-    if report_a.ties != report_b.ties:
-        raise DataError(
-            f"{names[0]} counts ties as {report_a.ties!r}, {names[1]} as {report_b.ties!r}: evaluate both the same way."
-        )
+    for what in ("labels", "ties"):
+        one, other = (getattr(report, what) for report in reports)
+        if one != other:
+            raise DataError(
+                f"{names[0]} was evaluated with {what} {one!r}, {names[1]} with {other!r}: compare two evaluations "
+                "that were made the same way."
+            )
     place = {query_id: i for i, query_id in enumerate(report_b.query_ids)}
     order = np.array([place[query_id] for query_id in report_a.query_ids])
-    owners = [[report.video_ids[video] for video in report.query_to_video] for report in (report_a, report_b)]
-    for i, query_id in enumerate(report_a.query_ids):
-        if owners[0][i] != owners[1][order[i]]:
+    owners = [np.array(report.video_ids)[report.query_to_video] for report in reports]
+    for query_id, one, other in zip(report_a.query_ids, owners[0], owners[1][order], strict=True):
+        if one != other:
             raise DataError(
-                f"query {query_id!r} belongs to video {owners[0][i]!r} in {names[0]} and to {owners[1][order[i]]!r} in "
-                f"{names[1]}: evaluate both on the same corpus."
+                f"query {query_id!r} belongs to video {str(one)!r} in {names[0]} and to {str(other)!r} in {names[1]}: "
+                "evaluate both on the same corpus."
             )
     return report_b.ranks[order]
 
@@ -112,24 +93,24 @@ def comparison_table(comparison: Comparison) -> Table:
 
     What is not better than chance, and how many queries are tied, stands below.
     """
-    notes = [f"A = {comparison.name_a}", f"B = {comparison.name_b}", "paired by query, resampled by video"]
-    tied = (comparison.metrics_a.tied, comparison.metrics_b.tied)
-    if any(tied):
-        notes.append(f"tied queries: A {tied[0]:.1%}, B {tied[1]:.1%}")
-    lost = [name for name, above in zip("AB", comparison.above_chance, strict=True) if not above]
+    one, other = comparison.reports
+    notes = [f"{letter} = {name}" for letter, name in zip("AB", comparison.names, strict=True)]
+    notes.append("paired by query, resampled by video")
+    if one.text_to_video.tied or other.text_to_video.tied:
+        notes.append(f"tied queries: A {one.text_to_video.tied:.1%}, B {other.text_to_video.tied:.1%}")
+    lost = [name for name, report in zip("AB", comparison.reports, strict=True) if not report.above_chance]
     if lost:
         verb = "are" if len(lost) > 1 else "is"
-        notes.append(f"{' and '.join(lost)} {verb} not shown to be better than chance (SumR {comparison.chance:.1f})")
+        notes.append(f"{' and '.join(lost)} {verb} not shown to be better than chance (SumR {one.chance:.1f})")
     level = comparison.differences[METRICS[-1]].interval.level
-    title = f"{comparison.split}: {comparison.metrics_a.queries:,} queries, {comparison.videos:,} videos"
+    title = f"{one.split}: {len(one.query_ids):,} queries, {len(one.video_ids):,} videos"
     columns = ("A", "B", "B - A", f"{level:.0%} interval", "p")
     table = new_table(title, Text("\n".join(notes)), ["text to video"], columns)
     for name in METRICS:
         difference = comparison.differences[name]
         table.add_row(
             "SumR" if name == "sumr" else f"R@{name[1:]}",
-            f"{getattr(comparison.metrics_a, name):.2f}",
-            f"{getattr(comparison.metrics_b, name):.2f}",
+            *(f"{getattr(report.text_to_video, name):.2f}" for report in comparison.reports),
             f"{difference.value:+.2f}",
             f"{difference.interval.low:+.2f} .. {difference.interval.high:+.2f}",
             f"{difference.p_value:.4f}",
@@ -138,11 +119,8 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def _check_same(names: tuple[str, str], what: str, ids_a: tuple[str, ...], ids_b: tuple[str, ...]) -> None:
-    if set(ids_a) == set(ids_b):
-        return
-    for name, own, other in ((names[0], ids_a, set(ids_b)), (names[1], ids_b, set(ids_a))):
-        alone = [identifier for identifier in own if identifier not in other]
-        if alone:
+    for name, own, other in ((names[0], ids_a, ids_b), (names[1], ids_b, ids_a)):
+        if alone := sorted(set(own) - set(other)):
             raise DataError(
                 f"{names[0]} ({len(ids_a)}) and {names[1]} ({len(ids_b)}) were not evaluated on the same {what} ids: "
                 f"{what} {alone[0]!r} is only in {name}, with {len(alone) - 1} more. Evaluate both on the same split."

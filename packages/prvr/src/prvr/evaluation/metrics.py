@@ -115,16 +115,6 @@ def ranks(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"], ties: Tie
     return count_ranks(scores, relevant).ranks(ties)
 
 
-def tied_share(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"]) -> float:
-    """Share of queries in [0, 1] whose best relevant video scores exactly as high as an irrelevant one.
-
-    Examples:
-        >>> tied_share(torch.tensor([[0.5, 0.5], [0.2, 0.7]]), torch.tensor([[True, False], [True, False]]))
-        0.5
-    """
-    return count_ranks(scores, relevant).tied_share
-
-
 def require_relevant(queries: Bool[Tensor, " q"], query_ids: Sequence[str] = ()) -> None:
     """Raises ValueError if any query is marked as having no relevant video."""
     if bool(queries.any()):
@@ -293,9 +283,7 @@ class RetrievalMetrics:
             >>> RetrievalMetrics.from_ranks(torch.tensor([1, 3, 7, 200])).sumr
             225.0
         """
-        if len(ranks) == 0:
-            raise InputError("no ranks: metrics need at least one query")
-        share = len(ranks) / (len(ranks) + misses)
+        share = len(ranks) / max(len(ranks) + misses, 1)
         r1, r5, r10, r100 = (share * recall_at_k(ranks, k) for k in RECALLS)
         total = r1 + r5 + r10 + r100
         return cls(r1, r5, r10, r100, total, median_rank(ranks), mean_rank(ranks), len(ranks) + misses, tied)

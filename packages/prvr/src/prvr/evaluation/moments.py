@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from prvr.data.packed import PackedSplit
@@ -104,31 +105,18 @@ def find_moments(
         text = encoded.text[torch.as_tensor(queries, device=where)]
         scores = torch.cat([row for _, row in ranked_rows(pipeline, encoded, "t2v", only=queries)])
         values, videos = (t.cpu() for t in scores.topk(min(k, scores.shape[1])))
-        return tuple(
-            _example(
-                split,
-                query,
-                [
-                    Hit(split.video_ids[v], value, *_moment(retriever, encoded, split, own, v))
-                    for value, v in zip(values[i].tolist(), videos[i].tolist(), strict=True)
-                ],
+        found = []
+        for i, (query, own) in enumerate(zip(queries, text.split(1), strict=True)):
+            times = float(split.moments.start[query]), float(split.moments.end[query])
+            start, end = (None, None) if np.isnan(times).any() else times
+            hits = tuple(
+                Hit(split.video_ids[v], value, *_moment(retriever, encoded, split, own, v))
+                for value, v in zip(values[i].tolist(), videos[i].tolist(), strict=True)
             )
-            for i, (query, own) in enumerate(zip(queries, text.split(1), strict=True))
-        )
-
-
-def _example(split: PackedSplit, query: int, hits: list[Hit]) -> ExampleQuery:
-    start, end = float(split.moments.start[query]), float(split.moments.end[query])
-    known = start == start and end == end
-    return ExampleQuery(
-        query_id=split.query_ids[query],
-        caption=split.captions[query],
-        hits=tuple(hits),
-        video_id=split.video_ids[int(split.query_to_video[query])],
-        start=start if known else None,
-        end=end if known else None,
-        relevant=frozenset(split.video_ids[v] for v in split.relevant[query]),
-    )
+            video = split.video_ids[int(split.query_to_video[query])]
+            relevant = frozenset(split.video_ids[v] for v in split.relevant[query])
+            found.append(ExampleQuery(split.query_ids[query], split.captions[query], hits, video, start, end, relevant))
+        return tuple(found)
 
 
 def _moment(

@@ -1,6 +1,6 @@
 """Evaluation: rank every video of a split for every query, report recalls with their uncertainty."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -166,29 +166,44 @@ def ranked_rows(
 def _count_first(
     pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, progress: Progress | None
 ) -> _Counts:
-    """Both directions from one pass over blocks of the first stage's scores."""
-    device, owner = encoded.text.device, torch.from_numpy(split.query_to_video)
+    gallery = _Gallery(pipeline.first, encoded)
+
+    def score(q: Int[Tensor, " r"], v: slice) -> Tensor:
+        return pipeline.first.score(encoded.text[q], gallery[v]).total
+
+    told = None if progress is None else lambda done, total: progress("scores", done, total)
+    return _count_blocks(score, split, encoded.slices, config, encoded.text.device, told)
+
+
+def _count_blocks(
+    score: Callable[[Int[Tensor, " r"], slice], Tensor],
+    split: PackedSplit,
+    videos: Sequence[slice],
+    config: EvaluationConfig,
+    device: torch.device,
+    progress: Callable[[int, int], None] | None = None,
+) -> _Counts:
+    """Both directions from one pass over blocks of scores, of some queries by their numbers and a slice of videos."""
+    owner = torch.from_numpy(split.query_to_video)
     rows, columns = _relevant_pairs(split).T
     # In order of their videos: the blocks that hold relevant pairs then lie along the diagonal.
     order = owner.argsort(stable=True)
-    place = torch.empty_like(order)
-    place[order] = torch.arange(len(order))
-    text, gallery = encoded.text[order.to(device)], _Gallery(pipeline.first, encoded)
-    queries = [slice(i, min(i + config.query_batch, len(text))) for i in range(0, len(text), config.query_batch)]
+    place, numbers = order.argsort(), order.to(device)
+    queries = [slice(i, min(i + config.query_batch, len(order))) for i in range(0, len(order), config.query_batch)]
 
-    def score(q: slice, v: slice) -> Tensor:
-        return pipeline.first.score(text[q], gallery[v]).total
+    def block(q: slice, v: slice) -> Tensor:
+        return score(numbers[q], v)
 
     to_video, to_text = stream_counts(
-        score,
+        block,
         torch.stack([place[rows], columns], 1),
         queries,
-        encoded.slices,
+        videos,
         query_ids=[split.query_ids[i] for i in order.tolist()],
         video_ids=split.video_ids,
-        progress=None if progress is None else lambda done, total: progress("scores", done, total),
+        progress=progress,
     )
-    sets = stream_set_counts(score, owner[order], queries, encoded.slices).cpu() if config.caption_sets else None
+    sets = stream_set_counts(block, owner[order], queries, videos).cpu() if config.caption_sets else None
     return _Counts(to_video.cpu()[place], to_text.cpu(), sets)
 
 
@@ -257,20 +272,8 @@ def report_from_scores(
     expected = (len(split.query_ids), len(split.video_ids))
     if tuple(scores.shape) != expected:
         raise InputError(f"scores {tuple(scores.shape)}: expected (queries, videos) of {split.name}, {expected}")
-    queries, videos = ([slice(0, size)] for size in expected)
-    to_video, to_text = stream_counts(
-        lambda q, v: scores[q, v],
-        _relevant_pairs(split),
-        queries,
-        videos,
-        query_ids=split.query_ids,
-        video_ids=split.video_ids,
-    )
-    sets = None
-    if config.caption_sets:
-        owner = torch.from_numpy(split.query_to_video)
-        sets = stream_set_counts(lambda q, v: scores[q, v], owner, queries, videos).cpu()
-    return _report(split, _Counts(to_video.cpu(), to_text.cpu(), sets), None, config, ())
+    counts = _count_blocks(lambda q, v: scores[q, v], split, [slice(0, len(split))], config, scores.device)
+    return _report(split, counts, None, config, ())
 
 
 def moment_ratios(moments: Moments) -> Float[Tensor, " q"]:

@@ -14,14 +14,13 @@ from prvr.evaluation.zero_shot import Beside
 _RECALLS = ("R@1", "R@5", "R@10", "R@100", "SumR")
 
 
-def metrics_table(report: EvaluationReport, title: str | None = None) -> Table:
+def metrics_table(report: EvaluationReport) -> Table:
     """The main table: recalls in percent, SumR with its interval, median and mean rank, in each direction.
 
     SumR of chance, whether the model is better, and the shares of tied queries and videos stand below.
 
     Args:
         report: what `prvr.evaluation.evaluate` gave.
-        title: default: the split and its size.
     """
     below = "" if report.above_chance else "; this is not shown to be better"
     caption = (
@@ -31,7 +30,7 @@ def metrics_table(report: EvaluationReport, title: str | None = None) -> Table:
     sumr = report.intervals.get("sumr")
     interval = "interval" if sumr is None else f"{sumr.level:.0%} interval"
     columns = (*_RECALLS, interval, "MdR", "MnR")
-    table = new_table(title or _size(report), caption, [""], columns)
+    table = new_table(_size(report), caption, [""], columns)
     own = {interval: "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"}
     table.add_row("text to video", *metric_cells(report.text_to_video, columns, own))
     table.add_row("video to text", *metric_cells(report.video_to_text, columns))
@@ -40,7 +39,7 @@ def metrics_table(report: EvaluationReport, title: str | None = None) -> Table:
     return table
 
 
-def text_video_table(report: EvaluationReport, title: str | None = None) -> Table:
+def text_video_table(report: EvaluationReport) -> Table:
     """The table of papers on text-to-video retrieval: R@1, R@5, R@10, their sum, median and mean rank, both ways.
 
     Where videos have several captions, each is a query of its own, and video to text ranks the sets of captions of the
@@ -48,14 +47,13 @@ def text_video_table(report: EvaluationReport, title: str | None = None) -> Tabl
 
     Args:
         report: what `prvr.evaluation.evaluate` gave, with `caption_sets` where videos have several captions.
-        title: default: the split and its size.
     """
     several = len(report.query_ids) > len(set(report.query_to_video.tolist()))
     to_text = report.video_to_sets if several and report.video_to_sets is not None else report.video_to_text
     among = "sets of captions" if to_text is report.video_to_sets else "all captions, its best one counts"
     caption = f"ties count {TIES[report.ties]}" + f"\nvideo to text: among {among}" * several
     columns = ("R@1", "R@5", "R@10", "Rsum", "MdR", "MnR")
-    table = new_table(title or _size(report), caption, [""], columns)
+    table = new_table(_size(report), caption, [""], columns)
     for name, metrics in (("text to video", report.text_to_video), ("video to text", to_text)):
         table.add_row(name, *metric_cells(metrics, columns))
     return table

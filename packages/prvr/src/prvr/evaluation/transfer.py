@@ -1,8 +1,8 @@
 """Evaluation out of domain: a model that was trained on one corpus (the source) is tested on others (the targets)."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rich.table import Table
@@ -18,19 +18,6 @@ from prvr.evaluation.tables import metric_cells, new_table
 from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Domain:
-    """A corpus that a model was tested on.
-
-    Args:
-        name: the name in tables.
-        report: text to video and back; None where the corpus is not on this machine.
-    """
-
-    name: str
-    report: EvaluationReport | None
 
 
 def expect_same_features(source: CorpusEncoders | None, target: CorpusEncoders | None, name: str) -> bool:
@@ -125,7 +112,9 @@ def _encoders(config: Config) -> CorpusEncoders | None:
     return None if corpus is None else corpus_encoders(corpus)
 
 
-def transfer_table(sources: Sequence[Domain], targets: Sequence[Domain], title: str | None = None) -> Table:
+def transfer_table(
+    sources: Mapping[str, EvaluationReport | None], targets: Mapping[str, EvaluationReport | None]
+) -> Table:
     """Text to video on the source and on each target, a row for each or for each variant of the model.
 
     How large the gallery is and what chance gives stand beside.
@@ -134,19 +123,19 @@ def transfer_table(sources: Sequence[Domain], targets: Sequence[Domain], title: 
     the same target say which of them carries over better.
 
     Args:
-        sources: the corpus that the model was trained on.
-        targets: corpora that it has not seen.
-        title: above the table.
+        sources: reports by name on the corpus that the model was trained on; None where it is not on this machine.
+        targets: those on corpora that it has not seen.
     """
-    ties = {domain.report.ties for domain in (*sources, *targets) if domain.report is not None}
+    ties = {report.ties for report in (*sources.values(), *targets.values()) if report is not None}
     columns = ("videos", "R@1", "R@5", "R@10", "Rsum", "SumR", "chance", "MdR")
     caption = f"source: trained on it; target: never seen\nties count {' or '.join(sorted(ties))}"
-    table = new_table(title or "out of domain, text to video", caption, ["", "corpus"], columns)
-    for kind, domain in (*(("source", source) for source in sources), *(("target", target) for target in targets)):
-        cells, report = ["-"] * len(columns), domain.report
-        if report is not None:
-            others = {"videos": f"{len(report.video_ids):,}", "chance": f"{report.chance:.1f}"}
-            cells = metric_cells(report.text_to_video, columns, others)
-        # Text, not str: a path may hold square brackets, which rich would read as markup.
-        table.add_row(kind, Text(domain.name), *cells)
+    table = new_table("out of domain, text to video", caption, ["", "corpus"], columns)
+    for kind, reports in (("source", sources), ("target", targets)):
+        for name, report in reports.items():
+            cells = ["-"] * len(columns)
+            if report is not None:
+                others = {"videos": f"{len(report.video_ids):,}", "chance": f"{report.chance:.1f}"}
+                cells = metric_cells(report.text_to_video, columns, others)
+            # Text, not str: a path may hold square brackets, which rich would read as markup.
+            table.add_row(kind, Text(name), *cells)
     return table

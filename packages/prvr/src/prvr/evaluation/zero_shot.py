@@ -61,8 +61,10 @@ class Beside:
             >>> print(Beside("films test", (1.0,) * 5, metrics, metrics, worse).verdict)
             Zero-shot is better than this model: SumR -20.0 (95% -31.0 .. -9.0, p = 0.004). Search with zero-shot.
         """
-        found = _said(self.sumr)
-        differ, won = self.sumr.p_value < _SURE, self.sumr.value > 0
+        interval, p = self.sumr.interval, self.sumr.p_value
+        found = f"SumR {self.sumr.value:+.1f} (95% {interval.low:+.1f} .. {interval.high:+.1f}, "
+        found += "p < 0.001)" if p < 0.001 else f"p = {p:.3f})"
+        differ, won = p < _SURE, self.sumr.value > 0
         if not any(self.above_chance):
             said = f"Neither this model nor zero-shot is shown to be better than chance (SumR {self.chance[-1]:.1f})."
         elif differ and not self.above_chance[won]:
@@ -75,16 +77,12 @@ class Beside:
             said = f"This model is better than zero-shot: {found}."
         else:
             said = f"Zero-shot is better than this model: {found}. Search with zero-shot."
-        return " ".join([said, *self._ties, *self.warnings])
-
-    @property
-    def _ties(self) -> list[str]:
-        """A sentence on each of the two that gives most queries a tie."""
-        return [
+        degenerate = [
             f"{name} scores a wrong video exactly as high as the right one for {metrics.tied:.0%} of the sentences."
             for name, metrics in (("Zero-shot", self.zero_shot), ("This model", self.model))
             if metrics.tied >= _DEGENERATE
         ]
+        return " ".join([said, *degenerate, *self.warnings])
 
 
 def zero_shot_scores(
@@ -142,12 +140,6 @@ def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSpli
         above_chance=(alone.above_chance, report.above_chance),
         warnings=split.constant,
     )
-
-
-def _said(difference: Difference) -> str:
-    low, high = difference.interval.low, difference.interval.high
-    p = "p < 0.001" if difference.p_value < 0.001 else f"p = {difference.p_value:.3f}"
-    return f"SumR {difference.value:+.1f} (95% {low:+.1f} .. {high:+.1f}, {p})"
 
 
 def has_zero_shot(corpus: Corpus) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -37,23 +37,17 @@ class Curve:
                 f"given), and no published value or one for each ({len(self.published)} given)"
             )
 
-    def summary(self, band: Literal["range", "deviation"]) -> Float[np.ndarray, "3 n"]:
-        """Lower end of the band, mean and upper end for each x; NaN where nothing was measured.
-
-        Args:
-            band: from the lowest to the highest seed, or one sample standard deviation to either side.
+    def summary(self) -> Float[np.ndarray, "3 n"]:
+        """The lowest seed, the mean and the highest seed for each x; NaN where nothing was measured.
 
         Examples:
-            >>> Curve([1.0, 2.0], [[4.0, 6.0], []]).summary("range").tolist()
+            >>> Curve([1.0, 2.0], [[4.0, 6.0], []]).summary().tolist()
             [[4.0, nan], [5.0, nan], [6.0, nan]]
         """
         found = np.full((3, len(self.x)), np.nan)
         for place, seeds in enumerate(self.values):
             if len(seeds):
-                mean = np.mean(seeds)
-                spread = np.std(seeds, ddof=1) if len(seeds) > 1 else 0.0
-                ends = (min(seeds), max(seeds)) if band == "range" else (mean - spread, mean + spread)
-                found[:, place] = ends[0], mean, ends[1]
+                found[:, place] = min(seeds), np.mean(seeds), max(seeds)
         return found
 
 
@@ -64,7 +58,6 @@ def sweep_figure(
     ylabel: str,
     chance: float | None = None,
     zero_shot: float | None = None,
-    band: Literal["range", "deviation"] = "range",
     title: str = "",
 ) -> "Figure":
     """Curves with their mean as a line, their seeds as a band, and published values as hollow markers.
@@ -78,7 +71,6 @@ def sweep_figure(
         ylabel: the metric.
         chance: the metric of a random order.
         zero_shot: the metric of a joint encoder alone.
-        band: what the bands show, see `Curve.summary`.
         title: above the picture.
 
     Raises:
@@ -96,7 +88,7 @@ def sweep_figure(
     for number, (name, curve) in enumerate(series.items()):
         x = np.array([names.index(str(x)) if names else x for x in curve.x], float)
         style = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 5, "label": brief(name, 32)}
-        low, mean, high = curve.summary(band)
+        low, mean, high = curve.summary()
         there = np.isfinite(mean)
         if there.any():
             panels[0].plot(x[there], mean[there], **style)
@@ -126,8 +118,7 @@ def sweep_figure(
     if names:
         panels[-1].set_xticks(range(len(names)), names)
     seeds = max(len(values) for curve in series.values() for values in curve.values)
-    spread = "lowest to highest" if band == "range" else "one standard deviation"
-    key = [f"band: {spread} of {seeds} seeds"] * (seeds > 1) + ["hollow: published"] * bool(published)
+    key = [f"band: lowest to highest of {seeds} seeds"] * (seeds > 1) + ["hollow: published"] * bool(published)
     panels[0].set_title("\n".join(filter(None, [title, "; ".join(key)])), fontsize="medium", loc="left")
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure

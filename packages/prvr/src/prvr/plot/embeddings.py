@@ -100,11 +100,6 @@ class FrameMap:
     moments: tuple[tuple[float, float], ...]
     video: str
 
-    def __post_init__(self) -> None:
-        sizes = {name: len(rows) for name, rows in self.spaces.items()}
-        if not sizes or set(sizes.values()) != {len(self.groups)}:
-            raise InputError(f"rows {sizes}: expected at least one space, each with {len(self.groups)} rows")
-
 
 def moments_of_frames(
     split: PackedSplit, video: int, frames: int
@@ -205,10 +200,6 @@ class RegisterChain:
 
     values: Float[np.ndarray, "k v n d"]
     videos: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if self.values.ndim != 4 or self.values.shape[1] != len(self.videos) or len(self.values) < 2:
-            raise InputError(f"values {self.values.shape}: expected at least two steps of {len(self.videos)} videos")
 
     @property
     def between_videos(self) -> Float[np.ndarray, " k"]:

@@ -2,7 +2,6 @@
 text-frame attention chooses frames (figure B).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,7 @@ from prvr.evaluation import ranked_rows
 from prvr.plot.drawing import PlotInput, number_of
 from prvr.plot.figures import RIGHT, WRONG, brief, evenly, new_figure
 from prvr.plot.registry import AttentionSettings, TrajectorySettings
-from prvr.stages import CandidateReranker, ScoreMatrix, best_columns, reranker_inputs
-from prvr.stages.diffusion.inputs import RerankerInputs
+from prvr.stages import CandidateReranker, EncodedSplit, ScoreMatrix, best_columns, reranker_inputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +31,7 @@ class Trajectory:
         levels: `(s + 1)` noise levels k of these, from K down to 0.
         right: `(n,)` which candidates are right.
         candidates: names of the n candidates, the retriever's first choice first.
-        query: the text of the query, or the name of the video, to which the candidates belong.
+        query: the text of the query.
     """
 
     values: Float[np.ndarray, "s n"]
@@ -42,70 +40,56 @@ class Trajectory:
     candidates: tuple[str, ...]
     query: str
 
-    def __post_init__(self) -> None:
-        rows, columns = self.values.shape
-        if len(self.levels) != rows or len(self.right) != columns or len(self.candidates) != columns or rows < 2:
-            raise InputError(
-                f"values {self.values.shape}: expected one row for each of {len(self.levels)} levels, at least 2, and "
-                f"one column for each of {len(self.candidates)} candidates ({len(self.right)} marks)"
-            )
-
 
 @torch.no_grad()
 def trajectory_of(
     reranker: CandidateReranker,
     scores: ScoreMatrix,
     split: PackedSplit,
-    inputs: RerankerInputs,
-    row: int,
+    query: int,
     *,
     top_k: int | None = None,
     num_steps: int | None = None,
     seed: int = 0,
     before: Float[Tensor, "1 n"] | None = None,
 ) -> Trajectory:
-    """What a re-ranker generates for one row, from the noise that `CandidateReranker.rerank` starts from.
+    """What a re-ranker generates for one query, from the noise that `CandidateReranker.rerank` starts from.
 
     Args:
-        reranker: a re-ranker with a diffusion, of either direction.
+        reranker: a re-ranker of direction "t2v" with a diffusion.
         scores: scores of the retriever that it was trained over, with what is relevant.
         split: a packed split.
-        inputs: embeddings of the split.
-        row: number of the query (direction "t2v") or video ("v2t").
+        query: its number.
         top_k: candidates; default: as many as are re-ranked, or the whole gallery where that is smaller.
         num_steps: the steps of the sampler; default: those of the re-ranker.
         seed: the seed of the noise.
-        before: scores of the row after the stages before this one, which choose the candidates; default: those of the
+        before: scores of the query after the stages before this one, which choose the candidates; default: those of the
             retriever.
 
     Raises:
-        ValueError: the re-ranker has no diffusion, or a number is out of range.
+        ValueError: the re-ranker has no diffusion, or there are not so many candidates.
     """
-    config, direction = reranker.config, reranker.direction
+    config, rows = reranker.config, slice(query, query + 1)
     if config.process != "diffusion":
         raise InputError(f"process={config.process!r}: the control takes one step without noise, it has no trajectory")
-    asking, gallery = scores.shape(direction)
-    if not 0 <= row < asking:
-        raise InputError(f"row {row}: expected 0 to {asking - 1}, the rows of direction {direction!r}")
-    top_k = min(config.candidates, gallery) if top_k is None else top_k
-    rows = slice(row, row + 1)
-    chosen = best_columns(scores.rows(direction, rows) if before is None else before, top_k)
-    numbers = torch.Generator("cpu").manual_seed(seed)
-    initial = torch.randn(1, top_k, generator=numbers)
-    if direction == "t2v":
-        given = (inputs.text[rows], inputs.frames[chosen[0]][None], inputs.mask[chosen[0]][None])
-        names, query = split.video_ids, split.captions[row]
-    else:
-        given = (inputs.text[chosen[0]][None], inputs.frames[rows], inputs.mask[rows])
-        names, query = split.captions, split.video_ids[row]
-    chain = reranker.sample(*given, initial=initial.to(inputs.text), num_steps=num_steps, return_chain=True)
-    values = torch.cat([initial, chain[:, 0].cpu().float()])
+    top_k = min(config.candidates, len(split)) if top_k is None else top_k
+    (chosen,) = best_columns(scores.rows("t2v", rows) if before is None else before, top_k)
+    inputs = reranker_inputs(scores.encoded, config)
+    initial = torch.randn(1, top_k, generator=torch.Generator("cpu").manual_seed(seed))
+    chain = reranker.sample(
+        inputs.text[rows],
+        inputs.frames[chosen][None],
+        inputs.mask[chosen][None],
+        initial=initial.to(inputs.text),
+        num_steps=num_steps,
+        return_chain=True,
+    )
     return Trajectory(
-        values=values.numpy(),
+        values=torch.cat([initial, chain[:, 0].cpu().float()]).numpy(),
         levels=tuple(round(config.steps * (1 - step / len(chain))) for step in range(len(chain) + 1)),
-        right=scores.positives(direction, rows)[0, chosen[0]].cpu().numpy(),
-        candidates=tuple(names[i] for i in chosen[0].tolist()),
-        query=query,
+        right=scores.positives("t2v", rows)[0, chosen].cpu().numpy(),
+        candidates=tuple(split.video_ids[i] for i in chosen.tolist()),
+        query=split.captions[query],
     )
 
 
@@ -117,12 +101,7 @@ def trajectory_figure(trajectory: Trajectory, *, panels: int = 6) -> "Figure":
     Args:
         trajectory: the trajectory of one query.
         panels: how many levels have bars, from 2; first and last are always among them.
-
-    Raises:
-        ValueError: fewer than two panels.
     """
-    if panels < 2:
-        raise InputError(f"panels={panels}: expected at least 2, the first and the last level")
     steps = evenly(len(trajectory.levels), panels)
     figure = new_figure(2.1 * len(steps), 4.2)
     grid = figure.add_gridspec(2, len(steps), height_ratios=(3, 2))
@@ -154,13 +133,12 @@ def draw_trajectory(given: PlotInput, settings: TrajectorySettings) -> "Figure":
     stage, before = given.diffusion()
     with given.encoded() as (packed, encoded):
         row = number_of(settings.query, packed.query_ids, "query")
-        reranker = stage.rerankers["t2v"].to(encoded.text.device)
+        reranker = stage.rerankers["t2v"].to(given.device)
         ((_, scores),) = ranked_rows(before, encoded, "t2v", only=[row])
         found = trajectory_of(
             reranker,
             ScoreMatrix(before.first, encoded, packed.relevant),
             packed,
-            reranker_inputs(encoded, reranker.config),
             row,
             top_k=settings.candidates or min(stage.top_k, len(packed)),
             num_steps=settings.steps or stage.settings.num_steps,
@@ -196,53 +174,29 @@ class AttentionMap:
     duration: float | None = None
     moments: tuple[tuple[float, float] | None, ...] = ()
 
-    def __post_init__(self) -> None:
-        rows = len(self.weights)
-        if len(self.texts) != rows or len(self.moments) not in (0, rows):
-            raise InputError(
-                f"weights {self.weights.shape}: expected one row for each of {len(self.texts)} texts, and no moment or "
-                f"one for each ({len(self.moments)} given)"
-            )
-
 
 @torch.no_grad()
-def attention_of(
-    reranker: CandidateReranker,
-    inputs: RerankerInputs,
-    split: PackedSplit,
-    video: int,
-    queries: Sequence[int] | None = None,
-) -> AttentionMap:
-    """The attention of some texts over the frames of a video.
+def attention_of(reranker: CandidateReranker, encoded: EncodedSplit, split: PackedSplit, video: int) -> AttentionMap:
+    """The attention of the texts that were written for a video over its frames.
 
     Args:
         reranker: the re-ranker whose text-frame attention is computed.
-        inputs: embeddings of the split.
+        encoded: what `prvr.evaluation.encode_split` gave for the split.
         split: the split, which has the texts and their moments.
         video: its number.
-        queries: numbers of the texts; default: those written for the video.
-
-    Raises:
-        IndexError: there is no such video or query.
     """
-    asked = split.queries_of(video).tolist() if queries is None else list(queries)
+    inputs, asked = reranker_inputs(encoded, reranker.config), split.queries_of(video).tolist()
     frames, mask = inputs.frames[video][None], inputs.mask[video][None]
     weights = reranker.pool.weights(inputs.text[asked][None], frames, mask)[0]  # pyright: ignore[reportCallIssue]
-    own = split.query_to_video
-    times = [
-        (float(split.moments.start[q]), float(split.moments.end[q]))
-        if own[q] == video and np.isfinite(split.moments.start[q])
-        else None
-        for q in asked
-    ]
+    times = [(float(split.moments.start[query]), float(split.moments.end[query])) for query in asked]
     duration = float(split.durations[video])
-    ordered = reranker.config.tokens != "both"  # else clips come first, then frames
+    timed = reranker.config.tokens != "both" and np.isfinite(duration)  # both: clips come first, then frames
     return AttentionMap(
         weights=weights[:, mask[0]].cpu().numpy(),
-        texts=tuple(split.captions[q] for q in asked),
+        texts=tuple(split.captions[query] for query in asked),
         video=split.video_ids[video],
-        duration=duration if ordered and np.isfinite(duration) else None,
-        moments=tuple(times) if ordered and np.isfinite(duration) else (),
+        duration=duration if timed else None,
+        moments=tuple(moment if np.isfinite(moment[0]) else None for moment in times) if timed else (),
     )
 
 
@@ -278,6 +232,5 @@ def draw_attention(given: PlotInput, settings: AttentionSettings) -> "Figure":
     """The text-frame attention of a system's re-ranker over one video of a split."""
     reranker = given.diffusion()[0].rerankers["t2v"]
     with given.encoded() as (packed, encoded):
-        inputs = reranker_inputs(encoded, reranker.config)
         video = number_of(settings.video, packed.video_ids, "video")
-        return attention_figure(attention_of(reranker.to(inputs.text.device), inputs, packed, video))
+        return attention_figure(attention_of(reranker.to(given.device), encoded, packed, video))
