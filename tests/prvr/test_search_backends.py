@@ -21,7 +21,7 @@ from prvr.search.backends.milvus import MilvusBackend
 pytest.importorskip("faiss")
 pytest.importorskip("milvus_lite")
 
-NAMES = ["exact", "faiss", "milvus"]
+OPENED: dict[str, type[FaissBackend] | type[MilvusBackend]] = {"faiss": FaissBackend, "milvus": MilvusBackend}
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def small(source: MemorySource) -> MemorySource:
     return source
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPENED)
 def test_life(name: str, source: MemorySource) -> None:
-    check_life(lambda: open_backend(name), source)
+    check_life(OPENED[name], source)
 
 
 def test_small_corpora_are_searched_exactly_by_faiss(small: MemorySource) -> None:
@@ -46,9 +46,9 @@ def test_small_corpora_are_searched_exactly_by_faiss(small: MemorySource) -> Non
     check_order(synced(FaissBackend(), small), small)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPENED)
 def test_no_segments_and_no_queries(name: str, small: MemorySource, tmp_path: Path) -> None:
-    backend = synced(open_backend(name), MemorySource(tmp_path / "empty"))
+    backend = synced(OPENED[name](), MemorySource(tmp_path / "empty"))
     assert [keys.tolist() for keys in backend.nearest(queries(2), 10)] == [[], []]
     backend.sync(small)
     assert backend.nearest(queries(0), 10) == []
@@ -281,7 +281,7 @@ class TestMessages:
 
     def test_a_server_needs_no_milvus_lite(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "milvus_lite", None)
-        assert open_backend("milvus:http://localhost:19530").name == "milvus"
+        assert isinstance(open_backend("milvus:http://localhost:19530"), MilvusBackend)
 
     def test_folder_that_cannot_be_written(self, small: MemorySource) -> None:
         (small.folder / "backends").write_text("a file")
@@ -291,8 +291,8 @@ class TestMessages:
 
 def test_keys_are_large(source: MemorySource) -> None:
     source.windows = {"a": [2**40, 2**40 + 1, 5]}
-    for name in ("faiss", "milvus"):
-        backend = synced(open_backend(name), source)
+    for opened in OPENED.values():
+        backend = synced(opened(), source)
         check_complete(backend, source)
         assert backend.nearest(queries(1), 3)[0].dtype == np.int64
         backend.close()

@@ -14,7 +14,7 @@ import pytest
 from clip_sources import MemorySource, Torn, check_complete, check_life, check_order, synced
 from filelock import FileLock
 
-from prvr.search.backends import milvus, open_backend
+from prvr.search.backends import milvus
 from prvr.search.backends.milvus import MilvusBackend
 
 if sys.platform != "linux":
@@ -55,7 +55,7 @@ def wait_for_health(server: Any) -> None:
 def test_server(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One test, so that however tests are spread over processes one server is started."""
     source = MemorySource(tmp_path / "life", index_id="life")
-    check_life(lambda: open_backend(f"milvus:{address}"), source)
+    check_life(lambda: MilvusBackend(address), source)
 
     small = MemorySource(tmp_path / "small", index_id="small-1")  # a name that Milvus would refuse as it is
     small.windows = {"a": list(range(60)), "b": list(range(100, 130))}

@@ -335,7 +335,7 @@ def test_a_preview_is_the_part_that_was_asked_for(client: TestClient, kind: str)
 def test_formats_are_those_of_the_file(client: TestClient) -> None:
     old, plain = (client.get(f"/api/videos/{keys_of(client)[name]}/formats") for name in ("old.avi", EVIL))
     assert old.json() == {
-        "container": {"name": "AVI", "type": None},
+        "container": {"name": "AVI (Audio Video Interleaved)", "type": None},
         "picture": {"name": "MPEG-4 Part 2 (DivX, Xvid)", "type": 'video/mp4; codecs="mp4v.20.8"'},
         "sound": None,
     }

@@ -188,7 +188,7 @@ def test_what_the_browser_cannot_play_is_shown_as_a_preview(page: Any, address: 
     until(page, "document.querySelector('#video').src.startsWith('blob:')")
     until(page, "document.querySelector('#video').videoWidth")
     note = page.locator("#playing-note").text_content()
-    assert note.startswith("A preview: this browser cannot play AVI files or MPEG-4 Part 2 (DivX, Xvid) pictures. ")
+    assert note.startswith(f"A preview: this browser cannot play {AVI} files or {OLD}. ")
     assert faults(page) == []
 
 
@@ -198,6 +198,9 @@ def codec(pictures: str, sound: str = "copy") -> str:
 
 COPY, FAST = codec("copy"), "-preset ultrafast"
 OLD = "MPEG-4 Part 2 (DivX, Xvid) pictures"
+AVI = "AVI (Audio Video Interleaved)"
+MPEG = "MPEG-PS (MPEG-2 Program Stream) files or MPEG-2 video pictures"
+WMV = "ASF (Advanced / Active Streaming Format) files or Windows Media Video 8 pictures"
 FORMS = {
     "plain.mp4": (COPY, ""),
     "phone.3gp": (COPY, ""),
@@ -206,25 +209,31 @@ FORMS = {
     "vp9.webm": (codec("libvpx-vp9 -deadline realtime -cpu-used 8", "libvorbis"), ""),
     "av1.mp4": (codec("libsvtav1 -preset 12"), ""),
     "ac3.mp4": (codec("copy", "ac3"), "Without sound: this browser cannot play AC-3."),
-    "copy.avi": (COPY, "A preview without sound: this browser cannot play AVI files."),
+    "copy.avi": (COPY, f"A preview without sound: this browser cannot play {AVI} files."),
     "copy.ts": (COPY, "A preview without sound: this browser cannot play MPEG-TS files."),
-    "copy.flv": (COPY, "A preview without sound: this browser cannot play Flash Video files."),
+    "copy.flv": (COPY, "A preview without sound: this browser cannot play FLV (Flash Video) files."),
     "old.mp4": (codec("mpeg4"), f"A preview without sound: this browser cannot play {OLD}."),
-    "old.avi": (codec("mpeg4", "libmp3lame"), f"A preview without sound: this browser cannot play AVI files or {OLD}."),
-    "jpeg.mov": (codec("mjpeg"), "A preview without sound: this browser cannot play Motion JPEG pictures."),
-    "ffv1.mkv": (codec("ffv1", "flac"), "A preview without sound: this browser cannot play ffv1 pictures."),
+    "old.avi": (
+        codec("mpeg4", "libmp3lame"),
+        f"A preview without sound: this browser cannot play {AVI} files or {OLD}.",
+    ),
+    "jpeg.mov": (codec("mjpeg"), "A preview without sound: this browser cannot play MJPEG (Motion JPEG) pictures."),
+    "ffv1.mkv": (
+        codec("ffv1", "flac"),
+        "A preview without sound: this browser cannot play FFmpeg video codec #1 pictures.",
+    ),
     "new.wmv": (
         codec("wmv2", "wmav2"),
-        "A preview without sound: this browser cannot play Windows Media files or Windows Media Video pictures.",
+        f"A preview without sound: this browser cannot play {WMV}.",
     ),
 }
 """How FFmpeg makes films of a real one, and what the page says of each."""
 REAL = {
     "bikes.mp4": "",
-    "alea.mpg": "A preview: this browser cannot play bare MPEG files or MPEG-1 pictures.",
-    "anim-1.mov": "A preview: this browser cannot play Motion JPEG pictures.",
-    "homer.avi": "A preview: this browser cannot play AVI files or indeo3 pictures.",
-    "xine-ui_logo.mpg": "A preview: this browser cannot play MPEG-PS files or MPEG-2 pictures.",
+    "alea.mpg": "A preview: this browser cannot play raw MPEG video files or MPEG-1 video pictures.",
+    "anim-1.mov": "A preview: this browser cannot play MJPEG (Motion JPEG) pictures.",
+    "homer.avi": f"A preview: this browser cannot play {AVI} files or Intel Indeo 3 pictures.",
+    "xine-ui_logo.mpg": f"A preview: this browser cannot play {MPEG}.",
 }
 
 

@@ -66,7 +66,7 @@ class VideoIndex:
         self.folder, self._snapshot = folder, Snapshot.open(folder)
         self._device, self._text, self._model = device, text, model
         self._wanted = backend
-        self._backend: CandidateBackend | None = None
+        self._backend: CandidateBackend | None = None  # also while every video is scored
         self._synced: Snapshot | None = None
         self._rescorer: Rescorer | None = None
         self._lock = threading.RLock()
@@ -265,7 +265,7 @@ class VideoIndex:
                 str(query),
                 tuple(hit for hit in found if hit.confidence is None or hit.confidence >= min_confidence),
                 len(snapshot.video_ids),
-                backend.name,
+                "exact" if backend is None else backend.name,
                 None if query.sentence is None else score_to_pass(snapshot.bank_best, WEAKER_BELOW),
             )
             for query, found in zip(asked, hits, strict=True)
@@ -371,18 +371,19 @@ class VideoIndex:
         self.refresh()
         return report
 
-    def _in_step(self, snapshot: Snapshot) -> "tuple[CandidateBackend, Rescorer | None]":
-        if self._backend is None:
+    def _in_step(self, snapshot: Snapshot) -> "tuple[CandidateBackend | None, Rescorer | None]":
+        if self._synced is None:
             self._backend = open_backend(choose_backend(self._wanted, len(snapshot.video_ids)))
         if self._synced is not snapshot:
-            self._backend.sync(snapshot)
+            if self._backend is not None:
+                self._backend.sync(snapshot)
             self._rescorer = self.model.rescorer(snapshot)
             self._synced = snapshot
         return self._backend, self._rescorer
 
 
 def _candidates(
-    backend: CandidateBackend,
+    backend: CandidateBackend | None,
     snapshot: Snapshot,
     queries: Sequence[Query],
     text: Float32[np.ndarray, "q d"],

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,24 +21,6 @@ from prvr.search.trained import TrainedModel, WindowEncoder
 from prvr.stages import Pipeline, RetrieverStage, Stage, ZeroShotStage
 from prvr.stages.pipeline import FIRST, written_stages
 from prvr.video import StoreHeader, TextFeaturizer
-
-
-@runtime_checkable
-class StageEncoder(Protocol):
-    """What a stage reads of windows and of queries, where it reads more than the first stage gives."""
-
-    @property
-    def sets(self) -> Mapping[str, RowSet]:
-        """The sets of rows that an index keeps for the stage, by what they are: `clips` or `frames`."""
-        ...
-
-    def encode_windows(self, windows: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
-        """The rows of each window, by the names in `sets`."""
-        ...
-
-    def encode_text(self, text: str) -> Any:
-        """The embedding of one query, as the encoder of the stage takes it."""
-        ...
 
 
 def set_name(stage: int, rows: str) -> str:
@@ -160,7 +142,10 @@ class RetrieverEncoder:
         return self._windows.encode_text(text)
 
 
-def _encoder(stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device) -> StageEncoder | None:
+def _encoder(
+    stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device
+) -> RetrieverEncoder | JointEncoder | None:
+    """What a stage reads of windows and of queries; None where it reads what the first stage gives."""
     match stage:
         case RetrieverStage():
             return RetrieverEncoder(stage, encoder, text, device)

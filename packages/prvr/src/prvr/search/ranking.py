@@ -43,17 +43,17 @@ def enough(k: int) -> int:
 
 
 def find_candidates(
-    backend: CandidateBackend, snapshot: Snapshot, text: Float32[np.ndarray, "q d"], k: int
+    backend: CandidateBackend | None, snapshot: Snapshot, text: Float32[np.ndarray, "q d"], k: int
 ) -> list[Int64[np.ndarray, " _"]] | None:
     """For each query, numbers of the videos of its nearest clips, ascending: `enough(k)` of them, if there are.
 
     Of copies of a film, only the first is a candidate.
 
-    A backend is asked for more clips until enough videos are among them. It is not asked where every video is scored:
-    because it is exhaustive, or because there are not more than enough.
+    A backend is asked for more clips until enough videos are among them. It is not asked where there are not more than
+    enough, so that every video is scored.
 
     Args:
-        backend: the backend, in step with the snapshot.
+        backend: the backend, in step with the snapshot; None: every video is scored.
         snapshot: the state of the index that is searched.
         text: `(q, d)` unit rows.
         k: how many videos are wanted in the end.
@@ -61,7 +61,7 @@ def find_candidates(
     Returns:
         None where all videos are candidates for every query.
     """
-    if backend.exhaustive or len(snapshot.video_ids) <= enough(k):
+    if backend is None or len(snapshot.video_ids) <= enough(k):
         return None
     total = len(snapshot.owners) * snapshot.clips
     vectors = 4 * enough(k)

@@ -17,8 +17,7 @@ from prvr.errors import InputError
 from prvr.search import Query, SearchFilter, SearchResult, VideoIndex
 from prvr.search.model import EncodesPictures
 from prvr.serve.catalogue import Catalogue, CatalogueEntry, describe
-from prvr.serve.formats import read_formats
-from prvr.serve.media import PreviewKind, encode_preview, encode_thumbnail, preview_kinds
+from prvr.serve.media import PreviewKind, encode_preview, encode_thumbnail, preview_kinds, read_formats
 from prvr.serve.middleware import Metrics
 from prvr.serve.schema import FormatsResponse, InfoResponse, SearchResponse
 from prvr.serve.settings import ServeLimits

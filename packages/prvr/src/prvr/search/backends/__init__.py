@@ -1,49 +1,21 @@
-"""Backends that find candidates: `exact` takes every window, `faiss` and `milvus` the windows of the nearest clips."""
+"""Backends that find candidates, windows of the nearest clips: `faiss` and `milvus`; `exact` scores every window."""
 
 from importlib.util import find_spec
-
-import numpy as np
-from jaxtyping import Float32, Int64
 
 from prvr.errors import InputError
 from prvr.search.backends.protocol import CandidateBackend, ClipBlock, ClipSource
 
-__all__ = ["BACKENDS", "CandidateBackend", "ClipBlock", "ClipSource", "ExactBackend", "choose_backend", "open_backend"]
+__all__ = ["BACKENDS", "CandidateBackend", "ClipBlock", "ClipSource", "choose_backend", "open_backend"]
 
 EXACT_UP_TO = 20_000
 """Videos up to which `auto` compares every one of them."""
 
 
-class ExactBackend:
-    """Gives all live windows for every query, so that all of them are scored. Nothing is kept beside the index.
-
-    Examples:
-        >>> ExactBackend().nearest(np.zeros((2, 4), np.float32), 10)
-        [array([], dtype=int64), array([], dtype=int64)]
-    """
-
-    name, exhaustive = "exact", True
-
-    def __init__(self) -> None:
-        self._keys = np.empty(0, np.int64)
-
-    def sync(self, source: ClipSource) -> None:
-        """Notes which windows there are."""
-        self._keys = source.live_keys()
-
-    def nearest(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
-        """All windows, in the order of their keys, however many clips were asked for."""
-        return [self._keys] * len(text)
-
-    def close(self) -> None:
-        """There is nothing to release."""
-
-
 BACKENDS = ("exact", "faiss", "milvus")
 
 
-def open_backend(name: str) -> CandidateBackend:
-    """The backend that a name stands for.
+def open_backend(name: str) -> CandidateBackend | None:
+    """The backend that a name stands for; None for `exact`, which scores everything and so needs none.
 
     Args:
         name: `exact`, `faiss`, or `milvus`, the last perhaps with an address: `milvus:http://host:19530`.
@@ -53,12 +25,12 @@ def open_backend(name: str) -> CandidateBackend:
         prvr.MissingExtraError: its library is not installed.
 
     Examples:
-        >>> open_backend("exact").name
-        'exact'
+        >>> open_backend("exact") is None
+        True
     """
     kind, _, address = name.partition(":")
     if kind == "exact":
-        return ExactBackend()
+        return None
     if kind == "faiss":
         from prvr.search.backends.faiss import FaissBackend
 

@@ -72,7 +72,7 @@ class FaissBackend:
         prvr.MissingExtraError: faiss is not installed.
     """
 
-    name, exhaustive = "faiss", False
+    name = "faiss"
 
     def __init__(self) -> None:
         import_faiss()

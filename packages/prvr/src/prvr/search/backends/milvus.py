@@ -51,7 +51,7 @@ class MilvusBackend:
         'milvus'
     """
 
-    name, exhaustive = "milvus", False
+    name = "milvus"
 
     def __init__(self, address: str | None = None) -> None:
         _expect_library(lite=address is None or "://" not in address)
@@ -81,7 +81,7 @@ class MilvusBackend:
         self._state, self._live = state, live
 
     def nearest(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
-        """See [CandidateBackend][prvr.search.backends.CandidateBackend]; clips of removed videos are not counted.
+        """See [CandidateBackend][prvr.search.backends.CandidateBackend]; windows of removed videos are left out.
 
         Raises:
             DataError: the server does not answer, or it refuses.

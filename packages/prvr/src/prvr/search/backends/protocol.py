@@ -81,11 +81,9 @@ class CandidateBackend(Protocol):
 
     Attributes:
         name: the name of the backend.
-        exhaustive: whether every live window is a candidate for every query; then a search does not call `nearest`.
     """
 
     name: str
-    exhaustive: bool
 
     def sync(self, source: ClipSource) -> None:
         """Brings it up to date with the segments of a source; cheap where nothing has changed; safe against a kill."""
