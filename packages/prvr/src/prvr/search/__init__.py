@@ -9,11 +9,10 @@ Examples:
 """
 
 from prvr.search.film_library import Library, LibraryBusy, LibraryReport, Unreadable
-from prvr.search.filtering import SearchFilter
 from prvr.search.index import VideoIndex
 from prvr.search.model import ModelIdentity, RowSet, SearchModel, WindowVectors
 from prvr.search.opening import open_model
-from prvr.search.query import Passage, Query
+from prvr.search.query import Passage, Query, SearchFilter
 from prvr.search.results import (
     CURVE_PARTS,
     WEAKER_BELOW,

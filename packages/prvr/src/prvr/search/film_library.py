@@ -18,12 +18,11 @@ from prvr.data.synthetic.mp4 import DRAWN
 from prvr.errors import DataError
 from prvr.models.pretrained import shipped_model
 from prvr.reading import parse_record, read_json
-from prvr.search.filtering import SearchFilter
 from prvr.search.index import VideoIndex
 from prvr.search.manifest import MANIFEST
 from prvr.search.model import ZERO_SHOT
 from prvr.search.opening import open_model
-from prvr.search.query import Query
+from prvr.search.query import Query, SearchFilter
 from prvr.search.results import SearchResult
 from prvr.video import (
     DEFAULT_ENCODER,

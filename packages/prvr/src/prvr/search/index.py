@@ -13,11 +13,10 @@ from prvr.errors import DataError, InputError
 from prvr.reading import printable
 from prvr.search.backends import CandidateBackend, choose_backend, open_backend
 from prvr.search.confidence import confidence, read_bank, score_to_pass
-from prvr.search.filtering import SearchFilter
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest, WindowLength
 from prvr.search.model import Score, SearchModel
 from prvr.search.opening import load_model
-from prvr.search.query import Query, query_vector
+from prvr.search.query import Query, SearchFilter, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank
 from prvr.search.rescoring import Rescorer
 from prvr.search.results import (
