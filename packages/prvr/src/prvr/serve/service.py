@@ -11,6 +11,7 @@ import numpy as np
 from cachetools import LRUCache, cached
 from prometheus_client import Gauge
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from prvr.data import DataError
 from prvr.errors import InputError
@@ -104,7 +105,7 @@ class Service:
 
         Raises:
             Busy: too many pictures are being received or made.
-            HTTPException: it is no picture, or too large.
+            HTTPException: it is no picture, too large, or the client has gone.
         """
         if self._receiving >= self.limits.pictures:
             raise Busy("the server is busy: too many pictures are being received")
@@ -114,6 +115,8 @@ class Service:
             return await self._media_workers.run(lambda: read_picture(content))
         except InputError as error:
             raise HTTPException(415, str(error)) from error
+        except ClientDisconnect as error:
+            raise HTTPException(400, "the picture did not arrive as a whole") from error
         finally:
             self._receiving -= 1
 
