@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from commands import SMALL
 from PIL import Image
+from rich.console import Console
 
 from prvr.cli import demo, main
 from prvr.cli.console import CommandError
@@ -22,6 +23,7 @@ from prvr.evaluation import report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
 from prvr.plot import examples
 from prvr.search import VideoIndex
+from prvr.video import open_video
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,21 @@ def test_it_searches_before_it_trains(
     assert command[:2] == ["prvr", "search"]
     assert main([*command[1:], "--no-update"]) == 0
     assert "2 of 2 videos" in capsys.readouterr().out
+
+
+def test_the_picture_of_a_moment_is_shown_where_there_are_colours(shown: SimpleNamespace) -> None:
+    film = shown.run.with_name("demo-first") / "videos" / "film-1.mp4"
+    hit = SimpleNamespace(video=SimpleNamespace(path=str(film)), start=2.0, end=4.0)
+    with open_video(film) as video:
+        pixels = next(video.excerpt(3.0, 3.0, most=demo._PICTURE)).pixels
+    red, green, blue = pixels[0, 0].tolist()
+    for colours, rows in (("truecolor", len(pixels) // 2), ("standard", 0), (None, 0)):
+        console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=colours)
+        demo._show_picture(console, hit)
+        out = console.file.getvalue()
+        assert len(out.splitlines()) == rows
+        assert out.count("▀") == rows * pixels.shape[1]
+        assert (f"38;2;{red};{green};{blue}" in out) == bool(rows)
 
 
 def test_it_shows_what_was_found(shown: SimpleNamespace, embedded_root: Path, embedded_cache: Path) -> None:

@@ -20,6 +20,7 @@ from prvr.errors import MissingExtraError
 if TYPE_CHECKING:
     from prvr.data import Corpus
     from prvr.evaluation.moments import ExampleQuery
+    from prvr.search import SearchHit
 
 _QUICK = {"train.epochs": 6, "train.hard_negatives_from": 6, "train.batch_size": 24, "optim.lr": 0.002}
 """Of `gmmformer-embedded`, which learns most in a minute: more steps in as many epochs, and larger ones."""
@@ -27,6 +28,7 @@ _SHIPPED = "drawn-world"
 _FIRST_FILMS, _FIRST_SEED = 6, 2_000_000_063  # a seed of its own: no model was trained on these films
 _EXAMPLES = (0.1, 0.5, 0.9)  # quantiles of the ranks, of which a query is shown each
 _SENTENCE = "a small blue circle rises"
+_PICTURE = 56  # pixels of the longer side of a picture in the terminal
 _FILMS = 24  # videos of the gallery that are written as files, in about a minute
 
 
@@ -131,6 +133,7 @@ def _search_first(console: Console, folder: Path) -> None:
     sentence, best = films.sentences[clearest], results[clearest].hits[0]
     shown = replace(results[clearest], hits=results[clearest].hits[:3])
     console.print(result_table(shown, width=console.width, plain="utf" not in console.encoding.lower()))
+    _show_picture(console, best)
     told = "right" if best.video_id in right[clearest] else "wrong"
     first = sum(one.hits[0].video_id in some for one, some in zip(results, right, strict=True))
     chance = sum(map(len, right)) / len(films.videos)
@@ -146,6 +149,19 @@ def _search_first(console: Console, folder: Path) -> None:
         f'{page}: what was found for all of them, with pictures\nprvr search {videos} "{_SENTENCE}" --model {_SHIPPED}',
         flush=True,
     )
+
+
+def _show_picture(console: Console, hit: "SearchHit") -> None:
+    """The middle of the moment that was found, where the terminal shows enough colours."""
+    if not console.is_terminal or console.color_system not in ("truecolor", "256") or "utf" not in console.encoding:
+        return
+    from prvr.search.output import half_blocks
+    from prvr.video import open_video
+
+    middle = (hit.start + hit.end) / 2
+    with open_video(hit.video.path) as video:
+        frame = next(video.excerpt(middle, middle, most=_PICTURE))
+    console.print(half_blocks(frame.pixels))
 
 
 def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", output: Path, quiet: bool) -> Path:
