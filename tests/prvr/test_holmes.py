@@ -263,7 +263,7 @@ class TestLaws:
         lonely = Labels(7, some.query_to_video)
         out = retriever(some)
         clips = torch.cat([out.video.clips, torch.randn(1, 4, 16, dtype=torch.float64)])
-        more = dataclasses.replace(out, video=dataclasses.replace(out.video, clips=clips))
+        more = dataclasses.replace(out, video=VideoEmbedding(clips=clips))
         inputs = LossInputs(more, lonely, "hardest", None, False, None)
         torch.testing.assert_close(objective.transport(inputs) * objective.config.transport, expected["transport"])
 

@@ -16,7 +16,7 @@ from prvr import InputError, Pipeline, Retriever
 from prvr.config import RegisterConfig, TokenModelConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
 from prvr.data.features import open_features
-from prvr.evaluation import encode_split, evaluate
+from prvr.evaluation import encode_split, evaluate, find_moments
 from prvr.models import TokenRetriever, clips_alone
 from prvr.search import VideoIndex, open_model
 from prvr.stages import (
@@ -149,6 +149,8 @@ def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_pat
         for result, right in zip(results, split.relevant[::3], strict=True)
     ]
     assert found == expected[::3].tolist()
+    for query in find_moments(words, split, [0, 5], 2):
+        assert all(0 <= hit.start < hit.end for hit in query.hits)
     Pipeline(words, [qb_norm()]).save_pretrained(tmp_path / "saved")
     with pytest.raises(InputError, match="a stage of kind qb_norm was not made for"):
         open_model(tmp_path / "saved", EMBEDDED)

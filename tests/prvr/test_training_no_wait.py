@@ -22,7 +22,13 @@ from prvr.training.gradients import backward_in_parts
 from prvr.training.step import TrainingStep
 from prvr.types import Counts
 
-KINDS = [("hybrid-tvr", "drop"), ("hlformer-tvr", "drop"), ("dreamprvr-tvr", "compute"), ("gmmformer-tvr", "compute")]
+KINDS = [
+    ("hybrid-tvr", "drop"),
+    ("hlformer-tvr", "drop"),
+    ("dreamprvr-tvr", "compute"),
+    ("gmmformer-tvr", "compute"),
+    ("holmes-words-tvr", "compute"),
+]
 
 
 class Transfers(TorchDispatchMode):
@@ -56,7 +62,7 @@ def parts(config: Config) -> tuple[Retriever, Objective]:
 
 @pytest.mark.parametrize(("preset", "rows"), KINDS)
 def test_a_step_neither_reads_from_the_device_nor_sends_to_it(preset: str, rows: str) -> None:
-    config = configured(preset, rows, **{"train.hard_negatives_from": 1})
+    config = configured(preset, rows, **{"train.hard_negatives_from": 1, "train.warm_up_epochs": 1})
     retriever, objective = parts(config)
     splits, batches = create_autospec(Splits, instance=True), create_autospec(StreamedLoader, instance=True)
     task = RetrievalTask(config, OnMeta(), retriever, objective, splits, batches)

@@ -78,8 +78,8 @@ def load_pretrained(folder: Path | str) -> AnyRetriever:
 def clips_alone(retriever: Retriever) -> Retriever:
     """The clip branch of a retriever, with one vector per query, as a retriever of its own with copies of the weights.
 
-    Raises:
-        ValueError: it has no clips.
+    Args:
+        retriever: one with clips.
 
     Examples:
         >>> words = ModelConfig(video_dim=8, query_dim=8, hidden=8, heads=2, frame_query="words")

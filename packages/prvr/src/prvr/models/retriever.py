@@ -87,11 +87,12 @@ class Retriever(
             ValueError: too many words, or a width other than `config.query_dim`.
         """
         expect_width("words", words, self.config.query_dim, "query_dim")
-        packed = Sequences.packed(word_mask, valid)  # nothing reads a word past the end
-        sentence = self.query(words, packed)
+        sequences = Sequences.packed(word_mask, valid)  # nothing reads a word past the end
+        sentence = self.query(words, sequences)
         if self.frame_query is None:
             return sentence
-        sequences = packed if self.config.drops_padding else Sequences.padded(word_mask)
+        if not self.config.drops_padding:  # as released
+            words, sequences = words.masked_fill(~word_mask[..., None], 0), Sequences.padded(word_mask)
         return self.frame_query(sentence, words, word_mask, sequences, self.query.positions)
 
     def encode_video(
