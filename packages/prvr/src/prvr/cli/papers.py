@@ -23,7 +23,8 @@ def register(prvr: Parser) -> None:
         "Reproduce a table or figure of a paper",
         "Run everything that a table or figure of a paper needs, and show our numbers beside the published ones.",
     )
-    group.command("list", show_list, "List the tables and figures", "")
+    parser = group.command("list", show_list, "List the tables and figures", "[FILE.yaml ...]")
+    parser.add_argument("tables", nargs="*", metavar="FILE.yaml", help="tables of your own (default: those of papers)")
     parser = group.command(
         "plan",
         plan,
@@ -77,7 +78,11 @@ def _add_common(parser: Parser) -> None:
         help="only these data sets; `embedded` needs no data (default: the paper's)",
     )
     parser.add_argument(
-        "--seeds", nargs="+", type=whole_number, default=[0], metavar="N", help="the seeds of training (default: 0)"
+        "--seeds",
+        nargs="+",
+        type=whole_number,
+        metavar="N",
+        help="the seeds of training (default: those of the table, and of a file of arms those that its rule asks for)",
     )
     parser.add_argument("--data-root", metavar="ROOT", help="the folder that holds the corpora")
     parser.add_argument(
@@ -95,16 +100,15 @@ def _add_common(parser: Parser) -> None:
 
 
 def show_list(args: Namespace) -> None:
-    """Prints the tables that ship with prvr."""
+    """Prints the tables that ship with prvr, or those of some files."""
     from prvr.evaluation.tables import new_table
     from prvr.papers import read_table, table_names
 
     made = new_table("tables and figures", None, ["name", "what", "data sets"], ["rows"])
-    for name in table_names():
+    for name in args.tables or table_names():
         table = read_table(name)
         rows = [row for row in table.rows if row.kind is not None and not row.hidden]
-        what = f"{table.paper}, {table.item}: {table.title}"
-        made.add_row(name, what, " ".join(table.sets), str(len(rows)))
+        made.add_row(name, table.heading, " ".join(table.sets), str(len(rows)))
     stdout().print(made)
 
 
@@ -114,7 +118,7 @@ def plan(args: Namespace) -> None:
     from prvr.papers.plan import plan_table
 
     choices, study = _choices(args)
-    cells = _cells(args, choices)
+    cells = _cells(args, choices, study)
     runs = distinct_runs(cells)
     if args.commands:
         if study is None:
@@ -130,19 +134,34 @@ def plan(args: Namespace) -> None:
 
 def run(args: Namespace) -> None:
     """Carries out the runs of tables that are not finished."""
-    from prvr.papers import Machine, distinct_runs, perform_all, perform_in_processes
-    from prvr.training import no_progress, terminal_bar
+    from prvr.papers import distinct_runs
 
     choices, study = _choices(args)
     if study is None:
         raise CommandError("--output is missing: name the folder of the study, new or begun earlier.")
-    cells = _cells(args, choices)
+    cells, keys, failures = _cells(args, choices, study), set[str](), list["Failure"]()
     runs = distinct_runs(cells)
     if args.only is not None:
         strange = set(args.only) - {one.key for one in runs}
         if strange:
             raise CommandError(f"--only {' '.join(sorted(strange))}: no such runs; `prvr papers plan` prints the keys.")
         runs = [one for one in runs if one.key in args.only]
+    while not failures and not keys.issuperset(one.key for one in runs):
+        failures = _carry_out(args, cells, runs, choices, study)
+        keys |= {one.key for one in runs}
+        if args.seeds is None and args.only is None:  # what is finished may be a reason for more seeds
+            cells = _cells(args, choices, study)
+            runs = distinct_runs(cells)
+    _conclude(args, study, runs, failures)
+
+
+def _carry_out(
+    args: Namespace, cells: "Sequence[Cell]", runs: "Sequence[Run]", choices: "Choices", study: "Study"
+) -> "list[Failure]":
+    """Carries out the runs that are not finished, and returns those that could not be."""
+    from prvr.papers import Machine, perform_all, perform_in_processes
+    from prvr.training import no_progress, terminal_bar
+
     _open_corpora(runs, args.quiet)
     for one in runs:
         study.expect_same_inputs(one)
@@ -155,14 +174,12 @@ def run(args: Namespace) -> None:
 
     if args.jobs > 1:
         per_run = args.threads or max(1, (os.cpu_count() or 1) // args.jobs)
-        failures = perform_in_processes(
+        return perform_in_processes(
             runs, study, args.jobs, lambda one: [*_command(args, one), "--threads", str(per_run), "-q"], announce
         )
-    else:
-        progress = no_progress if args.quiet else terminal_bar
-        with threads(args.threads):
-            failures = perform_all(runs, study, Machine(device_of(args.device), progress), announce)
-    _conclude(args, study, runs, failures)
+    progress = no_progress if args.quiet else terminal_bar
+    with threads(args.threads):
+        return perform_all(runs, study, Machine(device_of(args.device), progress), announce)
 
 
 def show(args: Namespace) -> None:
@@ -172,10 +189,10 @@ def show(args: Namespace) -> None:
     choices, study = _choices(args)
     if study is None or not study.exists:
         raise CommandError("--output: expected the folder of a study; `prvr papers run` makes one.")
-    args.seeds = [0]  # all finished seeds are shown
     for name in _tables(args):
         table = read_table(name)
-        found = list(shown(study, _cells_of(name, args, choices), choices))
+        args.seeds = table.seeds[:1]  # all finished seeds are shown
+        found = list(shown(study, _cells_of(name, args, choices, study), choices))
         for one in found:
             if args.format == "terminal":
                 console = stdout()
@@ -203,18 +220,20 @@ def _tables(args: Namespace) -> list[str]:
     return table_names() if args.tables == ["all"] else list(args.tables)
 
 
-def _cells(args: Namespace, choices: "Choices") -> "list[Cell]":
-    return [cell for name in _tables(args) for cell in _cells_of(name, args, choices)]
+def _cells(args: Namespace, choices: "Choices", study: "Study | None") -> "list[Cell]":
+    return [cell for name in _tables(args) for cell in _cells_of(name, args, choices, study)]
 
 
-def _cells_of(name: str, args: Namespace, choices: "Choices") -> "list[Cell]":
+def _cells_of(name: str, args: Namespace, choices: "Choices", study: "Study | None") -> "list[Cell]":
     """The cells of a table; of several tables, each has those of the chosen sets that it can run on."""
-    from prvr.papers import cells_of, read_table
+    from prvr.papers import cells_of, due_cells, read_table
 
     table, sets = read_table(name), args.sets
     if sets is not None and len(_tables(args)) > 1:
         sets = [one for one in sets if table.runs_on(one)]
-    return cells_of(table, choices, sets=sets, seeds=args.seeds)
+    if args.seeds is None and study is not None:
+        return due_cells(study, table, choices, sets)
+    return cells_of(table, choices, sets=sets, seeds=args.seeds or table.seeds)
 
 
 def _choices(args: Namespace) -> "tuple[Choices, Study | None]":

@@ -10,6 +10,7 @@ Examples:
     >>> print(markdown(next(shown(study, cells, Choices({"train.epochs": 1})))))  # doctest: +SKIP
 """
 
+from prvr.papers.judge import Verdict, due_cells, verdicts
 from prvr.papers.perform import Failure, Machine, perform, perform_all, perform_in_processes
 from prvr.papers.runs import Cell, Choices, Run, cells_of, distinct_runs
 from prvr.papers.show import Shown, latex, markdown, shown, terminal_tables
@@ -29,9 +30,11 @@ __all__ = [
     "Shown",
     "Study",
     "Table",
+    "Verdict",
     "cells_of",
     "data_sets",
     "distinct_runs",
+    "due_cells",
     "latex",
     "markdown",
     "perform",
@@ -41,4 +44,5 @@ __all__ = [
     "shown",
     "table_names",
     "terminal_tables",
+    "verdicts",
 ]

@@ -121,7 +121,10 @@ def _train(run: Run, study: Study, machine: Machine) -> None:
     report = found.report
     if _ranks_sets(run.config):
         report = _evaluated(open_system(output, device=machine.device), run, machine)
-    study.save(run, report, epochs=found.epochs, best_epoch=found.best_epoch)
+    about = {"epochs": found.epochs, "best_epoch": found.best_epoch, "selection": found.best_score}
+    about |= {"steps": sum(line["steps"] for line in found.history)}
+    kept = run.config.train.kept_epochs(found.best_epoch)
+    study.save(run, report, **about, **({"averaged": list(kept)} if run.config.train.average else {}))
     _drop_state(output)
 
 
@@ -141,7 +144,7 @@ def _train_stage(run: Run, study: Study, machine: Machine) -> None:
             device=machine.device,
             progress=machine.progress,
         )
-    study.save(run, found.reranked, epochs=found.epochs)
+    study.save(run, found.reranked, epochs=found.epochs, steps=sum(line["steps"] for line in found.history))
     _drop_state(output)
 
 

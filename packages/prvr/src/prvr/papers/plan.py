@@ -77,7 +77,7 @@ def plan_table(
         device: where steps are timed.
         measure: time steps.
     """
-    made = new_table("runs", None, ["run", "what"], ["parameters", "a step", "steps", *["hours"] * measure])
+    made = new_table("runs", None, ["run", "what"], ["parameters", "a step", "steps", *["hours", "cost"] * measure])
     asked: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.run is not None:
@@ -87,14 +87,16 @@ def plan_table(
     for run in runs:
         mine = asked.get(run.key, [])
         label = _label(mine)
-        numbers = ["", "", ""] + [""] * measure
+        numbers = ["", "", ""] + ["", ""] * measure
         if run.kind == "train" and mine:
             if run.arm not in known:  # seeds cost the same
                 known[run.arm] = cost_of(run, mine[0].data, device if measure else None)
             cost = known[run.arm]
             steps = "?" if cost.steps is None else f"{cost.steps:,}"
             numbers = [f"{cost.parameters / 1e6:.2f} M", f"{cost.step / 1e12:.3g} T", steps]
-            numbers += ["?" if cost.hours is None else f"{cost.hours:.1f}"] * measure
+            if measure:
+                against = (cost.seconds or 0) / (next(iter(known.values())).seconds or 1)
+                numbers += ["?" if cost.hours is None else f"{cost.hours:.1f}", f"{against:.2f}"]
         finished = study is not None and study.exists and study.result(run) is not None
         open_runs += not finished
         if not finished and run.arm in known:
@@ -104,6 +106,7 @@ def plan_table(
         f"a step: operations, 2 for each multiplication with its addition\n{len(runs)} runs, {open_runs} not finished"
     )
     if measure:
+        rest += f"\ncost: the time of a step, with that of {next(iter(known), 'the first run')} as 1"
         rest += f": at most about {hours:.1f} hours of training steps on {device}, one after the other"
     made.caption = rest
     return made
@@ -116,7 +119,7 @@ def _label(cells: Sequence[Cell]) -> str:
     first = cells[0]
     others = {cell.table.name for cell in cells} - {first.table.name}
     shared = f" (also {', '.join(sorted(others))})" if others else ""
-    return f"{first.row.name}, {first.data.title}, seed {first.seed}{shared}"
+    return f"{first.what}{shared}"
 
 
 def _sizes(run: Run, data: DataSet) -> tuple[int | None, int | None]:

@@ -91,6 +91,11 @@ class Run:
         return f"{self.arm}-{self.seed}"
 
     @property
+    def trained(self) -> "Run":
+        """The run below all others, with the seed of this one; its configuration is not reseeded."""
+        return self if self.over is None else replace(self.over, seed=self.seed).trained
+
+    @property
     def depth(self) -> int:
         """How many runs must be there before it."""
         return 0 if self.over is None else self.over.depth + 1
@@ -98,7 +103,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Cell:
-    """A row of a table on one data set with one seed; `run` is None where there is nothing to run."""
+    """A row of a table on one data set with one seed; `run` is None where there is nothing to run.
+
+    Of a row with a search there are several, each with the `value` of the searched key.
+    """
 
     table: Table
     row: Row
@@ -106,11 +114,18 @@ class Cell:
     data: DataSet
     seed: int
     run: Run | None
+    value: Any = None
+
+    @property
+    def what(self) -> str:
+        """The row, with its value of a searched key, on its data set with its seed."""
+        searched = "" if self.value is None else f", {next(iter(self.table.search))}={self.value}"
+        return f"{self.row.name}{searched}, {self.data.title}, seed {self.seed}"
 
     @property
     def label(self) -> str:
         """The cell in one line."""
-        return f"{self.table.name}: {self.row.name}, {self.data.title}, seed {self.seed}"
+        return f"{self.table.name}: {self.what}"
 
 
 def cells_of(
@@ -128,16 +143,19 @@ def cells_of(
         InputError: an unknown set, or a row of which no preset exists for a set.
         prvr.ConfigError: a key or value that cannot be used.
     """
-    known = data_sets()
+    known = {**data_sets(), **table.data_sets}
     for name in (*(sets or ()), *choices.corpora):
         if name not in known:
             raise InputError(unknown_name("data set", name, known))
     found: list[Cell] = []
     for name in sets or table.sets:
         for row in table.rows:
-            for seed in seeds:
-                run = _run(table, row, name, known, choices, seed)
-                found.append(Cell(table, row, name, known[name], seed, run))
+            searched = [{key: value} for key, values in table.search.items() for value in values]
+            for keys in (searched if row.kind == "train" else []) or [{}]:
+                one = replace(row, keys={**row.keys, **keys})
+                for seed in seeds:
+                    run = _run(table, one, name, known, choices, seed)
+                    found.append(Cell(table, row, name, known[name], seed, run, next(iter(keys.values()), None)))
     return found
 
 
@@ -163,6 +181,8 @@ def _run(table: Table, row: Row, name: str, known: Mapping[str, DataSet], choice
         if source is None:
             return None
         config = _with_data(source.config, name, data, choices)
+        split = data.keys.get("data.eval_split", config.data.eval_split)
+        config = replace(config, data=replace(config.data, eval_split=split))
         if source.kind == "plot":
             return replace(source, config=config)
         return Run("evaluate", config, seed, _details(Evaluation()), over=source)
@@ -211,7 +231,16 @@ def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, 
     if row.checkpoint is not None:
         users = {key: value for key, value in users.items() if key.startswith(_OF_A_CHECKPOINT)}
     keys = {**flat(table.keys), **data.keys, **users, **flat(row.keys), "train.seed": seed}
-    return _with_data(load_config(base, keys), name, data, choices)
+    config = load_config(base, keys)
+    if row.epochs == "by_cost":
+        assert row.cost is not None
+        config = load_config(base, keys | {"train.epochs": max(1, round(config.train.epochs / row.cost))})
+    if (table.rule is not None or table.search) and row.checkpoint is None and config.train.protocol == "paper":
+        raise InputError(
+            f"{table.name}: {row.name!r} on {data.title}: train.protocol=paper selects on the split that is reported, "
+            "but arms are judged and values are chosen before it is seen: set train.protocol to val or holdout"
+        )
+    return _with_data(config, name, data, choices)
 
 
 def _with_data(config: Config, name: str, data: DataSet, choices: Choices) -> Config:

@@ -10,7 +10,9 @@ from rich.text import Text
 
 from prvr.errors import InputError
 from prvr.evaluation.report import EvaluationReport
+from prvr.evaluation.significance import Difference
 from prvr.evaluation.tables import TIES, new_table
+from prvr.papers.judge import Finished, Verdict, finished_rows, verdicts
 from prvr.papers.runs import Cell, Choices
 from prvr.papers.study import Result, Study
 from prvr.papers.table import Table
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _HEADS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "r100": "R@100", "sumr": "SumR", "rsum": "Rsum"}
 _HEADS |= {"mdr": "MdR", "mnr": "MnR"}
+_JUDGED = ("cost", "less the base", "p", "Holm", "less its control", "verdict")
 _PROTOCOLS = {
     "paper": "best epoch on the split that is reported",
     "val": "best epoch on the validation split",
@@ -55,6 +58,7 @@ class Line:
         picture: the file of a row that draws.
         x: place in a sweep.
         series: curve of a sweep.
+        judged: of an arm, what stands below those headings.
     """
 
     group: str
@@ -65,6 +69,7 @@ class Line:
     picture: str | None = None
     x: float | None = None
     series: str = ""
+    judged: tuple[str, ...] = ()
 
     def differences(self) -> list[float | None]:
         """Ours less the published number, for each column."""
@@ -82,6 +87,7 @@ class Shown:
         lines: the rows.
         notes: what a reader must know: protocol, ties, seeds, what is not as in the paper.
         chance: SumR of chance; None where nothing is finished.
+        judged: headings of what is said of arms; empty for other tables.
     """
 
     title: str
@@ -89,6 +95,7 @@ class Shown:
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
     chance: float | None
+    judged: tuple[str, ...] = ()
 
 
 def shown(study: Study, cells: Sequence[Cell], choices: Choices) -> Iterator[Shown]:
@@ -99,28 +106,66 @@ def shown(study: Study, cells: Sequence[Cell], choices: Choices) -> Iterator[Sho
         cells: the cells of one table with one seed; all finished seeds are shown.
         choices: what was chosen for all rows.
     """
-    for name in dict.fromkeys(cell.set_name for cell in cells):
+    for name, found in finished_rows(study, cells):
         mine = [cell for cell in cells if cell.set_name == name]
-        table = mine[0].table
-        results = {cell.row.name: _finished(study, cell) for cell in mine if not cell.row.hidden}
-        lines = [_line(cell, results[cell.row.name], table.columns) for cell in mine if not cell.row.hidden]
-        finished = [result for found in results.values() for result in found.values()]
+        table, rows = mine[0].table, {cell.row.name: cell for cell in mine if not cell.row.hidden}
+        lines = [_line(cell, found[row].results, table.columns) for row, cell in rows.items()]
+        if table.rule is not None:
+            said = verdicts(table, found)
+            lines = [replace(line, judged=_judged(line.name, table, study, found, said)) for line in lines]
+        finished = [result for row in rows for result in found[row].results.values()]
         reports = [result.report for result in finished if result.report]
         yield Shown(
-            f"{table.paper}, {table.item}: {table.title}. {mine[0].data.title}",
+            f"{table.heading}. {mine[0].data.title}",
             table.columns,
             tuple(lines),
-            tuple(_notes(mine, lines, finished, choices)),
+            (*_notes(list(rows.values()), lines, finished, choices), *_chosen(table, found)),
             reports[0].chance if reports else None,
+            _JUDGED if table.rule is not None else (),
         )
 
 
-def _finished(study: Study, cell: Cell) -> dict[int, Result]:
-    """What the finished seeds of a cell have left."""
-    if cell.run is None:
-        return {}
-    found = {seed: study.result(replace(cell.run, seed=seed)) for seed in study.seeds(cell.run)}
-    return {seed: result for seed, result in found.items() if result is not None}
+def _judged(
+    name: str, table: Table, study: Study, found: Mapping[str, Finished], said: Mapping[str, Verdict]
+) -> tuple[str, ...]:
+    """What is said of an arm, below `_JUDGED`."""
+    if (verdict := said.get(name)) is None:
+        return ("",) * len(_JUDGED)
+    costs = [_cost(study, found[row]) for row in (name, table.rows[0].name)]
+    cost = table.row(name).cost if costs[0] is None or costs[1] is None else costs[0] / costs[1]
+    numbers = [None if verdict.base is None else verdict.base.p_value, verdict.corrected]
+    shown = ["" if number is None else f"{number:.3f}" for number in numbers]
+    base, control = _interval(verdict.base), _interval(verdict.control)
+    return ("" if cost is None else f"{cost:.2f}", base, *shown, control, verdict.text)
+
+
+def _cost(study: Study, row: Finished) -> float | None:
+    """Processor seconds of a training step, the mean over the seeds whose run folders are at hand."""
+    if row.cell is None or row.cell.run is None:
+        return None
+    costs = [study.cost(replace(row.cell.run, seed=seed)) for seed in row.results]
+    return mean(known) if (known := [cost for cost in costs if cost is not None]) else None
+
+
+def _interval(difference: Difference | None) -> str:
+    if difference is None:
+        return ""
+    return f"{difference.value:+.1f} [{difference.interval.low:.1f}, {difference.interval.high:.1f}]"
+
+
+def _chosen(table: Table, found: Mapping[str, Finished]) -> Iterator[str]:
+    """The values of a search that were chosen, and what the columns of verdicts mean."""
+    for key, values in table.search.items():
+        chosen = {name: one.cell.value for name, one in found.items() if one.cell is not None and one.cell.run}
+        edges = (values[0], values[-1])
+        parts = [f"{name} {value}{' (edge of the search)' * (value in edges)}" for name, value in chosen.items()]
+        tried = ", ".join(map(str, values))
+        yield f"{key}: of {tried} the best on the split that selects: {', '.join(parts) or 'not finished'}"
+    if table.rule is not None:
+        yield (
+            f"judged against {table.rows[0].name}, the base, in SumR, with 95 % intervals for new videos and new "
+            "seeds; Holm: p corrected for the number of arms; cost: processor time of a step, that of the base being 1"
+        )
 
 
 def _line(cell: Cell, found: Mapping[int, Result], columns: Sequence[str]) -> Line:
@@ -147,9 +192,12 @@ def _notes(cells: Sequence[Cell], lines: Sequence[Line], finished: Sequence[Resu
     reports = [result.report for result in finished if result.report is not None]
     if reports and config is not None:
         chosen = any(result.record["kind"] != "checkpoint" for result in finished)
+        kept = _PROTOCOLS[config.train.protocol]
+        if config.train.average:
+            kept = f"mean of the weights at the ends of the last {config.train.average} epochs, none chosen"
         sizes = f"{len(reports[0].query_ids):,} queries, {len(reports[0].video_ids):,} videos"
         yield (
-            f"ours: {f'{_PROTOCOLS[config.train.protocol]}; ' * chosen}{reports[0].split}, {sizes}; ties count "
+            f"ours: {f'{kept}; ' * chosen}{reports[0].split}, {sizes}; ties count "
             f"{TIES[reports[0].ties]}; chance SumR {reports[0].chance:.1f}"
         )
     seeds = {line.seeds for line in lines if line.seeds}
@@ -191,15 +239,20 @@ def terminal_tables(table: Shown) -> Iterator[RichTable]:
     ways = [[place for place in places if table.columns[place].startswith("v2t_") == back] for back in (False, True)]
     shown = [way for way in ways if way] or [[]]
     for way in shown:
-        last = way is shown[-1]
+        last = way is shown[-1] and not table.judged
         made = new_table(table.title, caption if last else None, [""], heads([table.columns[place] for place in way]))
         made.columns[0].min_width = 20
         for line in table.lines:
             if line.group:
                 made.add_row(Text(line.group, "italic"))
             made.add_row(Text(line.name), *(_cell(line, place) for place in way))
-            if line.picture is not None and last:
+            if line.picture is not None and way is shown[-1]:
                 made.add_row(Text(f"  {line.picture}"))
+        yield made
+    if table.judged:
+        made = new_table("", caption, ["", *table.judged])
+        for line in table.lines:
+            made.add_row(Text(line.name), *map(Text, line.judged))
         yield made
 
 
@@ -217,30 +270,30 @@ def _cell(line: Line, place: int) -> Text:
 
 def markdown(table: Shown) -> str:
     """As Markdown: one line a row, in each cell ours, then the published number and the difference in brackets."""
-    lines = [f"**{table.title}**", "", _piped(["", *heads(table.columns)])]
-    lines.append(_piped(["---", *["---:"] * len(table.columns)]))
+    lines = [f"**{table.title}**", "", _piped(["", *heads(table.columns), *table.judged])]
+    lines.append(_piped(["---", *["---:"] * len(table.columns), *["---"] * len(table.judged)]))
     for line in table.lines:
         if line.group:
-            lines.append(_piped([f"*{line.group}*", *[""] * len(table.columns)]))
+            lines.append(_piped([f"*{line.group}*", *[""] * len(table.columns + table.judged)]))
         cells = []
         for own, other, difference in zip(line.ours, line.published, line.differences(), strict=True):
             beside = "" if other is None else f" ({_published(other, difference)})"
             cells.append(("-" if own is None else str(own)) + beside)
-        lines.append(_piped([line.name, *cells]))
+        lines.append(_piped([line.name, *cells, *line.judged]))
     pictures = [f"![{line.name}]({line.picture})\n" for line in table.lines if line.picture is not None]
     return "\n".join([*lines, "", *pictures, *(f"- {note}" for note in table.notes), ""])
 
 
 def latex(table: Shown) -> str:
     """As a LaTeX table in the style of booktabs: a line of ours, and one of published numbers, for each row."""
-    width = len(table.columns) + 1
+    width, aligned = len(table.columns + table.judged) + 1, "r" * len(table.columns) + "l" * len(table.judged)
     lines = [
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_tex(table.title)}. {_tex('; '.join(table.notes))}.}}",
-        rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}",
+        rf"\begin{{tabular}}{{l{aligned}}}",
         r"\toprule",
-        " & ".join(["", *map(_tex, heads(table.columns))]) + r" \\",
+        " & ".join(["", *map(_tex, [*heads(table.columns), *table.judged])]) + r" \\",
         r"\midrule",
     ]
     for line in table.lines:
@@ -248,7 +301,7 @@ def latex(table: Shown) -> str:
             lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_tex(line.group)}}}}} \\")
         if line.seeds:
             own = ["--" if number is None else _tex(str(number)) for number in line.ours]
-            lines.append(" & ".join([_tex(line.name), *own]) + r" \\")
+            lines.append(" & ".join([_tex(line.name), *own, *map(_tex, line.judged)]) + r" \\")
         if any(number is not None for number in line.published):
             name = r"\quad published" if line.seeds else f"{_tex(line.name)}, published"
             other = ["--" if number is None else f"{number:g}" for number in line.published]

@@ -8,6 +8,7 @@ runs/KEY/                   the run folder with its weights; may be deleted, and
 Tables are rebuilt from study.yaml and results/ alone, which are small.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -124,6 +125,22 @@ class Study:
         """The seeds with which a run is finished, ascending."""
         endings = (path.stem.rpartition("-")[2] for path in self.results.glob(f"{run.arm}-*.yaml"))
         return sorted(int(ending) for ending in endings if ending.isdigit())
+
+    def selection(self, run: Run) -> float | None:
+        """SumR on the split that selects of what a run has trained; None where no finished run says it."""
+        path = self.results / f"{run.trained.key}.yaml"
+        return read_yaml_file(path).get("selection") if path.is_file() else None
+
+    def cost(self, run: Run) -> float | None:
+        """Processor seconds of a training step; None where the folder of the run is not at hand.
+
+        Seconds are those of a machine, so they stay with the run folder and out of `results/`.
+        """
+        path = self.run_folder(run.trained) / "metrics.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+        counted = [line for line in lines if "steps" in line]  # not those of an earlier version
+        seconds = sum(line["seconds"]["processor"] for line in counted)
+        return seconds / sum(line["steps"] for line in counted) if counted else None
 
     def save(self, run: Run, report: EvaluationReport | None, **about: Any) -> None:
         """Writes what a run has found, the record last; a picture stands in `picture_file` already.

@@ -1,4 +1,4 @@
-"""The tables and figures of papers, as files: the rows, what each of them runs, and the numbers that are printed."""
+"""Tables as files: those of papers, with the numbers that they print, and those that compare ideas of one's own."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -41,7 +41,7 @@ class DataSet:
     protocol: str = ""
     """How the published numbers were selected and reported."""
     trained_on: str | None = None
-    """The set whose trained models are tested on this one."""
+    """The set whose trained models are tested on this one. Of `keys`, `data.eval_split` alone counts then."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -100,9 +100,19 @@ class Row:
     published: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
     """By set, a number for each column; null = not printed, or not legible."""
     note: str = ""
+    control: str | None = None
+    """Of an arm: the row that has all but the idea, such as as many parameters; the arm must beat that as well."""
+    removes: bool = False
+    """Of an arm: it is the base without a part, and what is judged is the part."""
+    cost: float | None = Field(default=None, gt=0)
+    """Of an arm: processor time of a training step, that of the base being 1, as `prvr papers plan --measure` says."""
+    epochs: Literal["equal", "by_cost"] = "equal"
+    """by_cost: as many epochs as take the processor time of the base, by `cost`; equal: those of its configuration."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Row":
+        if self.epochs == "by_cost" and self.cost is None:
+            raise InputError(f"row {self.name!r}: epochs=by_cost needs `cost`, which prvr papers plan --measure prints")
         ways = [name for name in ("stage", "evaluate", "plot", "checkpoint") if getattr(self, name) is not None]
         ways += ["quoted"] * self.quoted
         if len(ways) > 1:
@@ -129,16 +139,35 @@ class Sweep:
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class Table:
-    """A table, figure or algorithm of a paper."""
+class Rule:
+    """How arms are judged, in SumR and fixed before they are run; see `prvr.papers.judge`."""
 
-    paper: str
-    item: str
+    first_drop: float = -2.0
+    """An arm that gains at most this on the split that selects is dropped after its first seed."""
+    least_gain: float = 1.0
+    """An arm is dropped where the interval of its gain ends below this."""
+    more_seeds: tuple[int, ...] = ()
+    """Seeds that an undecided arm gets, once."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Table:
+    """A table, figure or algorithm of a paper, or with a `rule` arms: ideas that are compared with the first row."""
+
+    paper: str = ""
+    item: str = ""
     title: str
     base: str = ""
     columns: tuple[str, ...] = ()
     sets: tuple[str, ...]
+    data_sets: dict[str, DataSet] = field(default_factory=dict)
+    """Sets of this table alone, for example another split or corpus on which all rows are evaluated."""
     keys: dict[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    """The seeds that are run where none are asked for."""
+    search: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """A key and its values: every row is trained with each, and shown with the best on the split that selects."""
+    rule: Rule | None = None
     sweep: Sweep | None = None
     rows: tuple[Row, ...]
     note: str = ""
@@ -151,12 +180,18 @@ class Table:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InputError(f"rows named twice: {', '.join(twice)}")
+        if len(self.search) > 1 or (self.search and any(row.kind not in ("train", None) for row in self.rows)):
+            raise InputError("search: expected one key, and only rows that train with its values")
+        if self.rule is not None and (self.rows[0].kind in (None, "plot") or self.rows[0].hidden):
+            raise InputError(f"arms: {self.rows[0].name!r} is the base, as the first of them: it must run and be shown")
         for column in (*self.columns, *((self.sweep.column,) if self.sweep else ())):
             if column.removeprefix("v2t_") not in COLUMNS:
                 raise InputError(unknown_name("column", column, COLUMNS))
         for row in self.rows:
-            if row.over is not None and row.over not in names[: names.index(row.name)]:
-                raise InputError(f"row {row.name!r}: over {row.over!r}, expected the name of a row above it")
+            above = names[: names.index(row.name)]
+            for what, other in (("over", row.over), ("control", row.control)):
+                if other is not None and other not in above:
+                    raise InputError(f"row {row.name!r}: {what} {other!r}, expected the name of a row above it")
             for name, numbers in row.published.items():
                 if name not in self.sets:
                     raise InputError(
@@ -172,7 +207,12 @@ class Table:
     def runs_on(self, name: str) -> bool:
         """Whether the rows can be trained on a data set: one of the paper's, or one that has presets of its own."""
         presets = {base.format(set=name) for row in self.rows if (base := row.base or self.base) and not row.quoted}
-        return name in self.sets or presets <= set(preset_names())
+        return name in {*self.sets, *self.data_sets} or presets <= set(preset_names())
+
+    @property
+    def heading(self) -> str:
+        """Paper, item and title, as far as it has them."""
+        return f"{', '.join(filter(None, (self.paper, self.item)))}: {self.title}".removeprefix(": ")
 
     def row(self, name: str) -> Row:
         """The row of a name."""
@@ -205,11 +245,19 @@ def read_table(name: str | Path) -> Table:
     """
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
-        return validated(Table, read_yaml_file(path) | {"name": path.stem}, str(path))
+        return _table(read_yaml_file(path), path.stem, str(path))
     if str(name) not in table_names():
         raise InputError(unknown_name("table", str(name), table_names()))
     text = (_folder("tables") / f"{name}.yaml").read_text(encoding="utf-8")
-    return validated(Table, read_yaml(text, str(name)) | {"name": str(name)}, str(name))
+    return _table(read_yaml(text, str(name)), str(name), str(name))
+
+
+def _table(values: Mapping[str, Any], name: str, source: str) -> Table:
+    """A table of the values of a file; `arms` are rows that a rule judges."""
+    given = {"name": name} | dict(values)
+    if "arms" in given:
+        given |= {"rows": given.pop("arms"), "rule": given.get("rule") or {}}
+    return validated(Table, given, source)
 
 
 def data_sets() -> Mapping[str, DataSet]:
