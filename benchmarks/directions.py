@@ -1,11 +1,12 @@
-"""Does a model see which way things go? Test videos of the embedded corpus forwards and played backwards, by action.
+"""Does a model see which way things go? Videos of the embedded corpus forwards and played backwards, by action.
 
     python benchmarks/directions.py --motion none difference absolute features --features still all
 
 Trains `hybrid-embedded` with each `model.motion`, on the features of the corpus, which hold how each frame changes
 ("all"), or on copies without that half, which hold what each frame shows and no more ("still"). Then for each action:
 the share of captions whose video, forwards, scores higher than the same video backwards (chance 50), and R@1 of both.
-Finished runs in the output folder are used again.
+With --split train these are the videos that it learned from, which shows what it knows by heart. Finished runs in the
+output folder are used again.
 """
 
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 from _harness import option, parse_options, show, write_figures
-from drawn_world.runs import TEST, adapted, finish, score_matrix, trained
+from drawn_world.runs import adapted, finish, score_matrix, trained
 from drawn_world.variants import Read, reversed_in_time, write_variant
 from prvr import load_config
 from prvr.data import Corpus, open_corpus, write_corpus
@@ -41,15 +42,15 @@ def variant(corpus: Corpus, features: str, output: Path) -> Corpus:
     return open_corpus(place, corpus.name) if place.exists() else write_variant(corpus, place, corpus.splits, still)
 
 
-def measured(corpus: Corpus, keys: dict[str, Any], seed: int, output: Path) -> dict[str, np.ndarray]:
-    """For each test caption: is its video forwards ahead of the same backwards, and is it found at rank 1 in either."""
+def measured(corpus: Corpus, keys: dict[str, Any], seed: int, output: Path, name: str) -> dict[str, np.ndarray]:
+    """For each caption of a split: is its video ahead of the same backwards, and is it found at rank 1 in either."""
     config = adapted(load_config("hybrid-embedded", keys), corpus, output / "packed", seed)
     run = finish(config, corpus, output / "runs", "cpu", terminal_bar)
     found, scores = {}, {}
     with TemporaryDirectory(dir=output) as scratch:
-        turned = adapted(config, write_variant(corpus, scratch, (TEST,), reversed_in_time), Path(scratch) / "p", seed)
+        turned = adapted(config, write_variant(corpus, scratch, (name,), reversed_in_time), Path(scratch) / "p", seed)
         for way, chosen in (("R@1", config), ("backwards", turned)):
-            with open_split(chosen, TEST) as split:
+            with open_split(chosen, name) as split:
                 scores[way] = score_matrix(trained(config, run, split, "cpu"), split, "cpu")
                 report = report_from_scores(scores[way], split, EvaluationConfig(bootstrap=0))
                 own = torch.from_numpy(split.query_to_video)[:, None]
@@ -64,14 +65,15 @@ def main() -> None:
         size="demo",
         motion=["none", "difference"],
         features=option(["all"], choices=["all", "still"]),
+        split=option("test", choices=["train", "val", "test"]),
         seeds=[0],
         epochs=option(None, "default: the preset's", type=int),
         output=Path("runs/directions"),
     )
     args.output.mkdir(parents=True, exist_ok=True)
     corpus = write_corpus(args.output, args.size)
-    sentences = {one.id: one.claim.action for one in read_embedded_scenes(corpus)[TEST].sentences}
-    with open_split(adapted(load_config("hybrid-embedded"), corpus, args.output / "packed", 0), TEST) as split:
+    sentences = {one.id: one.claim.action for one in read_embedded_scenes(corpus)[args.split].sentences}
+    with open_split(adapted(load_config("hybrid-embedded"), corpus, args.output / "packed", 0), args.split) as split:
         actions = np.array([sentences[name] for name in split.query_ids])
     groups = {"directions": ~np.isin(actions, PUSHES)} | {action: actions == action for action in ACTIONS}
     rows = []
@@ -79,7 +81,7 @@ def main() -> None:
         chosen = variant(corpus, features, args.output)
         for motion in args.motion:
             keys = {"model.motion": motion} | ({} if args.epochs is None else {"train.epochs": args.epochs})
-            parts = [measured(chosen, keys, seed, args.output) for seed in args.seeds]
+            parts = [measured(chosen, keys, seed, args.output, args.split) for seed in args.seeds]
             for what in parts[0]:
                 shares = [100 * np.mean([part[what][asks].mean() for part in parts]) for asks in groups.values()]
                 rows.append([features, motion, what, *(f"{share:.1f}" for share in shares)])
