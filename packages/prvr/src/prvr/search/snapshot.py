@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from prvr.errors import DataError
-from prvr.search.backends import ClipBlock
 from prvr.search.manifest import BANK_SCORES, MANIFEST, MEND, Manifest
 from prvr.search.segments import Segment
 from prvr.search.vectors import PackedRows, unpack_rows
@@ -25,6 +24,13 @@ class Place(NamedTuple):
 
     segment: int
     number: int
+
+
+class ClipBlock(NamedTuple):
+    """Windows of a segment: their keys and the clips of each, rows of unit length (a clip of zeros stays zero)."""
+
+    keys: Int64[np.ndarray, " w"]
+    vectors: Float32[np.ndarray, "w c d"]
 
 
 class RowBlock(NamedTuple):
@@ -45,7 +51,7 @@ class RowBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The videos and vectors of an index, for the scoring and for backends (`prvr.search.backends.ClipSource`).
+    """The videos and vectors of an index, for the scoring and for backends.
 
     Args:
         folder: the folder of the index.
@@ -98,12 +104,12 @@ class Snapshot:
 
     @property
     def index_id(self) -> str:
-        """The random id of the index."""
+        """Random letters and digits, fixed when the index is made."""
         return self.manifest.index_id
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """Names of the segments."""
+        """Names of the segments, each a hash of its content: a name never stands for anything else."""
         return tuple(one.name for one in self.manifest.segments)
 
     @cached_property
@@ -133,11 +139,11 @@ class Snapshot:
         return stop - first
 
     def keys(self, segment: str) -> Int64[np.ndarray, " w"]:
-        """Keys of all windows of a segment, see `ClipSource`."""
+        """Keys of all windows of a segment, also those of videos that were removed since."""
         return self.opened[self.segments.index(segment)].keys
 
     def blocks(self, segment: str) -> Iterator[ClipBlock]:
-        """Keys and clips of all windows of a segment, a bounded number at a time, see `ClipSource`."""
+        """Keys and clips of the same windows, a bounded number at a time."""
         one = self.opened[self.segments.index(segment)]
         clips = self.manifest.clips
         step = max(1, _BLOCK_ROWS // clips)
