@@ -95,7 +95,8 @@ def run_show(args: Namespace) -> None:
     """Draws the picture and lists the sentences."""
     corpus = _corpus(args)
     video, sentences = _find(corpus, args.video)
-    from prvr.plot import save_figure, video_figure
+    from prvr.plot import save_figure
+    from prvr.plot.videos import video_figure
 
     target = args.output or Path(f"{video.id}.png")
     replaced = "; replaces the file that was there" * target.exists()
