@@ -83,7 +83,7 @@ def check_complete(backend: CandidateBackend, source: MemorySource) -> None:
         for found in backend.nearest(queries(2), vectors):
             assert len(set(found.tolist())) == len(found)
             assert set(found.tolist()) <= set(live)
-            assert len(found) or not live or backend.name == "milvus"  # which leaves removed ones out afterwards
+            assert len(found) or not live
 
 
 def check_order(backend: CandidateBackend, source: MemorySource, vectors: int = 40) -> None:
