@@ -27,6 +27,7 @@ ROWS = {
     "model.registers.start": ("dreamprvr", {"model.registers.start": "prior_sample"}),
     "model.compat.register_noise": ("dreamprvr", {"model.compat.register_noise": "gaussian"}),
     "model.compat.register_times": ("dreamprvr", {"model.compat.register_times": "sincos"}),
+    "model.compat.transport": ("holmes", {"model.compat.transport": "masked"}),
 }
 
 

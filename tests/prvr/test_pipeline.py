@@ -152,7 +152,7 @@ def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_pat
     for query in find_moments(words, split, [0, 5], 2):
         assert all(0 <= hit.start < hit.end for hit in query.hits)
     Pipeline(words, [qb_norm()]).save_pretrained(tmp_path / "saved")
-    with pytest.raises(InputError, match="a stage of kind qb_norm was not made for"):
+    with pytest.raises(InputError, match="A stage of kind qb_norm reads the first stage"):
         open_model(tmp_path / "saved", EMBEDDED)
 
 

@@ -63,16 +63,17 @@ def _with_one_vector(system: System) -> System:
     """A system whose first stage has a single vector for a query, as an index needs it.
 
     Raises:
-        InputError: a stage was made over words, and would read clips alone.
+        InputError: a stage reads the first stage, or re-scores everything.
     """
     first, stages = system.pipeline.first, system.pipeline.stages
     if not isinstance(first, Retriever) or first.frame_query is None:
         return system
-    reading = [stage.kind for stage in stages if stage.encoder is None]
-    if reading:
+    unfit = [stage.kind for stage in stages if stage.encoder is None or stage.top_k is None]
+    if unfit:
         raise InputError(
-            f"{system.folder}: compares words with frames; an index searches its clips, which a stage of kind "
-            f"{reading[0]} was not made for. Leave that stage out, or use a retriever with model.frame_query=pooled"
+            f"{system.folder}: compares words with frames, so an index finds {CANDIDATES} videos by its clips, which "
+            f"its words re-rank. A stage of kind {unfit[0]} reads the first stage or re-scores everything: leave it "
+            "out, give it a top_k, or use a retriever with model.frame_query=pooled"
         )
     keep = system.config.data.keep_last_frame if system.config else True
     settings = RetrieverSettings(top_k=CANDIDATES, combine="replace", keep_last_frame=keep)
