@@ -4,6 +4,7 @@ The picture shows the mean of the seeds as a line and all of them as a band, wit
 beside it as JSON.
 
     python benchmarks/corpus.py                                                    # embedded presets, embedded corpus
+    python benchmarks/corpus.py --seeds 0 1 2 --also embedded-large                # and the large test of the same runs
     python benchmarks/corpus.py --data-root ROOT --collection tvr --epochs 4 --presets hlformer dreamprvr hybrid
 
 With --data-root, a corpus in the public layout within a small budget: hidden 128, 4 heads, 8 blocks, Lorentz width
@@ -15,6 +16,7 @@ import argparse
 import json
 import statistics
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,9 @@ import torch
 from _harness import option, parse_options, show
 from prvr import Config, load_config
 from prvr.data import open_corpus
-from prvr.evaluation import EvaluationConfig, report_from_scores
+from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate, report_from_scores
 from prvr.evaluation.zero_shot import has_zero_shot, zero_shot_scores
+from prvr.pipeline import open_system
 from prvr.plot import Curve, save_figure, sweep_figure
 from prvr.training import open_split, terminal_bar, train
 from prvr.training.data import run_corpus
@@ -59,12 +62,21 @@ def configuration(preset: str, seed: int, args: argparse.Namespace) -> Config:
 
 
 def run(preset: str, seed: int, args: argparse.Namespace) -> dict:
-    folder = Path(args.output) / f"{preset}-{args.collection}-{seed}"
+    folder, config = Path(args.output) / f"{preset}-{args.collection}-{seed}", configuration(preset, seed, args)
     if not (args.keep and (folder / "evaluation.json").is_file()):
-        train(configuration(preset, seed, args), output=folder, device=args.device, progress=terminal_bar)
+        train(config, output=folder, device=args.device, progress=terminal_bar)
     history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    report = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-    return {"preset": preset, "seed": seed, "history": history, "report": report}
+    reports = {args.collection: EvaluationReport.from_json(folder / "evaluation.json")}
+    reports |= {name: tested(folder, config, name, args.device) for name in args.also}
+    return {"preset": preset, "seed": seed, "history": history, "reports": reports}
+
+
+def tested(run: Path, config: Config, collection: str, device: str | None) -> EvaluationReport:
+    """A run on the test split of another corpus."""
+    system = open_system(run, device=device)
+    other = replace(config, data=replace(config.data, collection=collection))
+    with closing(system.open_split("test", other)) as split:
+        return evaluate(system.pipeline, split, EvaluationConfig.of_run(config.train, bootstrap=0), device=device)
 
 
 def references(config: Config) -> dict[str, Any]:
@@ -82,6 +94,7 @@ def main() -> None:
         __doc__,
         data_root=option(None, "default: the embedded corpus"),
         collection="embedded-demo",
+        also=option([], "other corpora to test the same runs on, for example embedded-large"),
         presets=["gmmformer", "hlformer", "dreamprvr", "hybrid"],
         like=option("tvr", "suffix of the presets whose loss weights are taken"),
         seeds=[0],
@@ -93,18 +106,21 @@ def main() -> None:
     )
     results = [run(preset, seed, args) for preset in args.presets for seed in args.seeds]
 
-    rows, curves = [], {}
+    rows, curves = {collection: [] for collection in (args.collection, *args.also)}, {}
     for preset in args.presets:
         mine = [r for r in results if r["preset"] == preset]
-        cells = []
-        for name in ("r1", "r5", "r10", "r100", "sumr"):
-            values = [r["report"]["text_to_video"][name] for r in mine]
-            spread = f" ±{statistics.stdev(values):.1f}" if len(values) > 1 else ""
-            cells.append(f"{statistics.mean(values):.1f}{spread}")
-        rows.append([preset, *cells])
+        for collection, lines in rows.items():
+            cells = []
+            for name in ("r1", "r5", "r10", "r100", "sumr"):
+                values = [getattr(r["reports"][collection].text_to_video, name) for r in mine]
+                spread = f" ±{statistics.stdev(values):.1f}" if len(values) > 1 else ""
+                cells.append(f"{statistics.mean(values):.1f}{spread}")
+            lines.append([preset, *cells])
         epochs = list(zip(*([line["selection"]["sumr"] for line in r["history"]] for r in mine), strict=True))
         curves[preset] = Curve(range(1, len(epochs) + 1), epochs)
-    show(f"text to video, {len(args.seeds)} seeds", ["preset", "R@1", "R@5", "R@10", "R@100", "SumR"], rows)
+    for collection, lines in rows.items():
+        title = f"{collection}, text to video, {len(args.seeds)} seeds"
+        show(title, ["preset", "R@1", "R@5", "R@10", "R@100", "SumR"], lines)
     lines = references(configuration(args.presets[0], args.seeds[0], args))
     picture = Path(args.output) / f"curves-{args.collection}.png"
     figure = sweep_figure(curves, xlabel="epoch", ylabel="SumR on val", title=args.collection, **lines)

@@ -25,7 +25,7 @@ from prvr.data.synthetic import encoder, read_embedded_scenes
 def features(embedded_root: Path, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     """What gives the features of a video: here at once, for corpora of videos that are drawn already."""
     scenes = read_embedded_scenes(open_corpus(embedded_root, "embedded-tiny"))
-    monkeypatch.setattr(making, "draw_split", lambda split, count, seed: scenes[split])
+    monkeypatch.setattr(making, "draw_split", lambda split, count, seed, name: scenes[split])
     monkeypatch.setattr(making, "render", lambda video: np.zeros((1, 64, 64, 3), np.uint8))
     fake = MagicMock(return_value=np.ones((40, 512), np.float32))
     monkeypatch.setattr(making, "frame_features", fake)
@@ -60,6 +60,16 @@ class TestMake:
         assert json.loads((folder / "corpus.json").read_text())["look"] == "dusk"
         assert int(features.call_args.args[0].max()) == 14  # of black frames, the light that lies over everything
         assert "look 'night' is not one of day, dusk, haze" in explained([*command, "night"], capsys)
+
+    def test_the_large_test_is_for_what_was_trained_on_the_demo(
+        self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["data", "make", str(tmp_path), "--size", "large"]) == 0
+        corpus = open_corpus(tmp_path, "embedded-large")
+        assert corpus.splits == ("test",)
+        out = capsys.readouterr().out
+        assert f"prvr evaluate RUN --transfer {corpus.folder}" in out
+        assert "prvr train" not in out
 
     def test_quiet(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["data", "make", str(tmp_path), "--size", "tiny", "-q"]) == 0

@@ -142,6 +142,14 @@ class TestFiles:
         assert found is not None
         assert found.key == "1419efdf3bf9-0"
 
+    def test_the_large_test_evaluates_what_the_embedded_corpus_has_trained(self) -> None:
+        found = cells_of(read_table("hlformer-table-2"), Choices(), sets=["embedded", "embedded-large"])
+        trained = {cell.row.name: cell.run for cell in found if cell.set_name == "embedded"}
+        tested = {cell.row.name: cell.run for cell in found if cell.set_name == "embedded-large"}
+        for name, run in tested.items():
+            assert run is not None
+            assert (run.kind, run.over, run.config.data.collection) == ("evaluate", trained[name], "embedded-large")
+
     def test_runs_that_differ_in_anything_have_keys_of_their_own(self, tmp_path: Path) -> None:
         changes = ["{model: {clip_weight: 1.0}}", "{model: {clip_weight: 0.5}}", "{ties: best}", "{split: val}", "{}"]
         changes += ["{stages: [{kind: qb_norm}]}", "{stages: [{kind: qb_norm, beta: 3}]}"]

@@ -80,7 +80,7 @@ def run_make(args: Namespace) -> None:
 def _usage(args: Namespace, corpus: "Corpus") -> str:
     video_dim, query_dim = corpus.dims()
     widths = f"frame features {video_dim} wide, words {query_dim}"
-    if args.look != "day":
+    if args.look != "day" or "train" not in corpus.splits:
         return f"{widths}\nTest on it: prvr evaluate RUN --transfer {corpus.folder}"
     # The presets read embedded-demo, and a folder of that name is what `prvr data show` looks for.
     size = "" if args.size == "demo" else f" --size {args.size}"

@@ -182,9 +182,9 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "what proposes candidates: exact, faiss, milvus or milvus:ADDRESS; `auto`, the default, goes by size",
     },
     "--size": {
-        **one_of("tiny", "demo", "bench"),
+        **one_of("tiny", "demo", "bench", "large"),
         "default": "demo",
-        "help": "the size of the corpus: 100, 720 (default) or 2700 videos",
+        "help": "the size of the corpus: 100, 720 (default) or 2700 videos, or 500 more test videos (large)",
     },
 }
 """Arguments that several commands take, declared once."""

@@ -81,7 +81,7 @@ def run_corpus(config: Config, progress: Callable[[int, int], None] | None = Non
 def open_split(config: Config, split: str) -> PackedSplit:
     """A split of `config.data`, packed into the cache first where it is not there yet.
 
-    A collection `embedded-tiny`, `-demo` or `-bench` without a root is made in the cache where it is not there yet.
+    An embedded collection, such as `embedded-tiny`, is made in the cache where it has no root and is not there yet.
 
     Raises:
         prvr.data.DataError: the files are missing, bad, or of another width than the model expects.

@@ -58,7 +58,8 @@ def write_corpus(
 
     Args:
         root: folder that holds collections.
-        size: ``tiny`` (60 / 20 / 20 videos), ``demo`` (480 / 80 / 160) or ``bench`` (2000 / 200 / 500).
+        size: ``tiny`` (60 / 20 / 20 videos), ``demo`` (480 / 80 / 160), ``bench`` (2000 / 200 / 500) or ``large``
+            (500 test videos that are in none of the others).
         seed: the seed of everything; at least 0.
         look: one of `prvr.data.synthetic.render.LOOKS`; with another than "day" the folder is
             ``root/embedded-SIZE-LOOK``: the same scenes and captions in another light, to test out of domain.
@@ -83,7 +84,11 @@ def write_corpus(
     target = embedded_folder(root, size, look)
     if target.exists():
         return _open_existing(target, about)
-    splits = {split: draw_split(split, count, seed) for split, count in SPLITS[size].items()}
+    # The same split of other sizes begins with the same videos; `large` has a name of its own and shares none.
+    splits = {
+        split: draw_split(split, count, seed, "large" if size == "large" else split)
+        for split, count in SPLITS[size].items()
+    }
     gallery = [video for scenes in splits.values() for video in scenes.videos]
     sentences = [sentence for scenes in splits.values() for sentence in scenes.sentences]
     duration = {video.id: video.duration for video in gallery}

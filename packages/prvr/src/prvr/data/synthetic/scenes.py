@@ -21,8 +21,9 @@ SPLITS = {
     "tiny": {"train": 60, "val": 20, "test": 20},
     "demo": {"train": 480, "val": 80, "test": 160},
     "bench": {"train": 2000, "val": 200, "test": 500},
+    "large": {"test": 500},
 }
-"""Videos of each split, by size."""
+"""Videos of each split, by size. `large` is another test for what was trained on `demo`."""
 SENTENCES_PER_VIDEO = 5
 TRIES = 50
 
@@ -56,7 +57,7 @@ class Scenes:
 _VIDEO, _SENTENCES = TypeAdapter(Video), TypeAdapter(list[Sentence])
 
 
-def draw_split(split: str, count: int, seed: int) -> Scenes:
+def draw_split(split: str, count: int, seed: int, name: str | None = None) -> Scenes:
     """Draws a split; the result depends on the arguments alone.
 
     Training and validation videos and sentences keep to what training may show; test ones do not. For every sentence of
@@ -67,12 +68,14 @@ def draw_split(split: str, count: int, seed: int) -> Scenes:
         split: ``train``, ``val`` or ``test``.
         count: number of videos; at least 20 outside of training, because fewer have no room for near misses.
         seed: the seed of the corpus.
+        name: what the ids of the videos begin with; another name draws other videos. Default: the split.
 
     Raises:
         ValueError: there is no room for near misses.
     """
+    name = name or split
     for attempt in range(TRIES):
-        scenes = _draw(split, count, np.random.default_rng([seed, attempt, _number(split)]))
+        scenes = _draw(split, name, count, np.random.default_rng([seed, attempt, _number(name)]))
         misses = near_misses(list(scenes.claims.values()), scenes.videos)
         if split == "train" or not misses.missing()[:, :2].any():
             return scenes
@@ -119,9 +122,9 @@ def read_scenes(path: Path) -> dict[str, Scenes]:
     return {split: Scenes(tuple(videos[split]), tuple(sentences[split])) for split in videos}
 
 
-def _draw(split: str, count: int, rng: np.random.Generator) -> Scenes:
+def _draw(split: str, name: str, count: int, rng: np.random.Generator) -> Scenes:
     training = split != "test"
-    names = [f"{split}{i:04d}" for i in range(count)]
+    names = [f"{name}{i:04d}" for i in range(count)]
     allowed = in_training if training else lambda _: True
     videos = draw_videos(names, rng, allowed)
     sentences = [sentence for video in videos for sentence in _write_sentences(video, rng, training)]
