@@ -195,25 +195,23 @@ class Study:
             yield
 
     def expect_same_inputs(self, run: Run) -> None:
-        """Refuses a finished run that was measured on another corpus, or with another checkpoint, than at hand.
+        """Refuses a run if a seed of it was measured on another corpus, or with another checkpoint, than at hand.
 
         Raises:
-            DataError: it was.
+            DataError: one was.
         """
-        path = self.results / f"{run.key}.yaml"
-        if not path.is_file():
-            return
-        record = read_yaml_file(path)
-        if record.get("corpus") != corpus_digest(run.config):
-            raise DataError(
-                f"{path}: was measured on another corpus than {run.config.data.collection} in "
-                f"{run.config.data.root or 'the cache'}. Name another folder for this study."
-            )
-        if run.folder is not None and run.folder.is_dir() and record.get("weights") != weights_digest(run.folder):
-            raise DataError(
-                f"{path}: was measured with another checkpoint than that in {run.folder}. Delete it to evaluate this "
-                "one, or name another folder for this study."
-            )
+        for path in sorted(self.results.glob(f"{run.arm}-*.yaml")):
+            record = read_yaml_file(path)
+            if record.get("corpus") != corpus_digest(run.config):
+                raise DataError(
+                    f"{path}: was measured on another corpus than {run.config.data.collection} in "
+                    f"{run.config.data.root or 'the cache'}. Name another folder for this study."
+                )
+            if run.folder is not None and run.folder.is_dir() and record.get("weights") != weights_digest(run.folder):
+                raise DataError(
+                    f"{path}: was measured with another checkpoint than that in {run.folder}. Delete it to evaluate "
+                    "this one, or name another folder for this study."
+                )
 
 
 def corpus_digest(config: Config) -> str:
