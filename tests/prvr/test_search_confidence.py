@@ -16,6 +16,7 @@ from search_files import (
     forget,
     make_index,
     npy,
+    replace_in_segment,
     some_videos,
     tiny_model,
     walk,
