@@ -6,8 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from prvr.search.backends import CandidateBackend
-from prvr.search.snapshot import ClipBlock, Snapshot
+from prvr.search.backends import CandidateBackend, ClipBlock
 
 DIM, CLIPS, BLOCK = 16, 4, 16
 Backend = TypeVar("Backend", bound=CandidateBackend)
@@ -20,14 +19,11 @@ def clips_of(key: int, clips: int = CLIPS, dim: int = DIM) -> np.ndarray:
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-class MemorySource(Snapshot):
-    """Segments of windows in place of those of an index. `read` notes which segments were read to their end."""
-
-    dim, clips, index_id = DIM, CLIPS, ""
+class MemorySource:
+    """Segments of windows. `read` notes which segments were read to their end."""
 
     def __init__(self, folder: Path, *, clips: int = CLIPS, index_id: str = "a1b2c3") -> None:
-        object.__setattr__(self, "folder", folder)  # a field of a frozen record
-        self.index_id, self.clips = index_id, clips
+        self.folder, self.index_id, self.dim, self.clips = folder, index_id, DIM, clips
         self.windows: dict[str, list[int]] = {}
         self.removed: set[int] = set()
         self.read: list[str] = []

@@ -289,7 +289,7 @@ class VideoIndex:
 
     @property
     def source(self) -> Snapshot:
-        """The snapshot that is shown, which is also what a backend reads."""
+        """The snapshot that is shown, which is also what a backend reads (`prvr.search.backends.ClipSource`)."""
         return self._snapshot
 
     @property

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from prvr.errors import DataError
 from prvr.scoring import at_steps, packed_max, packed_max_scores, unit_rows
-from prvr.search.backends.protocol import CandidateBackend, each_once
+from prvr.search.backends import CandidateBackend
+from prvr.search.backends.protocol import each_once
 from prvr.search.manifest import Manifest
 from prvr.search.results import WindowTimeline
 from prvr.search.snapshot import RowBlock, Snapshot

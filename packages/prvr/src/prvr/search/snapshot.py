@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from prvr.errors import DataError
+from prvr.search.backends import ClipBlock
 from prvr.search.manifest import BANK_SCORES, MANIFEST, MEND, Manifest
 from prvr.search.segments import Segment
 from prvr.search.vectors import PackedRows, unpack_rows
@@ -24,13 +25,6 @@ class Place(NamedTuple):
 
     segment: int
     number: int
-
-
-class ClipBlock(NamedTuple):
-    """Windows of a segment: their keys and the clips of each, rows of unit length (a clip of zeros stays zero)."""
-
-    keys: Int64[np.ndarray, " w"]
-    vectors: Float32[np.ndarray, "w c d"]
 
 
 class RowBlock(NamedTuple):
@@ -51,7 +45,7 @@ class RowBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The videos and vectors of an index, for the scoring and for backends.
+    """The videos and vectors of an index, for the scoring and for backends (`prvr.search.backends.ClipSource`).
 
     Args:
         folder: the folder of the index.
@@ -104,12 +98,12 @@ class Snapshot:
 
     @property
     def index_id(self) -> str:
-        """Random letters and digits, fixed when the index is made."""
+        """The random id of the index."""
         return self.manifest.index_id
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """Names of the segments, each a hash of its content: a name never stands for anything else."""
+        """Names of the segments."""
         return tuple(one.name for one in self.manifest.segments)
 
     @cached_property
@@ -139,11 +133,11 @@ class Snapshot:
         return stop - first
 
     def keys(self, segment: str) -> Int64[np.ndarray, " w"]:
-        """Keys of all windows of a segment, also those of videos that were removed since."""
+        """Keys of all windows of a segment, see `ClipSource`."""
         return self.opened[self.segments.index(segment)].keys
 
     def blocks(self, segment: str) -> Iterator[ClipBlock]:
-        """Keys and clips of the same windows, a bounded number at a time."""
+        """Keys and clips of all windows of a segment, a bounded number at a time, see `ClipSource`."""
         one = self.opened[self.segments.index(segment)]
         clips = self.manifest.clips
         step = max(1, _BLOCK_ROWS // clips)

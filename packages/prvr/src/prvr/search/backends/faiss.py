@@ -15,8 +15,7 @@ from jaxtyping import Float32, Int64
 from prvr.data.files import clear_half_written, is_real_folder, replace_file
 from prvr.errors import DataError, require
 from prvr.reading import parse_json, parse_record
-from prvr.search.backends.protocol import each_once, locked
-from prvr.search.snapshot import ClipBlock, Snapshot
+from prvr.search.backends.protocol import ClipBlock, ClipSource, each_once, locked
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ class FaissBackend:
         self._state: tuple[str, tuple[str, ...]] = ("", ())
         self._live = np.empty(0, np.int64)
 
-    def sync(self, source: Snapshot) -> None:
+    def sync(self, source: ClipSource) -> None:
         """Reads the file into memory, and brings it up to date.
 
         Raises:
@@ -110,7 +109,7 @@ class FaissBackend:
         """Frees the memory."""
         self._index, self._state = None, ("", ())
 
-    def _up_to_date(self, folder: Path, source: Snapshot, live: np.ndarray) -> Any:
+    def _up_to_date(self, folder: Path, source: ClipSource, live: np.ndarray) -> Any:
         """An index of all live windows, with the file behind it."""
         faiss, vectors = import_faiss(), len(live) * source.clips
         header, index = _read(folder / _FILE)
@@ -133,12 +132,12 @@ class FaissBackend:
             _write(folder, replace(header, segments=source.segments), index)
         return index
 
-    def _fits(self, header: _Header, source: Snapshot, vectors: int) -> bool:
+    def _fits(self, header: _Header, source: ClipSource, vectors: int) -> bool:
         """Whether a file can be brought up to date."""
         same = (header.index_id, header.dim) == (source.index_id, source.dim)
         return same and header.trained <= vectors * _GROWTH**2 and vectors <= header.trained * _GROWTH
 
-    def _train(self, source: Snapshot, live: np.ndarray, vectors: int) -> Any:
+    def _train(self, source: ClipSource, live: np.ndarray, vectors: int) -> Any:
         """An index without vectors; its code books are learned from a sample of the live clips."""
         faiss = import_faiss()
         quantizer = faiss.IndexFlatIP(source.dim)
@@ -162,7 +161,7 @@ def _live_rows(block: ClipBlock, live: np.ndarray) -> tuple[Int64[np.ndarray, " 
     return np.repeat(block.keys[keep], vectors.shape[1]), vectors.reshape(-1, vectors.shape[-1])
 
 
-def _sample(source: Snapshot, live: np.ndarray, vectors: int) -> Float32[np.ndarray, "n d"]:
+def _sample(source: ClipSource, live: np.ndarray, vectors: int) -> Float32[np.ndarray, "n d"]:
     """Some clips of the whole corpus, the same ones every time."""
     generator = np.random.default_rng(0)
     rows = []

@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from prvr.errors import DataError, MissingExtraError, require
-from prvr.search.backends.protocol import each_once, locked
-from prvr.search.snapshot import ClipBlock, Snapshot
+from prvr.search.backends.protocol import ClipBlock, ClipSource, each_once, locked
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ class MilvusBackend:
         self._state: tuple[str, tuple[str, ...]] = ("", ())
         self._live = np.empty(0, np.int64)
 
-    def sync(self, source: Snapshot) -> None:
+    def sync(self, source: ClipSource) -> None:
         """Deletes the rows of segments that are gone and inserts those that are missing.
 
         Raises:
@@ -105,7 +104,7 @@ class MilvusBackend:
             self._client.close()
         self._client, self._total, self._state = None, 0, ("", ())
 
-    def _connect(self, source: Snapshot) -> None:
+    def _connect(self, source: ClipSource) -> None:
         """Opens the collection of an index; makes it if it is missing."""
         from pymilvus import DataType, MilvusClient
 
@@ -138,7 +137,7 @@ class MilvusBackend:
             )
         self._client = client
 
-    def _update(self, source: Snapshot) -> None:
+    def _update(self, source: ClipSource) -> None:
         """Makes the rows those of the segments of a source."""
         counts = {name: self._count(f'segment == "{name}"') for name in source.segments}
         torn = [name for name, rows in counts.items() if rows != source.clips * len(source.keys(name))]

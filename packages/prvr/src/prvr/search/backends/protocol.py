@@ -4,15 +4,75 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
 from prvr.data.files import owned
-from prvr.search.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
+
+
+class ClipBlock(NamedTuple):
+    """Windows of a segment: their keys and the clips of each, rows of unit length (a clip of zeros stays zero)."""
+
+    keys: Int64[np.ndarray, " w"]
+    vectors: Float32[np.ndarray, "w c d"]
+
+
+@runtime_checkable
+class ClipSource(Protocol):
+    """What a backend sees of an index: one state of it, which does not change.
+
+    Attributes:
+        dim: width of the vectors.
+        clips: number of clips of every window.
+        index_id: random letters and digits, fixed when the index is made: names a collection, or a folder.
+        folder: the folder of the index; a backend may keep files in `folder / "backends" / name`.
+        segments: names of the segments, each a hash of its content: a name never stands for anything else.
+    """
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors."""
+        ...
+
+    @property
+    def clips(self) -> int:
+        """Number of clips of every window."""
+        ...
+
+    @property
+    def index_id(self) -> str:
+        """Random letters and digits, fixed when the index is made."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the index."""
+        ...
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """Names of the segments, each a hash of its content."""
+        ...
+
+    def keys(self, segment: str) -> Int64[np.ndarray, " w"]:
+        """Keys of all windows of a segment, also those of videos that were removed since."""
+        ...
+
+    def blocks(self, segment: str) -> Iterator[ClipBlock]:
+        """All windows of a segment, also those of videos that were removed since, a bounded number at a time.
+
+        A key is given once in an index, but a segment that is written anew keeps the keys of its windows: the same key
+        may stand in an old segment and in one that has taken its place.
+        """
+        ...
+
+    def live_keys(self) -> Int64[np.ndarray, " n"]:
+        """Keys of the windows that count, in ascending order."""
+        ...
 
 
 @runtime_checkable
@@ -25,13 +85,8 @@ class CandidateBackend(Protocol):
 
     name: str
 
-    def sync(self, source: Snapshot) -> None:
-        """Brings it up to date with an index; cheap where nothing has changed, and safe against a kill.
-
-        It reads `index_id`, `dim`, `clips`, `segments`, `keys`, `blocks` and `live_keys` of the snapshot, and may keep
-        files in `folder / "backends" / name`. A segment that is written anew keeps the keys of its windows: the same
-        key may stand in an old segment and in one that has taken its place.
-        """
+    def sync(self, source: ClipSource) -> None:
+        """Brings it up to date with the segments of a source; cheap where nothing has changed; safe against a kill."""
         ...
 
     def nearest(self, text: Float32[np.ndarray, "q d"], vectors: int) -> list[Int64[np.ndarray, " _"]]:
