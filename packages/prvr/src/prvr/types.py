@@ -441,7 +441,16 @@ class RetrieverOutput:
 
 
 @runtime_checkable
-class FirstStage(Protocol):
+class Scorer(Protocol):
+    """Scores every text with every video: a retriever, or a stage with scores of its own."""
+
+    def score(self, text: Any, video: VideoEmbedding, /) -> Scores:
+        """Similarity of every text, as the retriever encoded it, with every video: `(q, v)`, higher is better."""
+        ...
+
+
+@runtime_checkable
+class FirstStage(Scorer, Protocol):
     """A retriever: a module that encodes texts and videos and scores every text with every video.
 
     `prvr.Retriever`, `prvr.TokenRetriever` and `prvr.models.ClipRetriever` are some. Evaluation, the index, the stages
@@ -454,10 +463,6 @@ class FirstStage(Protocol):
 
     def encode_video(self, clips: Tensor, frames: Tensor, frame_mask: Tensor, /) -> VideoEmbedding:
         """`(v, c, f)` clips, `(v, l, f)` frames and their `(v, l)` mask to embeddings."""
-        ...
-
-    def score(self, text: Any, video: VideoEmbedding, /) -> Scores:
-        """Similarity of every text, as `encode_text` gave it, with every video: `(q, v)`, higher is better."""
         ...
 
     def for_scoring(self, video: VideoEmbedding, /) -> VideoEmbedding:

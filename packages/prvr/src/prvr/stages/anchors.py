@@ -147,8 +147,7 @@ class AnchorStage:
 
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
         """The function that adds the scores by way of anchors."""
-        scorer: Any = self
-        return weighted(replace(matrix, retriever=scorer), direction, self.settings.weight, keep=True)
+        return weighted(replace(matrix, retriever=self), direction, self.settings.weight, keep=True)
 
     def score(self, text: Texts, video: VideoEmbedding) -> Scores:
         """`anchor_scores` of every text with every video."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from prvr.errors import InputError
 from prvr.text import Texts
-from prvr.types import Direction, FirstStage, VideoEmbedding
+from prvr.types import Direction, Scorer, VideoEmbedding
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ScoreMatrix:
         block: texts compared at a time.
     """
 
-    retriever: FirstStage
+    retriever: Scorer
     encoded: EncodedSplit
     relevant: Sequence[frozenset[int]] | None = None
     numbers: Int[Tensor, " v"] | None = None
