@@ -503,7 +503,7 @@ class Stage(Protocol):
         directions: what it can re-score; the other direction stays as it was.
         encoder: what gives the embeddings that it reads; None = those of the first stage.
         rows: which rows of the first stage's videos it reads as they were encoded, `clips`, `frames` or `registers`; an
-            index then keeps their lengths, and registers, which it else does not store.
+            index then keeps their lengths, and the registers, which it would not store otherwise.
     """
 
     kind: str
