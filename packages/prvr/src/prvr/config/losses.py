@@ -230,6 +230,12 @@ class LossConfig(*reversed(dict.fromkeys(loss.settings for loss in LOSSES))):  #
         """Weight of a loss term, the first field of its settings; 0 for one that was registered after these records."""
         return getattr(self, _weight_key(name), 0.0)
 
+    @property
+    def reads_sentences(self) -> bool:
+        """Whether a loss compares the sentences as they were given, see `prvr.types.Batch.sentences`."""
+        terms = any("sentences" in entry.needs and self.weight(entry.name) > 0 for entry in LOSSES)
+        return terms or self.contrastive_similarity > 0 or self.twin_threshold is not None
+
 
 def _weight_key(name: str) -> str:
     return dataclasses.fields(LOSSES[name].settings)[0].name

@@ -255,7 +255,7 @@ class RetrievalTask:
     def _labels(self, batch: Batch, info: BatchInfo) -> Labels:
         """The labels of the whole batch on the device; a single process has them there already."""
         if self.accelerator.num_processes == 1:
-            return replace(batch.labels, sentences=batch.sentences if batch.words.is_floating_point() else None)
+            return replace(batch.labels, sentences=batch.sentences if self.config.loss.reads_sentences else None)
         device = self.accelerator.device
         return (info.labels.pin_memory() if device.type == "cuda" else info.labels).to(device)
 
