@@ -1,5 +1,7 @@
 """The Frechet mean: an independent minimiser, its laws, its gradients, and points far out."""
 
+import runpy
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import lorentz
+import lorentz.means
 
 F64 = torch.float64
 DOUBLE = (F64,)
@@ -125,3 +128,11 @@ def test_weights_that_do_not_fit_are_refused() -> None:
     for shape in ((2, 4), (), (3, 5)):
         with pytest.raises(ValueError, match=r"^weights: got shape"):
             lorentz.frechet_mean(x, torch.ones(shape))
+
+
+def test_a_second_import_leaves_the_operator_of_the_first() -> None:
+    operator = torch.ops.lorentz.frechet_solution
+    again = runpy.run_path(lorentz.means.__file__, run_name="lorentz.means")
+    assert torch.ops.lorentz.frechet_solution is operator  # a new one frees it, and what is freed may still answer
+    x = lorentz.expmap0(torch.randn(5, 3))
+    assert torch.equal(again["frechet_mean"](x), lorentz.frechet_mean(x))

@@ -17,6 +17,7 @@ _NUDGE = 2.0**-26
 
 
 def polynomial(coefficients: tuple[float, ...], q: Tensor) -> Tensor:
+    """A polynomial at q by Horner's rule: two coefficients or more, the constant first."""
     value = q * coefficients[-1] + coefficients[-2]
     for coefficient in coefficients[-3::-1]:
         value = value * q + coefficient

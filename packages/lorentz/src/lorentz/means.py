@@ -1,5 +1,6 @@
 """The Frechet mean: the point with the least weighted sum of squared distances, and its exact gradient."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -61,12 +62,8 @@ def _moved(m: Tensor, step: Tensor, c: Scalar) -> Tensor:
     return boosted(m, sinhc(c * hyp.dot(step, step)) * step, c)
 
 
-@library.custom_op("lorentz::frechet_solution", mutates_args=())
-def _solution(x: Tensor, weights: Tensor, c: Tensor) -> Tensor:
-    """The mean by damped Newton steps from the Lorentz centroid; each problem of a batch has its own damping.
-
-    An operator of its own, without a gradient: the loop ends by values, which compilers and vmap cannot read.
-    """
+def _newton(x: Tensor, weights: Tensor, c: Tensor) -> Tensor:
+    """The mean by damped Newton steps from the Lorentz centroid; each problem of a batch has its own damping."""
     m = centroid(hyp.point(x, hyp.time(x, c)), weights, c)[..., 1:]
     tolerance, slack = torch.finfo(x.dtype).eps ** 0.5, 64.0 * torch.finfo(x.dtype).eps
     state = _looked(m, x, weights, c)
@@ -83,14 +80,12 @@ def _solution(x: Tensor, weights: Tensor, c: Tensor) -> Tensor:
     return m.contiguous()
 
 
-@_solution.register_fake
-def _(x: Tensor, weights: Tensor, c: Tensor) -> Tensor:
+def _fake(x: Tensor, weights: Tensor, c: Tensor) -> Tensor:
     batch = torch.broadcast_shapes(x.shape[:-2], weights.shape[:-2], c.shape[:-2])
     return x.new_empty((*batch, 1, x.shape[-1]))
 
 
-@_solution.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
+def _vmapped(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
     """All problems at once: the new axis in front of all others, which broadcast."""
     rank = max(t.ndim - (d is not None) for t, d in zip(tensors, in_dims, strict=True))
     moved = []
@@ -100,6 +95,22 @@ def _(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Ten
             tensor = tensor.reshape(tensor.shape[0], *(1,) * (rank - tensor.ndim + 1), *tensor.shape[1:])
         moved.append(tensor)
     return _solution(*moved), 0
+
+
+def _operator() -> Callable[..., Tensor]:
+    """`_newton` as an operator without a gradient: its loop ends by values, which compilers and vmap cannot read.
+
+    Defined once in a process: to define it again, when this module is reloaded, would free the operator that functions
+    of the first import still call.
+    """
+    if not hasattr(torch.ops.lorentz, "frechet_solution"):
+        operator = library.custom_op("lorentz::frechet_solution", _newton, mutates_args=())
+        operator.register_fake(_fake)
+        operator.register_vmap(_vmapped)
+    return torch.ops.lorentz.frechet_solution
+
+
+_solution = _operator()
 
 
 def _frechet_mean(x: Tensor, weights: Tensor, c: Scalar) -> Tensor:
