@@ -1,5 +1,6 @@
 """A library follows its folder: nothing is encoded twice, what is gone is forgotten, what is away is not."""
 
+import copy
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from commands import explained
 from search_files import tiny_model
 from video_files import plain, write_video
@@ -17,11 +19,13 @@ from video_models import tiny_clip
 from prvr import Library
 from prvr.cli import main
 from prvr.data.files import owned
+from prvr.data.synthetic.encoder import load_encoder
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.errors import DataError
 from prvr.search import LibraryBusy
 from prvr.search.film_library import choose_encoder, library_folder
 from prvr.video import DEFAULT_ENCODER, DownloadNeeded, open_encoder
+from prvr.video.encoders import embedded
 from prvr.video.encoders.embedded import EmbeddedEncoder
 
 pytest.importorskip("av")
@@ -170,6 +174,37 @@ def test_each_encoder_has_a_place_and_a_moved_one_is_recognised(films: Path, tmp
     assert updated(films, str(moved)).encoded == ("new.mp4",)
     with Library(films, encoder=str(moved)) as library:
         assert len(library.search("a red circle").hits) == 4
+
+
+def test_the_encoder_of_another_release_starts_anew(films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoder that ships keeps its name when a release of prvr trains it again."""
+    updated(films, "embedded")
+    other = copy.deepcopy(load_encoder())
+    other.sha256 = "0" * 64
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight *= 1.01
+    with monkeypatch.context() as released:
+        released.setattr(embedded, "load_encoder", lambda: other)
+        for again in (False, True):
+            with Library(films) as library:
+                assert len(library.search(QUERY).hits) == 3
+                assert library.report is not None
+                assert len(library.report.encoded) == (0 if again else 3)
+                assert library.index.source.manifest.encoder.encoder.weights == other.sha256
+    assert updated(films).encoded == ()  # that of the release before is still there
+
+
+def test_an_encoder_that_was_replaced_starts_anew_once_there_is_a_new_film(films: Path, tmp_path: Path) -> None:
+    clip = tiny_clip(tmp_path / "clip")
+    updated(films, str(clip))
+    tiny_clip(clip, nudge=1.0)
+    assert updated(films).encoded == ()
+    write_video(films / "new.mp4", plain([20] * 30))
+    assert len(updated(films).encoded) == 4
+    with Library(films) as library:
+        assert len(library.search(QUERY).hits) == 4
+        assert library.index.source.manifest.encoder.encoder == open_encoder(str(clip)).identity
 
 
 def test_a_library_works_from_every_folder(films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,10 +274,9 @@ class Library:
         self.close()
 
     def _update(self, films: Sequence[Named], progress: Progress | None) -> LibraryReport:
-        changes = self._encoder is not None and is_own(self._encoder)  # under the same name
-        place = self._place = (None if changes else self.place) or self._new_place(films)
-        before = _read_about(self.state)
-        by_name = self._encoder is not None or bool(before and before.current == place.name and before.by_name)
+        about = _read_about(self.state)
+        by_name = self._encoder is not None or bool(self.place and about and about.by_name)
+        place = self._place = self._choose_place(films)
         by_id, listed, known = {film.id: film for film in films}, _read_unreadable(place), self._known(place)
         failed = {one.id: one for one in listed if one.id in by_id and (one.size, one.mtime_ns) == by_id[one.id].state}
         pending = [film for film in films if film.id not in failed and not is_fresh(film, known.get(film.id))]
@@ -291,6 +290,8 @@ class Library:
             extracting(film, total * (1 - _EMBEDDING * (1 - done / count)), total)
 
         encoder = self._open_encoder(place, () if by_name else pending) if pending else None
+        if encoder is not None and self._place_of(encoder) != place:  # a newer one lies in the hub's cache, say
+            return self._update(films, progress)
         _write(self.state / _ABOUT, asdict(_About(str(self.folder), place.name, by_name)))
         encoded, reused, forgotten = tuple[str, ...](), tuple[str, ...](), tuple[str, ...]()
         if encoder is not None:
@@ -327,12 +328,21 @@ class Library:
                     publish(made, self.state, lambda _: True)
                 return
 
-    def _new_place(self, films: Sequence[Named]) -> Path:
-        """The folder of the encoder, which is opened: that of the same identity, or a new one."""
-        self._opened = open_encoder(
-            self._encoder or choose_encoder([film.path for film in films]), self._device, download=self._download
-        )
-        identity = self._opened.identity
+    def _choose_place(self, films: Sequence[Named]) -> Path:
+        """The folder of the encoder as it is now: one that has changed under its name starts anew."""
+        place = self.place
+        name = self._encoder or (EMBEDDED if place and read_header(place / _STORE).encoder.name == EMBEDDED else None)
+        changes = name is not None and (name == EMBEDDED or is_own(name))  # with a release of prvr, or with its code
+        if self._opened is None:
+            if place is not None and not changes:
+                return place
+            name = name or choose_encoder([film.path for film in films])
+            self._opened = open_encoder(name, self._device, download=self._download)
+        return self._place_of(self._opened)
+
+    def _place_of(self, encoder: FrameEncoder) -> Path:
+        """The folder of an encoder: that of the same identity, or a new one."""
+        identity = encoder.identity
         for header in self.state.glob(f"*/{_STORE}/{HEADER}"):
             if read_header(header.parent).encoder == identity:
                 return header.parent.parent
