@@ -1,5 +1,6 @@
 """Files of arms: what they run, and what the rule says of results whose truth is known."""
 
+import math
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,10 @@ from prvr.cli import main
 from prvr.config import ConfigError
 from prvr.errors import InputError
 from prvr.evaluation.significance import holm, seeds_test
+from prvr.losses.terms import Contrastive
 from prvr.papers import (
     Choices,
+    Run,
     Study,
     Table,
     Verdict,
@@ -123,7 +126,7 @@ class TestFiles:
     @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
     def test_every_file_of_the_repository_builds(self, path: Path) -> None:
         table = read_table(path)
-        cells = cells_of(table, Choices(), sets=[*table.sets, *table.data_sets])
+        cells = cells_of(table, Choices(), sets=sorted({*table.sets, *table.data_sets}))
         assert len({cell.run.key for cell in cells if cell.run is not None}) == len(cells)
         assert {cell.run.config.train.average for cell in cells if cell.run is not None} <= {0, 5}
 
@@ -321,3 +324,57 @@ def test_a_file_of_arms_from_the_command_line(
     assert float(cost) > 0
     assert re.fullmatch(r"[+-]\d+\.\d \[-?\d+\.\d, -?\d+\.\d\]", difference)
     assert verdict.endswith("2 seeds")
+
+
+def test_what_diverges_is_judged_without_ranks(write: Callable[..., Table], study: Study, choices: Choices) -> None:
+    table = write()
+    finish(study, table, choices, EQUAL, [0, 1, 2])
+    last = {cell.row.name: cell.run for cell in cells_of(table, choices, seeds=[2])}
+    for name in ("parameters alone", "no entailment"):
+        study.save(last[name], None, diverged=True)
+    found = {name: verdict.text for name, verdict in judged(study, table, choices).items()}
+    assert found["parameters alone"] == "drop (diverged, seed 2)"
+    assert found["no entailment"] == "keep the part (diverged, seed 2)"
+    assert found["idea"] == "open: what it is compared with diverged, seed 2"
+
+
+def _evaluated(path: Path) -> list[Run]:
+    cells = cells_of(read_table(path), Choices(), seeds=[0])
+    return [cell.run for cell in cells if cell.run is not None and cell.run.kind == "evaluate"]
+
+
+def test_a_training_that_diverges_is_a_result(
+    tmp_path: Path, embedded_cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search goes on with the other values, an arm is dropped, and nothing is tried again."""
+    monkeypatch.setattr(Contrastive, "forward", lambda self, inputs: inputs.output.scores.total.sum() * math.inf)
+    small = {"model.hidden": 16, "model.lorentz_dim": 15, "train.epochs": 1, "train.batch_size": 20}
+    small |= {"data.collection": "embedded-tiny", "data.cache_dir": str(embedded_cache)}
+    values = yaml.safe_load(ARMS) | {"base": "gmmformer-embedded", "seeds": [0], "keys": small}
+    del values["rule"]  # of tables that are not judged
+    rows = [{"name": "searched"}, {"name": "other weights", "over": "searched", "evaluate": {"stages": []}}]
+    files = {
+        "search": values | {"arms": rows[:1], "search": {"loss.contrastive": [0.0, 1.0]}},
+        "over": values | {"arms": [{"name": "searched", "keys": {"loss.contrastive": 1.0}}, rows[1]]},
+        "arms": values
+        | {"arms": [{"name": "base"}, {"name": "too much", "keys": {"loss.contrastive": 1.0}}], "rule": {}},
+    }
+    for name, one in files.items():
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(one), encoding="utf-8")
+    study = ["--output", str(tmp_path / "study")]
+    tables = [str(tmp_path / f"{name}.yaml") for name in files]
+    assert main(["papers", "run", *tables, *study, "-q", "--device", "cpu"]) == 0
+    records = [yaml.safe_load(path.read_text()) for path in (tmp_path / "study" / "results").glob("*.yaml")]
+    assert sum("diverged" in record for record in records) == 2
+    assert {record["kind"] for record in records if "diverged" in record} == {"train", "evaluate"}
+    (over,) = (tmp_path / "study" / "results" / f"{run.key}.yaml" for run in _evaluated(tmp_path / "over.yaml"))
+    alone = tmp_path / "alone"
+    assert main(["papers", "run", tables[1], "--output", str(alone), "-q", "--device", "cpu", "--only", over.stem]) == 0
+    assert len(list((alone / "results").glob("*.yaml"))) == 2, "what it builds on diverged, which is noted as well"
+    capsys.readouterr()
+    assert main(["papers", "show", *tables, *study, "--format", "markdown"]) == 0
+    out = capsys.readouterr().out
+    assert "the best on the split that selects: searched 0.0 (edge" in out
+    assert "| too much | - | - |" in out
+    assert "drop (-inf in selection, seed 0)" in out
+    assert "too much: the training diverged with seed 0, which is left out" in out

@@ -29,6 +29,10 @@ class TrainingError(PrvrError, RuntimeError):
     """A run that cannot start, continue or be saved; the message says what was found and what to do."""
 
 
+class DivergedError(TrainingError):
+    """A loss or gradient that is not finite has ended a training."""
+
+
 class MissingExtraError(PrvrError, ImportError):
     """An optional library that is not installed; the message holds the line that installs it."""
 

@@ -470,19 +470,19 @@ class FirstStage(Scorer, Protocol):
         ...
 
     def modules(self) -> Iterator[nn.Module]:
-        """As of any `torch.nn.Module`."""
+        """The same as in `torch.nn.Module`."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """As of any `torch.nn.Module`."""
+        """The same as in `torch.nn.Module`."""
         ...
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """As of any `torch.nn.Module`."""
+        """The same as in `torch.nn.Module`."""
         ...
 
     def eval(self) -> Any:
-        """As of any `torch.nn.Module`."""
+        """The same as in `torch.nn.Module`."""
         ...
 
 

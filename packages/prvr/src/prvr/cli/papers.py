@@ -5,7 +5,7 @@ import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, show_next, stdout
 from prvr.cli.folders import device_of, open_corpus_of, threads
@@ -63,7 +63,9 @@ def register(prvr: Parser) -> None:
     )
     _add_common(parser)
     parser.option("--format", **one_of("terminal", "markdown", "latex"), default="terminal", help="how to print it")
-    parser.add_argument("--plot", type=png_file, metavar="FILE.png", help="also draw a sweep as curves")
+    parser.add_argument(
+        "--plot", type=png_file, metavar="FILE.png", help="also draw a sweep, or else the learning curves"
+    )
 
 
 def _add_common(parser: Parser) -> None:
@@ -185,6 +187,7 @@ def _carry_out(
 def show(args: Namespace) -> None:
     """Prints tables from what a study has found."""
     from prvr.papers import latex, markdown, read_table, shown, terminal_tables
+    from prvr.papers.show import course_picture, sweep_picture
 
     choices, study = _choices(args)
     if study is None or not study.exists:
@@ -192,7 +195,8 @@ def show(args: Namespace) -> None:
     for name in _tables(args):
         table = read_table(name)
         args.seeds = table.seeds[:1]  # all finished seeds are shown
-        found = list(shown(study, _cells_of(name, args, choices, study), choices))
+        cells = _cells_of(name, args, choices, study)
+        found = list(shown(study, cells, choices))
         for one in found:
             if args.format == "terminal":
                 console = stdout()
@@ -202,16 +206,10 @@ def show(args: Namespace) -> None:
             else:
                 print(markdown(one) if args.format == "markdown" else latex(one))
         if args.plot is not None:
-            _plot(table, found, args.plot)
+            from prvr.plot import save_figure
 
-
-def _plot(table: Any, found: Sequence[Any], path: Path) -> None:
-    from prvr.papers.show import sweep_picture
-    from prvr.plot import save_figure
-
-    if table.sweep is None:
-        raise CommandError(f"--plot: {table.name} is no sweep, it has no curves.")
-    print(save_figure(sweep_picture(table, found), path))
+            picture = sweep_picture(table, found) if table.sweep is not None else course_picture(study, cells)
+            print(save_figure(picture, args.plot))
 
 
 def _tables(args: Namespace) -> list[str]:

@@ -94,7 +94,8 @@ def verdicts(table: Table, found: Mapping[str, Finished]) -> dict[str, Verdict]:
     `first_drop`. Otherwise it gets the other seeds. Then it is kept if the 95 % interval of its gain on the reported
     split lies above 0, and dropped if that ends below `least_gain`; else it gets `more_seeds`, once, and is kept if the
     interval lies above 0 then. The same must hold against its control, whatever it gains on the base. Of an arm that
-    `removes` a part, the gain is that of the part: the base less the arm.
+    `removes` a part, the gain is that of the part: the base less the arm. An arm whose training diverges is dropped;
+    a part without which it diverges is kept.
 
     Args:
         table: with a rule; its first row is the base.
@@ -126,6 +127,14 @@ def _verdict(row: Row, table: Table, rule: Rule, found: Mapping[str, Finished], 
     def finished(seeds: Sequence[int]) -> bool:
         return all(seed in one.results for one in (arm, *others) for seed in seeds)
 
+    def diverged(seeds: Sequence[int]) -> str:
+        for seed in seeds:
+            if arm.results[seed].report is None:
+                return f"{'keep' if row.removes else 'drop'}{part} (diverged, seed {seed})"
+            if any(one.results[seed].report is None for one in others):
+                return f"open: what it is compared with diverged, seed {seed}"
+        return ""
+
     if not finished(first):
         return Verdict("not finished", first)
     scores = [one.selection.get(first[0]) for one in (arm, others[0])]
@@ -133,12 +142,16 @@ def _verdict(row: Row, table: Table, rule: Rule, found: Mapping[str, Finished], 
         return Verdict(f"drop{part} ({sign * (scores[0] - scores[1]):+.1f} in selection, seed {first[0]})", first)
     if not finished(seeds):
         return Verdict("not finished", seeds)
+    if why := diverged(seeds):
+        return Verdict(why, seeds)
     differences = [_difference(other, arm, seeds) for other in others]
     looks = [_look(one, sign, rule) for one in differences]
     if "open" in looks and "drop" not in looks and rule.more_seeds:
         seeds = (*seeds, *rule.more_seeds)
         if not finished(seeds):
             return Verdict("undecided, more seeds", seeds, tuple(differences))
+        if why := diverged(seeds):
+            return Verdict(why, seeds)
         differences = [_difference(other, arm, seeds) for other in others]
         looks = [_look(one, sign, rule) for one in differences]
     if looks == ["keep"] * len(looks):

@@ -15,15 +15,16 @@ import torch
 from prvr.config import Config
 from prvr.corpora import benchmark_of
 from prvr.data.files import is_real_folder
-from prvr.errors import DataError, InputError, PrvrError
-from prvr.evaluation import EvaluationConfig, evaluate
+from prvr.errors import DataError, DivergedError, InputError, PrvrError
+from prvr.evaluation import EvaluationConfig, evaluate, report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.transfer import check_features
+from prvr.evaluation.zero_shot import has_zero_shot, zero_shot_scores
 from prvr.models import load_pretrained
 from prvr.papers.runs import Run
 from prvr.papers.study import Study
 from prvr.pipeline import System, open_system
-from prvr.training import EpochProgress, no_progress, open_splits, train, train_reranker
+from prvr.training import EpochProgress, no_progress, open_split, open_splits, train, train_reranker
 from prvr.training.data import run_corpus
 
 logger = logging.getLogger(__name__)
@@ -93,17 +94,30 @@ def perform(run: Run, study: Study, machine: Machine) -> None:
         _provide(run.over, study, machine)
     with study.claimed(run):
         if study.result(run) is None:  # another process may have finished it meanwhile
-            _WAYS[run.kind](run, study, machine)
+            _carry_out(run, study, machine)
+
+
+def _carry_out(run: Run, study: Study, machine: Machine) -> None:
+    """Does what a run is for; that a training diverged, its own or one that it builds on, is a result as well."""
+    try:
+        if run.over is not None and study.diverged(run.over):
+            raise DivergedError(f"needs {run.over.key}, which diverged")
+        _WAYS[run.kind](run, study, machine)
+    except DivergedError as error:  # of this configuration and seed nothing else is to be had
+        study.save(run, None, diverged=True)
+        logger.warning("%s: %s", run.key, error)
 
 
 def _provide(run: Run, study: Study, machine: Machine) -> None:
-    """Makes sure that the weights of a run are there."""
+    """Makes sure that the weights of a run are there, or that it is known to have diverged."""
+    if study.diverged(run):
+        return
     if run.kind in ("train", "stage") and not study.has_weights(run):
         if run.over is not None:
             _provide(run.over, study, machine)
         with study.claimed(run):
             if not study.has_weights(run):
-                _WAYS[run.kind](run, study, machine)
+                _carry_out(run, study, machine)
     elif run.over is not None:
         _provide(run.over, study, machine)
 
@@ -122,10 +136,21 @@ def _train(run: Run, study: Study, machine: Machine) -> None:
     if _ranks_sets(run.config):
         report = _evaluated(open_system(output, device=machine.device), run, machine)
     about = {"epochs": found.epochs, "best_epoch": found.best_epoch, "selection": found.best_score}
-    about |= {"steps": sum(line["steps"] for line in found.history)}
+    about |= {"steps": sum(line["steps"] for line in found.history), "course": _course(run.config, found.history)}
     kept = run.config.train.kept_epochs(found.best_epoch)
     study.save(run, report, **about, **({"averaged": list(kept)} if run.config.train.average else {}))
     _drop_state(output)
+
+
+def _course(config: Config, history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """SumR after each epoch on the split that selects, and what it is by chance and, if it can be known, zero-shot."""
+    course: dict[str, Any] = {"sumr": [round(line["selection"]["sumr"], 3) for line in history]}
+    course |= {"chance": history[-1]["chance"]} if "chance" in history[-1] else {}
+    if config.train.protocol == "val" and has_zero_shot(corpus := run_corpus(config)):
+        with closing(open_split(config, "val")) as split:
+            report = report_from_scores(zero_shot_scores(corpus, "val"), split, EvaluationConfig(bootstrap=0))
+        course["zero_shot"] = report.text_to_video.sumr
+    return course
 
 
 def _train_stage(run: Run, study: Study, machine: Machine) -> None:

@@ -1,7 +1,8 @@
 """A table with our numbers beside the published ones: for the terminal, as Markdown, as LaTeX."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _HEADS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "r100": "R@100", "sumr": "SumR", "rsum": "Rsum"}
 _HEADS |= {"mdr": "MdR", "mnr": "MnR"}
 _JUDGED = ("cost", "less the base", "p", "Holm", "less its control", "verdict")
+_REFERENCES = {"chance", "zero_shot"}
 _PROTOCOLS = {
     "paper": "best epoch on the split that is reported",
     "val": "best epoch on the validation split",
@@ -119,7 +121,7 @@ def shown(study: Study, cells: Sequence[Cell], choices: Choices) -> Iterator[Sho
             f"{table.heading}. {mine[0].data.title}",
             table.columns,
             tuple(lines),
-            (*_notes(list(rows.values()), lines, finished, choices), *_chosen(table, found)),
+            (*_notes(list(rows.values()), lines, finished, choices), *_chosen(table, found), *_diverged(rows, found)),
             reports[0].chance if reports else None,
             _JUDGED if table.rule is not None else (),
         )
@@ -166,6 +168,13 @@ def _chosen(table: Table, found: Mapping[str, Finished]) -> Iterator[str]:
             f"judged against {table.rows[0].name}, the base, in SumR, with 95 % intervals for new videos and new "
             "seeds; Holm: p corrected for the number of arms; cost: processor time of a step, that of the base being 1"
         )
+
+
+def _diverged(rows: Iterable[str], found: Mapping[str, Finished]) -> Iterator[str]:
+    """The rows of which some seed is missing because its training diverged."""
+    for row in rows:
+        if seeds := [seed for seed, result in found[row].results.items() if "diverged" in result.record]:
+            yield f"{row}: the training diverged with seed {', '.join(map(str, seeds))}, which is left out"
 
 
 def _line(cell: Cell, found: Mapping[int, Result], columns: Sequence[str]) -> Line:
@@ -360,3 +369,37 @@ def sweep_picture(table: Table, shown: Sequence[Shown]) -> "Figure":
 
 def _x(pair: tuple[float, Line]) -> float:
     return pair[0]
+
+
+def course_picture(study: Study, cells: Sequence[Cell]) -> "Figure":
+    """Learning curves of a table's rows: SumR after each epoch on the split that selects, the mean and all seeds.
+
+    Args:
+        study: the results.
+        cells: the cells of the table with one seed; those of the first data set that something was trained on are
+            drawn, of a search those with the value that was chosen.
+
+    Raises:
+        InputError: no row that trains is finished.
+    """
+    from prvr.plot import Curve, sweep_figure
+
+    for name, found in finished_rows(study, cells):
+        rows = {
+            row: [one.record["course"] for one in about.results.values() if one.record.get("course")]
+            for row, about in found.items()
+        }
+        rows = {row: courses for row, courses in rows.items() if courses}
+        if not rows:
+            continue
+        curves = dict[str, Curve]()
+        for row, courses in rows.items():
+            epochs = list(zip_longest(*(course["sumr"] for course in courses)))
+            values = [[value for value in epoch if value is not None] for epoch in epochs]
+            curves[row] = Curve(range(1, len(epochs) + 1), values)
+        title = next(cell.data.title for cell in cells if cell.set_name == name)
+        known = {
+            key: course[key] for courses in rows.values() for course in courses for key in _REFERENCES & course.keys()
+        }
+        return sweep_figure(curves, xlabel="epoch", ylabel="SumR on the split that selects", title=title, **known)
+    raise InputError(f"{cells[0].table.name}: no row of it was trained, there is nothing to draw. Run it first.")

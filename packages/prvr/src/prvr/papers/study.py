@@ -9,6 +9,7 @@ Tables are rebuilt from study.yaml and results/ alone, which are small.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Result:
 
     Args:
         run: its record, as in `results/KEY.yaml`.
-        report: of an evaluation; None for a picture.
+        report: of an evaluation; None for a picture, and where the training diverged.
         picture: the file of a picture; None for an evaluation.
     """
 
@@ -116,10 +117,17 @@ class Study:
                 f"{path}: was made with other defaults of {', '.join(changed)}. Move it away to run it again, or use "
                 f"the version that made it, {record.get('prvr')}."
             )
+        if "diverged" in record:
+            return Result(record)
         picture = path.with_suffix(".png")
         if run.kind == "plot":
             return Result(record, picture=picture) if picture.is_file() else None
         return Result(record, report=EvaluationReport.from_json(path.with_suffix(".json")))
+
+    def diverged(self, run: Run) -> bool:
+        """Whether a run is finished without a result to use: its training, or one that it builds on, diverged."""
+        found = self.result(run)
+        return found is not None and "diverged" in found.record
 
     def seeds(self, run: Run) -> list[int]:
         """The seeds with which a run is finished, ascending."""
@@ -127,9 +135,13 @@ class Study:
         return sorted(int(ending) for ending in endings if ending.isdigit())
 
     def selection(self, run: Run) -> float | None:
-        """SumR on the split that selects of what a run has trained; None where no finished run says it."""
+        """SumR on the split that selects of what a run has trained; None where no finished run says it.
+
+        A training that diverged is worse than every other one.
+        """
         path = self.results / f"{run.trained.key}.yaml"
-        return read_yaml_file(path).get("selection") if path.is_file() else None
+        record = read_yaml_file(path) if path.is_file() else {}
+        return -math.inf if "diverged" in record else record.get("selection")
 
     def cost(self, run: Run) -> float | None:
         """Processor seconds of a training step; None where the folder of the run is not at hand.

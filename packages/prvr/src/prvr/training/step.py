@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.errors import TrainingError
+from prvr.errors import DivergedError
 from prvr.training.optimizer import BertAdam
 from prvr.training.task import RunConfig, Task
 
@@ -180,7 +180,7 @@ class NonFinitePolicy:
             saved: how far the run is saved, for messages.
 
         Raises:
-            TrainingError: it is not finite, and `stop` is chosen, or it is one too many in a row.
+            DivergedError: it is not finite, and `stop` is chosen, or it is one too many in a row.
         """
         if metrics.finite:
             self.in_row = 0
@@ -188,13 +188,13 @@ class NonFinitePolicy:
         train, rate = self.config.train, self.config.optim.lr
         message = f"{where}: {metrics.problem()}. {metrics.examples}."
         if train.on_nonfinite == "stop":
-            raise TrainingError(
+            raise DivergedError(
                 f"{message} Look for NaN in their features, lower optim.lr={rate}, or leave such steps out with "
                 f"train.on_nonfinite=skip; {saved}."
             )
         self.in_row += 1
         if self.in_row > train.max_skipped:
-            raise TrainingError(
+            raise DivergedError(
                 f"{message} These are {self.in_row} such steps in a row, more than train.max_skipped="
                 f"{train.max_skipped}. Look for NaN in the features, or lower optim.lr={rate}; {saved}."
             )
