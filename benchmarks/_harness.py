@@ -27,6 +27,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich import box
 from rich.console import Console
@@ -125,6 +126,11 @@ def timed(run: Callable[[], Any]) -> Measured:
 def returned(run: Callable[[], Any]) -> Measured:
     """What a task measures itself: it returns named numbers."""
     return run()
+
+
+def percentiles(times: Sequence[float]) -> Measured:
+    """The median of some times, and what 95 of 100 do not exceed."""
+    return {f"p{p}": float(np.percentile(times, p)) for p in (50, 95)}
 
 
 def memory(device: torch.device | str = "cpu") -> int:

@@ -36,6 +36,7 @@ from _harness import (
     memory_of,
     option,
     parse_options,
+    percentiles,
     returned,
     show,
 )
@@ -46,10 +47,6 @@ K = 10
 
 def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
-
-
-def percentiles(times: list[float]) -> dict[str, float]:
-    return {f"p{p}": float(np.percentile(times, p)) for p in (50, 95)}
 
 
 def plain(folder: Path, queries: int, float32: bool) -> Tasks:
