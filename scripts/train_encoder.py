@@ -28,7 +28,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from prvr.data.files import replace_file
 from prvr.data.synthetic.drawing import draw_videos
-from prvr.data.synthetic.encoder import ABOUT, DIM, WEIGHTS, JointEncoder
+from prvr.data.synthetic.encoder import ABOUT, DIM, WEIGHTS, JointEncoder, split_words
 from prvr.data.synthetic.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SHAPE_WORDS, SIZE_WORDS, with_article
 from prvr.data.synthetic.render import render_frames
 from prvr.data.synthetic.staging import draw_stage, progress
@@ -124,7 +124,7 @@ def say(said: np.ndarray, ground: int, rng: np.random.Generator) -> list[str]:
         phrase = with_article([*words, _pick(SHAPE_WORDS[SHAPES[shape]], rng)])
         phrases.append(phrase + (" " + _where(COLUMNS[column], ROWS[row]) if column >= 0 else ""))
     text = _pick(TEMPLATES, rng).format(x=" and ".join(phrases) or "nothing")
-    return (text + (" " + _pick(BACKGROUND_WORDS[BACKGROUNDS[ground]], rng) if ground >= 0 else "")).split()
+    return split_words(text + (" " + _pick(BACKGROUND_WORDS[BACKGROUNDS[ground]], rng) if ground >= 0 else ""))
 
 
 def _where(column: str, row: str) -> str:

@@ -41,7 +41,7 @@ def split_text(text: str) -> list[str]:
 
 
 def read_sentence(text: str) -> Reading:
-    """Takes a sentence apart: a ground at its end, the longest phrase of an action, and who acts before it.
+    """Takes a sentence apart: a background at its end, the longest phrase of an action, and who acts before it.
 
     Args:
         text: a sentence of the grammar.
@@ -50,9 +50,9 @@ def read_sentence(text: str) -> Reading:
         ValueError: it is none.
 
     Example:
-        >>> reading = read_sentence("now the tiny red hoop is pushed by a navy box against stripes")
+        >>> reading = read_sentence("now the tiny red hoop is pushed by a royal-blue box on graph paper")
         >>> reading.template, reading.claim.action, reading.claim.other_shape, reading.claim.background
-        ('now {the} {does}', 'pushed', 'square', 'striped')
+        ('now {the} {does}', 'pushed', 'square', 'grid')
     """
     words = split_text(text)
     background = None

@@ -118,7 +118,8 @@ def test_from_a_folder_of_films_to_an_evaluated_run_in_chunks(
     (tmp_path / "films").mkdir()
     for film in scenes.videos:
         write_mp4(tmp_path / "films" / f"{film.id}.mp4", render(film))
-    lines = [f"{sentence.video_id}.mp4,{sentence.text}" for sentence in scenes.sentences]
+    brief = [sentence for sentence in scenes.sentences if len(sentence.text.split()) <= 12]  # the model reads 16 tokens
+    lines = [f"{sentence.video_id}.mp4,{sentence.text}" for sentence in brief]
     (tmp_path / "captions.csv").write_text("\n".join(["video,text", *lines]))
     monkeypatch.chdir(tmp_path)
     assert main(["extract", "films", "--encoder", f"pixels:{films.clip}", "--rate", "0.2", "--out", "store"]) == 0

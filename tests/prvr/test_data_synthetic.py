@@ -4,13 +4,14 @@ What the audit counts (`drawn_world.world_rows`) is held by test_data_audit: her
 """
 
 import itertools
+import re
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from drawn_world.reading import all_held, happenings, mistakes, split_text, words_held
+from drawn_world.reading import all_held, happenings, mistakes, read_sentence, split_text, words_held
 from drawn_world.world import world_rows
 from prvr.data import DataError, open_corpus
 from prvr.data.synthetic import read_embedded_scenes
@@ -25,6 +26,7 @@ from prvr.data.synthetic.grammar import (
     TEMPLATES,
     Claim,
     describe,
+    with_article,
 )
 from prvr.data.synthetic.near_misses import near_misses, relevance
 from prvr.data.synthetic.scenes import Scenes, draw_split, read_scenes, write_scenes
@@ -159,9 +161,45 @@ def test_sentences_have_their_articles_and_no_size_that_changes() -> None:
     for video in draw_videos([f"v{i}" for i in range(100)], rng):
         for shot in video.moments():
             text, claim, _ = describe(shot, video.background, rng, training=False)
-            assert not any(a == "a" and b[0] in "aeiou" for a, b in itertools.pairwise(split_text(text)))
+            for article, word in itertools.pairwise(split_text(text)):
+                assert article not in ("a", "an") or (article == "an") == (word[0] in "aeiou"), text
             assert (claim.other_shape is None) == (shot.other is None)
             assert claim.size is None or shot.action not in ("grow", "shrink"), "what grows has no size of its own"
+
+
+@pytest.mark.parametrize("phrases", ACTION_WORDS.values(), ids=ACTION_WORDS)
+def test_a_finite_verb_and_its_participle_are_of_the_same_verb(phrases: tuple[tuple[str, str], ...]) -> None:
+    for does, doing in phrases:
+        (finite, *rest), (participle, *other_rest) = does.split(), doing.split()
+        bases = {"be"} if finite == "is" else {finite.removesuffix("s"), finite.removesuffix("es")}
+        forms = {f"{base}ing" for base in bases} | {f"{base.removesuffix('e')}ing" for base in bases - {"be"}}
+        forms |= {f"{base}{base[-1]}ing" for base in bases}
+        assert finite.endswith("s")
+        assert participle in forms
+        assert rest == other_rest
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_template_takes_every_action_and_can_be_read_back(template: str) -> None:
+    """A finite verb follows its singular subject, and a participle its noun or a form of "to be"."""
+    finite = r"(.* )?(\{a\}|\{the\}|\{a\} as it) \{does\}"
+    participle = r"(.* )?(\{a\}|\{the\})( can be seen| is shown)? \{doing\}"
+    assert re.fullmatch(f"{finite}|{participle}", template)
+    other = with_article(["amber", "arrow"])
+    assert other == "an amber arrow"
+    grounds = [(key, phrase) for key, phrases in BACKGROUND_WORDS.items() for phrase in phrases]
+    number = itertools.count()
+    for action, phrases in ACTION_WORDS.items():
+        for does, doing in phrases:
+            background, where = grounds[next(number) % len(grounds)]
+            text = template.format(
+                a="an orange hoop", the="the orange hoop", does=does.format(o=other), doing=doing.format(o=other)
+            )
+            partner = ("arrow", "orange") if "{o}" in does else (None, None)
+            for ending, ground in (("", None), (f" {where}", background)):
+                reading = read_sentence(text + ending)
+                assert reading.claim == Claim("ring", "orange", None, action, *partner, ground)
+                assert reading.template == template
 
 
 def test_no_word_names_two_things_and_no_template_names_one() -> None:

@@ -29,8 +29,8 @@ class TestOwnSentence:
     def test_words_that_it_has_not_are_named(
         self, answer: Callable[[str], None], capsys: pytest.CaptureFixture[str]
     ) -> None:
-        answer("A giraffe rises, one more giraffe sinks; crimson")  # the last is kept for the test split
-        assert "no training caption has giraffe, more, sinks, crimson:" in capsys.readouterr().out
+        answer("A giraffe rises, one more giraffe dances; crimson")  # the last is kept for the test split
+        assert "no training caption has giraffe, more, dances, crimson:" in capsys.readouterr().out
 
     @pytest.mark.parametrize(("sentence", "named"), [("?!", "no word"), ("up " * 65, "65 words"), ("", "no word")])
     def test_what_the_encoder_refuses(self, sentence: str, named: str, answer: Callable[[str], None]) -> None:

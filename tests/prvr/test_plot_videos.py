@@ -13,7 +13,7 @@ from prvr.data.synthetic.world import Shot, Thing, Video
 from prvr.plot.videos import moment_frames, video_figure
 
 SCENES = draw_split("train", 12, 3)
-LONG = "the one where a middling tangerine crescent is shoved all along by a large brown rhombus against a checkerboard"
+LONG = "the one where a medium-sized amber crescent is nudged along by a brown rhombus against a checkerboard pattern"
 
 
 def sentences_of(video: Video) -> list[Sentence]:

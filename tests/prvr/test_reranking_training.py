@@ -252,7 +252,7 @@ def test_two_processes_train_as_one(retriever, splits, embedded_cache, tmp_path)
         assert ours["selection"] == theirs["selection"]
     two, alone = state_of(tmp_path / "two"), state_of(tmp_path / "one")
     for name, value in alone["networks"].items():
-        torch.testing.assert_close(two["networks"][name], value, rtol=0, atol=1e-5)
+        torch.testing.assert_close(two["networks"][name], value, rtol=0, atol=5e-5)  # Adam divides small gradients
     for number, value in alone["optimizer"]["state"].items():  # sums of gradients, which no step has normalised
         gradients, expected = two["optimizer"]["state"][number]["exp_avg"], value["exp_avg"]
         torch.testing.assert_close(gradients, expected, rtol=0, atol=max(1e-7, 1e-4 * float(expected.abs().max())))

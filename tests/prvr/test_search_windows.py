@@ -161,6 +161,9 @@ def test_an_index_of_shots_finds_a_short_moment(planted, tmp_path) -> None:
         make_index(tmp_path / "other", store=planted, window="shots", stride=5.0)
 
 
+QUERIES = (QUERY, "a person", "a blue ring grows", "a green star turns clockwise", "a yellow heart vanishes")
+
+
 def test_without_windows_a_model_of_few_frames_does_not_see_it(planted, tmp_path) -> None:
     """The same untrained model: 24 segments of a film are means over 300 s, 24 of a window over 5 s."""
     model = open_model(tiny_model(tmp_path / "model"), EMBEDDED)
@@ -170,8 +173,8 @@ def test_without_windows_a_model_of_few_frames_does_not_see_it(planted, tmp_path
     for name, options in {"windows": {}, "whole": {"window": None, "stride": None}}.items():
         store = write_store(tmp_path / name / "store", without)
         with make_index(tmp_path / name / "index", model, store, dtype="float32", **options) as index:
-            curves = [np.array(hit.relevance) for hit in index.search(QUERY, 2).hits]
-            apart[name] = np.abs(curves[0] - curves[1]).max()
+            curves = [[np.array(hit.relevance) for hit in index.search(query, 2).hits] for query in QUERIES]
+            apart[name] = max(np.abs(first - second).max() for first, second in curves)
             assert index.source.windows_of("plain") == (119 if name == "windows" else 1)
     assert apart["windows"] > 3 * apart["whole"]
 
@@ -188,9 +191,9 @@ def test_the_score_of_a_long_video_is_that_of_its_best_window(tmp_path) -> None:
     with make_index(tmp_path / "b", folder, store, dtype="float32") as cut_up:
         best = cut_up.search(QUERY).hits[0]
     assert hit.score == pytest.approx(best.score, abs=1e-6)
-    first = int(best.video_id) / 2
-    assert (hit.start, hit.end) == pytest.approx((first + best.start, first + best.end)) or len(hit.moments) < 3
-    assert first <= hit.start < hit.end
+    start, end = (int(best.video_id) / 2 + time for time in (best.start, best.end))
+    assert any(moment.start <= start + 1e-6 and end - 1e-6 <= moment.end for moment in hit.moments)
+    assert 0 <= hit.start < hit.end
 
 
 def test_only_windows_are_in_memory(planted, tmp_path, monkeypatch) -> None:

@@ -22,7 +22,7 @@ from prvr.data.synthetic.world import FPS, Video
 from prvr.errors import DataError, InputError
 from prvr.reading import read_object, short
 
-GENERATOR, VERSION = "prvr.data.synthetic", 3
+GENERATOR, VERSION = "prvr.data.synthetic", 4
 COLLECTIONS = {f"embedded-{size}": size for size in SPLITS}
 """Name of the collection of each size."""
 SCENES = "scenes.jsonl"
