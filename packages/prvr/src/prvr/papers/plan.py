@@ -5,12 +5,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 
 import torch
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from prvr.config import AnyModelConfig, Config, DataConfig, LossConfig, TrainConfig
 from prvr.errors import PrvrError
 from prvr.evaluation.tables import new_table
 from prvr.models import build_retriever
@@ -58,8 +60,8 @@ def cost_of(run: Run, data: DataSet, device: torch.device | str | None = None) -
     """
     videos, queries = _sizes(run, data)
     captions = max(1, round(queries / videos)) if videos and queries else 5
-    total = PartCost.total(describe(run.config, captions=captions))
-    train = run.config.train
+    train, read = run.config.train, run.config.data.captions_per_video
+    total = _operations(run.config.model, run.config.loss, train.batch_size, min(captions, read or captions))
     steps = None if videos is None else train.epochs * math.ceil(videos / train.batch_size)
     seconds = None if device is None else _seconds_of_a_step(run, captions, torch.device(device))
     return Cost(total.parameters, total.step, steps, seconds)
@@ -129,6 +131,13 @@ def _sizes(run: Run, data: DataSet) -> tuple[int | None, int | None]:
             split = run_corpus(run.config).split("train")
             return len(split.video_ids), len(split.captions)
     return data.videos, data.queries
+
+
+@lru_cache
+def _operations(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int) -> PartCost:
+    """What a step of some videos costs, each with some captions: counted once for runs of other seeds and rates."""
+    train, data = TrainConfig(batch_size=videos), DataConfig(captions_per_video=None)
+    return PartCost.total(describe(Config("one step", model, loss, train=train, data=data), captions=captions))
 
 
 def _seconds_of_a_step(run: Run, captions: int, device: torch.device) -> float:
