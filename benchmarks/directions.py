@@ -1,17 +1,18 @@
 """Does a model see which way things go? Videos of the embedded corpus forwards and played backwards, by action.
 
+    python benchmarks/directions.py --presets hybrid-embedded best-embedded --seeds 0 1 2
     python benchmarks/directions.py --motion none difference absolute features --features still all
 
-Trains `hybrid-embedded` with each `model.motion`, on the features of the corpus, which hold how each frame changes
-("all"), or on copies without that half, which hold what each frame shows and no more ("still"). Then for each action:
-the share of captions whose video, forwards, scores higher than the same video backwards (chance 50), and R@1 of both.
-With --split train these are the videos that it learned from, which shows what it knows by heart. Finished runs in the
-output folder are used again.
+Trains each preset, with the `model.motion` that it names or with others, on the features of the corpus, which hold how
+each frame changes ("all"), or on copies without that half, which hold what each frame shows and no more ("still"). The
+mean of the weights of the last five epochs is kept. Then for each action: the share of captions whose video, forwards,
+scores higher than the same video backwards (chance 50), R@1 of both, and their difference. With --split train these are
+the videos that it learned from, which shows what it knows by heart. Finished runs in the output folder are used again.
 """
 
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +20,15 @@ import torch
 from _harness import option, parse_options, show, write_figures
 from drawn_world.runs import adapted, finish, score_matrix, trained
 from drawn_world.variants import Read, reversed_in_time, write_variant
-from prvr import load_config
+from prvr import Config, load_config
 from prvr.data import Corpus, open_corpus, write_corpus
 from prvr.data.synthetic import read_embedded_scenes
 from prvr.data.synthetic.encoder import DIM
 from prvr.data.synthetic.world import ACTIONS, PUSHES
 from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.training import open_split, terminal_bar
+
+MOTIONS = ["none", "difference", "absolute", "features"]
 
 
 def still(video_id: str, read: Read) -> np.ndarray:
@@ -42,9 +45,9 @@ def variant(corpus: Corpus, features: str, output: Path) -> Corpus:
     return open_corpus(place, corpus.name) if place.exists() else write_variant(corpus, place, corpus.splits, still)
 
 
-def measured(corpus: Corpus, keys: dict[str, Any], seed: int, output: Path, name: str) -> dict[str, np.ndarray]:
+def measured(config: Config, corpus: Corpus, seed: int, output: Path, name: str) -> dict[str, np.ndarray]:
     """For each caption of a split: is its video ahead of the same backwards, and is it found at rank 1 in either."""
-    config = adapted(load_config("hybrid-embedded", keys), corpus, output / "packed", seed)
+    config = adapted(config, corpus, output / "packed", seed)
     run = finish(config, corpus, output / "runs", "cpu", terminal_bar)
     found, scores = {}, {}
     with TemporaryDirectory(dir=output) as scratch:
@@ -56,14 +59,16 @@ def measured(corpus: Corpus, keys: dict[str, Any], seed: int, output: Path, name
                 own = torch.from_numpy(split.query_to_video)[:, None]
                 found[way] = report.ranks <= 1
     ahead = [some.gather(1, own)[:, 0] for some in scores.values()]
-    return {"forwards ahead": (ahead[0] > ahead[1]).numpy()} | found
+    less = found["R@1"].astype(float) - found["backwards"]
+    return {"forwards ahead": (ahead[0] > ahead[1]).numpy()} | found | {"R@1 less backwards": less}
 
 
 def main() -> None:
     args = parse_options(
         __doc__,
         size="demo",
-        motion=["none", "difference"],
+        presets=["hybrid-embedded"],
+        motion=option([], "values of model.motion; default: each preset's own", choices=MOTIONS),
         features=option(["all"], choices=["all", "still"]),
         split=option("test", choices=["train", "val", "test"]),
         seeds=[0],
@@ -75,17 +80,20 @@ def main() -> None:
     sentences = {one.id: one.claim.action for one in read_embedded_scenes(corpus)[args.split].sentences}
     with open_split(adapted(load_config("hybrid-embedded"), corpus, args.output / "packed", 0), args.split) as split:
         actions = np.array([sentences[name] for name in split.query_ids])
-    groups = {"directions": ~np.isin(actions, PUSHES)} | {action: actions == action for action in ACTIONS}
+    groups = {"all": np.ones(len(actions), bool), "directions": ~np.isin(actions, PUSHES)} | {
+        action: actions == action for action in ACTIONS
+    }
     rows = []
     for features in args.features:
         chosen = variant(corpus, features, args.output)
-        for motion in args.motion:
-            keys = {"model.motion": motion} | ({} if args.epochs is None else {"train.epochs": args.epochs})
-            parts = [measured(chosen, keys, seed, args.output, args.split) for seed in args.seeds]
+        for preset, motion in product(args.presets, args.motion or [None]):
+            keys = {"train.average": 5, "train.epochs": args.epochs, "model.motion": motion}
+            config = load_config(preset, {key: value for key, value in keys.items() if value is not None})
+            parts = [measured(config, chosen, seed, args.output, args.split) for seed in args.seeds]
             for what in parts[0]:
                 shares = [100 * np.mean([part[what][asks].mean() for part in parts]) for asks in groups.values()]
-                rows.append([features, motion, what, *(f"{share:.1f}" for share in shares)])
-    show(f"percent of captions, seeds {args.seeds}", ["features", "motion", "", *groups], rows)
+                rows.append([preset, features, motion or "its own", what, *(f"{share:.1f}" for share in shares)])
+    show(f"percent of captions, seeds {args.seeds}", ["preset", "features", "motion", "", *groups], rows)
     write_figures(args, {"rows": rows})
 
 

@@ -105,6 +105,7 @@ def test_the_family_is_there() -> None:
     for system in ("gmmformer", "hlformer", "dreamprvr", "hybrid"):
         for corpus in ("tvr", "activitynet", "charades", "clip", "clip-l", "embedded"):
             assert f"{system}-{corpus}" in names
+    assert {f"best-{corpus}" for corpus in ("tvr", "activitynet", "charades", "clip", "embedded")} <= names
     assert {f"holmes-{corpus}" for corpus in ("tvr", "activitynet", "charades", "words-tvr", "embedded")} <= names
     for corpus in ("msrvtt", "msrvtt-pixels", "msvd", "lsmdc", "didemo", "activitynet", "embedded"):
         assert f"diffusionret-{corpus}" in names
