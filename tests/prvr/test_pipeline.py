@@ -19,6 +19,7 @@ from prvr.data.features import open_features
 from prvr.evaluation import encode_split, evaluate, find_moments
 from prvr.models import TokenRetriever, clips_alone
 from prvr.search import VideoIndex, open_model
+from prvr.search.pipeline import PipelineModel
 from prvr.stages import (
     AnchorSettings,
     AnchorStage,
@@ -134,23 +135,33 @@ def test_a_search_finds_what_evaluation_ranks(name: str, corpus: Corpus, first: 
     assert alone.hits == results[3].hits[:4]  # alone or in company, few or all
 
 
-def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["words", "pooled_words"])
+def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_path: Path, kind: str) -> None:
     """Clips find candidates, and words re-rank them: of few videos all, so that nothing but the way is another."""
     split, store = corpus
-    words = Retriever.from_pretrained(tiny_model(tmp_path / "words", frame_query="words")).eval()
+    words = Retriever.from_pretrained(tiny_model(tmp_path / "words", frame_query=kind)).eval()
     expected = evaluate(words, split, PLAIN).ranks
     assert (expected != evaluate(clips_alone(words), split, PLAIN).ranks).any()
     with make_index(tmp_path / "index", tmp_path / "words", dtype="float32") as index:
         index.add(store)
     with VideoIndex.open(tmp_path / "index") as index:
         results = index.search_many(split.captions[::3], len(split))
+        assert sorted(index.source.manifest.stored) == ["clips", "stage-1-frames"]  # clips once, for both
+        rows, model = [store.read(video) for video in store.video_ids[:3]], index.model
+        assert isinstance(model, PipelineModel)
+        for one, alone in zip(model.encode_windows(rows), model.first.encode_windows(rows), strict=True):
+            torch.testing.assert_close(one.clips, alone.clips)
+            assert one.frames.shape == alone.frames.shape == (0, model.dim)
     found = [
         next(rank for rank, hit in enumerate(result.hits, 1) if split.video_ids.index(hit.video_id) in right)
         for result, right in zip(results, split.relevant[::3], strict=True)
     ]
     assert found == expected[::3].tolist()
     for query in find_moments(words, split, [0, 5], 2):
-        assert all(0 <= hit.start < hit.end for hit in query.hits)
+        for hit in query.hits:
+            assert hit.start is not None
+            assert hit.end is not None
+            assert 0 <= hit.start < hit.end
     Pipeline(words, [qb_norm()]).save_pretrained(tmp_path / "saved")
     with pytest.raises(InputError, match="A stage of kind qb_norm reads the first stage"):
         open_model(tmp_path / "saved", EMBEDDED)

@@ -1,6 +1,6 @@
 """The family of retrievers, composed of blocks, a fusion and optional registers; and one that compares tokens."""
 
-from prvr.models.auto import AnyRetriever, build_retriever, clips_alone, load_pretrained, reconfigured
+from prvr.models.auto import AnyRetriever, build_retriever, clips_alone, is_clips_of, load_pretrained, reconfigured
 from prvr.models.clip_retriever import ClipRetriever
 from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
@@ -15,6 +15,7 @@ __all__ = [
     "TokenWeights",
     "build_retriever",
     "clips_alone",
+    "is_clips_of",
     "load_pretrained",
     "project_bounds",
     "reconfigured",

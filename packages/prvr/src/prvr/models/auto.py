@@ -16,7 +16,7 @@ from prvr.models.pretrained import pretrained_folder, read_model_config
 from prvr.models.retriever import Retriever
 from prvr.models.token_retriever import TokenRetriever
 
-__all__ = ["AnyRetriever", "build_retriever", "clips_alone", "load_pretrained", "reconfigured"]
+__all__ = ["AnyRetriever", "build_retriever", "clips_alone", "is_clips_of", "load_pretrained", "reconfigured"]
 
 AnyRetriever = Retriever | TokenRetriever | ClipRetriever
 """With one vector per query; with its words; or with its words and a CLIP that is trained along."""
@@ -86,12 +86,36 @@ def clips_alone(retriever: Retriever) -> Retriever:
         >>> clips_alone(build_retriever(words)).config.provides >= {"pooled", "clips"}
         True
     """
-    config = replace(retriever.config, branches="clips", frame_query="pooled", frame_pooling="none")
+    config = _of_clips(retriever.config)
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
         made = Retriever(config)
     weights = retriever.state_dict()
     made.load_state_dict({name: weights[name] for name in made.state_dict()})
     return made.train(retriever.training)
+
+
+def is_clips_of(one: AnyRetriever, retriever: AnyRetriever) -> bool:
+    """Whether a retriever is the clip branch of another, as `clips_alone` makes it: both give the same clips.
+
+    Args:
+        one: it may be.
+        retriever: the other one.
+
+    Examples:
+        >>> whole = build_retriever(ModelConfig(video_dim=8, query_dim=8, hidden=8, heads=2, frame_query="words"))
+        >>> is_clips_of(clips_alone(whole), whole), is_clips_of(whole, whole)
+        (True, False)
+    """
+    if not (isinstance(one, Retriever) and isinstance(retriever, Retriever)):
+        return False
+    if one.config != _of_clips(retriever.config):
+        return False
+    weights = retriever.state_dict()
+    return all(torch.equal(some, weights[name]) for name, some in one.state_dict().items())
+
+
+def _of_clips(config: ModelConfig) -> ModelConfig:
+    return replace(config, branches="clips", frame_query="pooled", frame_pooling="none")
 
 
 def reconfigured(retriever: AnyRetriever, changes: Mapping[str, Any]) -> AnyRetriever:

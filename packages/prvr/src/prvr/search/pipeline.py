@@ -14,6 +14,7 @@ from jaxtyping import Float32
 
 from prvr.data.hashes import hash_file
 from prvr.errors import DataError
+from prvr.models import is_clips_of
 from prvr.search.joint import JointEncoder
 from prvr.search.model import RowSet, WindowVectors
 from prvr.search.rescoring import Rescorer
@@ -64,7 +65,9 @@ class PipelineModel:
             if one is None:
                 self._sets.append({rows: (rows, RowSet(first.dim, lengths=True)) for rows in sorted(stage.rows)})
             else:
-                self._sets.append({name: (set_name(number, name), rows) for name, rows in one.sets.items()})
+                shared = {"clips"} if None not in self.encoders and _gives_clips_of(first, one) else set()
+                named = ((name if name in shared else set_name(number, name), rows) for name, rows in one.sets.items())
+                self._sets.append(dict(zip(one.sets, named, strict=True)))
         self.stored: Mapping[str, RowSet] = dict(pair for sets in self._sets for pair in sets.values())
         name = f"{first.identity.name}, {' + '.join(stage.kind for stage in pipeline.stages)}"
         weights = fingerprint_of(first.identity.weights, pipeline, folder)
@@ -77,6 +80,9 @@ class PipelineModel:
             if one is not None:
                 for found, rows in zip(stored, one.encode_windows(windows), strict=True):
                     found.update({sets[kind][0]: some for kind, some in rows.items()})
+        if stored and "clips" in stored[0]:  # encoded already, by a stage whose clips they are
+            none = np.empty((0, self.dim), np.float32)
+            return [WindowVectors(found["clips"], none, 0, found) for found in stored]
         vectors = self.first.encode_windows(windows)
         return [one._replace(stored={**one.stored, **found}) for one, found in zip(vectors, stored, strict=True)]
 
@@ -126,7 +132,7 @@ class RetrieverEncoder:
                     f"stage {stage.kind}: reads {what} of width {wanted}, those given have {found}. Name a retriever "
                     "that was trained on features of this encoder."
                 )
-        self._windows = WindowEncoder(stage.encoder, stage.settings.keep_last_frame, text, device)
+        self.windows = WindowEncoder(stage.encoder, stage.settings.keep_last_frame, text, device)
         (shape,) = self.encode_windows([np.zeros((1, encoder.dim), np.float32)])
         self.sets = {name: RowSet(rows.shape[-1], lengths=True) for name, rows in shape.items()}
 
@@ -134,12 +140,20 @@ class RetrieverEncoder:
         """The valid rows of each window."""
         return [
             {name: rows for name, rows in (("clips", one.clips), ("frames", one.frames)) if rows is not None}
-            for one in self._windows.encode_windows(windows)
+            for one in self.windows.encode_windows(windows)
         ]
 
     def encode_text(self, text: str) -> Any:
         """The query as the retriever gives it."""
-        return self._windows.encode_text(text)
+        return self.windows.encode_text(text)
+
+
+def _gives_clips_of(first: TrainedModel, one: RetrieverEncoder | JointEncoder) -> bool:
+    """Whether the first stage is the clip branch of a stage's retriever and reads the same: it has no other rows."""
+    if not isinstance(one, RetrieverEncoder):
+        return False
+    theirs, its = first.windows, one.windows
+    return theirs.keep_last == its.keep_last and is_clips_of(theirs.retriever, its.retriever)
 
 
 def _encoder(
