@@ -212,6 +212,15 @@ class TestRule:
         assert found["base"] == Verdict("", (0, 1, 2))
         assert due(study, table, choices) == {name: [0, 1, 2] for name in EQUAL}
 
+    @pytest.mark.parametrize(("gain", "words"), [(-0.3, "behind, 3 seeds"), (0.3, "not behind, 3 seeds")])
+    def test_another_system_is_behind_the_base_or_not(
+        self, write: Callable[..., Table], study: Study, choices: Choices, gain: float, words: str
+    ) -> None:
+        arms = [{"name": "ours"}, {"name": "theirs", "base": "gmmformer-{set}", "removes": True}]
+        table = write(arms=arms)
+        finish(study, table, choices, {"ours": 0.0, "theirs": gain}, [0, 1, 2], noise=0.01)
+        assert judged(study, table, choices)["theirs"].text == words
+
     def test_an_arm_that_does_not_beat_its_control_is_dropped_whatever_it_gains(
         self, write: Callable[..., Table], study: Study, choices: Choices
     ) -> None:

@@ -94,8 +94,9 @@ def verdicts(table: Table, found: Mapping[str, Finished]) -> dict[str, Verdict]:
     `first_drop`. Otherwise it gets the other seeds. Then it is kept if the 95 % interval of its gain on the reported
     split lies above 0, and dropped if that ends below `least_gain`; else it gets `more_seeds`, once, and is kept if the
     interval lies above 0 then. The same must hold against its control, whatever it gains on the base. Of an arm that
-    `removes` a part, the gain is that of the part: the base less the arm. An arm whose training diverges is dropped;
-    a part without which it diverges is kept.
+    `removes` a part, the gain is that of the part: the base less the arm. If such an arm has a `base` of its own, it is
+    another system, and the verdict says whether it is behind. An arm whose training diverges is dropped; a part without
+    which it diverges is kept.
 
     Args:
         table: with a rule; its first row is the base.
@@ -121,7 +122,10 @@ def verdicts(table: Table, found: Mapping[str, Finished]) -> dict[str, Verdict]:
 
 def _verdict(row: Row, table: Table, rule: Rule, found: Mapping[str, Finished], base: Row) -> Verdict:
     arm, others = found[row.name], [found[name] for name in dict.fromkeys((base.name, row.control or base.name))]
-    sign, part = (-1, " the part") if row.removes else (1, "")
+    sign = -1 if row.removes else 1
+    kept, dropped = "keep", "drop"
+    if row.removes:
+        kept, dropped = ("behind", "not behind") if row.base else ("keep the part", "drop the part")
     first, seeds = table.seeds[:1], table.seeds
 
     def finished(seeds: Sequence[int]) -> bool:
@@ -130,7 +134,7 @@ def _verdict(row: Row, table: Table, rule: Rule, found: Mapping[str, Finished], 
     def diverged(seeds: Sequence[int]) -> str:
         for seed in seeds:
             if arm.results[seed].report is None:
-                return f"{'keep' if row.removes else 'drop'}{part} (diverged, seed {seed})"
+                return f"{kept if row.removes else dropped} (diverged, seed {seed})"
             if any(one.results[seed].report is None for one in others):
                 return f"open: what it is compared with diverged, seed {seed}"
         return ""
@@ -139,7 +143,7 @@ def _verdict(row: Row, table: Table, rule: Rule, found: Mapping[str, Finished], 
         return Verdict("not finished", first)
     scores = [one.selection.get(first[0]) for one in (arm, others[0])]
     if scores[0] is not None and scores[1] is not None and sign * (scores[0] - scores[1]) <= rule.first_drop:
-        return Verdict(f"drop{part} ({sign * (scores[0] - scores[1]):+.1f} in selection, seed {first[0]})", first)
+        return Verdict(f"{dropped} ({sign * (scores[0] - scores[1]):+.1f} in selection, seed {first[0]})", first)
     if not finished(seeds):
         return Verdict("not finished", seeds)
     if why := diverged(seeds):
@@ -155,10 +159,10 @@ def _verdict(row: Row, table: Table, rule: Rule, found: Mapping[str, Finished], 
         differences = [_difference(other, arm, seeds) for other in others]
         looks = [_look(one, sign, rule) for one in differences]
     if looks == ["keep"] * len(looks):
-        text = f"keep{part}"
+        text = kept
     else:
         why = "control" if looks[0] == "keep" else "" if "drop" in looks else "not shown"
-        text = f"drop{part}" + f" ({why})" * bool(why)
+        text = dropped + f" ({why})" * bool(why)
     return Verdict(f"{text}, {len(seeds)} seed{'s' * (len(seeds) > 1)}", seeds, tuple(differences))
 
 
