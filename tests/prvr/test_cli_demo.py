@@ -164,7 +164,7 @@ def test_a_second_one_takes_another_folder_and_says_what_it_left_out_without_a_d
     assert not Path("runs/demo-1/videos").exists()
 
 
-@pytest.mark.parametrize(("option", "name"), [([], "hybrid-embedded"), (["--quick"], "gmmformer-embedded")])
+@pytest.mark.parametrize(("option", "name"), [([], "best-embedded"), (["--quick"], "gmmformer-embedded")])
 def test_which_model(option: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

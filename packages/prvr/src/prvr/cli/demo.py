@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _QUICK = {"train.epochs": 6, "train.hard_negatives_from": 6, "train.batch_size": 24, "optim.lr": 0.002}
 """Of `gmmformer-embedded`, which learns most in a minute: more steps in as many epochs, and larger ones."""
 _WHOLE = {"train.average": 5}
-"""Of `hybrid-embedded`: which of its last epochs is best cannot be told on the few sentences of the split `val`."""
+"""Of `best-embedded`: which of its last epochs is best cannot be told on the few sentences of the split `val`."""
 _SHIPPED = "drawn-world"
 _FIRST_FILMS, _FIRST_SEED = 6, 2_000_000_063  # a seed of its own: no model was trained on these films
 _EXAMPLES = (0.1, 0.5, 0.9)  # quantiles of the ranks, of which a query is shown each
@@ -64,7 +64,7 @@ def run(args: Namespace) -> None:
     from prvr.plot.examples import examples_figure, pictures_of
     from prvr.training import open_split
 
-    config = load_config("gmmformer-embedded", _QUICK) if args.quick else load_config("hybrid-embedded", _WHOLE)
+    config = load_config("gmmformer-embedded", _QUICK) if args.quick else load_config("best-embedded", _WHOLE)
     console, stem = stdout(), Path(args.output)
     # One thread: the matrices are small, and threads would wait for each other on a busy machine.
     with fresh_folder(stem, first=stem) as output, threads(1):
