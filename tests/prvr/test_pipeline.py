@@ -18,7 +18,7 @@ from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
 from prvr.data.features import open_features
 from prvr.evaluation import encode_split, evaluate, find_moments
 from prvr.models import TokenRetriever, clips_alone
-from prvr.search import VideoIndex, open_model
+from prvr.search import Passage, Query, VideoIndex, open_model
 from prvr.search.pipeline import PipelineModel
 from prvr.stages import (
     AnchorSettings,
@@ -135,11 +135,10 @@ def test_a_search_finds_what_evaluation_ranks(name: str, corpus: Corpus, first: 
     assert alone.hits == results[3].hits[:4]  # alone or in company, few or all
 
 
-@pytest.mark.parametrize("kind", ["words", "pooled_words"])
-def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_path: Path, kind: str) -> None:
+def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_path: Path) -> None:
     """Clips find candidates, and words re-rank them: of few videos all, so that nothing but the way is another."""
     split, store = corpus
-    words = Retriever.from_pretrained(tiny_model(tmp_path / "words", frame_query=kind)).eval()
+    words = Retriever.from_pretrained(tiny_model(tmp_path / "words", frame_query="words")).eval()
     expected = evaluate(words, split, PLAIN).ranks
     assert (expected != evaluate(clips_alone(words), split, PLAIN).ranks).any()
     with make_index(tmp_path / "index", tmp_path / "words", dtype="float32") as index:
@@ -165,6 +164,55 @@ def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_pat
     Pipeline(words, [qb_norm()]).save_pretrained(tmp_path / "saved")
     with pytest.raises(InputError, match="A stage of kind qb_norm reads the first stage"):
         open_model(tmp_path / "saved", EMBEDDED)
+
+
+@pytest.mark.parametrize("bank", [False, True])
+def test_a_search_with_a_second_vector_for_frames_finds_what_evaluation_ranks(
+    bank: bool, corpus: Corpus, tmp_path: Path
+) -> None:
+    split, store = corpus
+    first = Retriever.from_pretrained(tiny_model(tmp_path / "two", frame_query="pooled_words")).eval()
+    stages = [QBNormStage(encode_split(first, split).text[:31], None, QBNormSettings(5.0))] if bank else []
+    expected = evaluate(Pipeline(first, stages), split, PLAIN).ranks
+    assert (expected != evaluate(clips_alone(first), split, PLAIN).ranks).any()
+    Pipeline(first, stages).save_pretrained(tmp_path / "saved")
+    with make_index(tmp_path / "index", tmp_path / "saved", dtype="float32") as index:
+        index.add(store)
+        assert index.verify() == ()
+    with VideoIndex.open(tmp_path / "index") as index:
+        assert dict(index.source.manifest.stored) == {}  # clips alone find no better candidates: there is no stage
+        queries = split.captions[::3]
+        results = index.search_many(queries, len(split))
+        moment = Query(like=Passage(split.video_ids[2], 0.0, 3.0))
+        both = Query([queries[1]], without=["blue"], like=Passage(split.video_ids[2], 0.0, 3.0))
+        assert index.encode(queries[0]).shape == index.encode(both).shape == (2 * index.model.dim,)
+        assert index.encode(moment).shape == (index.model.dim,)
+        asked = [queries[0], moment, both]
+        together = index.search_many(asked, 5)
+        for one, found in zip(asked, together, strict=True):
+            assert [hit.video_id for hit in found.hits] == [hit.video_id for hit in index.search(one, 5).hits]
+    found = [
+        next(rank for rank, hit in enumerate(result.hits, 1) if split.video_ids.index(hit.video_id) in right)
+        for result, right in zip(results, split.relevant[::3], strict=True)
+    ]
+    assert found == expected[::3].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_two_vectors_in_fewer_bits(dtype: Any, corpus: Corpus, tmp_path: Path) -> None:
+    split, store = corpus
+    model = tiny_model(tmp_path / "two", frame_query="pooled_words")
+    scores = []
+    for kind in ("float32", dtype):
+        with make_index(tmp_path / kind, model, dtype=kind) as index:
+            index.add(store)
+            alone = [index.search(query, len(split)) for query in split.captions[:2]]  # by products in few bits first
+            for one, found in zip(alone, index.search_many(split.captions[:4], len(split)), strict=False):
+                assert one.hits == found.hits
+            scores.append([{hit.video_id: hit.score for hit in one.hits} for one in alone])
+    for whole, rough in zip(*scores, strict=True):
+        assert whole.keys() == rough.keys()
+        np.testing.assert_allclose([rough[video] for video in whole], list(whole.values()), atol=0.02)
 
 
 def test_only_the_candidates_move_and_stay_ahead(corpus: Corpus, first: Retriever) -> None:

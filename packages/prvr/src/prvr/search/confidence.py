@@ -96,8 +96,8 @@ def write_bank(folder: Path, model: SearchModel) -> int:
     return len(rows)
 
 
-def read_bank(folder: Path, manifest: Manifest) -> Float32[np.ndarray, "s d"] | None:
-    """The vectors that `write_bank` wrote; None if the index has no bank.
+def read_bank(folder: Path, manifest: Manifest) -> Float32[np.ndarray, "s e"] | None:
+    """The queries that `write_bank` wrote; None if the index has no bank.
 
     Args:
         folder: the folder of the copy of the model.
@@ -112,19 +112,20 @@ def read_bank(folder: Path, manifest: Manifest) -> Float32[np.ndarray, "s d"] | 
         rows = read_array(folder / _FILE, "<f4", 2)
     except (DataError, OSError) as error:
         raise DataError(f"{error} {MEND}") from error
-    if rows.shape != (manifest.bank, manifest.dim):
-        raise DataError(f"{folder / _FILE}: shape {rows.shape}, expected {(manifest.bank, manifest.dim)}. {MEND}")
+    shapes = [(manifest.bank, vectors * manifest.dim) for vectors in (1, 2)]
+    if rows.shape not in shapes:
+        raise DataError(f"{folder / _FILE}: shape {rows.shape}, expected {shapes[0]} or {shapes[1]}. {MEND}")
     return rows
 
 
 def bank_scores(
-    manifest: Manifest, bank: Float32[np.ndarray, "s d"], clips: list[PackedRows], frames: list[PackedRows]
+    manifest: Manifest, bank: Float32[np.ndarray, "s e"], clips: list[PackedRows], frames: list[PackedRows]
 ) -> Float32[np.ndarray, "w s"]:
     """The scores of the first stage of every sentence of the bank with some windows, from the rows that are stored.
 
     Args:
         manifest: the manifest of the index.
-        bank: `(s, d)` unit rows.
+        bank: `(s, e)` queries.
         clips, frames: the stored rows of each window, for at least one window.
     """
     offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in frames])])

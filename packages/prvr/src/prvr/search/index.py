@@ -16,7 +16,7 @@ from prvr.search.confidence import confidence, read_bank, score_to_pass
 from prvr.search.manifest import MANIFEST, MEND, MODEL, Manifest, WindowLength
 from prvr.search.model import Score, SearchModel
 from prvr.search.opening import load_model
-from prvr.search.query import Query, SearchFilter, query_vector
+from prvr.search.query import Query, SearchFilter, alike, query_vector
 from prvr.search.ranking import Ranked, find_candidates, rank
 from prvr.search.rescoring import Rescorer
 from prvr.search.results import (
@@ -241,7 +241,7 @@ class VideoIndex:
                     f"{self.folder}: this index has no confidences, because it was made by an older version or its "
                     "model cannot read long sentences. Make the index anew, or search without a minimum confidence."
                 )
-            text = np.stack([query_vector(query, self.model, snapshot) for query in asked])
+            text = alike([query_vector(query, self.model, snapshot) for query in asked])
             backend, rescorer = self._in_step(snapshot)
             depth = k if rescorer is None else rescorer.depth(k)
             candidates = _candidates(backend, snapshot, asked, text, where, depth)
@@ -270,8 +270,8 @@ class VideoIndex:
             for query, found in zip(asked, hits, strict=True)
         )
 
-    def encode(self, query: str | Query) -> Float32[np.ndarray, " d"]:
-        """The unit vector of a query, in the space of the index.
+    def encode(self, query: str | Query) -> Float32[np.ndarray, " e"]:
+        """The unit vector of a query, in the space of the index; two in one row, if its model has one for frames.
 
         Raises:
             ValueError, DataError: as `search_many`.

@@ -84,7 +84,7 @@ class SearchModel(Protocol):
     """What an index is made with.
 
     The score of a window is `clip_weight * max cos(q, clips) + frame_weight * max cos(q, frames)`; a part of weight 0
-    need not be there.
+    need not be there. A query is a row of width d, or of width 2d with two vectors: q for clips, then q for frames.
 
     Attributes:
         identity: what tells the model from any other.
@@ -112,8 +112,8 @@ class SearchModel(Protocol):
         """
         ...
 
-    def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
-        """The unit vector of a query.
+    def encode_text(self, text: str) -> Float32[np.ndarray, " e"]:
+        """The unit vector of a query, or two in one row.
 
         Raises:
             ValueError: the text has no word, or more than the model reads.
@@ -133,7 +133,7 @@ class SearchModel(Protocol):
 class EncodesTexts(Protocol):
     """A `SearchModel` that encodes many queries in less time than one after the other."""
 
-    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
         """The unit vectors of queries, up to rounding those of `SearchModel.encode_text`.
 
         Raises:

@@ -60,20 +60,20 @@ def open_model(
 
 
 def _with_one_vector(system: System) -> System:
-    """A system whose first stage has a single vector for a query, as an index needs it.
+    """A system whose first stage has one vector of a query for clips, and one for frames, as an index needs it.
 
     Raises:
         InputError: a stage reads the first stage, or re-scores everything.
     """
     first, stages = system.pipeline.first, system.pipeline.stages
-    if not isinstance(first, Retriever) or first.frame_query is None:
+    if not isinstance(first, Retriever) or first.frame_query is None or first.frame_query.pools:
         return system
     unfit = [stage.kind for stage in stages if stage.encoder is None or stage.top_k is None]
     if unfit:
         raise InputError(
             f"{system.folder}: compares words with frames, so an index finds {CANDIDATES} videos by its clips, which "
             f"its words re-rank. A stage of kind {unfit[0]} reads the first stage or re-scores everything: leave it "
-            "out, give it a top_k, or use a retriever with model.frame_query=pooled"
+            "out, give it a top_k, or use a retriever with model.frame_query=pooled or pooled_words"
         )
     keep = system.config.data.keep_last_frame if system.config else True
     settings = RetrieverSettings(top_k=CANDIDATES, combine="replace", keep_last_frame=keep)

@@ -86,11 +86,11 @@ class PipelineModel:
         vectors = self.first.encode_windows(windows)
         return [one._replace(stored={**one.stored, **found}) for one, found in zip(vectors, stored, strict=True)]
 
-    def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
+    def encode_text(self, text: str) -> Float32[np.ndarray, " e"]:
         """The unit vector of a query, for the first stage."""
         return self.first.encode_text(text)
 
-    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
         """The unit vectors of queries, for the first stage."""
         return self.first.encode_texts(texts)
 

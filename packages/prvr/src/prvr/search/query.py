@@ -186,8 +186,8 @@ class SearchFilter:
         return np.array([number for number, video in enumerate(videos) if passes(video)], np.int64)
 
 
-def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float32[np.ndarray, " d"]:
-    """The unit vector that films are compared with.
+def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float32[np.ndarray, " e"]:
+    """The unit vector that films are compared with, or the two in one row that their clips and their frames are.
 
     Args:
         query: what is searched for.
@@ -210,10 +210,25 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
         wanted.append(passage_vector(snapshot, query.passage))
     if len(wanted) == 1 and not query.without:
         return wanted[0]
-    found = unit(np.sum(wanted, 0)[None])
+
+    def direction(vectors: list[np.ndarray]) -> np.ndarray:
+        return unit(alike(vectors).sum(0).reshape(-1, snapshot.manifest.dim))
+
+    found = direction(wanted)
     if query.without:
-        found = unit(found - WITHOUT * unit(np.sum([model.encode_text(text) for text in query.without], 0)[None]))
-    return found[0]
+        found = unit(found - WITHOUT * direction([model.encode_text(text) for text in query.without]))
+    return found.ravel()
+
+
+def alike(queries: Sequence[Float32[np.ndarray, " _"]]) -> Float32[np.ndarray, "q e"]:
+    """Queries of one width: where some have two vectors, the only one of another stands twice.
+
+    Examples:
+        >>> alike([np.array([1, 2], np.float32), np.array([3, 4, 5, 6], np.float32)]).tolist()
+        [[1.0, 2.0, 1.0, 2.0], [3.0, 4.0, 5.0, 6.0]]
+    """
+    width = max(map(len, queries))
+    return np.stack([np.tile(one, width // len(one)) for one in queries])
 
 
 def passage_vector(snapshot: Snapshot, passage: Passage) -> Float32[np.ndarray, " d"]:

@@ -1,4 +1,7 @@
-"""Which videos are worth an exact score, and this score: that of the retriever, of the best window of each."""
+"""Which videos are worth an exact score, and this score: that of the retriever, of the best window of each.
+
+A query is a row with one unit vector, or with two: the first is compared with clips, the second with frames.
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
@@ -7,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
-from torch import Tensor
+from jaxtyping import Float32, Int64
 
 from prvr.errors import DataError
 from prvr.scoring import at_steps, packed_max, packed_max_scores, unit_rows
@@ -32,6 +34,16 @@ class Ranked(NamedTuple):
     windows: list[WindowTimeline]
 
 
+def _of_clips(text: np.ndarray, dim: int) -> np.ndarray:
+    """The vectors of queries that clips are compared with."""
+    return text[..., :dim]
+
+
+def _of_frames(text: np.ndarray, dim: int) -> np.ndarray:
+    """The vectors of queries that frames are compared with: the same, where a query has only one."""
+    return text[..., -dim:]
+
+
 def enough(k: int) -> int:
     """How many videos are scored exactly to find the k best of them.
 
@@ -43,7 +55,7 @@ def enough(k: int) -> int:
 
 
 def find_candidates(
-    backend: CandidateBackend | None, snapshot: Snapshot, text: Float32[np.ndarray, "q d"], k: int
+    backend: CandidateBackend | None, snapshot: Snapshot, text: Float32[np.ndarray, "q e"], k: int
 ) -> list[Int64[np.ndarray, " _"]] | None:
     """For each query, numbers of the videos of its nearest clips, ascending: `enough(k)` of them, if there are.
 
@@ -55,7 +67,7 @@ def find_candidates(
     Args:
         backend: the backend, in step with the snapshot; None: every video is scored.
         snapshot: the state of the index that is searched.
-        text: `(q, d)` unit rows.
+        text: `(q, e)` queries.
         k: how many videos are wanted in the end.
 
     Returns:
@@ -64,12 +76,12 @@ def find_candidates(
     if backend is None or len(snapshot.video_ids) <= enough(k):
         return None
     total = len(snapshot.owners) * snapshot.clips
-    vectors = 4 * enough(k)
+    vectors, queries = 4 * enough(k), np.ascontiguousarray(_of_clips(text, snapshot.manifest.dim))
     found: list[np.ndarray] = [np.empty(0, np.int64)] * len(text)
     missing = list(range(len(text)))
     while missing:
         vectors = min(vectors, total)
-        for q, keys in zip(missing, backend.nearest(text[missing], vectors), strict=True):
+        for q, keys in zip(missing, backend.nearest(queries[missing], vectors), strict=True):
             videos = snapshot.videos_of(keys)
             found[q] = np.sort(each_once(snapshot.originals[videos[videos >= 0]])[: enough(k)])
         missing = [q for q in missing if len(found[q]) < enough(k)] if vectors < total else []
@@ -78,13 +90,13 @@ def find_candidates(
 
 
 def rank(
-    snapshot: Snapshot, text: Float32[np.ndarray, "q d"], candidates: Sequence[Int64[np.ndarray, " _"]] | None, k: int
+    snapshot: Snapshot, text: Float32[np.ndarray, "q e"], candidates: Sequence[Int64[np.ndarray, " _"]] | None, k: int
 ) -> list[list[Ranked]]:
     """The k best videos of the candidates of each query, by score and then by id.
 
     Args:
         snapshot: the state of the index that is searched.
-        text: `(q, d)` unit rows.
+        text: `(q, e)` queries.
         candidates: the numbers of the videos that are scored for each query, ascending; None = all.
         k: how many videos are wanted; all candidates, if there are fewer.
 
@@ -115,7 +127,7 @@ def _possible(snapshot: Snapshot, text: np.ndarray, videos: np.ndarray | None, k
 
 
 def near_best(
-    snapshot: Snapshot, text: Float32[np.ndarray, " d"], videos: Int64[np.ndarray, " v"] | None, k: int
+    snapshot: Snapshot, text: Float32[np.ndarray, " e"], videos: Int64[np.ndarray, " v"] | None, k: int
 ) -> Int64[np.ndarray, " n"] | None:
     """The videos whose score may be among the k highest, found by products in the precision of the stored vectors.
 
@@ -124,7 +136,7 @@ def near_best(
 
     Args:
         snapshot: the state of the index that is searched.
-        text: `(d)` unit vector of the query.
+        text: `(e)` the query.
         videos: numbers of the videos that are compared, ascending; None = all.
         k: how many videos are wanted.
 
@@ -147,15 +159,16 @@ def near_best(
 
 def _rough_scores(snapshot: Snapshot, text: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
     """The score of some windows from vectors as they are stored, and how far one may be off."""
-    about, query = snapshot.manifest, unit_rows(torch.from_numpy(text)[None])
-    narrow = query.to(getattr(torch, about.dtype))
-    rounded, finest = float((query - narrow.float()).norm()), torch.finfo(narrow.dtype).eps / 2
+    about = snapshot.manifest
     total, error = np.zeros(len(rows), np.float32), _ROUNDING + about.dim * 2.0**-23  # two sums of products in float32
-    for name, weight, counts in (
-        ("clips", about.clip_weight, np.full(len(rows), about.clips)),
-        ("frames", about.frame_weight, snapshot.frame_counts[rows]),
+    for name, weight, counts, one in (
+        ("clips", about.clip_weight, np.full(len(rows), about.clips), _of_clips(text, about.dim)),
+        ("frames", about.frame_weight, snapshot.frame_counts[rows], _of_frames(text, about.dim)),
     ):
         if weight:
+            query = unit_rows(torch.from_numpy(one)[None])
+            narrow = query.to(getattr(torch, about.dtype))
+            rounded, finest = float((query - narrow.float()).norm()), torch.finfo(narrow.dtype).eps / 2
             with torch.autocast("cpu", enabled=False):
                 parts = [narrow @ torch.from_numpy(part.values).mT for part in snapshot.packed(name, rows)]
             offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
@@ -184,13 +197,13 @@ def _settled(snapshot: Snapshot, text: np.ndarray, videos: list[int], k: int) ->
 
 
 def video_scores(
-    snapshot: Snapshot, text: Float32[np.ndarray, "q d"], videos: Int64[np.ndarray, " v"] | None
+    snapshot: Snapshot, text: Float32[np.ndarray, "q e"], videos: Int64[np.ndarray, " v"] | None
 ) -> Float32[np.ndarray, "q n"]:
     """Scores of every query with every video of the index, by its best window; -inf for those that are not asked for.
 
     Args:
         snapshot: the state of the index that is searched.
-        text: `(q, d)` unit rows.
+        text: `(q, e)` queries.
         videos: numbers of the videos that are scored, ascending; None = all.
     """
     rows = snapshot.rows_of_videos(videos)
@@ -210,13 +223,13 @@ def _of_videos(
 
 
 def best_windows(
-    snapshot: Snapshot, text: Float32[np.ndarray, " d"], videos: Int64[np.ndarray, " v"] | None
+    snapshot: Snapshot, text: Float32[np.ndarray, " e"], videos: Int64[np.ndarray, " v"] | None
 ) -> tuple[Int64[np.ndarray, " n"], Float32[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
     """Some videos, their scores for one query, and the window of each that has this score.
 
     Args:
         snapshot: the state of the index that is searched.
-        text: `(d)` unit vector of the query.
+        text: `(e)` the query.
         videos: numbers of the videos, ascending; None = all.
 
     Returns:
@@ -235,23 +248,22 @@ def best_windows(
     return owners[first], scores[first], rows[first]
 
 
-def window_scores(about: Manifest, text: Float32[np.ndarray, "q d"], block: RowBlock) -> Float32[np.ndarray, "q w"]:
+def window_scores(about: Manifest, text: Float32[np.ndarray, "q e"], block: RowBlock) -> Float32[np.ndarray, "q w"]:
     """Of every query with every window of a block, as the manifest weighs clips and frames."""
     total = np.zeros((len(text), len(block.rows)), np.float32)
-    queries = torch.from_numpy(text)
     if about.clip_weight:
         w, c, d = block.clips.shape
-        found = packed_max_scores(
-            queries, torch.from_numpy(block.clips.reshape(w * c, d)), torch.arange(w + 1) * c, unit=True
-        )
+        queries, rows = torch.from_numpy(_of_clips(text, d)), torch.from_numpy(block.clips.reshape(w * c, d))
+        found = packed_max_scores(queries, rows, torch.arange(w + 1) * c, unit=True)
         total += np.float32(about.clip_weight) * found.numpy()
     if about.frame_weight:
+        queries = torch.from_numpy(_of_frames(text, about.dim))
         found = packed_max_scores(queries, torch.from_numpy(block.frames), torch.from_numpy(block.offsets), unit=True)
         total += np.float32(about.frame_weight) * found.numpy()
     return total
 
 
-def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " d"]) -> list[WindowTimeline]:
+def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, " e"]) -> list[WindowTimeline]:
     """Score and timeline of each window of a video, in order of time.
 
     The timeline is that of its frames and clips, weighted as in the score, or of its clips where frames do not share
@@ -259,13 +271,13 @@ def window_timelines(snapshot: Snapshot, video: int, text: Float32[np.ndarray, "
     """
     about = snapshot.manifest
     rows = snapshot.rows_of_videos(np.array([video]))
-    query, counts = unit_rows(torch.from_numpy(text)[None]).mT, snapshot.frame_counts[rows].tolist()
+    counts = snapshot.frame_counts[rows].tolist()
     clips = frames = [np.empty(0, np.float32)] * len(rows)
     steps = snapshot.steps[rows].tolist() if about.frame_weight else [0] * len(rows)
     if about.clip_weight or min(steps) <= 1:
-        clips = _cosines(snapshot.unpacked("clips", rows), query, [about.clips] * len(rows))
+        clips = _cosines(snapshot.unpacked("clips", rows), _of_clips(text, about.dim), [about.clips] * len(rows))
     if about.frame_weight:
-        frames = _cosines(snapshot.unpacked("frames", rows), query, counts)
+        frames = _cosines(snapshot.unpacked("frames", rows), _of_frames(text, about.dim), counts)
     found = []
     for number, (start, end) in enumerate(snapshot.spans[rows].tolist()):
         score, line = np.float32(0), clips[number]
@@ -287,9 +299,9 @@ def _clip_at_steps(clips: int, steps: int) -> np.ndarray:
     return at_steps(torch.arange(clips).float(), steps).long().numpy()
 
 
-def _cosines(rows: Float32[np.ndarray, "n d"], query: Float[Tensor, "d 1"], counts: list[int]) -> list[np.ndarray]:
+def _cosines(rows: Float32[np.ndarray, "n d"], query: Float32[np.ndarray, " d"], counts: list[int]) -> list[np.ndarray]:
     """Cosines of unit rows with a query, those of each window by themselves."""
-    found = (torch.from_numpy(rows) @ query)[:, 0].numpy()
+    found = (torch.from_numpy(rows) @ unit_rows(torch.from_numpy(query)[None]).mT)[:, 0].numpy()
     return [found[stop - count : stop] for count, stop in zip(counts, accumulate(counts), strict=True)]
 
 

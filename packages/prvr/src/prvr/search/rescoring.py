@@ -9,11 +9,12 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from prvr.data.rows import pad
-from prvr.scoring import unit_rows
 from prvr.search.ranking import Ranked, best_windows, rank, video_scores, window_timelines
 from prvr.search.snapshot import Snapshot
+from prvr.search.vectors import query_rows
 from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix, best_columns
 from prvr.stages.pipeline import rescored
+from prvr.text import Texts
 from prvr.types import Direction, FirstStage, VideoEmbedding
 
 _T2V: Direction = "t2v"
@@ -51,13 +52,13 @@ class Rescorer:
         return max([k, *(stage.top_k or k for stage in self.pipeline.stages)])
 
     def rank(
-        self, query: str, text: Float32[np.ndarray, " d"], videos: Int64[np.ndarray, " v"] | None, k: int
+        self, query: str, text: Float32[np.ndarray, " e"], videos: Int64[np.ndarray, " v"] | None, k: int
     ) -> list[Ranked]:
         """The k best videos after all stages.
 
         Args:
             query: the sentence.
-            text: its unit vector, for the first stage.
+            text: its unit vector, or two, for the first stage.
             videos: numbers of the videos that are scored, ascending; None = all.
             k: how many; all candidates where these are fewer.
         """
@@ -102,9 +103,9 @@ class Rescorer:
             bound.append((stage, stage.bind(_T2V, matrix, self._prepared[i])))
         return bound
 
-    def _bank_scores(self, bank: Tensor) -> Tensor:
+    def _bank_scores(self, bank: Texts) -> Tensor:
         """Scores of the first stage of a bank of texts with all videos."""
-        return torch.from_numpy(video_scores(self.snapshot, unit_rows(bank).numpy(), None))
+        return torch.from_numpy(video_scores(self.snapshot, query_rows(bank), None))
 
 
 class _StoredVideos(Sequence[VideoEmbedding]):

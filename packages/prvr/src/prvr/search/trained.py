@@ -24,7 +24,7 @@ from prvr.models import AnyRetriever, Retriever, load_pretrained
 from prvr.pipeline import System
 from prvr.reading import parse_record, read_json
 from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
-from prvr.search.vectors import unit
+from prvr.search.vectors import query_rows, unit
 from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open_featurizer
 from prvr.video.encoders import EMBEDDED
 from prvr.video.pretrained import hash_model
@@ -134,13 +134,13 @@ class TrainedModel:
             found.append(WindowVectors(coarse, tokens, min(sampled, len(tokens)), stored))
         return found
 
-    def encode_text(self, text: str) -> Float32[np.ndarray, " d"]:
-        """The unit vector of a query."""
-        return unit(self.windows.encode_text(text).float().cpu().numpy())[0]
+    def encode_text(self, text: str) -> Float32[np.ndarray, " e"]:
+        """The unit vector of a query; two in one row, if the retriever has one for frames."""
+        return self.encode_texts([text])[0]
 
-    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q d"]:
+    def encode_texts(self, texts: Sequence[str]) -> Float32[np.ndarray, "q e"]:
         """The unit vectors of queries, a batch at a time."""
-        return unit(torch.cat(self.windows.encode_texts(texts)).float().cpu().numpy())
+        return np.concatenate([query_rows(one) for one in self.windows.encode_texts(texts)])
 
     def rescorer(self, snapshot: Any) -> None:
         """There are no stages."""
