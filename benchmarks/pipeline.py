@@ -88,12 +88,22 @@ def store_of(folder: Path, corpus: Corpus, split: str) -> VideoStore:
     return VideoStore(folder)
 
 
-def scored_vectors(source: Snapshot) -> list[torch.Tensor]:
-    """All vectors that the score of the first stage reads, as they are stored."""
-    about = source.manifest
-    sets = [name for name, weight in (("clips", about.clip_weight), ("frames", about.frame_weight)) if weight]
-    rows = source.rows_of_videos(None)
-    return [torch.from_numpy(packed.values) for name in sets for packed in source.packed(name, rows)]
+def plain_product(source: Snapshot) -> Callable[[np.ndarray], None]:
+    """Multiplies a query with all vectors that the score of the first stage reads, as they are stored."""
+    about, rows = source.manifest, source.rows_of_videos(None)
+    parts = {"clips": (about.clip_weight, slice(about.dim)), "frames": (about.frame_weight, slice(-about.dim, None))}
+    stored = [
+        (torch.from_numpy(packed.values), part)
+        for name, (weight, part) in parts.items()
+        if weight
+        for packed in source.packed(name, rows)
+    ]
+
+    def multiply(query: np.ndarray) -> None:
+        for vectors, part in stored:
+            torch.from_numpy(pack_rows(query[None, part], about.dtype).values) @ vectors.mT
+
+    return multiply
 
 
 def costs(index: VideoIndex, queries: Sequence[str]) -> list[tuple[str, float, float]]:
@@ -105,11 +115,10 @@ def costs(index: VideoIndex, queries: Sequence[str]) -> list[tuple[str, float, f
     first, stages = whole.pipeline.first, whole.pipeline.stages
     texts = {query: whole.encode(query) for query in queries}
     vectors = [index.encode(query) for query in queries]
-    everything = scored_vectors(source)
+    product_of = plain_product(source)
 
     def plain(_: str, text: np.ndarray) -> None:
-        for stored in everything:
-            torch.from_numpy(text)[None].to(stored.dtype) @ stored.mT
+        product_of(text)
 
     def after(number: int) -> Callable[[str, np.ndarray], object]:
         some = Rescorer(Pipeline(first, stages[:number]), whole.sets[:number], texts.__getitem__, source)
@@ -173,14 +182,8 @@ def bytes_of(manifest: Manifest) -> dict[str, float]:
 def plain(folder: Path) -> Tasks:
     """The product of each query with all rows as they are stored: what is left if nothing else costs anything."""
     index = VideoIndex.open(folder / "index")
-    everything, texts = scored_vectors(index.source), [index.encode(text) for text, _ in queries_of(folder)]
-    packed = torch.from_numpy(pack_rows(np.stack(texts), index.source.manifest.dtype).values)
-
-    def multiply(text: torch.Tensor) -> None:
-        for stored in everything:
-            text[None] @ stored.mT
-
-    return {"search": lambda: timed_each(packed, multiply)[1]}
+    multiply, texts = plain_product(index.source), [index.encode(text) for text, _ in queries_of(folder)]
+    return {"search": lambda: timed_each(texts, multiply)[1]}
 
 
 def searched(folder: Path, stages: bool, backend: str) -> Tasks:
