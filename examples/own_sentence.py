@@ -17,6 +17,7 @@ import prvr
 from prvr.data import load_encoder
 from prvr.data.synthetic.encoder import split_words
 from prvr.scoring import best_moment, clip_scores
+from prvr.text import sentences
 from prvr.training import open_split, train
 
 SENTENCE = "a small blue circle rises"
@@ -48,8 +49,7 @@ def answer(run: Path, sentence: str) -> None:
         videos = retriever.encode_video(clips, frames, frame_mask)
         scores = retriever.score(text, videos).total[0]
         for video in scores.topk(3).indices.tolist():
-            own = videos.frames[video : video + 1, : int(split.frame_counts[video])]
-            where = clip_scores(text, own)[0, 0]
+            where = clip_scores(sentences(text), videos.clips[video : video + 1])[0, 0]
             start, end = best_moment(where, float(split.durations[video]))
             print(f"  {split.video_ids[video]}  {start:5.1f} - {end:5.1f} s  score {scores[video].item():.3f}")
 
@@ -59,7 +59,7 @@ def main() -> None:
         answer(Path(sys.argv[1]), sys.argv[2])
     elif len(sys.argv) == 1:
         with tempfile.TemporaryDirectory() as folder:
-            train(prvr.load_config("hybrid-embedded", QUICK), output=folder)
+            train(prvr.load_config("best-embedded", QUICK), output=folder)
             answer(Path(folder), SENTENCE)
     else:
         sys.exit("usage: python examples/own_sentence.py RUN SENTENCE")
