@@ -220,6 +220,13 @@ def test_what_cannot_be_asked(index: VideoIndex, ask: Callable[[VideoIndex], obj
         ask(index)
 
 
+def test_a_model_that_gives_queries_of_another_width(index: VideoIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    dim = index.model.dim
+    monkeypatch.setattr(index.model, "encode_text", lambda text: np.ones(dim + 1, np.float32), raising=False)
+    with pytest.raises(InputError, match=f"gives {dim + 1} numbers for a query; expected {dim}, .*, or {2 * dim}"):
+        index.search(QUERY)
+
+
 # Files of pictures.
 
 

@@ -208,11 +208,17 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
         wanted.append(model.encode_picture(read_picture(query.image)))
     if query.passage is not None:
         wanted.append(passage_vector(snapshot, query.passage))
+    dim = snapshot.manifest.dim
+    if wrong := {len(one) for one in wanted} - {dim, 2 * dim}:
+        raise InputError(
+            f"{model.identity.name}: gives {wrong.pop()} numbers for a query; expected {dim}, the width of the vectors "
+            f"of this index, or {2 * dim} for one vector for clips and one for frames"
+        )
     if len(wanted) == 1 and not query.without:
         return wanted[0]
 
     def direction(vectors: list[np.ndarray]) -> np.ndarray:
-        return unit(alike(vectors).sum(0).reshape(-1, snapshot.manifest.dim))
+        return unit(alike(vectors).sum(0).reshape(-1, dim))
 
     found = direction(wanted)
     if query.without:
