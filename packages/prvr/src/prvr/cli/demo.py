@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from prvr.search import SearchHit
 
 _QUICK = {"train.epochs": 6, "train.hard_negatives_from": 6, "train.batch_size": 24, "optim.lr": 0.002}
-"""Of `gmmformer-embedded`, which learns most in a minute: more steps in as many epochs, and larger ones."""
+"""Keys of `gmmformer-embedded`, which learns most in a minute: more steps in as many epochs, and larger ones."""
 _WHOLE = {"train.average": 5}
-"""Of `best-embedded`: which of its last epochs is best cannot be told on the few sentences of the split `val`."""
+"""Keys of `best-embedded`. The few sentences of `val` cannot tell which of its last epochs is best."""
 _SHIPPED = "drawn-world"
 _FIRST_FILMS, _FIRST_SEED = 6, 2_000_000_063  # a seed of its own: no model was trained on these films
 _EXAMPLES = (0.1, 0.5, 0.9)  # quantiles of the ranks, of which a query is shown each
