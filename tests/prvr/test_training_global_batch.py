@@ -183,12 +183,14 @@ def in_parts(cache: str) -> Config:
 def _train_in_two(rank: int, folder: str, cache: str) -> None:
     """One of two processes that train together, as torchrun starts them."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": Path(folder, "port").read_text()}
     torch.set_num_threads(1)
+    first, second = Path(folder, "ports").read_text().split()
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": first}
     try:
         config = in_parts(cache)
         with pytest.raises(TrainingError, match="another process is training"):
             train(config, output=Path(folder) / "owned", device="cpu")
+        os.environ["MASTER_PORT"] = second  # on the first, one process could still meet what the other is leaving
         result = train(config, output=Path(folder) / "two", device="cpu")
         torch.save(losses(result.history), Path(folder) / f"{rank}.pt")
     finally:
@@ -199,9 +201,10 @@ def _train_in_two(rank: int, folder: str, cache: str) -> None:
 def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, embedded_cache: Path) -> None:
     """Losses and weights agree to 1e-5 with those of one process whose chunks are the same; files are written once."""
     cache = str(embedded_cache)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        (tmp_path / "port").write_text(str(free.getsockname()[1]))
+    with socket.socket() as one, socket.socket() as other:
+        for free in (one, other):
+            free.bind(("127.0.0.1", 0))
+        (tmp_path / "ports").write_text(f"{one.getsockname()[1]} {other.getsockname()[1]}")
     with RunFolder(tmp_path / "owned").owned(resume=False):  # neither may wait for the other in vain
         mp.start_processes(_train_in_two, (str(tmp_path), cache), nprocs=2, start_method=START)
     assert not (tmp_path / "owned").exists()
