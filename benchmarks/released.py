@@ -126,7 +126,8 @@ def main() -> None:
         ours = [EvaluationReport.from_json(file) for file in args.ours]
         theirs, mine = (np.stack([report.ranks for report in some]) for some in (reports, ours))
         difference = seeds_test(theirs, mine, reports[0].query_to_video)["sumr"]
-        print(f"ours less theirs, SumR: {difference.value:+.1f} {difference.interval}, p = {difference.p_value:.3f}")
+        low, high = difference.interval.low, difference.interval.high
+        print(f"ours less theirs, SumR: {difference.value:+.1f} [{low:.1f}, {high:.1f}], p = {difference.p_value:.3f}")
         figures["difference"] = vars(difference)
     write_figures(args, figures)
 
