@@ -52,7 +52,8 @@ def tasks(folder: str, videos: int, small: bool) -> Tasks:
     with suppress(ImportError):  # an older checkout's trainer does not
         PROCESS.enter_context(first_of("prvr.training.processes:kept_memory")())
     work = Path(tempfile.mkdtemp(dir=folder))
-    steps = {f"training step, {preset}": training_step(preset, videos, small) for preset in PRESETS}
+    configs = {preset: prvr.load_config(preset, SMALL if small else {}) for preset in PRESETS}
+    steps = {f"training step, {preset}": training_step(config, videos) for preset, config in configs.items()}
     return steps | {
         "batches": batches(work, 8 if small else 64),
         "evaluation of a split": evaluation(work, small),
@@ -61,12 +62,12 @@ def tasks(folder: str, videos: int, small: bool) -> Tasks:
     }
 
 
-def training_step(preset: str, videos: int, small: bool) -> Callable[[], object]:
+def training_step(config: Any, videos: int) -> Callable[[], object]:
+    """Forward, losses with hard negatives, backward and update, on one batch of noise."""
     import prvr
 
-    config = prvr.load_config(preset, SMALL if small else {})
     model, batch = config.model, noise_batch(config.model, videos)
-    retriever = prvr.Retriever(model).train()
+    retriever = first_of("prvr.models:build_retriever", "prvr:Retriever")(model).train()
     try:  # losses train the register generator that they are given
         objective = prvr.Objective(config.loss, model, retriever.registers).train()
     except TypeError:

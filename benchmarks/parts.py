@@ -9,20 +9,16 @@ backward and update. A video is encoded in a batch; a query is encoded and then 
 that is encoded already. Ratios are medians over rounds with the lowest and the highest.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 
 from _harness import Contender, Tasks, compare, environment, option, parse_options, show, write_figures
-from against import noise_batch
-from prvr import Objective
-from prvr.config import Config
+from against import noise_batch, training_step
 from prvr.errors import InputError
 from prvr.models import build_retriever
 from prvr.papers import Choices, Run, cells_of, read_table
-from prvr.training import build_optimizer
 from prvr.training.processes import kept_memory
 
 PROCESS = ExitStack()  # of a contender's process, which keeps memory as the trainer does
@@ -33,20 +29,6 @@ def rows_of(table: str) -> dict[str, Run]:
     found = read_table(table)
     cells = cells_of(found, Choices(), sets=found.sets[:1], seeds=[0])
     return {cell.row.name: cell.run for cell in cells if cell.run is not None and cell.run.kind == "train"}
-
-
-def training_step(config: Config, videos: int) -> Callable[[], None]:
-    retriever = build_retriever(config.model).train()
-    objective = Objective(config.loss, config.model, retriever.registers).train()
-    optimizer, _ = build_optimizer(config, retriever, objective, 20_000)
-    batch = noise_batch(config.model, videos)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        objective(retriever(batch), batch, negatives="hard")["total"].backward()
-        optimizer.step()
-
-    return step
 
 
 def tasks(table: str, row: str, videos: int, gallery: int) -> Tasks:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -46,7 +47,7 @@ SIZES = {
 
 @contextmanager
 def on_the_cpu() -> Iterator[None]:
-    """Lets code run that asks for a GPU, for a debugger and for folders of its authors' machine."""
+    """Lets code run on the CPU that asks for a GPU and imports a debugger and a plotting library."""
     for name in ("ipdb", "seaborn"):
         sys.modules.setdefault(name, ModuleType(name))
     same = lambda self, *_, **__: self  # noqa: E731
@@ -60,8 +61,8 @@ def train(code: Path, dataset: str, keys: dict[str, Any], checkpoint: Path) -> d
     sys.argv = ["main.py", "-d", NAMES[dataset]]
     with TemporaryDirectory() as scratch, on_the_cpu():
         with patch.object(os, "makedirs"), patch("builtins.open"):  # their configuration makes folders at import
-            configs = __import__("Configs.builder").builder.get_configs(NAMES[dataset])
-        main = __import__("main")
+            configs = import_module("Configs.builder").get_configs(NAMES[dataset])
+        main = import_module("main")
         cfg = dict(configs) | keys | {"model_root": scratch, "ckpt_path": scratch}
         main.set_seed(cfg["seed"])
         cfg, batches, videos, queries, *_ = main.get_datasets(cfg)
