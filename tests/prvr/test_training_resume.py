@@ -125,7 +125,8 @@ def test_a_folder_in_use_and_another_configuration_are_refused(finished: Path, c
     assert before == {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()}
     changes = {"train__checkpoint_every": 7, "train__on_nonfinite": "skip", "train__max_skipped": 2}
     moved = make_config("elsewhere", train__epochs=1, train__workers=1, data__root="another disk", **changes)
-    train(moved, output=finished, resume=True, splits=splits, device="cpu")  # where data lies, and caution, may change
+    moved = dataclasses.replace(moved, name="another name")
+    train(moved, output=finished, resume=True, splits=splits, device="cpu")  # its name, places, and caution may change
 
 
 def test_resume_without_a_run_says_so(tmp_path: Path, cache: str, splits: Splits) -> None:

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 MAY_CHANGE = frozenset(
     {
+        "name",  # a label
         *(
             "data.root",
             "data.cache_dir",
@@ -42,7 +43,7 @@ MAY_CHANGE = frozenset(
         *("train.checkpoint_every", "train.on_nonfinite", "train.max_skipped"),  # or become more careful
     }
 )
-"""Keys that say where things are, how fast they go, or what is done about accidents."""
+"""Keys that say what a run is called, where things are, how fast they go, or what is done about accidents."""
 
 
 def flat(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> dict[str, Any]:
