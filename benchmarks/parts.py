@@ -1,7 +1,7 @@
 """What each part of a system costs: a training step, a video and a query of every row of a table, over its first row.
 
     python benchmarks/parts.py --table benchmarks/studies/best-embedded.yaml
-    python benchmarks/parts.py --table benchmarks/studies/arms-embedded.yaml --arms words evidence
+    python benchmarks/parts.py --table benchmarks/studies/arms-best-embedded.yaml --arms words evidence
 
 Each row has a process of its own, and they take turns. All read the same noise: videos of 30 frames or more and
 captions of five words or more, as long as the model reads at most. A step has forward, losses with hard negatives,
