@@ -20,6 +20,7 @@ from prvr.losses import (
     caption_similarity,
     contrastive_loss,
     distance_geometry_loss,
+    distillation_loss,
     soft_targets,
 )
 from prvr.models import Retriever
@@ -342,3 +343,39 @@ def test_segments_are_equal_parts_of_the_valid_frames(segments: int) -> None:
     for v, length in enumerate(lengths):
         pooled = torch.nn.functional.adaptive_avg_pool1d(unit(frames[v, :length]).mT, segments).mT
         torch.testing.assert_close(found[v], pooled, rtol=0, atol=1e-6)
+
+
+@given(seeds)
+def test_the_distillation_loss_is_the_plain_loop(seed: int) -> None:
+    scores, _, _, _ = case(seed)
+    teacher = case(seed + 1)[0]
+    total = 0.0
+    for q in range(6):
+        wanted, found = (
+            [math.exp(some[q, v].item() / TAU) / sum(math.exp(x / TAU) for x in some[q].tolist()) for v in range(4)]
+            for some in (teacher, scores)
+        )
+        total += sum(p * math.log(p / f) for p, f in zip(wanted, found, strict=True))
+    assert distillation_loss(scores, teacher, TAU).item() == pytest.approx(total / 6, rel=1e-9)
+    assert total > 0
+    shifted = teacher + torch.arange(6)[:, None]
+    assert distillation_loss(shifted, teacher, TAU).item() == pytest.approx(0, abs=1e-12)
+
+
+def test_distillation_leaves_the_teacher_alone_and_its_gradient_is_that_of_finite_differences() -> None:
+    scores, teacher = case(1)[0].requires_grad_(), case(2)[0].requires_grad_()
+    assert torch.autograd.gradcheck(lambda s: distillation_loss(s, teacher.detach(), TAU), (scores,))
+    distillation_loss(scores, teacher, TAU).backward()
+    assert teacher.grad is None
+
+
+def test_the_objective_distils_the_total_scores_and_says_what_is_missing() -> None:
+    batch = batch_with_twins()
+    objective, output = objective_and_output(distillation=2.0, distillation_temperature=0.2)
+    with pytest.raises(prvr.InputError, match=r"this batch has none: give them as Batch\.teacher"):
+        objective(output, batch)
+    teacher = torch.randn(4, 4, generator=torch.Generator().manual_seed(3))
+    expected = 2 * distillation_loss(output.scores.total, teacher, 0.2).item()
+    told = replace(batch, teacher=teacher)
+    assert objective(output, told)["total"].item() == pytest.approx(expected, rel=1e-6)
+    assert torch.equal(objective(output, told.labels)["total"], objective(output, told)["total"])

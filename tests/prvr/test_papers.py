@@ -65,6 +65,9 @@ rows:
 - name: re-ranked with two steps
   over: re-ranked
   evaluate: {diffusion: {num_steps: 2}}
+- name: taught
+  teacher: normalised
+  keys: {loss.distillation: 1.0}
 - name: scores
   over: full
   plot: {what: scores}
@@ -203,10 +206,20 @@ class TestFiles:
 class TestStudy:
     def test_every_kind_of_row_leaves_its_result(self, done: Study, table: Path, choices: Choices) -> None:
         found = {run.key: done.result(run) for run in runs(table, choices)}
-        assert len(found) == 7
+        assert len(found) == 8
         assert all(result is not None for result in found.values())
         kinds = [run.kind for run in runs(table, choices)]
-        assert sorted(kinds) == ["evaluate"] * 3 + ["plot", "stage"] + ["train"] * 2
+        assert sorted(kinds) == ["evaluate"] * 3 + ["plot", "stage"] + ["train"] * 3
+
+    def test_a_row_is_taught_by_the_system_of_another(self, done: Study, table: Path, choices: Choices) -> None:
+        cells = {cell.row.name: cell.run for cell in cells_of(read_table(table), choices)}
+        taught, teacher = cells["taught"], cells["normalised"]
+        assert taught is not None
+        assert teacher is not None
+        assert taught.over is not None
+        assert (taught.over.key, taught.trained.key) == (teacher.key, taught.key)
+        lines = (done.run_folder(taught) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        assert json.loads(lines[0])["loss"]["distillation"] > 0
 
     def test_rows_differ_where_their_settings_do(self, done: Study, table: Path, choices: Choices) -> None:
         ranks = {
@@ -214,7 +227,7 @@ class TestStudy:
             for cell in cells_of(read_table(table), choices)
             if cell.run is not None and (found := done.result(cell.run)) is not None and found.report is not None
         }
-        for one, other in (("full", "clips"), ("full", "other weights"), ("full", "re-ranked")):
+        for one, other in (("full", "clips"), ("full", "other weights"), ("full", "re-ranked"), ("full", "taught")):
             assert not np.array_equal(ranks[one], ranks[other]), (one, other)
         assert not np.array_equal(ranks["re-ranked"], ranks["re-ranked with two steps"])
 

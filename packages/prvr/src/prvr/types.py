@@ -110,6 +110,7 @@ class Labels:
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
         sentences: `(q, e)` unit vectors of the queries as they were given, see `Batch.sentences`; few losses read them.
+        teacher: `(q, v)` scores of the system that teaches, see `prvr.training.teacher_scores`.
         most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
 
     Examples:
@@ -122,6 +123,7 @@ class Labels:
     query_to_video: Int[Tensor, " q"]
     relevant: Bool[Tensor, "q v"] | None = None
     sentences: Float[Tensor, "q e"] | None = None
+    teacher: Float[Tensor, "q v"] | None = None
     most_queries: int | None = None
 
     @property
@@ -186,6 +188,7 @@ class Batch:
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
         video_ids, query_ids: ids, for messages.
+        teacher: `(q, v)` scores of the system that teaches, see `Labels`.
         counts: numbers of valid rows of a batch on a device; `to` counts them before it moves a batch. They must be
             replaced together with masks and `query_to_video`.
 
@@ -210,6 +213,7 @@ class Batch:
     relevant: Bool[Tensor, "q v"] | None = None
     video_ids: Sequence[str] = ()
     query_ids: Sequence[str] = ()
+    teacher: Float[Tensor, "q v"] | None = None
     counts: Counts | None = None
 
     def __post_init__(self) -> None:
@@ -253,11 +257,19 @@ class Batch:
         if relevant is not None and (relevant.dtype != torch.bool or relevant.shape != (queries, videos)):
             found, expected = f"{relevant.dtype} {tuple(relevant.shape)}", f"torch.bool {(queries, videos)}"
             raise InputError(f"Batch.relevant is {found}, expected {expected}")
+        if self.teacher is not None and self.teacher.shape != (queries, videos):
+            raise InputError(f"Batch.teacher has shape {tuple(self.teacher.shape)}, expected {(queries, videos)}")
 
     @property
     def labels(self) -> Labels:
         """Which video answers which query."""
-        return Labels(self.clips.shape[0], self.query_to_video, self.relevant, most_queries=self.most_queries)
+        return Labels(
+            self.clips.shape[0],
+            self.query_to_video,
+            self.relevant,
+            teacher=self.teacher,
+            most_queries=self.most_queries,
+        )
 
     @property
     def ground_truth(self) -> Bool[Tensor, "q v"]:
@@ -346,6 +358,7 @@ class Batch:
                     relevant=None if self.relevant is None else self.relevant[begin:end, first:last],
                     video_ids=self.video_ids[first:last],
                     query_ids=self.query_ids[begin:end],
+                    teacher=None if self.teacher is None else self.teacher[begin:end, first:last],
                     counts=None
                     if self.counts is None
                     else Counts(known.frames[first:last], known.words[begin:end], known.queries[first:last]),

@@ -187,6 +187,15 @@ class TransportSettings:
     """Entropic regularisation of the transport, or temperature of the softmax."""
 
 
+@dataclass(frozen=True, config=STRICT)
+class DistillationSettings:
+    """Draws the total scores to those of a system that teaches, `train.teacher`."""
+
+    distillation: float = _weight(0.0)
+    distillation_temperature: float = Field(default=0.1, ge=1e-3, le=1e6)
+    """tau of both softmaxes over the videos of a batch."""
+
+
 def _register(name: str, part: str, description: str, settings: type, *needs: str) -> None:
     LOSSES.register(name, part if ":" in part else f"prvr.losses.terms:{part}", description, settings, needs)
 
@@ -214,6 +223,8 @@ _register("text_angles", "TextAngles", "Angles between queries stay (MSC-PRVR)."
 _register("evidence", "Evidence", "Scores as evidence for videos (Holmes).", EvidenceSettings, "pooled")
 _register("dissent", "Dissent", "Agreement of certain branches (Holmes).", DissentSettings, "pooled", "clips", "frames")
 _register("transport", "Transport", "Each query has its own clips (Holmes).", TransportSettings, "pooled", "clips")
+
+_register("distillation", "Distillation", "Total scores as a teacher's (Hinton et al.).", DistillationSettings)
 
 
 # In reverse, because fields of the last base come first.

@@ -38,6 +38,15 @@ class Config:
         return self
 
     @model_validator(mode="after")
+    def _a_teacher_is_learned_from(self) -> "Config":
+        weight, teacher = self.loss.distillation, self.train.teacher
+        if weight > 0 and teacher is None:
+            raise InputError(f"loss.distillation={weight} needs a system that teaches: name it in train.teacher")
+        if teacher is not None and not weight > 0:
+            raise InputError(f"train.teacher={teacher!r} is not read: set loss.distillation above 0, or leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _decay_has_its_optimiser(self) -> "Config":
         if self.optim.decay == "released" and self.optim.name != "bert_adam":
             raise InputError("optim.decay='released' needs optim.name='bert_adam'")

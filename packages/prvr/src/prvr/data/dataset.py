@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
@@ -39,14 +40,23 @@ class VideoDataset(Dataset[Batch]):
         packed: the split.
         captions_per_video: most captions per item (None: all). More are drawn anew each epoch, by seed, epoch and id.
         seed: the seed of that draw.
+        teacher: `(q, v)` scores of all queries with all videos, for `Batch.teacher`, see
+            `prvr.training.teacher_scores`; None = no system teaches.
     """
 
-    def __init__(self, packed: PackedSplit, captions_per_video: int | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        packed: PackedSplit,
+        captions_per_video: int | None = None,
+        seed: int = 0,
+        teacher: Float[Tensor, "q v"] | None = None,
+    ) -> None:
         if captions_per_video is not None and captions_per_video < 1:
             raise InputError(f"captions_per_video must be at least 1 or None, got {captions_per_video}")
         self.packed = packed
         self.captions_per_video = captions_per_video
         self.seed = seed
+        self.teacher = teacher
 
     def __len__(self) -> int:
         return len(self.packed)
@@ -80,6 +90,7 @@ class VideoDataset(Dataset[Batch]):
             relevant=labels.relevant,
             video_ids=tuple(packed.video_ids[video] for video in videos),
             query_ids=tuple(packed.query_ids[query] for query in asked),
+            teacher=labels.teacher,
             counts=counts,
         )
 
@@ -101,11 +112,14 @@ class VideoDataset(Dataset[Batch]):
         column = {video: i for i, video in enumerate(videos)}
         owner = torch.repeat_interleave(torch.arange(len(videos)), torch.tensor([len(some) for some in queries]))
         relevant = torch.nn.functional.one_hot(owner, len(videos)).bool()
-        for row, query in enumerate(np.concatenate(queries)):
+        asked = np.concatenate(queries)
+        for row, query in enumerate(asked):
             matching = self.packed.relevant[query]
             if len(matching) > 1:
                 relevant[row, [column[video] for video in matching if video in column]] = True
-        return Labels(len(videos), owner, relevant if int(relevant.sum()) > len(owner) else None)
+        several = int(relevant.sum()) > len(owner)
+        teacher = None if self.teacher is None else self.teacher[asked[:, None], list(videos)].float()
+        return Labels(len(videos), owner, relevant if several else None, teacher=teacher)
 
     def queries_of(self, number: int, epoch: int) -> np.ndarray:
         """Numbers of the queries that go with a video in this epoch."""
@@ -238,6 +252,7 @@ def make_loader(
     drop_last: bool = False,
     workers: int = 0,
     shard: Shard = _ALL,
+    teacher: Float[Tensor, "q v"] | None = None,
 ) -> VideoLoader:
     """Batches of videos with their captions; call ``set_epoch`` before each pass.
 
@@ -252,9 +267,10 @@ def make_loader(
         drop_last: leave out a last, smaller batch.
         workers: processes that read ahead (spawned); a packed split rarely needs one.
         shard: the part of each batch that is read, where several processes train.
+        teacher: see [VideoDataset][prvr.data.dataset.VideoDataset].
     """
     return VideoLoader(
-        VideoDataset(packed, captions_per_video, seed),
+        VideoDataset(packed, captions_per_video, seed, teacher),
         batch_sampler=EpochBatches(len(packed), batch_size, shuffle, seed, drop_last, shard),
         collate_fn=_as_it_is,
         num_workers=workers,

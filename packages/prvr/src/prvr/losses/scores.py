@@ -220,6 +220,28 @@ def brier_loss(
     return (_without(scores / temperature, ignored).softmax(1) - targets).square().sum(1).mean()
 
 
+def distillation_loss(
+    scores: Float[Tensor, "q v"], teacher: Float[Tensor, "q v"], temperature: float
+) -> Float[Tensor, ""]:
+    r"""How far the ranking of videos is from a teacher's (Hinton et al. 2015, arXiv:1503.02531): $\frac1Q \sum_q
+    \mathrm{KL}(\mathrm{softmax}(T_q / \tau) \,\Vert\, \mathrm{softmax}(S_q / \tau))$.
+
+    Args:
+        scores: S.
+        teacher: T, finite scores of the same pairs on a scale like that of S; no gradient reaches them.
+        temperature: tau, above 0. The higher it is, the more the order of wrong videos counts.
+
+    Returns:
+        at least 0; 0 if and only if the scores of each query differ from the teacher's by a constant.
+
+    Examples:
+        >>> distillation_loss(torch.tensor([[0.1, 0.7]]), torch.tensor([[0.3, 0.9]]), 0.1).item() < 1e-6
+        True
+    """
+    wanted, found = (teacher.detach().to(scores) / temperature).log_softmax(1), (scores / temperature).log_softmax(1)
+    return F.kl_div(found, wanted, reduction="batchmean", log_target=True)
+
+
 def soft_targets(
     positives: Bool[Tensor, "q v"],
     smoothing: float = 0.0,

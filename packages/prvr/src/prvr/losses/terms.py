@@ -35,6 +35,7 @@ from prvr.losses.scores import (
     brier_loss,
     caption_similarity,
     contrastive_loss,
+    distillation_loss,
     info_nce_loss,
     info_nce_pairs_loss,
     info_nce_ratio_loss,
@@ -310,6 +311,24 @@ class Transport(Term):
         similarity = self.scale(block_cosines(inputs.text[queries], clips), mask)
         target = self.targets(similarity, mask, self.config.transport_epsilon)
         return intra_video_loss(similarity, target, mask, self.config.transport_temperature)
+
+
+class Distillation(Term):
+    """`distillation_loss` of the total scores, with the scores of the teacher for the videos of the batch."""
+
+    def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:
+        """How far the scores are from the teacher's.
+
+        Raises:
+            InputError: the labels are without the teacher's scores.
+        """
+        if inputs.labels.teacher is None:
+            raise InputError(
+                "loss.distillation learns from the scores of a teacher, and this batch has none: give them as "
+                "Batch.teacher, as prvr.training.train does, or set it to 0"
+            )
+        scores, temperature = inputs.output.scores.total, self.config.distillation_temperature
+        return distillation_loss(scores, inputs.labels.teacher, temperature)
 
 
 class TextDistances(Term):

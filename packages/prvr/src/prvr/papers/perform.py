@@ -123,11 +123,16 @@ def _provide(run: Run, study: Study, machine: Machine) -> None:
 
 
 def _train(run: Run, study: Study, machine: Machine) -> None:
-    output = study.run_folder(run)
+    output, config, teacher = study.run_folder(run), run.config, None
     device = "cpu" if torch.device(machine.device).type == "cpu" else None
+    if run.over is not None:
+        teacher = _system(run.over, study, machine)
+        if run.over.kind == "train":  # a folder that a resumed run can open; else the name of the row stays
+            config = replace(config, train=replace(config.train, teacher=str(teacher.folder.resolve())))
     found = train(
-        run.config,
+        config,
         output=output,
+        teacher=teacher,
         resume=(output / "config.yaml").is_file(),
         device=device,
         progress=machine.progress,

@@ -51,7 +51,7 @@ class Run:
         seed: the seed of the training.
         details: what else decides the result, as plain values.
         stage: configuration of the re-rankers that it trains.
-        over: the run that must be there first.
+        over: the run that must be there first: the one that it builds on, or the one whose system teaches it.
         folder: of a converted checkpoint.
     """
 
@@ -93,7 +93,7 @@ class Run:
     @property
     def trained(self) -> "Run":
         """The run below all others, with the seed of this one; its configuration is not reseeded."""
-        return self if self.over is None else replace(self.over, seed=self.seed).trained
+        return self if self.kind == "train" or self.over is None else replace(self.over, seed=self.seed).trained
 
     @property
     def depth(self) -> int:
@@ -190,7 +190,8 @@ def _run(table: Table, row: Row, name: str, known: Mapping[str, DataSet], choice
         return _over(table, row, name, known, choices, seed)
     config = _config(table, row, name, data, choices, seed)
     if row.checkpoint is None:
-        return Run("train", config, seed)
+        taught = None if row.teacher is None else _run(table, table.row(row.teacher), name, known, choices, seed)
+        return Run("train", config, seed, over=taught)
     if choices.checkpoints is None or seed != 0:  # a checkpoint has been trained, with whatever seed
         return None
     label = row.checkpoint.format(set=data.preset or name)
@@ -231,6 +232,8 @@ def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, 
     if row.checkpoint is not None:
         users = {key: value for key, value in users.items() if key.startswith(_OF_A_CHECKPOINT)}
     keys = {**flat(table.keys), **data.keys, **users, **flat(row.keys), "train.seed": seed}
+    if row.teacher is not None:
+        keys["train.teacher"] = row.teacher  # its name: where its system lies is known when it is run
     config = load_config(base, keys)
     if row.epochs == "by_cost":
         assert row.cost is not None

@@ -102,6 +102,8 @@ class Row:
     note: str = ""
     control: str | None = None
     """Of an arm: the row that has all but the idea, such as as many parameters; the arm must beat that as well."""
+    teacher: str | None = None
+    """Of a row that trains: the row above it whose system teaches it; `loss.distillation` says how much that counts."""
     removes: bool = False
     """Of an arm: it is the base without a part, and what is judged is the part."""
     cost: float | None = Field(default=None, gt=0)
@@ -117,6 +119,8 @@ class Row:
         ways += ["quoted"] * self.quoted
         if len(ways) > 1:
             raise InputError(f"row {self.name!r}: {' and '.join(ways)}: expected one of them")
+        if self.teacher is not None and self.kind != "train":
+            raise InputError(f"row {self.name!r}: `teacher` goes with a row that trains")
         if (self.over is not None) != bool({"stage", "evaluate", "plot"} & set(ways)):
             raise InputError(f"row {self.name!r}: `over` goes with stage, evaluate or plot, which build on another row")
         return self
@@ -189,7 +193,7 @@ class Table:
                 raise InputError(unknown_name("column", column, COLUMNS))
         for row in self.rows:
             above = names[: names.index(row.name)]
-            for what, other in (("over", row.over), ("control", row.control)):
+            for what, other in (("over", row.over), ("control", row.control), ("teacher", row.teacher)):
                 if other is not None and other not in above:
                     raise InputError(f"row {row.name!r}: {what} {other!r}, expected the name of a row above it")
             for name, numbers in row.published.items():

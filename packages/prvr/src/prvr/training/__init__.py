@@ -15,6 +15,7 @@ from prvr.training.reranker_run import (
 from prvr.training.retrieval import RetrievalTask, RunResult, resume, train
 from prvr.training.signals import Terminated
 from prvr.training.task import Task
+from prvr.training.teacher import teacher_scores
 from prvr.training.trainer import RunOptions, Trainer, train_task
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "reranker_run_config",
     "resume",
     "save_rerankers",
+    "teacher_scores",
     "terminal_bar",
     "train",
     "train_reranker",

@@ -196,6 +196,7 @@ def meta_batch(model: AnyModelConfig, frames: Sequence[int], words: Sequence[int
         word_mask=torch.arange(sizes[1][1]) < some[:, None],
         query_to_video=owner,
         video_ids=tuple(map(str, range(len(long)))),
+        teacher=torch.empty(len(some), len(long)),
     ).to("meta")
 
 

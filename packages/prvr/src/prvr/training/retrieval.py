@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 import torch
 from accelerate import Accelerator
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -28,6 +29,7 @@ from prvr.models import AnyRetriever, build_retriever, load_pretrained, project_
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.layers import bounded_modules
 from prvr.objective import Objective, state_of_version_0_1
+from prvr.pipeline import System, open_system
 from prvr.training.card import retriever_card
 from prvr.training.checkpoint import check_state, load_best, load_weights, save_best
 from prvr.training.data import Splits, open_splits, training_batches
@@ -37,6 +39,7 @@ from prvr.training.run import RunFolder
 from prvr.training.signals import StopRequest
 from prvr.training.state import derived_seed
 from prvr.training.task import Selection
+from prvr.training.teacher import teacher_scores
 from prvr.training.trainer import RunOptions, train_task
 from prvr.types import Batch, Labels, tensors_of, with_tensors
 from regdiff import RegisterDenoiser
@@ -74,6 +77,7 @@ def train(
     splits: Splits | None = None,
     retriever: AnyRetriever | None = None,
     objective: Objective | None = None,
+    teacher: System | None = None,
     **options: Unpack[RunOptions],
 ) -> RunResult:
     """Trains a retriever, keeps the best epoch, and evaluates it on the reported split.
@@ -90,6 +94,7 @@ def train(
         output: the run folder, new or empty; see `prvr.training.run` for what it holds.
         splits: the data; None = what `config.data` names.
         retriever, objective: the model, which is trained in place; None = what `config` describes.
+        teacher: the system that `loss.distillation` learns from; None = the one that `train.teacher` names.
         options: `resume` (continue the run in `output` from its last checkpoint), `device` ("cpu", or None for
             accelerate's choice), `progress` and `trackers`, see [RunOptions][prvr.training.RunOptions].
 
@@ -104,10 +109,15 @@ def train(
 
         def make_task(accelerator: Accelerator, stop: StopRequest) -> RetrievalTask:
             data = splits if splits is not None else stack.enter_context(closing(open_splits(config)))
+            taught = None
+            if config.loss.distillation:
+                system = open_system(str(config.train.teacher)) if teacher is None else teacher
+                with stop.at_once():  # nothing is trained yet
+                    taught = teacher_scores(system, data.train, config.train, device=accelerator.device)
             torch.manual_seed(derived_seed(config.train.seed, "weights"))
             model = _retriever(config, RunFolder(Path(output))) if retriever is None else retriever
             losses = Objective(config.loss, config.model, model.registers) if objective is None else objective
-            return RetrievalTask(config, accelerator, model, losses, data)
+            return RetrievalTask(config, accelerator, model, losses, data, teacher=taught)
 
         trainer, report = train_task(config, make_task, output=output, **options)
     task = trainer.task
@@ -148,6 +158,7 @@ class RetrievalTask:
         retriever, objective: the model, moved to the device and trained in place.
         splits: training, selecting and reported split.
         batches: the batches of the training split, on the device; None = as `config` says.
+        teacher: `(q, v)` scores of the training split, see `teacher_scores`, for batches that are made here.
 
     Raises:
         TrainingError: more processes than videos in a batch.
@@ -161,6 +172,7 @@ class RetrievalTask:
         objective: Objective,
         splits: Splits,
         batches: Batches | None = None,
+        teacher: Float[Tensor, "q v"] | None = None,
     ) -> None:
         self.config, self.accelerator, self.splits = config, accelerator, splits
         self.retriever, self.objective = retriever, objective
@@ -172,7 +184,7 @@ class RetrievalTask:
             if accelerator.device.type == "cpu":
                 logger.warning("train.compile: on a CPU, compiled training steps take longer than others")
             compile_blocks(retriever)
-        self.loader = _batches(config, splits, accelerator) if batches is None else batches
+        self.loader = _batches(config, splits, accelerator, teacher) if batches is None else batches
         self.networks = (retriever, nn.ModuleDict({"objective": objective}))
         self.in_parts = config.train.chunk_videos is not None or accelerator.num_processes > 1
         """Whether a batch is encoded in parts: chunk after chunk, or by several processes."""
@@ -316,7 +328,7 @@ class RetrievalTask:
         return evaluate(self.retriever, split, config, device=self.accelerator.device)
 
 
-def _batches(config: Config, splits: Splits, accelerator: Accelerator) -> Batches:
+def _batches(config: Config, splits: Splits, accelerator: Accelerator, teacher: Float[Tensor, "q v"] | None) -> Batches:
     size, videos, processes = config.train.batch_size, len(splits.train), accelerator.num_processes
     if min(size, videos) < processes:
         raise TrainingError(
@@ -332,6 +344,7 @@ def _batches(config: Config, splits: Splits, accelerator: Accelerator) -> Batche
         drop_last=videos > size and 0 < videos % size < max(2, processes),
         workers=config.train.workers,
         shard=Shard(accelerator.process_index, processes),
+        teacher=teacher,
     )
     return training_batches(loader, accelerator.device, config.train.data_on_device)
 

@@ -36,6 +36,7 @@ MAY_CHANGE = frozenset(
         *(
             "data.root",
             "data.cache_dir",
+            "train.teacher",
             "train.workers",
             "train.data_on_device",
             "train.keep_memory",

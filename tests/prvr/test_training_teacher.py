@@ -1,0 +1,162 @@
+"""A system that teaches: its scores, which batches carry them, and what a training with it learns."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from training_runs import StopInEpoch, interrupt, make_config, same_end
+
+from prvr.config import Config, ConfigError
+from prvr.data import PackedSplit, make_loader
+from prvr.data.on_device import DeviceLoader
+from prvr.errors import InputError
+from prvr.evaluation import evaluate
+from prvr.evaluation.rank import report_from_scores
+from prvr.pipeline import System, open_system
+from prvr.training import RunResult, Splits, resume, teacher_scores, train
+
+ALONE = {
+    "loss__triplet": 0.0,
+    "loss__info_nce_clips": 0.0,
+    "loss__info_nce_frames": 0.0,
+    "loss__diversity": 0.0,
+    "loss__distillation": 1.0,
+}
+"""Nothing but the teacher to learn from."""
+
+
+@pytest.fixture(scope="module")
+def teacher(straight: RunResult) -> System:
+    return open_system(straight.output)
+
+
+@pytest.fixture(scope="module")
+def scores(teacher: System, splits: Splits, straight: RunResult) -> Tensor:
+    return teacher_scores(teacher, splits.train, taught(straight).train)
+
+
+def taught(straight: RunResult, cache: str = "", **changes: Any) -> Config:
+    return make_config(cache, **(ALONE | {"train__teacher": str(straight.output)} | changes))
+
+
+def numbers(split: PackedSplit) -> tuple[dict[str, int], dict[str, int]]:
+    """The numbers of its videos and of its queries, by their names."""
+    videos, queries = ({name: i for i, name in enumerate(names)} for names in (split.video_ids, split.query_ids))
+    return videos, queries
+
+
+def test_scores_rank_as_the_system_does(teacher: System, splits: Splits, scores: Tensor) -> None:
+    found, split = report_from_scores(scores.float(), splits.train), splits.train
+    expected = evaluate(teacher.pipeline, split)
+    assert scores.dtype == torch.float16
+    assert found.text_to_video.sumr == pytest.approx(expected.text_to_video.sumr, abs=1.0)  # ties of 11 bits
+    words, mask = split.padded_queries(np.array([7]))
+    clips, frames, frame_mask = split.padded_videos(np.arange(len(split)))
+    with torch.no_grad():
+        first = teacher.pipeline.first
+        one = first.score(first.encode_text(words, mask), first.encode_video(clips, frames, frame_mask)).total
+    torch.testing.assert_close(scores[7].float(), one[0], rtol=0, atol=2e-3)
+
+
+def test_a_stage_teaches_as_well(straight: RunResult, splits: Splits, scores: Tensor) -> None:
+    system = open_system(straight.output, [{"kind": "zero_shot", "weight": 2.0}])
+    more = teacher_scores(system, splits.train, taught(straight).train)
+    added = (more.float() - scores.float()) / 2
+    assert -1.01 < added.min() < added.max() < 1.01  # cosines
+    assert added.std() > 0.01
+
+
+def test_videos_that_are_held_out_are_not_scored(teacher: System, splits: Splits, scores: Tensor) -> None:
+    part = splits.train.subset([5, 2, 9])
+    found = teacher_scores(teacher, part, make_config("").train)
+    videos, queries = numbers(splits.train)
+    expected = scores[[queries[name] for name in part.query_ids]][:, [videos[name] for name in part.video_ids]]
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("captions", [None, 2])
+def test_batches_carry_the_scores_of_their_own_pairs(splits: Splits, captions: int | None) -> None:
+    split: PackedSplit = splits.train
+    known = torch.arange(len(split.query_ids) * len(split)).view(len(split.query_ids), len(split)).remainder(2048)
+    loader = make_loader(split, 6, captions_per_video=captions, teacher=known.half())
+    videos, queries = numbers(split)
+    loader.set_epoch(1)
+    infos = list(loader.batch_infos())
+    for batches in (loader, DeviceLoader(loader, "cpu")):
+        for batch, info in zip(batches, infos, strict=True):
+            rows, columns = [queries[name] for name in batch.query_ids], [videos[name] for name in batch.video_ids]
+            expected = known[rows][:, columns].float()
+            assert batch.teacher is not None
+            assert torch.equal(batch.teacher, expected)
+            assert batch.labels.teacher is batch.teacher
+            assert info.labels.teacher is not None
+            assert torch.equal(info.labels.teacher, expected)
+            parts = batch.split(4)
+            assert parts[1].teacher is not None
+            assert torch.equal(parts[1].teacher, expected[-len(parts[1].query_ids) :, 4:])
+
+
+def test_a_student_comes_to_score_as_its_teacher(
+    straight: RunResult, splits: Splits, scores: Tensor, cache: str, tmp_path: Path
+) -> None:
+    config = taught(straight, cache, train__epochs=6, loss__distillation_temperature=0.05)
+    result = train(config, output=tmp_path / "student", splits=splits, device="cpu")
+    course = [line["loss"]["distillation"] for line in result.history]
+    assert course[-1] < 0.7 * course[0]
+    student = open_system(result.output)
+    after = teacher_scores(student, splits.train, config.train)
+    torch.manual_seed(0)
+    for module in student.pipeline.first.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    before = teacher_scores(student, splits.train, config.train)
+    rest = [(some.float() - some.float().mean(1, keepdim=True)).flatten() for some in (scores, before, after)]
+    untrained, trained = torch.corrcoef(torch.stack(rest))[0, 1:]
+    assert trained > untrained + 0.2
+
+
+def test_a_batch_in_chunks_learns_the_same(straight: RunResult, splits: Splits, cache: str, tmp_path: Path) -> None:
+    found = []
+    for chunk in (None, 5):
+        settings = {
+            "model__dropout": 0.0,
+            "model__input_dropout": 0.0,
+            "train__epochs": 1,
+            "train__chunk_videos": chunk,
+        }
+        config = taught(straight, cache, **settings)
+        result = train(config, output=tmp_path / f"{chunk}", splits=splits, device="cpu")
+        found.append(result.history[0]["loss"]["distillation"])
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+def test_a_broken_off_run_goes_on_with_its_teacher(
+    straight: RunResult, splits: Splits, cache: str, tmp_path: Path
+) -> None:
+    config = taught(straight, cache)
+    whole = train(config, output=tmp_path / "whole", splits=splits, device="cpu")
+    broken = tmp_path / "broken"
+    with pytest.raises(KeyboardInterrupt):
+        train(config, output=broken, splits=splits, device="cpu", progress=StopInEpoch(2, interrupt, step=0))
+    resume(broken, splits=splits, device="cpu")
+    assert same_end(whole.output, broken)
+
+
+def test_what_cannot_teach_is_refused(teacher: System, splits: Splits, straight: RunResult, cache: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"loss\.distillation=1\.0 needs a system that teaches: name it in train\.tea"
+    ):
+        make_config(cache, loss__distillation=1.0)
+    with pytest.raises(ConfigError, match=r"train\.teacher='x' is not read: set loss\.distillation above 0"):
+        make_config(cache, train__teacher="x")
+    weights = teacher.pipeline.first.state_dict()
+    broken = open_system(straight.output)
+    broken.pipeline.first.load_state_dict({name: t * float("nan") for name, t in weights.items()})
+    with pytest.raises(InputError, match=r"its scores of query .* are not finite"):
+        teacher_scores(broken, splits.train, make_config(cache).train)
+    with pytest.raises(InputError, match=r"Batch\.teacher has shape \(1, 1\), expected"):
+        replace(next(iter(make_loader(splits.train, 4))), teacher=torch.ones(1, 1))
