@@ -271,7 +271,7 @@ class TestStudy:
         assert any(died)
         assert perform_all(wanted, study, Machine(), lambda number, run: None) == []
         before, after = reported(done, table, choices), reported(study, table, choices)
-        assert len(after) == 6
+        assert len(after) == 7
         for key, ranks in after.items():
             assert np.array_equal(ranks, before[key]), key
 
