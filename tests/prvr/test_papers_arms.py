@@ -134,7 +134,7 @@ class TestFiles:
         text = (STUDIES.parents[1] / "docs" / "papers.md").read_text(encoding="utf-8")
         (block,) = [found for found in re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL) if "\narms:" in found]
         cells = cells_of(write(**yaml.safe_load(block)), Choices())
-        assert [cell.run.config.train.epochs for cell in cells if cell.run] == [25, 25, 21, 25]
+        assert [cell.run.config.train.epochs for cell in cells if cell.run] == [25, 25, 21, 25, 25]
 
     def test_epochs_by_cost_take_the_processor_time_of_the_base(self, write: Callable[..., Table]) -> None:
         arms = yaml.safe_load(ARMS)["arms"]
