@@ -16,8 +16,9 @@ from prvr.data.on_device import DeviceLoader
 from prvr.errors import InputError
 from prvr.evaluation import evaluate
 from prvr.evaluation.rank import report_from_scores
-from prvr.pipeline import System, open_system
-from prvr.training import RunResult, Splits, resume, teacher_scores, train
+from prvr.models import build_retriever
+from prvr.stages import Pipeline, ZeroShotSettings, ZeroShotStage
+from prvr.training import RunResult, Splits, Teacher, resume, train
 
 ALONE = {
     "loss__triplet": 0.0,
@@ -30,13 +31,13 @@ ALONE = {
 
 
 @pytest.fixture(scope="module")
-def teacher(straight: RunResult) -> System:
-    return open_system(straight.output)
+def teacher(straight: RunResult) -> Teacher:
+    return Teacher.open(str(straight.output))
 
 
 @pytest.fixture(scope="module")
-def scores(teacher: System, splits: Splits, straight: RunResult) -> Tensor:
-    return teacher_scores(teacher, splits.train, taught(straight).train)
+def scores(teacher: Teacher, splits: Splits, straight: RunResult) -> Tensor:
+    return teacher.scores(splits.train, taught(straight).train)
 
 
 def taught(straight: RunResult, cache: str = "", **changes: Any) -> Config:
@@ -49,7 +50,7 @@ def numbers(split: PackedSplit) -> tuple[dict[str, int], dict[str, int]]:
     return videos, queries
 
 
-def test_scores_rank_as_the_system_does(teacher: System, splits: Splits, scores: Tensor) -> None:
+def test_scores_rank_as_the_system_does(teacher: Teacher, splits: Splits, scores: Tensor) -> None:
     found, split = report_from_scores(scores.float(), splits.train), splits.train
     expected = evaluate(teacher.pipeline, split)
     assert scores.dtype == torch.float16
@@ -62,17 +63,18 @@ def test_scores_rank_as_the_system_does(teacher: System, splits: Splits, scores:
     torch.testing.assert_close(scores[7].float(), one[0], rtol=0, atol=2e-3)
 
 
-def test_a_stage_teaches_as_well(straight: RunResult, splits: Splits, scores: Tensor) -> None:
-    system = open_system(straight.output, [{"kind": "zero_shot", "weight": 2.0}])
-    more = teacher_scores(system, splits.train, taught(straight).train)
+def test_a_stage_teaches_as_well(straight: RunResult, splits: Splits, scores: Tensor, tmp_path: Path) -> None:
+    first = Teacher.open(str(straight.output)).pipeline.first
+    Pipeline(first, [ZeroShotStage(ZeroShotSettings(weight=2.0))]).save_pretrained(tmp_path / "both")
+    more = Teacher.open(str(tmp_path / "both")).scores(splits.train, taught(straight).train)
     added = (more.float() - scores.float()) / 2
     assert -1.01 < added.min() < added.max() < 1.01  # cosines
     assert added.std() > 0.01
 
 
-def test_videos_that_are_held_out_are_not_scored(teacher: System, splits: Splits, scores: Tensor) -> None:
+def test_videos_that_are_held_out_are_not_scored(teacher: Teacher, splits: Splits, scores: Tensor) -> None:
     part = splits.train.subset([5, 2, 9])
-    found = teacher_scores(teacher, part, make_config("").train)
+    found = teacher.scores(part, make_config("").train)
     videos, queries = numbers(splits.train)
     expected = scores[[queries[name] for name in part.query_ids]][:, [videos[name] for name in part.video_ids]]
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)
@@ -107,13 +109,9 @@ def test_a_student_comes_to_score_as_its_teacher(
     result = train(config, output=tmp_path / "student", splits=splits, device="cpu")
     course = [line["loss"]["distillation"] for line in result.history]
     assert course[-1] < 0.7 * course[0]
-    student = open_system(result.output)
-    after = teacher_scores(student, splits.train, config.train)
     torch.manual_seed(0)
-    for module in student.pipeline.first.modules():
-        if hasattr(module, "reset_parameters"):
-            module.reset_parameters()
-    before = teacher_scores(student, splits.train, config.train)
+    before = Teacher(Pipeline(build_retriever(config.model))).scores(splits.train, config.train)
+    after = Teacher.open(str(result.output)).scores(splits.train, config.train)
     rest = [(some.float() - some.float().mean(1, keepdim=True)).flatten() for some in (scores, before, after)]
     untrained, trained = torch.corrcoef(torch.stack(rest))[0, 1:]
     assert trained > untrained + 0.2
@@ -146,17 +144,17 @@ def test_a_broken_off_run_goes_on_with_its_teacher(
     assert same_end(whole.output, broken)
 
 
-def test_what_cannot_teach_is_refused(teacher: System, splits: Splits, straight: RunResult, cache: str) -> None:
+def test_what_cannot_teach_is_refused(splits: Splits, straight: RunResult, cache: str) -> None:
     with pytest.raises(
         ConfigError, match=r"loss\.distillation=1\.0 needs a system that teaches: name it in train\.tea"
     ):
         make_config(cache, loss__distillation=1.0)
     with pytest.raises(ConfigError, match=r"train\.teacher='x' is not read: set loss\.distillation above 0"):
         make_config(cache, train__teacher="x")
-    weights = teacher.pipeline.first.state_dict()
-    broken = open_system(straight.output)
-    broken.pipeline.first.load_state_dict({name: t * float("nan") for name, t in weights.items()})
+    broken = build_retriever(taught(straight).model)
+    for parameter in broken.parameters():
+        parameter.data.fill_(float("nan"))
     with pytest.raises(InputError, match=r"its scores of query .* are not finite"):
-        teacher_scores(broken, splits.train, make_config(cache).train)
+        Teacher(Pipeline(broken)).scores(splits.train, make_config(cache).train)
     with pytest.raises(InputError, match=r"Batch\.teacher has shape \(1, 1\), expected"):
         replace(next(iter(make_loader(splits.train, 4))), teacher=torch.ones(1, 1))

@@ -110,7 +110,7 @@ class Labels:
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
         sentences: `(q, e)` unit vectors of the queries as they were given, see `Batch.sentences`; few losses read them.
-        teacher: `(q, v)` scores of the system that teaches, see `prvr.training.teacher_scores`.
+        teacher: `(q, v)` scores of the system that teaches, see `prvr.training.Teacher.scores`.
         most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
 
     Examples:

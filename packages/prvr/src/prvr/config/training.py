@@ -126,8 +126,8 @@ class TrainConfig(TrainerConfig):
     """First epochs, in which `loss.evidence` takes every query at its word and `loss.transport` is off. The learning
     rate has a warm-up of its own, `optim.warmup`."""
     teacher: str | None = None
-    """The system that `loss.distillation` learns from: a run, a model, or a pipeline as a folder or a YAML file, on the
-    features of the same corpus. It scores the training split once, before the training."""
+    """The system that `loss.distillation` learns from, on the features of the same corpus: a run, a model, or a folder
+    of `prvr pipeline`, which may have stages. It scores the training split once, before the training."""
     protocol: Literal["paper", "holdout", "val"] = "paper"
     """paper: the best epoch on the reported split (as published numbers were made); holdout: a share of the training
     videos selects, the reported split is scored once; val: so does the corpus's own split "val", where it has one."""

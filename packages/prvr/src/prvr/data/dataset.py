@@ -41,7 +41,7 @@ class VideoDataset(Dataset[Batch]):
         captions_per_video: most captions per item (None: all). More are drawn anew each epoch, by seed, epoch and id.
         seed: the seed of that draw.
         teacher: `(q, v)` scores of all queries with all videos, for `Batch.teacher`, see
-            `prvr.training.teacher_scores`; None = no system teaches.
+            `prvr.training.Teacher.scores`; None = no system teaches.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from prvr.models import load_pretrained
 from prvr.papers.runs import Run
 from prvr.papers.study import Study
 from prvr.pipeline import System, open_system
-from prvr.training import EpochProgress, no_progress, open_split, open_splits, train, train_reranker
+from prvr.training import EpochProgress, Teacher, no_progress, open_split, open_splits, train, train_reranker
 from prvr.training.data import run_corpus
 
 logger = logging.getLogger(__name__)
@@ -126,9 +126,10 @@ def _train(run: Run, study: Study, machine: Machine) -> None:
     output, config, teacher = study.run_folder(run), run.config, None
     device = "cpu" if torch.device(machine.device).type == "cpu" else None
     if run.over is not None:
-        teacher = _system(run.over, study, machine)
+        system, frames = _system(run.over, study, machine), run.over.config.data.keep_last_frame
+        teacher = Teacher(system.pipeline, frames, run.over.key)
         if run.over.kind == "train":  # a folder that a resumed run can open; else the name of the row stays
-            config = replace(config, train=replace(config.train, teacher=str(teacher.folder.resolve())))
+            config = replace(config, train=replace(config.train, teacher=str(system.folder.resolve())))
     found = train(
         config,
         output=output,

@@ -15,7 +15,7 @@ from prvr.training.reranker_run import (
 from prvr.training.retrieval import RetrievalTask, RunResult, resume, train
 from prvr.training.signals import Terminated
 from prvr.training.task import Task
-from prvr.training.teacher import teacher_scores
+from prvr.training.teacher import Teacher
 from prvr.training.trainer import RunOptions, Trainer, train_task
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "RunResult",
     "Splits",
     "Task",
+    "Teacher",
     "Terminated",
     "Trainer",
     "TrainingError",
@@ -43,7 +44,6 @@ __all__ = [
     "reranker_run_config",
     "resume",
     "save_rerankers",
-    "teacher_scores",
     "terminal_bar",
     "train",
     "train_reranker",

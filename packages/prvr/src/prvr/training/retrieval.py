@@ -29,7 +29,6 @@ from prvr.models import AnyRetriever, build_retriever, load_pretrained, project_
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.layers import bounded_modules
 from prvr.objective import Objective, state_of_version_0_1
-from prvr.pipeline import System, open_system
 from prvr.training.card import retriever_card
 from prvr.training.checkpoint import check_state, load_best, load_weights, save_best
 from prvr.training.data import Splits, open_splits, training_batches
@@ -39,7 +38,7 @@ from prvr.training.run import RunFolder
 from prvr.training.signals import StopRequest
 from prvr.training.state import derived_seed
 from prvr.training.task import Selection
-from prvr.training.teacher import teacher_scores
+from prvr.training.teacher import Teacher
 from prvr.training.trainer import RunOptions, train_task
 from prvr.types import Batch, Labels, tensors_of, with_tensors
 from regdiff import RegisterDenoiser
@@ -77,7 +76,7 @@ def train(
     splits: Splits | None = None,
     retriever: AnyRetriever | None = None,
     objective: Objective | None = None,
-    teacher: System | None = None,
+    teacher: Teacher | None = None,
     **options: Unpack[RunOptions],
 ) -> RunResult:
     """Trains a retriever, keeps the best epoch, and evaluates it on the reported split.
@@ -111,9 +110,9 @@ def train(
             data = splits if splits is not None else stack.enter_context(closing(open_splits(config)))
             taught = None
             if config.loss.distillation:
-                system = open_system(str(config.train.teacher)) if teacher is None else teacher
+                system = Teacher.open(str(config.train.teacher)) if teacher is None else teacher
                 with stop.at_once():  # nothing is trained yet
-                    taught = teacher_scores(system, data.train, config.train, device=accelerator.device)
+                    taught = system.scores(data.train, config.train, device=accelerator.device)
             torch.manual_seed(derived_seed(config.train.seed, "weights"))
             model = _retriever(config, RunFolder(Path(output))) if retriever is None else retriever
             losses = Objective(config.loss, config.model, model.registers) if objective is None else objective
@@ -158,7 +157,7 @@ class RetrievalTask:
         retriever, objective: the model, moved to the device and trained in place.
         splits: training, selecting and reported split.
         batches: the batches of the training split, on the device; None = as `config` says.
-        teacher: `(q, v)` scores of the training split, see `teacher_scores`, for batches that are made here.
+        teacher: `(q, v)` scores of the training split, see `Teacher.scores`, for batches that are made here.
 
     Raises:
         TrainingError: more processes than videos in a batch.
