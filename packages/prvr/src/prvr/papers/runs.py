@@ -92,7 +92,7 @@ class Run:
 
     @property
     def trained(self) -> "Run":
-        """The run below all others, with the seed of this one; its configuration is not reseeded."""
+        """The run that trained the retriever, with the seed of this one; its configuration is not reseeded."""
         return self if self.kind == "train" or self.over is None else replace(self.over, seed=self.seed).trained
 
     @property
