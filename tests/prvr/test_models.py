@@ -318,6 +318,8 @@ def _step(model: ModelConfig, loss: LossConfig) -> dict[str, Tensor]:
     retriever = Retriever(model).train()
     objective = Objective(loss, model, retriever.registers).train()
     batch = make_batch([12, 5, 1], dtype=torch.float32)
+    pairs = len(batch.words), len(batch.clips)
+    batch = dataclasses.replace(batch, teacher=torch.arange(pairs[0] * pairs[1]).view(pairs).sin())
     optimizer = torch.optim.SGD([*retriever.parameters(), *objective.parameters()], lr=0.1)
     before = [p.detach().clone() for p in retriever.parameters()]
     terms = objective(retriever(batch), batch)
