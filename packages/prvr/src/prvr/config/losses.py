@@ -223,7 +223,7 @@ _register("text_angles", "TextAngles", "Angles between queries stay (MSC-PRVR)."
 _register("evidence", "Evidence", "Scores as evidence for videos (Holmes).", EvidenceSettings, "pooled")
 _register("dissent", "Dissent", "Agreement of certain branches (Holmes).", DissentSettings, "pooled", "clips", "frames")
 _register("transport", "Transport", "Each query has its own clips (Holmes).", TransportSettings, "pooled", "clips")
-_register("distillation", "Distillation", "Total scores as a teacher's (Hinton et al.).", DistillationSettings)
+_register("distillation", "Distillation", "Draws total scores to a teacher's (Hinton et al.).", DistillationSettings)
 
 
 # In reverse, because fields of the last base come first.

@@ -103,7 +103,7 @@ class Row:
     control: str | None = None
     """Of an arm: the row that has all but the idea, such as as many parameters; the arm must beat that as well."""
     teacher: str | None = None
-    """Of a row that trains: the row above it whose system teaches it; `loss.distillation` says how much that counts."""
+    """The row above whose system teaches this one, which must be trained; `loss.distillation` is its weight."""
     removes: bool = False
     """Of an arm: it is the base without a part, and what is judged is the part."""
     cost: float | None = Field(default=None, gt=0)
