@@ -18,7 +18,7 @@ from prvr.evaluation import evaluate
 from prvr.evaluation.rank import report_from_scores
 from prvr.models import build_retriever
 from prvr.stages import Pipeline, ZeroShotSettings, ZeroShotStage
-from prvr.training import RunResult, Splits, Teacher, resume, train
+from prvr.training import RunResult, Splits, Teacher, TrainingError, resume, train
 
 ALONE = {
     "loss__triplet": 0.0,
@@ -140,6 +140,9 @@ def test_a_broken_off_run_goes_on_with_its_teacher(
     broken = tmp_path / "broken"
     with pytest.raises(KeyboardInterrupt):
         train(config, output=broken, splits=splits, device="cpu", progress=StopInEpoch(2, interrupt, step=0))
+    other = Teacher(Pipeline(build_retriever(config.model)))
+    with pytest.raises(TrainingError, match=r"scores otherwise than the one this run began with\. Put the old one back"):
+        resume(broken, splits=splits, device="cpu", teacher=other)
     resume(broken, splits=splits, device="cpu")
     assert same_end(whole.output, broken)
 

@@ -185,6 +185,7 @@ class RetrievalTask:
             compile_blocks(retriever)
         self.loader = _batches(config, splits, accelerator, teacher) if batches is None else batches
         self.networks = (retriever, nn.ModuleDict({"objective": objective}))
+        self._taught = None if teacher is None else teacher[:1].clone()
         self.in_parts = config.train.chunk_videos is not None or accelerator.num_processes > 1
         """Whether a batch is encoded in parts: chunk after chunk, or by several processes."""
         self.best_epoch, self.best_score = -1, -math.inf
@@ -292,8 +293,9 @@ class RetrievalTask:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights of retriever and objective, and the best epoch."""
+        """Weights of retriever and objective, the best epoch, and the teacher's scores of one query, to know it by."""
         return {
+            "teacher": self._taught,
             "retriever": self.retriever.state_dict(),
             "objective": self.objective.state_dict(),
             "best_epoch": self.best_epoch,
@@ -304,10 +306,22 @@ class RetrievalTask:
         """Restores what `state_dict` returned."""
         kinds = {"retriever": dict, "objective": dict, "best_epoch": int, "best_score": float | int}
         check_state(state, kinds, source)
+        self._check_teacher(state.get("teacher"), source)
         load_weights(self.retriever, state["retriever"], source)
         load_weights(self.objective, state_of_version_0_1(state["objective"]), source)
         self._project_bounds()
         self.best_epoch, self.best_score = state["best_epoch"], state["best_score"]
+
+    def _check_teacher(self, known: Any, source: Path) -> None:
+        """Refuses to go on with another teacher; scores of the same one differ by the rounding of another device."""
+        if self._taught is None or not isinstance(known, Tensor):  # or a run that began before this was saved
+            return
+        now, before = self._taught.float(), known.float()
+        if now.shape != before.shape or bool(((now - before).abs() > 0.01 * (before.amax() - before.amin())).any()):
+            raise TrainingError(
+                f"{source}: the system that teaches ({self.config.train.teacher}) scores otherwise than the one this "
+                "run began with. Put the old one back, or name the place it was moved to in train.teacher."
+            )
 
     def evaluate(self, run: RunFolder, stop: StopRequest) -> EvaluationReport:
         """What is kept on the reported split; what a finished run has written is read."""
