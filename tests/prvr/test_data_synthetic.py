@@ -119,7 +119,7 @@ def test_no_shape_and_no_plain_name_is_held_out() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_near_misses_are_those_of_plain_loops_and_every_sentence_has_some(tiny: dict[str, Scenes], seed: int) -> None:
-    scenes = tiny["test"] if seed == 0 else draw_split("test", 40, seed)
+    scenes = tiny["test"] if seed == 0 else draw_split("test", 24, seed)
     shown = [happenings(video.shots, video.background) for video in scenes.videos]
     held = [words_held(video) for video in scenes.videos]
     found, names = near_misses(list(scenes.claims.values()), scenes.videos), relevance(scenes.claims, scenes.videos)

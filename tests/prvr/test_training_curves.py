@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from training_runs import make_config
 
+from prvr.training import Splits, train
 from prvr.training.progress import terminal_bar
 from prvr.training.run import curves_figure, plot_curves
 
@@ -54,6 +56,18 @@ def test_short_and_negative_histories_are_drawn(tmp_path: Path, history: list) -
     plot_curves(history, tmp_path / "curves.png")
     assert Image.open(tmp_path / "curves.png").format == "PNG"
     assert [p.name for p in tmp_path.iterdir()] == ["curves.png"]
+
+
+def test_the_picture_is_drawn_at_the_end_and_between_epochs_that_take_long(
+    splits: Splits, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    monkeypatch.setattr("prvr.training.run.plot_curves", lambda history, *_: lengths.append(len(history)))
+    for name, seconds, drawn in (("short", 3600.0, [2]), ("long", -1.0, [1, 2, 2])):
+        monkeypatch.setattr("prvr.training.trainer.CURVES_EVERY", seconds)
+        lengths.clear()
+        train(make_config(cache), output=tmp_path / name, splits=splits, device="cpu")
+        assert lengths == drawn
 
 
 class Screen(io.StringIO):

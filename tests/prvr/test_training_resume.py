@@ -226,7 +226,7 @@ def stopped(tmp_path: Path, cache: str, splits: Splits) -> Path:
 def test_a_run_killed_before_its_first_state_starts_over(
     stopped: Path, finished: Path, splits: Splits, straight_runs: StraightRuns
 ) -> None:
-    (stopped / "last" / "state.pt").unlink()  # best/, metrics.jsonl and curves.png are written before it
+    (stopped / "last" / "state.pt").unlink()  # best/ and metrics.jsonl are written before it
     resumed = resume(stopped, splits=splits, device="cpu")
     assert losses(resumed.history) == losses(straight_runs["plain"].history)
     for run in (stopped, finished):  # of a run that got further it is gone, and that is said

@@ -184,12 +184,15 @@ class RunFolder:
         """Writes `config.yaml`, and with it the folder."""
         self._write_text("config.yaml", dump_config(config))
 
-    def save_epoch(self, state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], title: str) -> None:
-        """Writes metrics and curves, and last the state: what is older than the state is written anew on resume."""
+    def save_epoch(self, state: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
+        """Writes the metrics, and last the state: what is older than the state is written anew on resume."""
         lines = "".join(json.dumps(line, allow_nan=False) + "\n" for line in history)
         self._write_text("metrics.jsonl", lines)
-        plot_curves(history, self.path / "curves.png", title)
         self.save_state(state)
+
+    def save_curves(self, history: Sequence[Mapping[str, Any]], title: str) -> None:
+        """Draws `curves.png`, which takes as long as several steps of a small model."""
+        plot_curves(history, self.path / "curves.png", title)
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Writes the state alone, as it is done inside an epoch."""

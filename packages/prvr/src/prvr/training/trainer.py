@@ -34,6 +34,9 @@ from prvr.training.task import RunConfig, Selection, Task
 
 logger = logging.getLogger(__name__)
 
+CURVES_EVERY = 10.0
+"""Seconds between two drawings of the curves, which take a few tenths of a second: more than an epoch of a tiny run."""
+
 Report = TypeVar("Report")
 MakeTask = Callable[[Accelerator, StopRequest], Task[Report]]
 
@@ -124,6 +127,7 @@ class Trainer(Generic[Report]):
         self.history: list[dict[str, Any]] = []
         self._random: Mapping[str, Any] | None = None  # of a run that is resumed inside an epoch, until it continues
         self._saved = "nothing is saved yet, --resume starts over"
+        self._drawn = time.monotonic()
 
     @property
     def stopped_early(self) -> bool:
@@ -167,6 +171,8 @@ class Trainer(Generic[Report]):
                 self._train_epoch()
                 self._finish_epoch()
                 self.stop.raise_if_received()
+            if self.accelerator.is_main_process:
+                self._draw_curves()
             report = from_main(self.accelerator, lambda: self.task.evaluate(self.run, self.stop))
             self.stop.raise_if_received()  # all is done, but whoever asked to stop should not see the program continue
             return report
@@ -175,12 +181,16 @@ class Trainer(Generic[Report]):
             logger.warning("%s: %s; %s", self.run.path, what, self._saved)
             raise
 
+    def _draw_curves(self) -> None:
+        self.run.save_curves(self.history, self.config.name)
+        self._drawn = time.monotonic()
+
     def _keep_untrained(self) -> None:
         """Keeps and saves what is to be trained as it starts, in a run of no epoch."""
         selection, main = from_main(self.accelerator, self._select), self.accelerator.is_main_process
         self.task.keep(-1, selection, self.run.best if main else None)
         if main:
-            self.run.save_epoch(self._state_dict(), self.history, self.config.name)
+            self.run.save_epoch(self._state_dict(), self.history)
 
     def _train_epoch(self) -> None:
         """One pass over the batches of an epoch, or what is left of it; `state` holds its result."""
@@ -263,7 +273,9 @@ class Trainer(Generic[Report]):
         self.history.append(line)
         self.epoch, self.state = epoch + 1, TrainerState()
         if self.accelerator.is_main_process:
-            self.run.save_epoch(self._state_dict(), self.history, self.config.name)
+            self.run.save_epoch(self._state_dict(), self.history)
+            if time.monotonic() > self._drawn + CURVES_EVERY:
+                self._draw_curves()
         self._saved = self._where
         if self.accelerator.trackers:
             shown = {"loss": losses, "lr": state.rate, "selection": selection.metrics}
