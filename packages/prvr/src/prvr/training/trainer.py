@@ -274,9 +274,9 @@ class Trainer(Generic[Report]):
         self.epoch, self.state = epoch + 1, TrainerState()
         if self.accelerator.is_main_process:
             self.run.save_epoch(self._state_dict(), self.history)
-            if time.monotonic() > self._drawn + CURVES_EVERY:
-                self._draw_curves()
         self._saved = self._where
+        if self.accelerator.is_main_process and time.monotonic() > self._drawn + CURVES_EVERY:
+            self._draw_curves()
         if self.accelerator.trackers:
             shown = {"loss": losses, "lr": state.rate, "selection": selection.metrics}
             self.accelerator.log(flat(shown, "/"), step=epoch)
