@@ -125,7 +125,7 @@ def test_without_axes_a_figure_is_made() -> None:
         ({"edges": [(-1, 2)]}, "edges: got row numbers -1"),
         ({"c": 0.0}, "c: got 0.0"),
         ({"c": torch.tensor(-1.0)}, "c: got -1.0"),
-        ({"c": torch.ones(4, 1)}, r"c: got a tensor of shape \(4, 1\)"),
+        ({"c": torch.ones(4, 1)}, r"c: got shape \(4, 1\), expected a scalar"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ._precision import Scalar
-from ._validation import check_positive
+from ._validation import OF_C, check_positive
 
 # The names of a curvature in checkpoints: ours (fixed and learned), our earlier one, and geoopt's.
 _TO_C: dict[str, Callable[[Tensor], Tensor]] = {
@@ -19,10 +19,10 @@ _TO_C: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def one_number(name: str, value: Scalar, why: str) -> float:
-    """The value of a number or a tensor of one number, > 0."""
+def one_number(name: str, value: Scalar, why: str = OF_C, owner: str = "manifold") -> float:
+    """The value of a number or a tensor of one number, > 0; its owner has one curvature only."""
     if isinstance(value, Tensor) and value.numel() != 1:
-        raise ValueError(f"{name}: got shape {tuple(value.shape)}, expected a scalar: one manifold has one curvature")
+        raise ValueError(f"{name}: got shape {tuple(value.shape)}, expected a scalar: one {owner} has one curvature")
     check_positive(name, value, why)
     number = as_float(value)
     check_positive(name, number, why)

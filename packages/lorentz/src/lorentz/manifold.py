@@ -99,7 +99,7 @@ class Lorentz(Manifold):
             if k is not None:
                 number = 1.0 / one_number("k", k, "<x, x>_L = -k, and the curvature is -1/k")
             else:
-                number = 1.0 if c is None else one_number("c", c, "the curvature is -c; geoopt's k is 1/c")
+                number = 1.0 if c is None else one_number("c", c)
             self.curvature = ManifoldCurvature(number, learnable, given if isinstance(given, Tensor) else None)
         self.register_load_state_dict_pre_hook(read_names_of_manifold)
 

@@ -8,13 +8,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorentz._hyperboloid import root
+from lorentz._manifold_curvature import one_number
 from lorentz._precision import Scalar
 from lorentz.models import to_poincare
 
 from ._horopca import HoroPCA
 from ._labels import place_labels
 from ._matplotlib import axes_for
-from ._number import as_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ def _arc(start: complex, end: complex) -> np.ndarray:
 
 def _unit_disk(x: Tensor, c: Scalar) -> np.ndarray:
     """Points of the unit disk (n, 2), whatever c."""
-    x, c = x.detach().cpu().double(), as_number(c)
+    x, c = x.detach().cpu().double(), one_number("c", c, owner="picture")
     if x.shape[-1] > 3:
         x = HoroPCA(2, c, center=False).fit_transform(x)
     return (root(c) * to_poincare(x, c)).numpy()

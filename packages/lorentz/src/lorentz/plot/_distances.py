@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from lorentz._manifold_curvature import one_number
 from lorentz._precision import Scalar
 from lorentz.functional import dist0
 
 from ._matplotlib import axes_for
-from ._number import as_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +54,7 @@ def origin_distances(
     if bins < 1:
         raise ValueError(f"bins: got {bins}, expected at least 1")
     groups = x if isinstance(x, Mapping) else {"": x}
-    lengths, number = {}, as_number(c)
+    lengths, number = {}, one_number("c", c, owner="picture")
     for name, points in groups.items():
         distance = dist0(points.detach().cpu().double(), number)
         if distance.numel() == 0 or not bool(distance.isfinite().all()):

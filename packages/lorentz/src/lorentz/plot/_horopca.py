@@ -5,10 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorentz import functional as lf
+from lorentz._manifold_curvature import one_number
 from lorentz._precision import Scalar
 from lorentz.horospheres import coordinates_along_horospheres
-
-from ._number import as_number
 
 
 class HoroPCA:
@@ -65,7 +64,7 @@ class HoroPCA:
         ):
             if value < least:
                 raise ValueError(f"{name}: got {value}, expected at least {least}")
-        self.n_components, self.c, self.center = n_components, as_number(c), center
+        self.n_components, self.c, self.center = n_components, one_number("c", c, owner="picture"), center
         self.starts, self.max_points, self.seed = starts, max_points, seed
 
     def fit(self, x: Float[Tensor, "n m"]) -> "HoroPCA":
