@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ._precision import Scalar
-from ._validation import OF_C, check_positive
+from ._validation import MEANING_OF_C, check_positive
 
 # The names of a curvature in checkpoints: ours (fixed and learned), our earlier one, and geoopt's.
 _TO_C: dict[str, Callable[[Tensor], Tensor]] = {
@@ -19,7 +19,7 @@ _TO_C: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def one_number(name: str, value: Scalar, why: str = OF_C, owner: str = "manifold") -> float:
+def one_number(name: str, value: Scalar, why: str = MEANING_OF_C, owner: str = "manifold") -> float:
     """The value of a number or a tensor of one number, > 0; its owner has one curvature only."""
     if isinstance(value, Tensor) and value.numel() != 1:
         raise ValueError(f"{name}: got shape {tuple(value.shape)}, expected a scalar: one {owner} has one curvature")

@@ -39,13 +39,13 @@ def check_positive(name: str, value: object, why: str) -> None:
         raise ValueError(f"{name}: got {value}, expected a finite number > 0 ({why})")
 
 
-OF_C = "the curvature is -c; geoopt's k is 1/c"
-"""Why c is positive, for messages."""
+MEANING_OF_C = "the curvature is -c; geoopt's k is 1/c"
+"""What c stands for, as the messages give it."""
 
 
 def check_curvature(c: object) -> None:
     """Refuse c <= 0 where that can be seen without reading a tensor back from its device."""
-    check_positive("c", c, OF_C)
+    check_positive("c", c, MEANING_OF_C)
 
 
 def _raised(dtype: torch.dtype) -> torch.dtype:
