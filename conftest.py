@@ -1,4 +1,4 @@
-"""What every test and doctest shares: one thread, no network, fixed seeds, no deadlines, and one embedded corpus."""
+"""What every test and doctest shares: one thread, no network, fixed seeds, no deadlines, and one toy corpus."""
 
 import os
 import signal
@@ -61,8 +61,8 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def embedded_cache(_caches: Path) -> Path:
-    """A cache folder, for `data.cache_dir`, in which prvr finds the corpus embedded-tiny made; the default on Linux."""
+def toy_cache(_caches: Path) -> Path:
+    """A cache folder, for `data.cache_dir`, in which prvr finds the corpus toy-tiny made; the default on Linux."""
     from prvr.data import write_corpus
     from prvr.data.synthetic import corpus_key
 
@@ -70,7 +70,7 @@ def embedded_cache(_caches: Path) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     jaxtyping.config.update("jaxtyping_disable", True)  # checked elsewhere; three times as long here
     try:
-        with FileLock(_caches / "embedded.lock"):  # the first worker makes it, the others wait
+        with FileLock(_caches / "toy.lock"):  # the first worker makes it, the others wait
             write_corpus(cache / corpus_key(), "tiny")
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
@@ -78,8 +78,8 @@ def embedded_cache(_caches: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def embedded_root(embedded_cache: Path) -> Path:
-    """The folder that holds the corpus embedded-tiny, for `open_corpus` and `data.root`; read only."""
+def toy_root(toy_cache: Path) -> Path:
+    """The folder that holds the corpus toy-tiny, for `open_corpus` and `data.root`; read only."""
     from prvr.data.synthetic import corpus_key
 
-    return embedded_cache / corpus_key()
+    return toy_cache / corpus_key()

@@ -32,7 +32,7 @@ def header_of(corpus: Corpus) -> StoreHeader:
     if encoders is None:
         raise DataError(
             f"{corpus.folder}: does not say which encoders its features are of, so an index cannot read queries. Name "
-            "a system of an embedded corpus (prvr data make) or of one of your own captions (prvr convert captions)."
+            "a system of a toy corpus (prvr data make) or of one of your own captions (prvr convert captions)."
         )
     return StoreHeader(encoders.frames, encoders.rate, encoders.dim, encoders.joint_dim)
 

@@ -9,8 +9,8 @@ checkout is compared with itself, which says what noise alone does.
 
 training step: forward, losses with hard negatives, backward, update, at the size of the papers, on noise
 batches:       a pass over a split of noise at the size of the papers, 32 videos at a time
-evaluation:    a split of an embedded corpus, encoded and ranked, `hybrid-embedded`
-extraction:    a film of noise that moves, 360 lines, 25 frames per second, with the `embedded` encoder
+evaluation:    a split of a toy corpus, encoded and ranked, `hybrid-toy`
+extraction:    a film of noise that moves, 360 lines, 25 frames per second, with the `toy` encoder
 search:        one sentence, zero-shot, over an index of films of noise
 """
 
@@ -117,7 +117,7 @@ def batches(work: Path, videos: int) -> Callable[[], object]:
 
 
 def extraction(work: Path, seconds: float) -> Callable[[], object]:
-    encoder = first_of("prvr.video:open_encoder")("embedded")
+    encoder = first_of("prvr.video:open_encoder")("toy")
     extract, film = first_of("prvr.video:extract"), write_film(work / "film.mp4", seconds, 360)
 
     def run() -> None:
@@ -130,10 +130,8 @@ def extraction(work: Path, seconds: float) -> Callable[[], object]:
 def evaluation(work: Path, small: bool) -> Callable[[], object]:
     import prvr
 
-    where = {"data.collection": "embedded-tiny", "data.cache_dir": str(work)}
-    config = prvr.load_config(
-        "hybrid-embedded", where | ({"model.hidden": 32, "model.lorentz_dim": 31} if small else {})
-    )
+    where = {"data.collection": "toy-tiny", "data.cache_dir": str(work)}
+    config = prvr.load_config("hybrid-toy", where | ({"model.hidden": 32, "model.lorentz_dim": 31} if small else {}))
     splits = first_of("prvr.training:open_splits", "prvr.training.splits:open_splits")(config)
     evaluate = first_of("prvr.evaluation:evaluate", "prvr.evaluation.rank:evaluate")
     run = partial(evaluate, prvr.Retriever(config.model).eval(), splits.train)
@@ -151,7 +149,7 @@ def search(work: Path, videos: int) -> Callable[[], object]:
         write_film(films / f"film{number:03}.mp4", 12.0, 96, seed=number)
     with redirect_stdout(io.StringIO()):
         for words in (
-            ["extract", str(films), "--encoder", "embedded", "--out", str(work / "store")],
+            ["extract", str(films), "--encoder", "toy", "--out", str(work / "store")],
             ["index", "add", str(work / "index"), "--store", str(work / "store"), "--model", "zero-shot"],
         ):
             if code := main(words):

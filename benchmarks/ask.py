@@ -1,4 +1,4 @@
-"""More ways to ask, on the drawn world: by picture, by moment, with and without a sentence, and copies encoded anew.
+"""More ways to ask, on the toy world: by picture, by moment, with and without a sentence, and copies encoded anew.
 
     python benchmarks/ask.py          # the 160 test videos of the demo corpus, without training: some minutes
     python benchmarks/ask.py --quick  # the tiny corpus: that it runs, not how well
@@ -21,7 +21,7 @@ from _harness import option, parse_options, show, write_figures
 from confidence import indexed
 from prvr import Query
 from prvr.data import open_corpus
-from prvr.data.synthetic import read_embedded_scenes, render, render_frames
+from prvr.data.synthetic import read_toy_scenes, render, render_frames
 from prvr.data.synthetic.drawing import one_detail_changed
 from prvr.data.synthetic.grammar import BACKGROUND_WORDS
 from prvr.data.synthetic.mp4 import write_mp4
@@ -252,7 +252,7 @@ def encoded_anew(source: Path, target: Path) -> None:
 
 def near_copies(videos: Sequence[Video], folder: Path, most: int) -> dict[str, list[str]]:
     """How alike are a film and itself encoded anew, and a film and one of which one shot differs in one detail?"""
-    encoder, rng = open_encoder("embedded"), np.random.default_rng(2)
+    encoder, rng = open_encoder("toy"), np.random.default_rng(2)
 
     def rows(path: Path) -> np.ndarray:
         with open_video(path) as film:
@@ -305,7 +305,7 @@ def main() -> None:
 def run(args: argparse.Namespace, folder: Path) -> None:
     size = "tiny" if args.quick else "demo"
     index, _ = indexed(folder, size)
-    scenes = read_embedded_scenes(open_corpus(folder, f"embedded-{size}"))["test"]
+    scenes = read_toy_scenes(open_corpus(folder, f"toy-{size}"))["test"]
     with index:
         shots = asked_of_shots(index, scenes.videos, scenes.sentences)
         parts = with_and_without(index, scenes.videos, 20 if args.quick else args.queries)

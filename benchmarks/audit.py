@@ -1,6 +1,6 @@
-"""Does the embedded corpus measure what it says? Chance, oracle, zero-shot, trained models, and controls, with bands.
+"""Does the toy corpus measure what it says? Chance, oracle, zero-shot, trained models, and controls, with bands.
 
-    python benchmarks/audit.py [--size demo] [--preset hybrid-embedded] [--runs RUN ...]
+    python benchmarks/audit.py [--size demo] [--preset hybrid-toy] [--runs RUN ...]
 
 Trains the preset with three seeds and two controls; finished runs in the output folder, or given with --runs, are used
 again. Ends with 1 where a band is missed.
@@ -12,17 +12,17 @@ from pathlib import Path
 from rich.console import Console
 
 from _harness import option, parse_options
-from drawn_world import audit, audit_table
 from prvr import load_config
 from prvr.data import write_corpus
 from prvr.training import terminal_bar
+from toy_world import audit, audit_table
 
 
 def main() -> None:
     args = parse_options(
         __doc__,
         size=option("demo", "tiny, demo or bench; the bands are meant for demo"),
-        preset="hybrid-embedded",
+        preset="hybrid-toy",
         epochs=option(None, "default: the preset's", type=int),
         seeds=[0, 1, 2],
         runs=option([], "folders of finished runs on the same corpus"),

@@ -1,4 +1,4 @@
-"""Effect on SumR of each difference between released and correct parts, one at a time, on the embedded corpus.
+"""Effect on SumR of each difference between released and correct parts, one at a time, on the toy corpus.
 
     python benchmarks/compat.py --seeds 0 1 2
 
@@ -34,7 +34,7 @@ ROWS = {
 def sumr(preset: str, overrides: dict, seed: int, folder: Path, cache: Path) -> float:
     if not (folder / "evaluation.json").is_file():
         chosen = overrides | {"train.seed": seed, "data.cache_dir": str(cache)}
-        train(load_config(f"{preset}-embedded", chosen), output=folder)
+        train(load_config(f"{preset}-toy", chosen), output=folder)
     return json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["text_to_video"]["sumr"]
 
 
@@ -52,7 +52,7 @@ def main() -> None:
         ours = [sumr(preset, overrides, s, output / f"{key}-{s}", output) for s in args.seeds]
         each = " ".join(f"{b - a:+.1f}" for a, b in zip(base, ours, strict=True))
         rows.append([key, preset, f"{statistics.mean(base):.1f}", f"{statistics.mean(ours):.1f}", each])
-    show("SumR on the embedded corpus", ["key", "base", "released", "correct", "difference, each seed"], rows)
+    show("SumR on the toy corpus", ["key", "base", "released", "correct", "difference, each seed"], rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Confidence of hits on the drawn world: false alarms of nonsense queries, and how often the first hit is right.
+"""Confidence of hits on the toy world: false alarms of nonsense queries, and how often the first hit is right.
 
     python benchmarks/confidence.py              # the test videos of the demo corpus, without training: under a minute
     python benchmarks/confidence.py --model RUN  # by a model that was trained on this corpus
@@ -36,7 +36,7 @@ WHERE = ("in Lisbon", "on Thursday", "near the dentist", "during the eclipse", "
 def indexed(folder: Path, size: str, model: str = "zero-shot") -> tuple[VideoIndex, list[tuple[str, frozenset[str]]]]:
     """An index of the test videos of a corpus, and its test captions with the videos that each describes."""
     corpus = write_corpus(folder, size)
-    split, encoder = corpus.split("test"), open_encoder("embedded")
+    split, encoder = corpus.split("test"), open_encoder("toy")
     header = StoreHeader(encoder.identity, 2.0, encoder.dim, encoder.joint_dim)
     (folder / "store" / "videos").mkdir(parents=True)
     write_header(folder / "store", header)

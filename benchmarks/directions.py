@@ -1,6 +1,6 @@
-"""Does a model see which way things go? Videos of the embedded corpus forwards and played backwards, by action.
+"""Does a model see which way things go? Videos of the toy corpus forwards and played backwards, by action.
 
-    python benchmarks/directions.py --presets hybrid-embedded best-embedded --seeds 0 1 2
+    python benchmarks/directions.py --presets hybrid-toy best-toy --seeds 0 1 2
     python benchmarks/directions.py --motion none difference absolute features --features still all
 
 Trains each preset, with the `model.motion` that it names or with others, on the features of the corpus, which hold how
@@ -18,15 +18,15 @@ import numpy as np
 import torch
 
 from _harness import option, parse_options, show, write_figures
-from drawn_world.runs import adapted, finish, score_matrix, trained
-from drawn_world.variants import Read, reversed_in_time, write_variant
 from prvr import Config, load_config
 from prvr.data import Corpus, open_corpus, write_corpus
-from prvr.data.synthetic import read_embedded_scenes
+from prvr.data.synthetic import read_toy_scenes
 from prvr.data.synthetic.encoder import DIM
 from prvr.data.synthetic.world import ACTIONS, PUSHES
 from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.training import open_split, terminal_bar
+from toy_world.runs import adapted, finish, score_matrix, trained
+from toy_world.variants import Read, reversed_in_time, write_variant
 
 MOTIONS = ["none", "difference", "absolute", "features"]
 
@@ -67,7 +67,7 @@ def main() -> None:
     args = parse_options(
         __doc__,
         size="demo",
-        presets=["hybrid-embedded"],
+        presets=["hybrid-toy"],
         motion=option([], "values of model.motion; default: each preset's own", choices=MOTIONS),
         features=option(["all"], choices=["all", "still"]),
         split=option("test", choices=["train", "val", "test"]),
@@ -77,8 +77,8 @@ def main() -> None:
     )
     args.output.mkdir(parents=True, exist_ok=True)
     corpus = write_corpus(args.output, args.size)
-    sentences = {one.id: one.claim.action for one in read_embedded_scenes(corpus)[args.split].sentences}
-    with open_split(adapted(load_config("hybrid-embedded"), corpus, args.output / "packed", 0), args.split) as split:
+    sentences = {one.id: one.claim.action for one in read_toy_scenes(corpus)[args.split].sentences}
+    with open_split(adapted(load_config("hybrid-toy"), corpus, args.output / "packed", 0), args.split) as split:
         actions = np.array([sentences[name] for name in split.query_ids])
     groups = {"all": np.ones(len(actions), bool), "directions": ~np.isin(actions, PUSHES)} | {
         action: actions == action for action in ACTIONS

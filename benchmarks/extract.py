@@ -3,7 +3,7 @@
     python benchmarks/extract.py [--seconds 120] [--height 720] [--rate 2] [--clip FOLDER]
 
 Ratios of processor times of all threads, medians of all rounds. The film is drawn noise that moves, 25 frames per
-second of H.264, in a temporary folder. Without --clip (a folder or a name on the hub) the embedded encoder is used.
+second of H.264, in a temporary folder. Without --clip (a folder or a name on the hub) the toy encoder is used.
 """
 
 import tempfile
@@ -81,9 +81,9 @@ def show_memory(folder: Path, height: int) -> None:
     print(f"memory: {many} frames take {more:.0f} MB more than {few}; their pixels alone are {size:.0f} MB")
 
 
-def show_embedded(folder: Path) -> None:
-    """Every test video of embedded-tiny as an MP4 file, extracted, beside what the corpus holds."""
-    corpus, encoder = write_corpus(folder, "tiny"), open_encoder("embedded")
+def show_toy(folder: Path) -> None:
+    """Every test video of toy-tiny as an MP4 file, extracted, beside what the corpus holds."""
+    corpus, encoder = write_corpus(folder, "tiny"), open_encoder("toy")
     videos = corpus.split("test").video_ids
     report = extract([write_videos(corpus, videos)], encoder, folder / "store", rate=FPS)
     store, width = VideoStore(folder / "store"), encoder.joint_dim
@@ -91,12 +91,12 @@ def show_embedded(folder: Path) -> None:
         pairs = [(stored.read(video), store.read(store.find(video))) for video in videos]
     cosine = np.concatenate([(a[:, :width] * b[:, :width]).sum(1) for a, b in pairs])
     same = all(a.shape == b.shape for a, b in pairs)
-    print(f"embedded-tiny, test split through MP4: {len(report.extracted)} videos, frames equal in number: {same};")
+    print(f"toy-tiny, test split through MP4: {len(report.extracted)} videos, frames equal in number: {same};")
     print(f"  cosine of each frame with the stored one: mean {cosine.mean():.5f}, lowest {cosine.min():.4f}")
 
 
 def main() -> None:
-    args = parse_options(__doc__, seconds=120.0, height=720, rate=2.0, clip="embedded", rounds=3)
+    args = parse_options(__doc__, seconds=120.0, height=720, rate=2.0, clip="toy", rounds=3)
     print(environment())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -109,7 +109,7 @@ def main() -> None:
         )
         write_figures(args, found.figures())
         show_memory(folder, args.height)
-        show_embedded(folder)
+        show_toy(folder)
 
 
 if __name__ == "__main__":

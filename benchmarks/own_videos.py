@@ -1,6 +1,6 @@
 """From video files to answers: how well the right video and the right moment are found, beside what needs no training.
 
-    python benchmarks/own_videos.py                  # files of the embedded demo corpus, hybrid-embedded as it stands
+    python benchmarks/own_videos.py                  # files of the toy demo corpus, hybrid-toy as it stands
     python benchmarks/own_videos.py --run runs/demo  # the same files, a model that was trained before
     python benchmarks/own_videos.py --quick          # the tiny corpus, two epochs: that it runs, not how well
 
@@ -83,7 +83,7 @@ def features_from_files(corpus: Corpus, folder: Path, others: bool) -> dict[str,
     files, stores = write_videos(corpus, None if others else sorted(test)), {}
     for name, keep in (("test", True), ("others", False))[: 1 + others]:
         chosen = [path for path in sorted(files.glob("*.mp4")) if (path.stem in test) == keep]
-        report = extract(chosen, open_encoder("embedded"), folder / f"store-{name}")
+        report = extract(chosen, open_encoder("toy"), folder / f"store-{name}")
         print(f"{name}: {len(report.extracted)} files extracted, {len(report.failed)} failed")
         stores[name] = VideoStore(folder / f"store-{name}")
     return stores
@@ -252,7 +252,7 @@ def run(args: argparse.Namespace, work: Path) -> None:
         quick = {"train.epochs": 2, "train.batch_size": 12} if args.quick else {}
         where = {"data.root": str(work), "data.collection": "films", "data.cache_dir": str(work / "cache")}
         model = work / "run"
-        train(load_config("hybrid-embedded", quick | where), output=model, device=args.device, progress=terminal_bar)
+        train(load_config("hybrid-toy", quick | where), output=model, device=args.device, progress=terminal_bar)
     queries, train_split = queries_of(corpus), open_corpus(work, corpus.name).split("train")
     length = float(np.mean([m.end - m.start for c in train_split.captions for m in [train_split.moments[c.id]]]))
     texts = [query.text for query in queries]

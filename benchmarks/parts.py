@@ -1,7 +1,7 @@
 """What each part of a system costs: a training step, a video and a query of every row of a table, over its first row.
 
-    python benchmarks/parts.py --table benchmarks/studies/best-embedded.yaml
-    python benchmarks/parts.py --table benchmarks/studies/arms-best-embedded.yaml --arms words evidence
+    python benchmarks/parts.py --table benchmarks/studies/best-toy.yaml
+    python benchmarks/parts.py --table benchmarks/studies/arms-best-toy.yaml --arms words evidence
 
 Each row has a process of its own, and they take turns. All read the same noise: videos of 30 frames or more and
 captions of five words or more, as long as the model reads at most. A step has forward, losses with hard negatives,
@@ -59,7 +59,7 @@ def main() -> None:
         videos=option(48, "videos of a batch, with 5 captions each in a step"),
         gallery=option(1000, "videos that a query is scored with"),
         rounds=3,
-        table=option("benchmarks/studies/best-embedded.yaml", "a file, or a name from `prvr papers list`"),
+        table=option("benchmarks/studies/best-toy.yaml", "a file, or a name from `prvr papers list`"),
     )
     print(environment())
     known = rows_of(args.table)

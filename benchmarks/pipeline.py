@@ -1,6 +1,6 @@
 """A pipeline evaluated and searched: the same recalls from `prvr evaluate` and from an index of all test videos.
 
-    prvr train --preset hybrid-embedded --output hybrid
+    prvr train --preset hybrid-toy --output hybrid
     torchrun --nproc_per_node 2 -m prvr.cli train --retriever hybrid --output reranker --device cpu
     python benchmarks/pipeline.py --system reranker
     python benchmarks/pipeline.py --system reranker --videos 10000 100000

@@ -31,7 +31,7 @@ from prvr.training import open_splits, reranker_run_config, terminal_bar, train,
 from prvr.types import VideoEmbedding
 
 SMALL = {
-    "data.collection": "embedded-tiny",
+    "data.collection": "toy-tiny",
     "model.hidden": 32,
     "model.blocks": [{"space": "euclidean"}, {"space": "euclidean", "width": 2.0}],
     "model.registers.steps": 2,
@@ -51,7 +51,7 @@ def runs_of(args: argparse.Namespace) -> Iterator[list[Path]]:
         return
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "small"
-        train(load_config("hybrid-embedded", SMALL), output=run, device="cpu", progress=terminal_bar)
+        train(load_config("hybrid-toy", SMALL), output=run, device="cpu", progress=terminal_bar)
         yield [run]
 
 

@@ -29,7 +29,7 @@ QUERIES = [f"a {colour} {shape} {does}" for colour in ("red", "blue") for shape 
 def make_index(work: Path, videos: int) -> Path:
     corpus = write_corpus(work, "tiny")
     films = write_videos(corpus, corpus.split("test").video_ids[:videos])
-    extract([films], open_encoder("embedded"), work / "store")
+    extract([films], open_encoder("toy"), work / "store")
     store = VideoStore(work / "store")
     with VideoIndex.create(work / "index", open_model("zero-shot", store.header), store.header) as index:
         index.add(store)

@@ -96,8 +96,8 @@ def configuration(epochs: int, cache: str | None) -> Config:
     changes: dict[str, Any] = {f"model.{key}": value for key, value in small.items()}
     changes |= {f"train.{key}": value for key, value in train.items()}
     changes |= {"model.blocks": [{"space": "euclidean"}, {"space": "lorentz", "width": 2.0}]}
-    changes |= {"data.collection": "embedded-tiny", "data.captions_per_video": 2, "data.cache_dir": cache}
-    return load_config("hybrid-embedded", changes)
+    changes |= {"data.collection": "toy-tiny", "data.captions_per_video": 2, "data.cache_dir": cache}
+    return load_config("hybrid-toy", changes)
 
 
 def start(*words: str, prepare: Callable[[], None] = lambda: None) -> BaseProcess:
@@ -401,7 +401,7 @@ def main(words: Sequence[str] | None = None) -> None:
         kills=option(20, "kills of each kind"),
         inside=option(5, "how many of them at least inside a write"),
         epochs=option(6, "epochs of train"),
-        cache_dir=option(None, "where the embedded corpus is, or is made; default: the user's cache"),
+        cache_dir=option(None, "where the toy corpus is, or is made; default: the user's cache"),
     )
     if not 0 <= args.inside <= args.kills < args.epochs * SAVES:
         sys.exit(f"expected inside <= kills < {args.epochs * SAVES} saves")

@@ -42,7 +42,7 @@ batch = prvr.Batch(
     query_to_video=torch.arange(4).repeat_interleave(2),
 )
 for name, changes in VARIANTS.items():
-    config = prvr.load_config("hybrid-embedded", changes)
+    config = prvr.load_config("hybrid-toy", changes)
     retriever = prvr.Retriever(config.model)
     objective = prvr.Objective(config.loss, config.model, retriever.registers)
     parameters = [*retriever.parameters(), *objective.parameters()]

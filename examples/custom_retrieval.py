@@ -24,7 +24,7 @@ batch = prvr.Batch(
 )
 
 changes = {"model.video_dim": 24, "model.query_dim": 20, "model.hidden": 32, "model.lorentz_dim": 31}
-config = prvr.load_config("hlformer-embedded", changes)
+config = prvr.load_config("hlformer-toy", changes)
 retriever = prvr.Retriever(config.model)
 objective = prvr.Objective(config.loss, config.model, retriever.registers)
 optimizer = torch.optim.AdamW([*retriever.parameters(), *objective.parameters()], lr=5e-3)

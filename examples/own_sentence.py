@@ -1,4 +1,4 @@
-"""A sentence of your own against a model trained on the embedded corpus: which video, and where in it.
+"""A sentence of your own against a model trained on the toy corpus: which video, and where in it.
 
     prvr demo
     python examples/own_sentence.py runs/demo "a small blue circle rises"
@@ -22,7 +22,7 @@ from prvr.training import open_split, train
 
 SENTENCE = "a small blue circle rises"
 QUICK = {
-    "data.collection": "embedded-tiny",
+    "data.collection": "toy-tiny",
     "data.captions_per_video": 1,
     "train.batch_size": 12,
     "train.epochs": 2,
@@ -59,7 +59,7 @@ def main() -> None:
         answer(Path(sys.argv[1]), sys.argv[2])
     elif len(sys.argv) == 1:
         with tempfile.TemporaryDirectory() as folder:
-            train(prvr.load_config("best-embedded", QUICK), output=folder)
+            train(prvr.load_config("best-toy", QUICK), output=folder)
             answer(Path(folder), SENTENCE)
     else:
         sys.exit("usage: python examples/own_sentence.py RUN SENTENCE")

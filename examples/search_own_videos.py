@@ -1,6 +1,6 @@
 """From a folder of videos to answers: extract, search without training, add captions, train, search again.
 
-The films here are drawn by prvr. With your own, name CLIP instead of `embedded` and leave out `draw`; every step is a
+The films here are drawn by prvr. With your own, name CLIP instead of `toy` and leave out `draw`; every step is a
 command too: prvr extract, convert captions, train, index, search. So few films and epochs train no good model.
 """
 
@@ -55,15 +55,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
         draw(here)
-        report = extract([here / "films"], open_encoder("embedded"), here / "store")
+        report = extract([here / "films"], open_encoder("toy"), here / "store")
         store = VideoStore(here / "store")
         print(f"{len(report.extracted)} films, {sum(map(store.duration, store.video_ids)):.0f} s")
         search(here / "zero-shot", store, "zero-shot")
 
-        made = convert_captions(here / "films.csv", store, open_featurizer("embedded"), here / "captioned")
+        made = convert_captions(here / "films.csv", store, open_featurizer("toy"), here / "captioned")
         print(f"{made.captions} captions")
         where = {"data.root": str(here), "data.cache_dir": str(here / "cache"), "train.protocol": "val"}
-        train(prvr.load_config("hybrid-embedded", SMALL | where), output=here / "run", device="cpu")
+        train(prvr.load_config("hybrid-toy", SMALL | where), output=here / "run", device="cpu")
         search(here / "trained", store, str(here / "run"))
 
 

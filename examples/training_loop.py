@@ -1,7 +1,7 @@
 """Train a retriever with a plain loop of PyTorch: model, losses, data and metrics of prvr, and no trainer.
 
 The corpus is made on the first run, without a download. It is tiny: a model soon knows its 60 training videos and
-learns little about the 20 others, for which `embedded-demo` or a public corpus is needed.
+learns little about the 20 others, for which `toy-demo` or a public corpus is needed.
 """
 
 import torch
@@ -15,7 +15,7 @@ EPOCHS = 10
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-config = prvr.load_config("gmmformer-embedded", {"data.collection": "embedded-tiny", "model.hidden": 64})
+config = prvr.load_config("gmmformer-toy", {"data.collection": "toy-tiny", "model.hidden": 64})
 splits = open_splits(config)
 loader = make_loader(splits.train, batch_size=20, seed=0)
 

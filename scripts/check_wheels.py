@@ -31,7 +31,7 @@ MUST_HOLD = {
         "prvr/papers/tables/",
         "prvr/papers/sets.yaml",
         "prvr/serve/web/index.html",
-        "prvr/models/shipped/drawn-world/model.safetensors",
+        "prvr/models/shipped/toy-world/model.safetensors",
     ],
 }
 

@@ -29,9 +29,9 @@ def make_index(work: Path, videos: int) -> tuple[Path, list[str]]:
     corpus = write_corpus(work, "tiny")
     test = corpus.split("test")
     names = test.video_ids[:videos]
-    extract([write_videos(corpus, names)], open_encoder("embedded"), work / "store")
+    extract([write_videos(corpus, names)], open_encoder("toy"), work / "store")
     store = VideoStore(work / "store")
-    with VideoIndex.create(work / "index", open_model("drawn-world", store.header), store.header) as index:
+    with VideoIndex.create(work / "index", open_model("toy-world", store.header), store.header) as index:
         index.add(store)
     return work / "index", [caption.text for caption in test.captions if caption.video_id in names]
 

@@ -1,4 +1,4 @@
-"""Train the joint encoder of the embedded world and write its weights with their hash. At most 30 CPU minutes.
+"""Train the joint encoder of the toy world and write its weights with their hash. At most 30 CPU minutes.
 
     python scripts/train_encoder.py                     # into packages/prvr/src/prvr/data/synthetic
     python scripts/train_encoder.py --steps 20 --frames 2000 --output /tmp/encoder

@@ -241,7 +241,7 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-@pytest.mark.usefixtures("registries", "embedded_cache")
+@pytest.mark.usefixtures("registries", "toy_cache")
 def test_python_in_the_documentation_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict = {"__name__": "__main__"}

@@ -15,7 +15,7 @@ SMALL = {
     "train.batch_size": 30,
     "train.epochs": 2,
 }
-"""Of hybrid-embedded: trained on embedded-tiny in seconds."""
+"""Of hybrid-toy: trained on toy-tiny in seconds."""
 
 
 def cells(text: str) -> str:

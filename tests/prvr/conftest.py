@@ -15,9 +15,9 @@ from prvr.video import VideoStore
 
 
 @pytest.fixture(scope="session")
-def cache(embedded_cache: Path) -> str:
+def cache(toy_cache: Path) -> str:
     """For `data.cache_dir`."""
-    return str(embedded_cache)
+    return str(toy_cache)
 
 
 @pytest.fixture(scope="session")

@@ -76,7 +76,7 @@ def written_corpus(root: Path) -> Path:
 
 
 def encoders() -> dict[str, object]:
-    identity = {"name": "embedded", "weights": "0" * 64, "preprocessing": "1"}
+    identity = {"name": "toy", "weights": "0" * 64, "preprocessing": "1"}
     return {"frames": identity, "text": identity, "rate": 2.0, "dim": 4, "word_dim": 3, "joint_dim": 4}
 
 
@@ -191,7 +191,7 @@ def converted(folder: Path) -> None:
 FEATURES, TEXT = "FeatureData/frames", "TextData"
 READERS = {
     "configuration": Reader(
-        table("a.yaml", dump_config(load_config("hybrid-embedded"))), lambda folder: load_config(folder / "a.yaml")
+        table("a.yaml", dump_config(load_config("hybrid-toy"))), lambda folder: load_config(folder / "a.yaml")
     ),
     "configuration of stage 2": Reader(
         table("config.yaml", "reranker: {width: 8}\noptim: {lr: 0.1}\n"),
@@ -227,9 +227,7 @@ READERS = {
     "evaluation": Reader(evaluation("evaluation.json"), compared),
     "ranks of an evaluation": Reader(evaluation("evaluation_ranks.npz"), compared),
     "scene graphs": Reader(scenes, lambda folder: read_scenes(folder / "scenes.jsonl")),
-    "embedded corpus": Reader(
-        table("embedded-tiny/corpus.json", "{}"), lambda root: write_corpus(root, "tiny"), readable=False
-    ),
+    "toy corpus": Reader(table("toy-tiny/corpus.json", "{}"), lambda root: write_corpus(root, "tiny"), readable=False),
     "joint encoder": Reader(encoder, load_encoder),
     "configuration of a model": Reader(saved("retriever", "config.json"), load_pretrained),
     "configuration of a model of tokens": Reader(saved("tokens", "config.json"), load_pretrained),

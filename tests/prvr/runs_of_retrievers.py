@@ -13,11 +13,11 @@ from prvr.config import ModelConfig, dump_config
 def write_run(
     folder: Path, root: Path, collection: str, seed: int = 0, cache: Path | None = None, **changes: Any
 ) -> tuple[Path, "prvr.Retriever"]:
-    """A run folder as `prvr train` leaves it, for a corpus of the embedded encoder; and its retriever."""
+    """A run folder as `prvr train` leaves it, for a corpus of the toy encoder; and its retriever."""
     torch.manual_seed(seed)
     cache = cache or folder.parent / "cache"
     data = {"data.root": str(root), "data.collection": collection, "data.cache_dir": str(cache)}
-    config = prvr.load_config("hybrid-embedded", SMALL | data | changes)
+    config = prvr.load_config("hybrid-toy", SMALL | data | changes)
     assert isinstance(config.model, ModelConfig)
     retriever = prvr.Retriever(config.model)
     retriever.save_pretrained(folder / "best")

@@ -17,8 +17,8 @@ from prvr.video import StoreHeader, VideoEntry, VideoStore, open_encoder
 from prvr.video.store import entry_path, write_entry, write_header
 
 QUERY = "a red square moves left"
-EMBEDDED = StoreHeader(open_encoder("embedded").identity, 2.0, 512, 256)
-"""Header of a store of the embedded encoder, at 2 frames per second."""
+TOY = StoreHeader(open_encoder("toy").identity, 2.0, 512, 256)
+"""Header of a store of the toy encoder, at 2 frames per second."""
 
 
 def sha(text: str) -> str:
@@ -26,7 +26,7 @@ def sha(text: str) -> str:
 
 
 def write_store(
-    folder: Path, videos: Mapping[str, Float32[np.ndarray, "_ f"]], header: StoreHeader = EMBEDDED
+    folder: Path, videos: Mapping[str, Float32[np.ndarray, "_ f"]], header: StoreHeader = TOY
 ) -> VideoStore:
     """A store with these features; the sha256 of a video's file follows from them."""
     if not (folder / "store.json").exists():
@@ -79,7 +79,7 @@ def tiny_config(**changes: Any) -> ModelConfig:
 
 
 def tiny_model(folder: Path, **changes: Any) -> Path:
-    """An untrained retriever of the embedded encoder, in a folder of `save_pretrained`."""
+    """An untrained retriever of the toy encoder, in a folder of `save_pretrained`."""
     import torch
 
     torch.manual_seed(3)
@@ -94,8 +94,8 @@ def make_index(
     folder: Path, model: str | Path | SearchModel = "zero-shot", store: VideoStore | None = None, **options: Any
 ) -> VideoIndex:
     """An index of the videos of a store; empty without one."""
-    opened = open_model(model, EMBEDDED) if isinstance(model, str | Path) else model
-    index = VideoIndex.create(folder, opened, EMBEDDED if store is None else store.header, **options)
+    opened = open_model(model, TOY) if isinstance(model, str | Path) else model
+    index = VideoIndex.create(folder, opened, TOY if store is None else store.header, **options)
     if store is not None:
         index.add(store)
     return index

@@ -16,7 +16,7 @@ from search_files import make_index as zero_shot_index
 from video_files import plain, write_video
 
 from prvr.data import open_corpus
-from prvr.data.synthetic import read_embedded_scenes, render
+from prvr.data.synthetic import read_toy_scenes, render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.world import FPS
 from prvr.search import VideoIndex
@@ -62,7 +62,7 @@ def shared(base: Path, root: Path) -> tuple[Served, list[str]]:
 
 def make_films(root: Path, films: Path, count: int = 4) -> list[str]:
     """The first videos of the test split as MP4, one below a folder; gives a sentence about each."""
-    scenes = read_embedded_scenes(open_corpus(root, "embedded-tiny"))["test"]
+    scenes = read_toy_scenes(open_corpus(root, "toy-tiny"))["test"]
     (films / "day 1").mkdir(parents=True)
     told = []
     for number, video in enumerate(scenes.videos[:count]):
@@ -77,7 +77,7 @@ GREYS = plain(range(40, 200, 8))
 
 
 def make_index(folder: Path, *names: str, frames: Sequence[np.ndarray] = GREYS) -> Served:
-    """The films of a folder, extracted and indexed with the embedded encoder, without training.
+    """The films of a folder, extracted and indexed with the toy encoder, without training.
 
     Args:
         folder: the films are in `films` below it.
@@ -88,7 +88,7 @@ def make_index(folder: Path, *names: str, frames: Sequence[np.ndarray] = GREYS) 
     for name in names:
         (films / name).parent.mkdir(parents=True, exist_ok=True)
         write_video(films / name, frames)
-    extract([films], open_encoder("embedded"), folder / "store")
+    extract([films], open_encoder("toy"), folder / "store")
     zero_shot_index(folder / "index", store=VideoStore(folder / "store")).close()
     return Served(folder / "index", films, folder / "store")
 
@@ -139,14 +139,14 @@ def keys_of(client, token: str = "") -> dict[str, str]:
 
 
 class WatchedText:
-    """Reads texts like the embedded encoder.
+    """Reads texts like the toy encoder.
 
     Args:
         watch: is called with every sentence before it is read.
     """
 
     def __init__(self, watch: Callable[[str], object]) -> None:
-        self._watch, self._text = watch, open_featurizer("embedded", "cpu")
+        self._watch, self._text = watch, open_featurizer("toy", "cpu")
         self.identity, self.word_dim, self.joint_dim = self._text.identity, self._text.word_dim, self._text.joint_dim
 
     def words(self, text: str) -> np.ndarray:

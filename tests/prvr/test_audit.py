@@ -10,14 +10,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from drawn_world import AuditReport, AuditRow, audit, audit_table, measure, runs, write_variant
-from drawn_world.runs import fair_recall
-from drawn_world.variants import decoded, exchanged, lengths_only, reversed_in_time, shuffled
-from drawn_world.world import file_rows
 from prvr import MissingExtraError
 from prvr.config import Config, load_config
 from prvr.data import Caption, Corpus, DataError, Moment, TextData, load_encoder, open_corpus, pack, write_layout
-from prvr.data.synthetic.corpus import SCENES, frame_features, read_embedded_scenes
+from prvr.data.synthetic.corpus import SCENES, frame_features, read_toy_scenes
 from prvr.data.synthetic.encoder import DIM, WORD_DIM
 from prvr.data.synthetic.near_misses import relevance
 from prvr.data.synthetic.render import render, render_frames
@@ -25,11 +21,15 @@ from prvr.data.synthetic.scenes import Scenes, write_scenes
 from prvr.data.synthetic.world import ACTIONS, PUSHES, Video
 from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores
+from toy_world import AuditReport, AuditRow, audit, audit_table, measure, runs, write_variant
+from toy_world.runs import fair_recall
+from toy_world.variants import decoded, exchanged, lengths_only, reversed_in_time, shuffled
+from toy_world.world import file_rows
 
 
 @pytest.fixture(scope="module")
-def scenes(embedded_root: Path) -> dict[str, Scenes]:
-    return read_embedded_scenes(open_corpus(embedded_root, "embedded-tiny"))
+def scenes(toy_root: Path) -> dict[str, Scenes]:
+    return read_toy_scenes(open_corpus(toy_root, "toy-tiny"))
 
 
 def test_fair_recall_is_the_mean_over_orders_of_ties() -> None:
@@ -89,7 +89,7 @@ def corpus(scenes: dict[str, Scenes], tmp_path_factory: pytest.TempPathFactory) 
         return rows + rng.normal(0, 1e-3, rows.shape).astype(np.float32)
 
     write_layout(
-        root / "embedded-tiny",
+        root / "toy-tiny",
         TextData(
             captions={
                 name: [Caption(s.id, s.video_id, s.text) for s in split.sentences] for name, split in splits.items()
@@ -103,7 +103,7 @@ def corpus(scenes: dict[str, Scenes], tmp_path_factory: pytest.TempPathFactory) 
         about={"encoder": encoder.sha256},
         extras=lambda folder: write_scenes(folder / SCENES, splits),
     )
-    return open_corpus(root, "embedded-tiny")
+    return open_corpus(root, "toy-tiny")
 
 
 def test_files_agree_with_scenes(scenes: dict[str, Scenes], corpus: Corpus) -> None:
@@ -177,7 +177,7 @@ def config() -> Config:
         "model.branches": "clips",
         "model.frame_pooling": "none",
     }
-    return load_config("gmmformer-embedded", small | widths | {"train.epochs": 1})
+    return load_config("gmmformer-toy", small | widths | {"train.epochs": 1})
 
 
 def _no_mp4(*_: object, **__: object) -> None:
@@ -266,14 +266,14 @@ def test_report_as_table_and_file(tmp_path: Path) -> None:
         AuditRow("b", "a name that is as long as names of this table will ever be", "1 / 2", "0", False, {"x": [1, 2]}),
         AuditRow("c", "not measured", "skipped: " + "a reason " * 9, "within 2", None, None),
     ]
-    report = AuditReport("embedded-tiny", "some-config", tuple(rows))
+    report = AuditReport("toy-tiny", "some-config", tuple(rows))
     assert not report.ok
     assert AuditReport("", "", (rows[0], rows[2])).ok
     console = Console(width=80, file=io.StringIO())
     console.print(audit_table(report))
     lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
-    assert "audit of embedded-tiny, some-config" in lines[0]
+    assert "audit of toy-tiny, some-config" in lines[0]
     assert "1 of 3 miss their band" in lines[-1]
     assert [line.split()[-1] for line in lines if "R@1 of [red]" in line or line.startswith("not")] == ["yes", "-"]
     report.to_json(tmp_path / "new" / "audit.json")

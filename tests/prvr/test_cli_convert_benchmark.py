@@ -1,4 +1,4 @@
-"""`prvr convert benchmark`, from a store of the embedded encoder or a folder of features to a corpus."""
+"""`prvr convert benchmark`, from a store of the toy encoder or a folder of features to a corpus."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from benchmark_files import LSMDC_IDS, WRITERS
 from commands import explained
-from search_files import EMBEDDED, noise_store
+from search_files import TOY, noise_store
 
 from prvr.cli import main
 from prvr.corpora.encoders import corpus_encoders, read_sentences
@@ -20,8 +20,8 @@ MSRVTT = [f"video{i}.mp4" for i in range(4)]
 
 
 def write_store(folder: Path, ids: list[str]) -> Path:
-    """A store of random features under the name of the embedded encoder."""
-    return noise_store(folder, EMBEDDED, ids).folder
+    """A store of random features under the name of the toy encoder."""
+    return noise_store(folder, TOY, ids).folder
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def test_a_store_needs_no_other_name(annotations: Path, capsys: pytest.CaptureFi
     encoders = corpus_encoders(corpus)
     assert encoders is not None
     assert (encoders.frames, encoders.joint_dim) == (VideoStore(store).encoder, 256)
-    assert encoders.text == open_featurizer("embedded").identity
+    assert encoders.text == open_featurizer("toy").identity
     sentences = read_sentences(corpus, "test")
     assert sentences is not None
-    assert np.array_equal(sentences[1], open_featurizer("embedded").sentence("a man talks"))
+    assert np.array_equal(sentences[1], open_featurizer("toy").sentence("a man talks"))
 
 
 def test_a_folder_of_features_and_a_named_model(annotations: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +65,7 @@ def test_a_folder_of_features_and_a_named_model(annotations: Path, capsys: pytes
         for name in LSMDC_IDS:
             file[name] = np.ones((3, 7), np.float32)
     assert "--text is missing" in explained(command(annotations, "lsmdc", folder), capsys)
-    more = ["--text", "embedded", "--collection", "films", "--max-words", "2"]
+    more = ["--text", "toy", "--collection", "films", "--max-words", "2"]
     assert main(command(annotations, "lsmdc", folder, *more)) == 0
     said = capsys.readouterr().out
     assert "cut: 4 captions" in said
@@ -108,7 +108,7 @@ def test_what_was_left_out_is_told(annotations: Path, capsys: pytest.CaptureFixt
 def test_mistakes_are_explained(
     annotations: Path, change: dict[str, str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = command(annotations, "msrvtt", write_store(annotations / "store", MSRVTT), "--text", "embedded")
+    words = command(annotations, "msrvtt", write_store(annotations / "store", MSRVTT), "--text", "toy")
     for key, value in change.items():
         place = words.index(key)
         words[place + key.startswith("--")] = value

@@ -18,13 +18,13 @@ from prvr.cli import main
 from prvr.cli.console import logged, progress_bar
 from prvr.data import Corpus, open_corpus
 from prvr.data.synthetic import corpus as making
-from prvr.data.synthetic import encoder, read_embedded_scenes
+from prvr.data.synthetic import encoder, read_toy_scenes
 
 
 @pytest.fixture
-def features(embedded_root: Path, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+def features(toy_root: Path, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     """What gives the features of a video: here at once, for corpora of videos that are drawn already."""
-    scenes = read_embedded_scenes(open_corpus(embedded_root, "embedded-tiny"))
+    scenes = read_toy_scenes(open_corpus(toy_root, "toy-tiny"))
     monkeypatch.setattr(making, "draw_split", lambda split, count, seed, name: scenes[split])
     monkeypatch.setattr(making, "render", lambda video: np.zeros((1, 64, 64, 3), np.uint8))
     fake = MagicMock(return_value=np.ones((40, 512), np.float32))
@@ -39,23 +39,23 @@ class TestMake:
         command = ["data", "make", str(tmp_path), "--size", "tiny", "--seed", "3"]
         assert main(command) == 0
         out, err = capsys.readouterr()
-        assert err == "making embedded-tiny: 100 videos\n"
-        about = json.loads((tmp_path / "embedded-tiny" / "corpus.json").read_text())
+        assert err == "making toy-tiny: 100 videos\n"
+        about = json.loads((tmp_path / "toy-tiny" / "corpus.json").read_text())
         assert (about["size"], about["seed"]) == ("tiny", 3)
         assert f"--data-root {tmp_path} --size tiny" in out
-        assert f"--data-root {tmp_path} --data.collection embedded-tiny" in out
+        assert f"--data-root {tmp_path} --data.collection toy-tiny" in out
         assert features.call_count == 100
         assert main(command) == 0  # the same one stays
         assert capsys.readouterr() == (out, "")
         assert features.call_count == 100
         error = explained([*command[:-1], "4"], capsys)
-        assert str(tmp_path / "embedded-tiny") in error
+        assert str(tmp_path / "toy-tiny") in error
         assert "'seed': 3" in error
 
     def test_another_light(self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         command = ["data", "make", str(tmp_path), "--size", "tiny", "--look"]
         assert main([*command, "dusk"]) == 0
-        folder = tmp_path / "embedded-tiny-dusk"
+        folder = tmp_path / "toy-tiny-dusk"
         assert f"prvr evaluate RUN --transfer {folder}" in capsys.readouterr().out
         assert json.loads((folder / "corpus.json").read_text())["look"] == "dusk"
         assert int(features.call_args.args[0].max()) == 14  # of black frames, the light that lies over everything
@@ -65,7 +65,7 @@ class TestMake:
         self, features: MagicMock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["data", "make", str(tmp_path), "--size", "large"]) == 0
-        corpus = open_corpus(tmp_path, "embedded-large")
+        corpus = open_corpus(tmp_path, "toy-large")
         assert corpus.splits == ("test",)
         out = capsys.readouterr().out
         assert f"prvr evaluate RUN --transfer {corpus.folder}" in out
@@ -108,13 +108,13 @@ class TestMake:
         pytest.importorskip("av")
 
         def first(corpus: Corpus) -> dict[str, Any]:  # two videos are enough to see
-            scenes = read_embedded_scenes(corpus)["test"]
+            scenes = read_toy_scenes(corpus)["test"]
             return {"test": type(scenes)(scenes.videos[:2], ())}
 
-        monkeypatch.setattr(making, "read_embedded_scenes", first)
+        monkeypatch.setattr(making, "read_toy_scenes", first)
         monkeypatch.setattr(making, "render", lambda video: np.zeros((4, 64, 64, 3), np.uint8))
         assert main(["data", "make", str(tmp_path), "--size", "tiny", "--mp4"]) == 0
-        videos = tmp_path / "embedded-tiny" / "videos"
+        videos = tmp_path / "toy-tiny" / "videos"
         assert sorted(path.name for path in videos.iterdir()) == ["test0000.mp4", "test0001.mp4"]
 
     def test_mp4_without_pyav_makes_nothing(
@@ -130,13 +130,13 @@ class TestShow:
     def _empty(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
 
-    def test_a_video(self, embedded_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        command = ["data", "show", "test0003", "--data-root", str(embedded_root), "--size", "tiny"]
+    def test_a_video(self, toy_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        command = ["data", "show", "test0003", "--data-root", str(toy_root), "--size", "tiny"]
         assert main(command) == 0
         out = capsys.readouterr().out
-        split = open_corpus(embedded_root, "embedded-tiny").split("test")
+        split = open_corpus(toy_root, "toy-tiny").split("test")
         texts = [caption.text for caption in split.captions if caption.video_id == "test0003"]
-        assert out.startswith("test0003.png: embedded-tiny test0003, ")
+        assert out.startswith("test0003.png: toy-tiny test0003, ")
         assert [line.split(" s  ")[1] for line in out.splitlines()[1:]] == texts
         with Image.open("test0003.png") as sheet:
             assert (sheet.format, sheet.width) == ("PNG", 1200)
@@ -147,10 +147,10 @@ class TestShow:
         assert main([*command, "--output", "new/sheet.png"]) == 0
         assert Path("new/sheet.png").read_bytes() == Path("test0003.png").read_bytes()
 
-    def test_in_another_light(self, embedded_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        shutil.copytree(embedded_root / "embedded-tiny", tmp_path / "embedded-tiny-dusk")
+    def test_in_another_light(self, toy_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        shutil.copytree(toy_root / "toy-tiny", tmp_path / "toy-tiny-dusk")
         command = ["data", "show", "test0003", "--size", "tiny"]
-        assert main([*command, "--data-root", str(embedded_root), "--output", "day.png"]) == 0
+        assert main([*command, "--data-root", str(toy_root), "--output", "day.png"]) == 0
         assert main([*command, "--data-root", str(tmp_path), "--look", "dusk", "--output", "dusk.png"]) == 0
         day, dusk = (np.asarray(Image.open(f"{name}.png").convert("L"), float) for name in ("day", "dusk"))
         assert dusk.mean() < day.mean()
@@ -159,21 +159,21 @@ class TestShow:
         assert "--data-root OUT" in explained([*command, "--look", "dusk"], capsys)
 
     @pytest.mark.skipif(sys.platform != "linux", reason="the default cache is the user's")
-    def test_of_the_corpus_in_the_cache(self, embedded_cache: Path) -> None:
+    def test_of_the_corpus_in_the_cache(self, toy_cache: Path) -> None:
         assert main(["data", "show", "train0000", "--size", "tiny", "-q"]) == 0
         assert Path("train0000.png").is_file()
 
-    def test_an_unknown_video(self, embedded_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        error = explained(["data", "show", "tset0003", "--data-root", str(embedded_root), "--size", "tiny"], capsys)
+    def test_an_unknown_video(self, toy_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        error = explained(["data", "show", "tset0003", "--data-root", str(toy_root), "--size", "tiny"], capsys)
         assert "did you mean test0003" in error
         assert "train0000 to train0059, val0000 to val0019, test0000 to test0019" in error
         assert list(Path().iterdir()) == []
 
     def test_a_corpus_without_scene_graphs(
-        self, embedded_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, toy_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        shutil.copytree(embedded_root / "embedded-tiny", tmp_path / "embedded-tiny")
-        (tmp_path / "embedded-tiny" / making.SCENES).unlink()
+        shutil.copytree(toy_root / "toy-tiny", tmp_path / "toy-tiny")
+        (tmp_path / "toy-tiny" / making.SCENES).unlink()
         error = explained(["data", "show", "test0000", "--data-root", str(tmp_path), "--size", "tiny"], capsys)
         assert f"{making.SCENES}: no such file" in error
 

@@ -27,11 +27,11 @@ from prvr.video import open_video
 
 
 @pytest.fixture(scope="module")
-def quick(embedded_cache: Path) -> Iterator[None]:
+def quick(toy_cache: Path) -> Iterator[None]:
     """A demo of seconds, --quick as it is but for the size of the model."""
     with pytest.MonkeyPatch.context() as patch:
         changes = {key: value for key, value in SMALL.items() if key != "model.blocks"}
-        changes |= {"data.collection": "embedded-tiny", "data.cache_dir": str(embedded_cache)}
+        changes |= {"data.collection": "toy-tiny", "data.cache_dir": str(toy_cache)}
         for key, value in changes.items():
             patch.setitem(demo._QUICK, key, value)
         patch.setattr(demo, "_FILMS", 4)
@@ -97,7 +97,7 @@ def test_the_picture_of_a_moment_is_shown_where_there_are_colours(shown: SimpleN
         assert (f"38;2;{red};{green};{blue}" in out) == bool(rows)
 
 
-def test_it_shows_what_was_found(shown: SimpleNamespace, embedded_root: Path, embedded_cache: Path) -> None:
+def test_it_shows_what_was_found(shown: SimpleNamespace, toy_root: Path, toy_cache: Path) -> None:
     out, drawn = shown.out.partition("Now a model is trained")[2], shown.drawn
     assert "epoch 1: loss" in shown.err
 
@@ -109,8 +109,8 @@ def test_it_shows_what_was_found(shown: SimpleNamespace, embedded_root: Path, em
 
     found = json.loads((shown.run / "evaluation.json").read_text())
     own = found["text_to_video"]
-    corpus = open_corpus(embedded_root, "embedded-tiny")
-    with pack(corpus, "test", cache_dir=embedded_cache / "packed") as split:
+    corpus = open_corpus(toy_root, "toy-tiny")
+    with pack(corpus, "test", cache_dir=toy_cache / "packed") as split:
         untrained = report_from_scores(zero_shot_scores(corpus, "test"), split).text_to_video
         captions = dict(zip(split.captions, zip(split.query_to_video, *split.moments, strict=True), strict=True))
         ids = split.video_ids
@@ -164,7 +164,7 @@ def test_a_second_one_takes_another_folder_and_says_what_it_left_out_without_a_d
     assert not Path("runs/demo-1/videos").exists()
 
 
-@pytest.mark.parametrize(("option", "name"), [([], "best-embedded"), (["--quick"], "gmmformer-embedded")])
+@pytest.mark.parametrize(("option", "name"), [([], "best-toy"), (["--quick"], "gmmformer-toy")])
 def test_which_model(option: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

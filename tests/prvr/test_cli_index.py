@@ -51,7 +51,7 @@ def test_from_a_store_to_an_index_and_on(store: VideoStore, tmp_path: Path, caps
 
 def test_a_trained_model_and_every_option(store: VideoStore, tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "run" / "best").parent
-    options = ["--model", str(model), "--dtype", "int8", "--window", "50", "--stride", "40", "--text", "embedded"]
+    options = ["--model", str(model), "--dtype", "int8", "--window", "50", "--stride", "40", "--text", "toy"]
     assert main([*add(store, tmp_path / "a", *options), "-q"]) == 0
     with VideoIndex.open(tmp_path / "a") as index:
         about = index.source.manifest

@@ -29,11 +29,11 @@ VAL = {"train.protocol": "val"}
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path, embedded_cache: Path) -> SimpleNamespace:
+def work(tmp_path_factory: pytest.TempPathFactory, toy_root: Path, toy_cache: Path) -> SimpleNamespace:
     """A retriever, another of another width, and a re-ranker over the first, made by the command."""
     folder = tmp_path_factory.mktemp("rerank")
     retriever, wide, twin = (
-        write_run(folder / name, embedded_root, "embedded-tiny", seed, embedded_cache, **more, **VAL)[0]
+        write_run(folder / name, toy_root, "toy-tiny", seed, toy_cache, **more, **VAL)[0]
         for name, seed, more in (("retriever", 0, {}), ("wide", 0, {"model.hidden": 24}), ("twin", 1, {}))
     )
     options = ["--retriever", str(retriever), *QUICK]
@@ -129,7 +129,7 @@ class TestTrain:
         [
             (["--retriever", "nowhere"], "no such folder"),
             (["--config", "RERANKER"], "names no retriever: name the run of a trained one with --retriever RUN"),
-            (["--preset", "hybrid-embedded", "--reranker.steps", "4"], "unknown argument --reranker.steps"),
+            (["--preset", "hybrid-toy", "--reranker.steps", "4"], "unknown argument --reranker.steps"),
         ],
     )
     def test_what_is_missing_is_said(self, tmp_path, arguments, message, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,9 +156,7 @@ class TestTrain:
 
 
 class TestEvaluate:
-    def test_after_each_stage(
-        self, work: SimpleNamespace, embedded_root: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_after_each_stage(self, work: SimpleNamespace, toy_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         command = ["evaluate", str(work.retriever), "--device", "cpu", "-q"]
         options = ["--stage", "qb_norm", "--stage", f"diffusion:{work.run},top_k=5,num_steps=2,weight=2.0"]
         assert main([*command, *options]) == 0
@@ -179,9 +177,9 @@ class TestEvaluate:
         assert (work.retriever / "evaluation_qb_norm-beta-7.5.json").is_file()
         capsys.readouterr()
         before, other = target.stat(), work.folder / "data" / "other"
-        shutil.copytree(embedded_root / "embedded-tiny", other)
-        for path in [*other.rglob("*embedded-tiny*")]:
-            path.rename(path.with_name(path.name.replace("embedded-tiny", "other")))
+        shutil.copytree(toy_root / "toy-tiny", other)
+        for path in [*other.rglob("*toy-tiny*")]:
+            path.rename(path.with_name(path.name.replace("toy-tiny", "other")))
         elsewhere = ["--data-root", str(other.parent), "--collection", "other", "--table", "t2v"]
         assert main([*command, *options, *elsewhere]) == 0
         assert capsys.readouterr().out.count("video to sets: ") == 3

@@ -32,7 +32,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for frame in frames[10 * place : 10 * place + 10]:
             frame[16:48, 16:48, min(place, 2)] = 250 if place < 3 else 60
         write_video(folder / "films" / name, frames)
-    extract([folder / "films"], open_encoder("embedded"), folder / "store")
+    extract([folder / "films"], open_encoder("toy"), folder / "store")
     store = VideoStore(folder / "store")
     with VideoIndex.create(folder / "index", open_model("zero-shot", store.header), store.header) as made:
         made.add(store)

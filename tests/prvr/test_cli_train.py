@@ -1,4 +1,4 @@
-"""prvr train, evaluate and compare, on the smallest embedded corpus."""
+"""prvr train, evaluate and compare, on the smallest toy corpus."""
 
 import json
 import logging
@@ -22,19 +22,19 @@ from prvr.training import open_split
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path, embedded_cache: Path) -> SimpleNamespace:
+def work(tmp_path_factory: pytest.TempPathFactory, toy_root: Path, toy_cache: Path) -> SimpleNamespace:
     """A folder with two short runs, made by the command itself."""
     folder = tmp_path_factory.mktemp("cli")
     small = [f"--{key}={json.dumps(value)}" for key, value in SMALL.items()]
-    options = ["--preset", "hybrid-embedded", "--data.collection", "embedded-tiny", *small]
-    options += ["--data-root", os.path.relpath(embedded_root, folder), "--data.cache_dir", str(embedded_cache)]
+    options = ["--preset", "hybrid-toy", "--data.collection", "toy-tiny", *small]
+    options += ["--data-root", os.path.relpath(toy_root, folder), "--data.cache_dir", str(toy_cache)]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for seed in ("0", "1"):
             assert main(["train", "-q", *options, "--train.seed", seed, "--device", "cpu"]) == 0
     runs = folder / "runs"
     return SimpleNamespace(
-        folder=folder, options=options, a=runs / "hybrid-embedded-1", b=runs / "hybrid-embedded-2", data=embedded_root
+        folder=folder, options=options, a=runs / "hybrid-toy-1", b=runs / "hybrid-toy-2", data=toy_root
     )
 
 
@@ -82,7 +82,7 @@ class TestTrain:
     ) -> None:
         monkeypatch.chdir(work.folder)
         assert main(["train", "--resume", *work.options, "--train.seed", "1", "-q"]) == 0
-        assert "hybrid-embedded-2" in capsys.readouterr().out
+        assert "hybrid-toy-2" in capsys.readouterr().out
         error = explained(["train", "--resume", *work.options, "--train.seed", "3", "-q"], capsys)
         assert "train.seed: 1 -> 3" in error
 
@@ -98,7 +98,7 @@ class TestTrain:
         self, work: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr("prvr.training.data.write_corpus", lambda *_, **__: pytest.fail("it was made"))
-        error = explained(["train", "--preset", "hybrid-embedded", "--output", str(work.a)], capsys)
+        error = explained(["train", "--preset", "hybrid-toy", "--output", str(work.a)], capsys)
         assert str(work.a) in error
         assert "--resume" in error
 
@@ -116,7 +116,7 @@ class TestEvaluate:
         before = (work.a / "evaluation.json").read_bytes()
         assert main(["evaluate", str(work.a), "--split", "val", "--ties", "mean", "-q"]) == 0
         report = json.loads((work.a / "evaluation_val_mean.json").read_text())
-        assert (report["split"], report["ties"]) == ("embedded-tiny val", "mean")
+        assert (report["split"], report["ties"]) == ("toy-tiny val", "mean")
         assert (work.a / "evaluation.json").read_bytes() == before
 
     def test_keys_of_the_model_can_be_changed_without_training(
@@ -165,7 +165,7 @@ class TestEvaluate:
     ) -> None:
         shutil.copytree(work.a / "best", tmp_path / "model")
         assert "--preset" in explained(["evaluate", str(tmp_path / "model")], capsys)
-        options = ["--preset", "hybrid-embedded", "--data-root", str(work.data), "--collection", "embedded-tiny"]
+        options = ["--preset", "hybrid-toy", "--data-root", str(work.data), "--collection", "toy-tiny"]
         assert main(["evaluate", str(tmp_path / "model"), *options]) == 0
         found = json.loads((tmp_path / "model" / "evaluation.json").read_text())
         assert found["text_to_video"] == json.loads((work.a / "evaluation.json").read_text())["text_to_video"]
@@ -207,5 +207,5 @@ def test_several_processes_must_be_told_where_to_write(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert main(["train", "--preset", "hybrid-embedded"]) == 2
+    assert main(["train", "--preset", "hybrid-toy"]) == 2
     assert "--output: 2 processes write one run folder" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Out of domain: `prvr evaluate RUN --transfer`, the features that fit, and the embedded world in another light."""
+"""Out of domain: `prvr evaluate RUN --transfer`, the features that fit, and the toy world in another light."""
 
 import json
 from dataclasses import asdict, replace
@@ -9,14 +9,14 @@ import pytest
 from benchmark_files import WRITERS
 from commands import explained
 from runs_of_retrievers import write_run
-from search_files import EMBEDDED, noise_store
+from search_files import TOY, noise_store
 
 from prvr.cli import main
 from prvr.corpora import benchmark
 from prvr.corpora.convert import convert_benchmark
 from prvr.corpora.encoders import CorpusEncoders
 from prvr.data import DataError, load_encoder, open_corpus, write_corpus
-from prvr.data.synthetic import read_embedded_scenes, render
+from prvr.data.synthetic import read_toy_scenes, render
 from prvr.data.synthetic.corpus import frame_features
 from prvr.data.synthetic.render import LOOKS, with_look
 from prvr.data.synthetic.scenes import SPLITS, draw_split
@@ -27,7 +27,7 @@ from prvr.stages import CandidateReranker, RerankerConfig, fingerprint
 from prvr.training import save_rerankers
 from prvr.video import Identity, open_featurizer
 
-ENCODERS = CorpusEncoders(EMBEDDED.encoder, open_featurizer("embedded").identity, 2.0, 512, 48, 256)
+ENCODERS = CorpusEncoders(TOY.encoder, open_featurizer("toy").identity, 2.0, 512, 48, 256)
 OTHER = replace(ENCODERS, frames=Identity("clip", "abc", "p"), joint_dim=0)
 
 
@@ -36,7 +36,7 @@ def corpus(root: Path, name: str, encoders: CorpusEncoders | None = ENCODERS, co
     (annotations := root / f"{name}-annotations").mkdir(parents=True, exist_ok=True)
     WRITERS[name](annotations)
     ids = [video.id for videos in benchmark(name).read(annotations).splits.values() for video in videos]
-    store, text = noise_store(root / f"{name}-store", EMBEDDED, ids), open_featurizer("embedded")
+    store, text = noise_store(root / f"{name}-store", TOY, ids), open_featurizer("toy")
     folder = convert_benchmark(name, annotations, store, text, root / "data" / (collection or name)).folder
     about = json.loads((folder / "corpus.json").read_text())
     about.pop("encoders")
@@ -193,9 +193,9 @@ class TestLooks:
     def test_the_same_scenes_in_another_light(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(SPLITS, "tiny", {"train": 1, "test": 20})
         dusk = write_corpus(tmp_path, "tiny", look="dusk")
-        assert dusk.folder.name == "embedded-tiny-dusk"
+        assert dusk.folder.name == "toy-tiny-dusk"
         assert json.loads((dusk.folder / "corpus.json").read_text())["look"] == "dusk"
-        scenes = read_embedded_scenes(dusk)["test"]
+        scenes = read_toy_scenes(dusk)["test"]
         assert scenes == draw_split("test", 20, 0)  # as by day
         video = scenes.videos[0]
         by_day = frame_features(render(video), load_encoder())

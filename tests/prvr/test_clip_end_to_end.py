@@ -113,7 +113,7 @@ def printed(out: str) -> list[str]:
 def test_from_a_folder_of_films_to_an_evaluated_run_in_chunks(
     films: Films, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Films of the drawn world and their captions, each command as the one before prints it."""
+    """Films of the toy world and their captions, each command as the one before prints it."""
     scenes = draw_split("train", 8, seed=0)
     (tmp_path / "films").mkdir()
     for film in scenes.videos:

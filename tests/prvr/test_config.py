@@ -103,11 +103,11 @@ class TestBase:
 def test_the_family_is_there() -> None:
     names = set(preset_names())
     for system in ("gmmformer", "hlformer", "dreamprvr", "hybrid"):
-        for corpus in ("tvr", "activitynet", "charades", "clip", "clip-l", "embedded"):
+        for corpus in ("tvr", "activitynet", "charades", "clip", "clip-l", "toy"):
             assert f"{system}-{corpus}" in names
-    assert {f"best-{corpus}" for corpus in ("tvr", "activitynet", "charades", "clip", "embedded")} <= names
-    assert {f"holmes-{corpus}" for corpus in ("tvr", "activitynet", "charades", "words-tvr", "embedded")} <= names
-    for corpus in ("msrvtt", "msrvtt-pixels", "msvd", "lsmdc", "didemo", "activitynet", "embedded"):
+    assert {f"best-{corpus}" for corpus in ("tvr", "activitynet", "charades", "clip", "toy")} <= names
+    assert {f"holmes-{corpus}" for corpus in ("tvr", "activitynet", "charades", "words-tvr", "toy")} <= names
+    for corpus in ("msrvtt", "msrvtt-pixels", "msvd", "lsmdc", "didemo", "activitynet", "toy"):
         assert f"diffusionret-{corpus}" in names
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drawn_world.reading import happenings, mistakes, read_sentence
-from drawn_world.world import AuditRow, oracle_scores, vocabulary, world_rows
 from prvr.data import open_corpus
-from prvr.data.synthetic import read_embedded_scenes
+from prvr.data.synthetic import read_toy_scenes
 from prvr.data.synthetic.drawing import draw_videos
 from prvr.data.synthetic.grammar import HELD_OUT_TEMPLATES, describe
 from prvr.data.synthetic.near_misses import relevance
 from prvr.data.synthetic.scenes import SPLITS, Scenes, Sentence
 from prvr.data.synthetic.world import ACTIONS, Shot, Thing
+from toy_world.reading import happenings, mistakes, read_sentence
+from toy_world.world import AuditRow, oracle_scores, vocabulary, world_rows
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(embedded_root: Path) -> World:
+def world(toy_root: Path) -> World:
     """Drawn with the seed 0."""
-    scenes = read_embedded_scenes(open_corpus(embedded_root, "embedded-tiny"))
+    scenes = read_toy_scenes(open_corpus(toy_root, "toy-tiny"))
     claims = {name: claim for split in scenes.values() for name, claim in split.claims.items()}
     return World(scenes, relevance(claims, [video for split in scenes.values() for video in split.videos]))
 

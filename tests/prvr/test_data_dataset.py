@@ -24,13 +24,13 @@ GOLDEN = Path(__file__).parent.parent / "fixtures" / "prvr_sampling.npz"
 
 
 @pytest.fixture(scope="module")
-def corpus(embedded_root: Path) -> Corpus:
-    return open_corpus(embedded_root, "embedded-tiny")
+def corpus(toy_root: Path) -> Corpus:
+    return open_corpus(toy_root, "toy-tiny")
 
 
 @pytest.fixture(scope="module")
-def packed(corpus: Corpus, embedded_cache: Path) -> PackedSplit:
-    return pack(corpus, "test", cache_dir=embedded_cache / "packed")
+def packed(corpus: Corpus, toy_cache: Path) -> PackedSplit:
+    return pack(corpus, "test", cache_dir=toy_cache / "packed")
 
 
 def same(a: Batch, b: Batch) -> bool:

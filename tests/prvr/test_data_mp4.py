@@ -1,4 +1,4 @@
-"""MP4 files of the embedded world: what is read is what was written."""
+"""MP4 files of the toy world: what is read is what was written."""
 
 import sys
 from pathlib import Path
@@ -36,7 +36,7 @@ def written(frames: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def read(path: Path) -> np.ndarray:
     """The frames of a file as `prvr extract` reads them: the mean of what became of each pixel."""
-    encoder = open_encoder("embedded")
+    encoder = open_encoder("toy")
     with open_video(path) as file:
         return np.stack([encoder.prepare(frame.pixels) for frame in file.sample(FPS)])
 

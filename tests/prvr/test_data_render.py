@@ -1,4 +1,4 @@
-"""The renderer of the embedded world: the same bytes everywhere, and pixels that show what the scene says."""
+"""The renderer of the toy world: the same bytes everywhere, and pixels that show what the scene says."""
 
 import hashlib
 from itertools import combinations

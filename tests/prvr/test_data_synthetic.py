@@ -1,6 +1,6 @@
-"""The embedded world without its pixels: what is drawn, said and true, what training never shows, and near misses.
+"""The toy world without its pixels: what is drawn, said and true, what training never shows, and near misses.
 
-What the audit counts (`drawn_world.world_rows`) is held by test_data_audit: here stands what it does not look at.
+What the audit counts (`toy_world.world_rows`) is held by test_data_audit: here stands what it does not look at.
 """
 
 import itertools
@@ -11,10 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drawn_world.reading import all_held, happenings, mistakes, read_sentence, split_text, words_held
-from drawn_world.world import world_rows
 from prvr.data import DataError, open_corpus
-from prvr.data.synthetic import read_embedded_scenes
+from prvr.data.synthetic import read_toy_scenes
 from prvr.data.synthetic.drawing import draw_videos
 from prvr.data.synthetic.grammar import (
     ACTION_WORDS,
@@ -42,12 +40,14 @@ from prvr.data.synthetic.world import (
     Thing,
     Video,
 )
+from toy_world.reading import all_held, happenings, mistakes, read_sentence, split_text, words_held
+from toy_world.world import world_rows
 
 
 @pytest.fixture(scope="module")
-def tiny(embedded_root: Path) -> dict[str, Scenes]:
+def tiny(toy_root: Path) -> dict[str, Scenes]:
     """Drawn with the seed 0, and read back."""
-    return read_embedded_scenes(open_corpus(embedded_root, "embedded-tiny"))
+    return read_toy_scenes(open_corpus(toy_root, "toy-tiny"))
 
 
 def test_timelines_have_no_gap_and_no_twins(tiny: dict[str, Scenes]) -> None:

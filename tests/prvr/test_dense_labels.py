@@ -24,24 +24,24 @@ from prvr.training import open_split
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path) -> Path:
-    """A copy of embedded-tiny whose test queries have dense labels: every other one, without its own video at times."""
+def root(tmp_path_factory: pytest.TempPathFactory, toy_root: Path) -> Path:
+    """A copy of toy-tiny whose test queries have dense labels: every other one, without its own video at times."""
     root = tmp_path_factory.mktemp("dense")
-    shutil.copytree(embedded_root / "embedded-tiny", root / "embedded-tiny")
-    split = open_corpus(root, "embedded-tiny").split("test")
+    shutil.copytree(toy_root / "toy-tiny", root / "toy-tiny")
+    split = open_corpus(root, "toy-tiny").split("test")
     gallery, records = split.video_ids, []
     for number, caption in enumerate(split.captions[::2]):
         others = [gallery[(3 * number + step) % len(gallery)] for step in (1, 2, 4)]
         records.append({"query_id": caption.id, "gt_video_ids": others[: 1 + number % 3]})
         records[-1]["gt_video_ids"] += [caption.video_id] * (number % 2)
     (root / "labels.json").write_text(json.dumps(records))
-    assert main(["convert", "labels", str(root / "embedded-tiny"), str(root / "labels.json")]) == 0
+    assert main(["convert", "labels", str(root / "toy-tiny"), str(root / "labels.json")]) == 0
     return root
 
 
 @pytest.fixture(scope="module")
 def run(root: Path) -> tuple[Path, AnyRetriever]:
-    return write_run(root / "run", root, "embedded-tiny")
+    return write_run(root / "run", root, "toy-tiny")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_ranks_under_dense_labels_are_those_of_the_best_right_one(
     assert main(["evaluate", str(folder), "--device", "cpu", "-q"]) == 0
     out = capsys.readouterr().out
     assert out.index("original labels") < out.index("dense labels")
-    assert "embedded-tiny test: 100 queries, 20 videos, dense labels" in cells(out)
+    assert "toy-tiny test: 100 queries, 20 videos, dense labels" in cells(out)
     records = json.loads((root / "labels.json").read_text())
     number = {video: i for i, video in enumerate(split.video_ids)}
     dense = {record["query_id"]: {number[video] for video in record["gt_video_ids"]} for record in records}
@@ -106,10 +106,10 @@ def test_stages_and_names_of_files(
         assert report.stages == ("qb_norm over everything, t2v only",)
         assert report.labels == ("dense" if "dense" in name else "original")
     assert (run[0] / "evaluation_retriever_dense_labels.json").is_file()
-    shutil.copytree(root / "embedded-tiny", tmp_path / "else" / "embedded-tiny")
-    assert main(["evaluate", folder, "--transfer", str(tmp_path / "else" / "embedded-tiny"), "-q"]) == 0
-    assert cells(capsys.readouterr().out).count("embedded-tiny test, dense labels") == 2
-    assert (run[0] / "evaluation_on_embedded-tiny_test_dense_labels.json").is_file()
+    shutil.copytree(root / "toy-tiny", tmp_path / "else" / "toy-tiny")
+    assert main(["evaluate", folder, "--transfer", str(tmp_path / "else" / "toy-tiny"), "-q"]) == 0
+    assert cells(capsys.readouterr().out).count("toy-tiny test, dense labels") == 2
+    assert (run[0] / "evaluation_on_toy-tiny_test_dense_labels.json").is_file()
     assert main(["evaluate", folder, "--split", "val", "-q"]) == 0  # no query of this split has such a label
     assert "labels" not in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""Evaluation of real models on the packed embedded corpus, by the whole score matrix and by hand; reports on disk."""
+"""Evaluation of real models on the packed toy corpus, by the whole score matrix and by hand; reports on disk."""
 
 import json
 import random
@@ -25,9 +25,9 @@ from prvr.types import Scores, VideoEmbedding
 
 
 @pytest.fixture(scope="module")
-def split(embedded_root, embedded_cache):
-    corpus = open_corpus(embedded_root, "embedded-tiny")
-    with pack(corpus, "test", cache_dir=embedded_cache / "packed") as packed:
+def split(toy_root, toy_cache):
+    corpus = open_corpus(toy_root, "toy-tiny")
+    with pack(corpus, "test", cache_dir=toy_cache / "packed") as packed:
         yield packed
 
 
@@ -337,7 +337,7 @@ def test_a_matrix_of_scores_gives_the_report_of_a_model_with_these_scores(split,
 
 def test_what_is_no_matrix_of_scores_is_refused(split):
     scores = torch.zeros(len(split.query_ids), len(split.video_ids))
-    with pytest.raises(ValueError, match=r"expected \(queries, videos\) of embedded-tiny test"):
+    with pytest.raises(ValueError, match=r"expected \(queries, videos\) of toy-tiny test"):
         report_from_scores(scores.T, split)
     scores[7, 2] = torch.nan
     names = rf"\(first: '{split.query_ids[7]}'\) and 1 of \d+ videos \(first: '{split.video_ids[2]}'\)"

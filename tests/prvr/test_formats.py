@@ -29,7 +29,7 @@ QUERIES = ARCHIVE.with_name("queries_of_0.1.npz")
 class EncoderOf01:
     """Reads those sentences as version 0.1 did."""
 
-    identity, word_dim, joint_dim = Identity("embedded", WEIGHTS, "words in lower case, at most 64"), 48, 256
+    identity, word_dim, joint_dim = Identity("toy", WEIGHTS, "words in lower case, at most 64"), 48, 256
 
     def words(self, text: str) -> np.ndarray:
         return np.load(QUERIES)[f"{text}/words"]

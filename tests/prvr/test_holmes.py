@@ -369,8 +369,8 @@ def test_training_goes_through_its_warm_up(query: str, cache: str, splits: Split
     sizes = {"hidden": 32, "num_clips": 8, "max_frames": 16, "frame_query": query}
     changes = {f"model.{name}": value for name, value in sizes.items()}
     changes |= {"train.epochs": 2, "train.warm_up_epochs": 1, "train.batch_size": 16, "loss.dissent": 0.1}
-    changes |= {"data.collection": "embedded-tiny", "data.cache_dir": cache}
-    config = load_config("holmes-embedded", changes)
+    changes |= {"data.collection": "toy-tiny", "data.cache_dir": cache}
+    config = load_config("holmes-toy", changes)
     done = train(config, output=tmp_path / "run", splits=splits, device="cpu")
     first, second = (line["loss"] for line in done.history)
     assert first["transport"] == 0 < second["transport"]
@@ -378,7 +378,7 @@ def test_training_goes_through_its_warm_up(query: str, cache: str, splits: Split
     assert all(np.isfinite(list(line.values())).all() for line in (first, second))
     assert prvr.Retriever.from_pretrained(tmp_path / "run" / "best").config == config.model
     # Afterwards some queries are relabelled: without relabelling the first step after the warm-up has another loss.
-    plainly = load_config("holmes-embedded", changes | {"loss.evidence_relabelling": "none"})
+    plainly = load_config("holmes-toy", changes | {"loss.evidence_relabelling": "none"})
     other = train(plainly, output=tmp_path / "other", splits=splits, device="cpu").history
     assert other[0]["loss"] == first
     assert other[1]["loss"]["evidence"] != second["evidence"]

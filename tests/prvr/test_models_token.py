@@ -299,11 +299,11 @@ def test_a_contrastive_term_alone_trains_one_vector_per_query_too() -> None:
     assert Objective(every, words).active == ("contrastive", "diversity")
 
 
-def test_a_run_ends_in_a_model_that_finds_moments(tmp_path: Path, embedded_cache: Path) -> None:
+def test_a_run_ends_in_a_model_that_finds_moments(tmp_path: Path, toy_cache: Path) -> None:
     """Trained, saved, read again, evaluated with other block sizes, and asked for moments."""
     small = {"model.hidden": 16, "model.heads": 2, "model.depth": 1, "train.epochs": 2, "train.batch_size": 16}
-    data = {"data.collection": "embedded-tiny", "data.cache_dir": str(embedded_cache)}
-    config = load_config("diffusionret-embedded", small | data | {"loss.contrastive_learned": True})
+    data = {"data.collection": "toy-tiny", "data.cache_dir": str(toy_cache)}
+    config = load_config("diffusionret-toy", small | data | {"loss.contrastive_learned": True})
     result = train(config, output=tmp_path / "run", device="cpu")
     assert result.history[1]["loss"]["contrastive"] < result.history[0]["loss"]["contrastive"]
     retriever = load_pretrained(tmp_path / "run" / "best")

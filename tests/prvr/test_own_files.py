@@ -137,8 +137,8 @@ def test_a_new_folder_appears_whole_and_takes_no_place_of_others(tmp_path: Path)
     assert {path.name for path in tmp_path.iterdir()} == {"target", "other"}
 
 
-def test_packing_does_not_replace_a_folder_that_is_no_store(tmp_path: Path, embedded_root: Path) -> None:
-    corpus = open_corpus(embedded_root, "embedded-tiny")
+def test_packing_does_not_replace_a_folder_that_is_no_store(tmp_path: Path, toy_root: Path) -> None:
+    corpus = open_corpus(toy_root, "toy-tiny")
     target = pack(corpus, "val", cache_dir=tmp_path).files.folder
     shutil.rmtree(target)
     thesis(target)

@@ -12,9 +12,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path) -> Callable[[str], None]:
+def answer(tmp_path_factory: pytest.TempPathFactory, toy_root: Path) -> Callable[[str], None]:
     """What examples/own_sentence.py does with a sentence, and a run that nobody trained."""
-    run, _ = write_run(tmp_path_factory.mktemp("own") / "run", embedded_root, "embedded-tiny")
+    run, _ = write_run(tmp_path_factory.mktemp("own") / "run", toy_root, "toy-tiny")
     example = runpy.run_path(str(ROOT / "examples" / "own_sentence.py"))
     return lambda sentence: example["answer"](run, sentence)
 

@@ -44,12 +44,12 @@ TABLE = """
 paper: a paper
 item: table 1
 title: everything that a row can be
-base: hlformer-embedded
+base: hlformer-toy
 columns: [r1, sumr, v2t_r1]
-sets: [embedded]
+sets: [toy]
 rows:
 - name: full
-  published: {embedded: [10.0, 200.0, null]}
+  published: {toy: [10.0, 200.0, null]}
 - name: clips
   group: branches
   keys: {model.branches: clips}
@@ -73,10 +73,10 @@ rows:
   plot: {what: scores}
 - name: MS-SL
   quoted: true
-  published: {embedded: [7.1, 140.1, 5.0]}
+  published: {toy: [7.1, 140.1, 5.0]}
 """
 KEYS = {
-    "data.collection": "embedded-tiny",
+    "data.collection": "toy-tiny",
     "model.hidden": 16,
     "model.lorentz_dim": 15,
     "train.epochs": 1,
@@ -95,8 +95,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def choices(embedded_cache: Path) -> Choices:
-    return Choices(KEYS | {"data.cache_dir": str(embedded_cache)})
+def choices(toy_cache: Path) -> Choices:
+    return Choices(KEYS | {"data.cache_dir": str(toy_cache)})
 
 
 @pytest.fixture(scope="module")
@@ -142,17 +142,17 @@ class TestFiles:
 
     def test_keys_of_runs_are_those_of_results_that_are_kept(self) -> None:
         # A key that changes would orphan every committed study: a new key of the configuration must leave it as it is.
-        found = cells_of(read_table("hlformer-table-2"), Choices(), sets=["embedded"])[0].run
+        found = cells_of(read_table("hlformer-table-2"), Choices(), sets=["toy"])[0].run
         assert found is not None
         assert found.key == "1419efdf3bf9-0"
 
-    def test_the_large_test_evaluates_what_the_embedded_corpus_has_trained(self) -> None:
-        found = cells_of(read_table("hlformer-table-2"), Choices(), sets=["embedded", "embedded-large"])
-        trained = {cell.row.name: cell.run for cell in found if cell.set_name == "embedded"}
-        tested = {cell.row.name: cell.run for cell in found if cell.set_name == "embedded-large"}
+    def test_the_large_test_evaluates_what_the_toy_corpus_has_trained(self) -> None:
+        found = cells_of(read_table("hlformer-table-2"), Choices(), sets=["toy", "toy-large"])
+        trained = {cell.row.name: cell.run for cell in found if cell.set_name == "toy"}
+        tested = {cell.row.name: cell.run for cell in found if cell.set_name == "toy-large"}
         for name, run in tested.items():
             assert run is not None
-            assert (run.kind, run.over, run.config.data.collection) == ("evaluate", trained[name], "embedded-large")
+            assert (run.kind, run.over, run.config.data.collection) == ("evaluate", trained[name], "toy-large")
 
     def test_runs_that_differ_in_anything_have_keys_of_their_own(self, tmp_path: Path) -> None:
         changes = ["{model: {clip_weight: 1.0}}", "{model: {clip_weight: 0.5}}", "{ties: best}", "{split: val}", "{}"]
@@ -171,7 +171,7 @@ class TestFiles:
         for choices, sets, split in (
             (Choices(), ["tvr"], "val"),
             (Choices({"data.eval_split": "test"}), ["tvr"], "test"),
-            (Choices(), ["embedded"], "test"),
+            (Choices(), ["toy"], "test"),
         ):
             run = cells_of(table, choices, sets=sets)[0].run
             assert run is not None
@@ -181,12 +181,12 @@ class TestFiles:
         ("change", "message"),
         [
             ("columns: [r1, r2]", "unknown column 'r2'"),
-            ("sets: [tvr]", "published numbers of 'embedded'"),
+            ("sets: [tvr]", "published numbers of 'toy'"),
             ("rows: [{name: a}, {name: a}]", "rows named twice: a"),
             ("rows: [{name: a, over: b, plot: {what: frames}}]", "expected the name of a row above it"),
             ("rows: [{name: a, plot: {what: frames}}]", "`over` goes with stage, evaluate or plot"),
             ("rows: [{name: a, quoted: true, checkpoint: b}]", "checkpoint and quoted: expected one of them"),
-            ("rows: [{name: a, published: {embedded: [1.0]}}]", "1 published numbers, expected one for each of"),
+            ("rows: [{name: a, published: {toy: [1.0]}}]", "1 published numbers, expected one for each of"),
         ],
     )
     def test_a_file_that_cannot_be_read_is_explained(self, tmp_path: Path, change: str, message: str) -> None:
@@ -320,7 +320,7 @@ class TestStudy:
 class TestCheckpoints:
     """Rows that evaluate a converted checkpoint, here a folder of `save_pretrained`."""
 
-    NAME = "hlformer-embedded"
+    NAME = "hlformer-toy"
 
     @pytest.fixture
     def table(self, tmp_path: Path) -> Path:
@@ -338,15 +338,15 @@ class TestCheckpoints:
         return retriever
 
     def words(self, table: Path, study: Path, cache: Path) -> list[str]:
-        data = ["--data.collection", "embedded-tiny", "--data.cache_dir", str(cache)]
+        data = ["--data.collection", "toy-tiny", "--data.cache_dir", str(cache)]
         return [str(table), "--output", str(study), *data, "--device", "cpu"]
 
     def test_the_checkpoint_is_evaluated_as_it_is(
-        self, table: Path, tmp_path: Path, embedded_cache: Path, capsys: pytest.CaptureFixture[str]
+        self, table: Path, tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         retriever = self.save(tmp_path / "converted", 0)
-        study, words = Study(tmp_path / "study"), self.words(table, tmp_path / "study", embedded_cache)
-        chosen = Choices({"data.collection": "embedded-tiny"}, checkpoints=tmp_path / "converted")
+        study, words = Study(tmp_path / "study"), self.words(table, tmp_path / "study", toy_cache)
+        chosen = Choices({"data.collection": "toy-tiny"}, checkpoints=tmp_path / "converted")
         run = next(run for run in runs(table, chosen) if run.kind == "checkpoint")
         # The configuration of the row is 384 wide, the checkpoint 16.
         checkpoints = ["--checkpoints", str(tmp_path / "converted")]
@@ -369,7 +369,7 @@ class TestCheckpoints:
             return next(run.key for run in runs(table, choices) if run.kind == "checkpoint")
 
         assert key() == key(model__hidden=16, model__heads=2, train__epochs=1, optim__lr=0.1, loss__margin=0.5)
-        assert len({key(), key(data__collection="embedded-tiny"), key(data__eval_split="train")}) == 3
+        assert len({key(), key(data__collection="toy-tiny"), key(data__eval_split="train")}) == 3
 
     def test_keys_of_a_model_do_not_reach_the_preset_of_another_family(self) -> None:
         changes = {"model.hidden": 32, "model.query_dim": 48, "model.frame_projection": "linear"}
@@ -378,11 +378,11 @@ class TestCheckpoints:
         assert (kinds["train"].query_dim, kinds["checkpoint"].query_dim) == (48, 1)
 
     def test_another_checkpoint_under_the_same_name_is_noticed(
-        self, table: Path, tmp_path: Path, embedded_cache: Path, capsys: pytest.CaptureFixture[str]
+        self, table: Path, tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        words = self.words(table, tmp_path / "study", embedded_cache)
+        words = self.words(table, tmp_path / "study", toy_cache)
         self.save(tmp_path / "converted", 0)
-        chosen = Choices({"data.collection": "embedded-tiny"}, checkpoints=tmp_path / "converted")
+        chosen = Choices({"data.collection": "toy-tiny"}, checkpoints=tmp_path / "converted")
         run = next(run for run in runs(table, chosen) if run.kind == "checkpoint")
         words += ["--checkpoints", str(tmp_path / "converted"), "--only", run.key]
         assert main(["papers", "run", *words]) == 0
@@ -427,7 +427,7 @@ class TestShow:
     def test_what_is_not_as_in_the_paper_is_said(self, done: Study, table: Path, choices: Choices) -> None:
         (found,) = shown(done, cells_of(read_table(table), choices), choices)
         assert any("not as in the paper" in note and "model.hidden=16" in note for note in found.notes)
-        other = Choices(choices.keys, {"embedded": "embedded-tiny"})
+        other = Choices(choices.keys, {"toy": "toy-tiny"})
         (found,) = shown(done, cells_of(read_table(table), other), other)
         assert any("not the paper's data" in note for note in found.notes)
 
@@ -493,11 +493,11 @@ class TestCommands:
         keys = [word for key, value in KEYS.items() for word in (f"--{key}", str(value))]
         return [str(table), "--output", str(study), *keys, "--data.cache_dir", str(cache)]
 
-    def test_plan_run_show(self, tmp_path: Path, embedded_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_plan_run_show(self, tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
         table = tmp_path / "small.yaml"
         values = yaml.safe_load(TABLE)
         table.write_text(yaml.safe_dump(values | {"rows": values["rows"][:3:2]}), encoding="utf-8")
-        words = self.words(table, tmp_path / "study", embedded_cache)
+        words = self.words(table, tmp_path / "study", toy_cache)
         assert main(["papers", "plan", *words, "--measure"]) == 0
         out = capsys.readouterr().out
         assert "2 runs, 2 not finished" in out

@@ -39,8 +39,8 @@ ARMS = """
 title: toy arms
 base: hybrid-{set}
 columns: [r1, sumr]
-sets: [embedded]
-keys: {data.collection: embedded-tiny}
+sets: [toy]
+keys: {data.collection: toy-tiny}
 seeds: [0, 1, 2]
 rule: {first_drop: -2, least_gain: 1, more_seeds: [3, 4]}
 arms:
@@ -71,8 +71,8 @@ def write(tmp_path: Path) -> Callable[..., Table]:
 
 
 @pytest.fixture
-def choices(embedded_cache: Path) -> Choices:
-    return Choices({"data.cache_dir": str(embedded_cache)})
+def choices(toy_cache: Path) -> Choices:
+    return Choices({"data.cache_dir": str(toy_cache)})
 
 
 @pytest.fixture
@@ -143,16 +143,16 @@ class TestFiles:
         assert epochs == [25, 25, 17, 25]  # 25 / 1.5 = 16.7
 
     def test_another_split_or_corpus_is_an_evaluation_of_the_same_runs(self, write: Callable[..., Table]) -> None:
-        other = {"title": "val", "trained_on": "embedded", "keys": {"data.eval_split": "val"}}
-        large = {"title": "large", "trained_on": "embedded", "collection": "embedded-bench"}
-        table = write(sets=["embedded", "on-val", "large"], data_sets={"on-val": other, "large": large})
+        other = {"title": "val", "trained_on": "toy", "keys": {"data.eval_split": "val"}}
+        large = {"title": "large", "trained_on": "toy", "collection": "toy-bench"}
+        table = write(sets=["toy", "on-val", "large"], data_sets={"on-val": other, "large": large})
         cells = cells_of(table, Choices())
-        trained = {cell.row.name: cell.run for cell in cells if cell.set_name == "embedded"}
+        trained = {cell.row.name: cell.run for cell in cells if cell.set_name == "toy"}
         for cell in cells[4:]:
             assert cell.run is not None
             assert (cell.run.kind, cell.run.over) == ("evaluate", trained[cell.row.name])
         read = {(cell.run.config.data.collection, cell.run.config.data.eval_split) for cell in cells if cell.run}
-        assert read == {("embedded-tiny", "test"), ("embedded-tiny", "val"), ("embedded-bench", "test")}
+        assert read == {("toy-tiny", "test"), ("toy-tiny", "val"), ("toy-bench", "test")}
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -304,15 +304,15 @@ class TestShow:
 
 
 def test_a_file_of_arms_from_the_command_line(
-    tmp_path: Path, embedded_cache: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Trained for an epoch of a tiny model: one seed each, then the second one, as the rule asks."""
     arms = [{"name": "base"}, {"name": "wide margin", "keys": {"loss.margin": 0.3}}]
     values = yaml.safe_load(ARMS) | {"arms": arms, "seeds": [0, 1], "rule": {"first_drop": -400}}
     small = {"model.hidden": 16, "model.lorentz_dim": 15, "train.epochs": 1, "train.batch_size": 30}
-    small |= {"data.collection": "embedded-tiny", "data.cache_dir": str(embedded_cache), "train.average": 1}
+    small |= {"data.collection": "toy-tiny", "data.cache_dir": str(toy_cache), "train.average": 1}
     path = tmp_path / "arms.yaml"
-    path.write_text(yaml.safe_dump(values | {"keys": small, "base": "gmmformer-embedded"}), encoding="utf-8")
+    path.write_text(yaml.safe_dump(values | {"keys": small, "base": "gmmformer-toy"}), encoding="utf-8")
     small_keys = [word for key in ("model.hidden",) for word in (f"--{key}", str(small[key]))]
     words = [str(path), "--output", str(tmp_path / "study"), *small_keys]
     assert main(["papers", "list", str(path)]) == 0
@@ -353,13 +353,13 @@ def _evaluated(path: Path) -> list[Run]:
 
 
 def test_a_training_that_diverges_is_a_result(
-    tmp_path: Path, embedded_cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The search goes on with the other values, an arm is dropped, and nothing is tried again."""
     monkeypatch.setattr(Contrastive, "forward", lambda self, inputs: inputs.output.scores.total.sum() * math.inf)
     small = {"model.hidden": 16, "model.lorentz_dim": 15, "train.epochs": 1, "train.batch_size": 20}
-    small |= {"data.collection": "embedded-tiny", "data.cache_dir": str(embedded_cache)}
-    values = yaml.safe_load(ARMS) | {"base": "gmmformer-embedded", "seeds": [0], "keys": small}
+    small |= {"data.collection": "toy-tiny", "data.cache_dir": str(toy_cache)}
+    values = yaml.safe_load(ARMS) | {"base": "gmmformer-toy", "seeds": [0], "keys": small}
     del values["rule"]  # of tables that are not judged
     rows = [{"name": "searched"}, {"name": "other weights", "over": "searched", "evaluate": {"stages": []}}]
     files = {

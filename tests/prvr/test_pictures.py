@@ -45,8 +45,8 @@ from prvr.training import save_rerankers
 
 
 @pytest.fixture(scope="module")
-def split(embedded_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackedSplit]:
-    corpus = open_corpus(embedded_root, "embedded-tiny")
+def split(toy_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackedSplit]:
+    corpus = open_corpus(toy_root, "toy-tiny")
     with pack(corpus, "test", cache_dir=tmp_path_factory.mktemp("packed")) as packed:
         yield packed
 
@@ -224,9 +224,9 @@ class TestFiles:
 
 class TestCommand:
     @pytest.fixture
-    def runs(self, embedded_root: Path, tmp_path: Path) -> tuple[Path, Path]:
+    def runs(self, toy_root: Path, tmp_path: Path) -> tuple[Path, Path]:
         """A retriever and re-rankers over it, neither of them trained."""
-        run, retriever = write_run(tmp_path / "run", embedded_root, "embedded-tiny")
+        run, retriever = write_run(tmp_path / "run", toy_root, "toy-tiny")
         config = RerankerConfig(width=16, steps=5, candidates=8, trained_on=fingerprint(retriever))
         save_rerankers(tmp_path / "reranker" / "best", {"t2v": CandidateReranker(config, "t2v")})
         return run, tmp_path / "reranker"
@@ -251,18 +251,18 @@ class TestCommand:
         assert "panels: Input should be greater than or equal to 2" in explained([*start, "--panels", "1"], capsys)
 
     def test_a_reranker_of_another_retriever(
-        self, runs: tuple[Path, Path], embedded_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, runs: tuple[Path, Path], toy_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        other, _ = write_run(tmp_path / "other", embedded_root, "embedded-tiny", seed=1)
+        other, _ = write_run(tmp_path / "other", toy_root, "toy-tiny", seed=1)
         said = explained(["plot", "attention", str(other), "--stage", f"diffusion:{runs[1]}"], capsys)
         assert "was trained on the embeddings of" in said
 
 
 class TestDraw:
     @pytest.fixture
-    def system(self, embedded_root: Path, tmp_path: Path) -> System:
+    def system(self, toy_root: Path, tmp_path: Path) -> System:
         """A retriever with a stage of QB-Norm and re-rankers over it, none of them trained."""
-        run, retriever = write_run(tmp_path / "run", embedded_root, "embedded-tiny")
+        run, retriever = write_run(tmp_path / "run", toy_root, "toy-tiny")
         trained = {"width": 16, "steps": 5, "candidates": 8, "trained_on": fingerprint(retriever)}
         reranker = CandidateReranker(RerankerConfig(**trained), "t2v")  # pyright: ignore[reportArgumentType]
         save_rerankers(tmp_path / "reranker" / "best", {"t2v": reranker})

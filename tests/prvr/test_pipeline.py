@@ -10,7 +10,7 @@ import torch
 from diffusionret import PLAIN
 from hypothesis import given
 from hypothesis import strategies as st
-from search_files import EMBEDDED, make_index, tiny_model, walk, write_store
+from search_files import TOY, make_index, tiny_model, walk, write_store
 
 from prvr import InputError, Pipeline, Retriever
 from prvr.config import RegisterConfig, TokenModelConfig
@@ -43,9 +43,9 @@ Corpus = tuple[PackedSplit, VideoStore]
 
 
 @pytest.fixture(scope="module")
-def corpus(embedded_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
-    """The test split of the embedded corpus, packed for the tiny model, and its videos as a store."""
-    found = open_corpus(embedded_root, "embedded-tiny")
+def corpus(toy_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
+    """The test split of the toy corpus, packed for the tiny model, and its videos as a store."""
+    found = open_corpus(toy_root, "toy-tiny")
     folder = tmp_path_factory.mktemp("corpus")
     settings = PackSettings(clips=8, frames=24)
     with (
@@ -163,7 +163,7 @@ def test_a_search_with_words_finds_what_evaluation_ranks(corpus: Corpus, tmp_pat
             assert 0 <= hit.start < hit.end
     Pipeline(words, [qb_norm()]).save_pretrained(tmp_path / "saved")
     with pytest.raises(InputError, match="A stage of kind qb_norm reads the first stage"):
-        open_model(tmp_path / "saved", EMBEDDED)
+        open_model(tmp_path / "saved", TOY)
 
 
 @pytest.mark.parametrize("bank", [False, True])
@@ -250,7 +250,7 @@ def test_windows_of_long_videos(first: Retriever, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", STAGES)
 def test_an_index_without_videos_finds_nothing(name: str, first: Retriever, tmp_path: Path) -> None:
-    store = write_store(tmp_path / "store", {"v.mp4": walk(30, 0, EMBEDDED.dim)})
+    store = write_store(tmp_path / "store", {"v.mp4": walk(30, 0, TOY.dim)})
     first = with_registers(tmp_path) if "registers" in name else first
     Pipeline(first, STAGES[name](first)).save_pretrained(tmp_path / "saved")
     with make_index(tmp_path / "index", tmp_path / "saved") as index:
@@ -299,7 +299,7 @@ class TestRefusals:
     def test_a_token_retriever_is_no_first_stage_of_an_index(self, tmp_path: Path) -> None:
         tokens().encoder.save_pretrained(tmp_path / "tokens")
         with pytest.raises(DataError, match="--stage retriever:"):
-            open_model(tmp_path / "tokens", EMBEDDED)
+            open_model(tmp_path / "tokens", TOY)
 
 
 @given(st.integers(1, 9), st.integers(0, 2**31), st.booleans())

@@ -23,16 +23,16 @@ ZERO_SHOT = "stages:\n- {kind: zero_shot, top_k: 4, weight: 3.0}\n"
 
 
 @pytest.fixture
-def run(tmp_path: Path, embedded_root: Path) -> Path:
-    return write_run(tmp_path / "run", embedded_root, "embedded-tiny")[0]
+def run(tmp_path: Path, toy_root: Path) -> Path:
+    return write_run(tmp_path / "run", toy_root, "toy-tiny")[0]
 
 
 def options(system: Path, **changes: object) -> Namespace:
     return Namespace(**{"system": str(system), "seed": 0, "queries": 100, "gigabytes": 1.0} | changes)
 
 
-def test_other_videos_are_shots_of_training_videos_in_a_row(embedded_root: Path) -> None:
-    corpus = open_corpus(embedded_root, "embedded-tiny")
+def test_other_videos_are_shots_of_training_videos_in_a_row(toy_root: Path) -> None:
+    corpus = open_corpus(toy_root, "toy-tiny")
     real, training = corpus.split("test").video_ids, corpus.split("train").video_ids
     made = list(_gallery.gallery_videos(corpus, "test", 26))
     assert [entry.id for entry, _ in made[: len(real)]] == list(real)
@@ -52,11 +52,11 @@ def test_other_videos_are_shots_of_training_videos_in_a_row(embedded_root: Path)
 
 
 def test_a_gallery_is_the_index_of_a_store_with_its_videos(
-    run: Path, tmp_path: Path, embedded_root: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, tmp_path: Path, toy_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_gallery, "PER_SEGMENT", 12)
     about = pipeline.written(tmp_path / "made", options(run, queries=5), 27, "float16")
-    corpus, store = open_corpus(embedded_root, "embedded-tiny"), tmp_path / "store"
+    corpus, store = open_corpus(toy_root, "toy-tiny"), tmp_path / "store"
     header = _gallery.header_of(corpus)
     (store / "videos").mkdir(parents=True)
     write_header(store, header)
@@ -100,8 +100,8 @@ def test_searches_and_the_full_score_rank_as_evaluation_does(run: Path, tmp_path
     assert pipeline.plain(folder)["search"]().keys() < found["all stages"].keys()
 
 
-def test_words_are_compared_with_every_video_in_the_full_score(tmp_path: Path, embedded_root: Path) -> None:
-    run, _ = write_run(tmp_path / "run", embedded_root, "embedded-tiny", **{"model.frame_query": "words"})
+def test_words_are_compared_with_every_video_in_the_full_score(tmp_path: Path, toy_root: Path) -> None:
+    run, _ = write_run(tmp_path / "run", toy_root, "toy-tiny", **{"model.frame_query": "words"})
     pipeline.written(tmp_path, options(run, queries=6), 30, "int8")
     model = pipeline.scoring_all(VideoIndex.open(tmp_path / "index").model)
     assert model.pipeline.describe() == ("retriever over everything, both directions",)

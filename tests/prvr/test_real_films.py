@@ -98,12 +98,12 @@ def test_a_real_film(name: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
-    """All films, searched by the embedded encoder."""
+    """All films, searched by the toy encoder."""
     for name in FILMS:
         real_film(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        with Library(FOLDER, encoder="embedded") as library:
+        with Library(FOLDER, encoder="toy") as library:
             report = library.update()
             assert set(report.encoded) == set(FILMS)
             assert report.unreadable == ()

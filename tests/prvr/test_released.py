@@ -227,7 +227,7 @@ def build(preset):
     retriever = prvr.Retriever(config.model)
     return config, retriever, prvr.Objective(config.loss, config.model, retriever.registers)
 
-config, retriever, objective = build("hybrid-embedded")
+config, retriever, objective = build("hybrid-toy")
 batch = prvr.Batch(clips=torch.randn(2, 32, 12), frames=torch.randn(2, 9, 12),
     frame_mask=torch.ones(2, 9, dtype=torch.bool), words=torch.randn(2, 5, 10),
     word_mask=torch.ones(2, 5, dtype=torch.bool), query_to_video=torch.tensor([0, 1]))

@@ -33,8 +33,8 @@ WIDTH = 8
 
 
 @pytest.fixture(scope="module")
-def split(embedded_root, embedded_cache):
-    with pack(open_corpus(embedded_root, "embedded-tiny"), "test", cache_dir=embedded_cache / "packed") as packed:
+def split(toy_root, toy_cache):
+    with pack(open_corpus(toy_root, "toy-tiny"), "test", cache_dir=toy_cache / "packed") as packed:
         yield packed.subset(range(10))
 
 

@@ -53,8 +53,8 @@ def make_retriever(splits: Splits) -> MeanPooling:
 
 
 @pytest.fixture(scope="module")
-def splits(embedded_cache, tmp_path_factory):
-    with closing(open_packed(embedded_cache, tmp_path_factory.mktemp("packed"))) as splits:
+def splits(toy_cache, tmp_path_factory):
+    with closing(open_packed(toy_cache, tmp_path_factory.mktemp("packed"))) as splits:
         yield splits
 
 
@@ -238,12 +238,12 @@ def _train_in_two(rank: int, folder: str, cache: str) -> None:
                 dist.destroy_process_group()
 
 
-def test_two_processes_train_as_one(retriever, splits, embedded_cache, tmp_path) -> None:
+def test_two_processes_train_as_one(retriever, splits, toy_cache, tmp_path) -> None:
     """The last batch of an epoch has one row, which leaves a process without any."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         (tmp_path / "port").write_text(str(free.getsockname()[1]))
-    mp.start_processes(_train_in_two, (str(tmp_path), str(embedded_cache)), nprocs=2, start_method=START)
+    mp.start_processes(_train_in_two, (str(tmp_path), str(toy_cache)), nprocs=2, start_method=START)
     one = train_reranker(TWO, retriever, splits, output=tmp_path / "one", device="cpu")
     assert one.history[-1]["epoch"] == 1
     lines = [json.loads(line) for line in (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from search_files import (
-    EMBEDDED,
     QUERY,
+    TOY,
     forget,
     make_index,
     npy,
@@ -110,7 +110,7 @@ def test_false_alarms_are_as_frequent_as_they_should_be(
 def test_a_text_alone_is_read_as_among_others(tiny: Path) -> None:
     sentences = unrelated_sentences()[::200]
     for name in ("zero-shot", tiny):
-        model: Any = open_model(name, EMBEDDED)
+        model: Any = open_model(name, TOY)
         alone = np.stack([model.encode_text(sentence) for sentence in sentences])
         np.testing.assert_allclose(model.encode_texts(sentences), alone, atol=1e-5)
 
@@ -154,7 +154,7 @@ def test_a_result_says_which_score_is_no_weaker_match(index: VideoIndex) -> None
 
 
 def test_stages_leave_the_confidence_of_the_first_stage(tiny: Path, store: VideoStore, tmp_path: Path) -> None:
-    staged = open_model(tiny, EMBEDDED, stages=[{"kind": "zero_shot", "weight": 1.0}])
+    staged = open_model(tiny, TOY, stages=[{"kind": "zero_shot", "weight": 1.0}])
     with make_index(tmp_path / "a", tiny, store) as plain, make_index(tmp_path / "b", staged, store) as index:
         expected = {hit.video_id: hit for hit in plain.search(QUERY).hits}
         found = {hit.video_id: hit for hit in index.search(QUERY).hits}

@@ -30,7 +30,7 @@ from prvr.data import DataError
 from prvr.search import SearchHit, VideoIndex, verify_index
 from prvr.video import VideoStore, open_featurizer
 
-TEXT = open_featurizer("embedded")
+TEXT = open_featurizer("toy")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from search_files import EMBEDDED, QUERY, make_index, some_videos, tiny_model
+from search_files import QUERY, TOY, make_index, some_videos, tiny_model
 
 from prvr.errors import InputError
 from prvr.search import SearchFilter, VideoIndex, open_model
@@ -88,13 +88,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> VideoStore:
     """Videos of different durations, in three folders; two windows for every third."""
     folder = tmp_path_factory.mktemp("store")
     (folder / "videos").mkdir()
-    write_header(folder, EMBEDDED)
+    write_header(folder, TOY)
     for number, features in enumerate(some_videos([30 if n % 3 == 0 else 8 + n % 5 for n in range(COUNT)]).values()):
         name, rows = f"{'abc'[number % 3]}/v{number:03}.mp4", len(features)
         entry = VideoEntry(
             name, f"/{name}", 1000, number * DAY * 10**9, f"{number:064}", rows / 2, rows, 64, 48, "h264"
         )
-        write_entry(folder, EMBEDDED, entry, features)
+        write_entry(folder, TOY, entry, features)
     return VideoStore(folder)
 
 
@@ -139,7 +139,7 @@ def test_stages_see_only_what_passes(store: VideoStore, folder: Path, tmp_path: 
 
     def scores(name: str, where: SearchFilter | None, k: int, **settings: int) -> dict[str, float]:
         stages = [{"kind": "zero_shot", "weight": 10.0, **settings}]
-        model = open_model(folder.parent / "model", EMBEDDED, stages=stages)
+        model = open_model(folder.parent / "model", TOY, stages=stages)
         with make_index(tmp_path / name, model, store, dtype="float32", window=10.0, stride=5.0) as index:
             return {hit.video_id: hit.score for hit in index.search(QUERY, k, where=where).hits}
 

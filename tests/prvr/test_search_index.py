@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from search_files import (
-    EMBEDDED,
     QUERY,
+    TOY,
     contents,
     forget,
     found_in,
@@ -161,9 +161,9 @@ VARIANTS = {
 
 
 @pytest.fixture(scope="module")
-def corpus(embedded_root: Path, tmp_path_factory: pytest.TempPathFactory):
-    """The test split of the embedded corpus, packed for the tiny model, and its videos as a store."""
-    found = open_corpus(embedded_root, "embedded-tiny")
+def corpus(toy_root: Path, tmp_path_factory: pytest.TempPathFactory):
+    """The test split of the toy corpus, packed for the tiny model, and its videos as a store."""
+    found = open_corpus(toy_root, "toy-tiny")
     folder = tmp_path_factory.mktemp("corpus")
     with open_features(found.feature_folder) as features:
         videos = {v: features.read(v).astype(np.float32) for v in found.split("test").video_ids}
@@ -208,7 +208,7 @@ def test_moments_are_those_that_evaluation_shows(corpus, tmp_path: Path) -> None
 
 
 def test_zero_shot_is_the_cosine_of_the_best_frame(index: VideoIndex, store: VideoStore) -> None:
-    sentence = open_featurizer("embedded").sentence(QUERY)
+    sentence = open_featurizer("toy").sentence(QUERY)
     for hit in index.search(QUERY, 8).hits:
         frames = store.read(hit.video_id)[:, :256]
         cosine = frames @ sentence / np.linalg.norm(frames, axis=1)
@@ -255,33 +255,33 @@ def test_many_queries_at_once_are_each_as_alone(index: VideoIndex) -> None:
 
 
 def test_another_encoder_rate_or_text_is_refused(index: VideoIndex, model: Path, tmp_path: Path) -> None:
-    other = replace(EMBEDDED, encoder=Identity("other", "0" * 64, "squeezed"))
-    with pytest.raises(DataError, match=r"features of other .* was made for embedded"):
+    other = replace(TOY, encoder=Identity("other", "0" * 64, "squeezed"))
+    with pytest.raises(DataError, match=r"features of other .* was made for toy"):
         index.add(write_store(tmp_path / "other", some_videos([3]), other))
     with pytest.raises(DataError, match=r"at 4 frames per second; .* at 2\."):
-        index.add(write_store(tmp_path / "rate", some_videos([3]), replace(EMBEDDED, rate=4.0)))
+        index.add(write_store(tmp_path / "rate", some_videos([3]), replace(TOY, rate=4.0)))
     with pytest.raises(DataError, match="two models"):
-        open_model("zero-shot", other, text=open_featurizer("embedded"))
+        open_model("zero-shot", other, text=open_featurizer("toy"))
     with pytest.raises(DataError, match="no zero-shot score"):
-        open_model("zero-shot", replace(EMBEDDED, joint_dim=0))
+        open_model("zero-shot", replace(TOY, joint_dim=0))
     with pytest.raises(DataError, match=r"frames of width 512, those of .* have 12"):
-        open_model(model, replace(EMBEDDED, dim=12))
+        open_model(model, replace(TOY, dim=12))
     with pytest.raises(DataError, match="words of width 30"):
-        open_model(tiny_model(tmp_path / "words", query_dim=30), EMBEDDED)
+        open_model(tiny_model(tmp_path / "words", query_dim=30), TOY)
     with pytest.raises(DataError, match="neither a run"):
-        open_model(tmp_path, EMBEDDED)
+        open_model(tmp_path, TOY)
 
 
 def other_text() -> TextFeaturizer:
-    """Words as the embedded world has them, by a model that says it is another."""
-    text = open_featurizer("embedded")
+    """Words as the toy world has them, by a model that says it is another."""
+    text = open_featurizer("toy")
     text.identity = Identity("other", "1" * 64, "words")
     return text
 
 
 def test_queries_of_another_text_model_are_refused(model: Path, tmp_path: Path) -> None:
     make_index(tmp_path / "index", model).close()
-    with pytest.raises(DataError, match=r"read by other .* was made for embedded"):
+    with pytest.raises(DataError, match=r"read by other .* was made for toy"):
         found_in(tmp_path / "index", text=other_text())
 
 
@@ -325,11 +325,11 @@ def test_the_index_has_its_own_model(model: Path, store: VideoStore, tmp_path: P
 
 def of_run(run: Path, changes: dict[str, object]) -> SearchModel:
     """The model of a run that was configured so."""
-    (run / "config.yaml").write_text(dump_config(load_config("hybrid-embedded", changes)), encoding="utf-8")
-    return open_model(run, EMBEDDED)
+    (run / "config.yaml").write_text(dump_config(load_config("hybrid-toy", changes)), encoding="utf-8")
+    return open_model(run, TOY)
 
 
-def test_a_run_says_how_its_model_is_fed(embedded_cache: Path, store: VideoStore, tmp_path: Path) -> None:
+def test_a_run_says_how_its_model_is_fed(toy_cache: Path, store: VideoStore, tmp_path: Path) -> None:
     run = tmp_path / "run"
     tiny_model(run / "best")
     found = []
@@ -338,11 +338,11 @@ def test_a_run_says_how_its_model_is_fed(embedded_cache: Path, store: VideoStore
         found.append((one.identity, one.encode_windows([store.read("v007.mp4")])[0].clips))
     assert found[0][0] != found[1][0]
     assert not np.allclose(found[0][1], found[1][1])
-    other = replace(EMBEDDED, encoder=Identity("other", "0" * 64, "squeezed"))
-    with pytest.raises(DataError, match=r"was trained on features of embedded .* these are of other"):
-        open_model(run, other, text=open_featurizer("embedded"))
-    with pytest.raises(DataError, match=r"was trained on words of embedded .* read by other"):
-        open_model(run, EMBEDDED, text=other_text())
+    other = replace(TOY, encoder=Identity("other", "0" * 64, "squeezed"))
+    with pytest.raises(DataError, match=r"was trained on features of toy .* these are of other"):
+        open_model(run, other, text=open_featurizer("toy"))
+    with pytest.raises(DataError, match=r"was trained on words of toy .* read by other"):
+        open_model(run, TOY, text=other_text())
 
 
 def rewritten(folder: Path, how: str) -> None:
@@ -366,16 +366,16 @@ def test_the_copy_of_a_model_is_that_model_whatever_its_files_are_like(
     how: str, store: VideoStore, tmp_path: Path
 ) -> None:
     folder = tiny_model(tmp_path / "model")
-    whole = open_model(folder, EMBEDDED).identity
+    whole = open_model(folder, TOY).identity
     rewritten(folder, how)
-    assert (open_model(folder, EMBEDDED).identity == whole) is (how != "float16")
+    assert (open_model(folder, TOY).identity == whole) is (how != "float16")
     with make_index(tmp_path / "index", folder, store) as index:
         found = index.search(QUERY)
     with VideoIndex.open(tmp_path / "index") as index:
         assert index.search(QUERY) == found
         assert index.verify() == ()
     rewritten(folder, "without defaults")
-    assert open_model(folder, EMBEDDED).identity == VideoIndex.open(tmp_path / "index").source.manifest.model
+    assert open_model(folder, TOY).identity == VideoIndex.open(tmp_path / "index").source.manifest.model
 
 
 def test_an_index_of_version_0_1_is_read(store: VideoStore, tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_an_index_of_version_0_1_is_read(store: VideoStore, tmp_path: Path) -> N
         found_in(tmp_path / "index")
 
 
-def test_the_seed_of_a_run_is_not_of_its_model(embedded_cache: Path, store: VideoStore, tmp_path: Path) -> None:
+def test_the_seed_of_a_run_is_not_of_its_model(toy_cache: Path, store: VideoStore, tmp_path: Path) -> None:
     """Nothing is drawn in evaluation, whatever the registers: the seed changes no vector, and no identity."""
     for start, noise in (("prior_sample", "gaussian"), ("gaussian", "gaussian"), ("prior_mean", "start")):
         run = tmp_path / f"{start}-{noise}"
@@ -459,15 +459,15 @@ def test_an_index_that_is_replaced_while_it_is_open_brings_its_own_model(
 def test_an_index_of_another_text_model_in_the_place_of_one_that_is_open_is_refused(
     store: VideoStore, model: Path, tmp_path: Path
 ) -> None:
-    other = open_model(tiny_model(tmp_path / "model", hidden=32), EMBEDDED, text=other_text())
+    other = open_model(tiny_model(tmp_path / "model", hidden=32), TOY, text=other_text())
     make_index(tmp_path / "new", other, store).close()
     make_index(tmp_path / "index", model, store).close()
-    with VideoIndex.open(tmp_path / "index", text=open_featurizer("embedded")) as index:
+    with VideoIndex.open(tmp_path / "index", text=open_featurizer("toy")) as index:
         index.search(QUERY)
         (tmp_path / "index").rename(tmp_path / "old")
         (tmp_path / "new").rename(tmp_path / "index")
         assert index.refresh()
-        with pytest.raises(DataError, match=r"read by embedded .* was made for other"):
+        with pytest.raises(DataError, match=r"read by toy .* was made for other"):
             index.search(QUERY)
     with VideoIndex.open(tmp_path / "old") as index:
         (tmp_path / "old").rename(tmp_path / "older")
@@ -516,7 +516,7 @@ def test_a_model_that_compares_words_with_frames_is_refused(tmp_path: Path) -> N
     config = TokenModelConfig(kind="tokens", video_dim=512, query_dim=48, hidden=8, heads=2, frame_projection="linear")
     TokenRetriever(config).save_pretrained(tmp_path / "tokens")
     with pytest.raises(DataError, match="compares every word with every frame"):
-        open_model(tmp_path / "tokens", EMBEDDED)
+        open_model(tmp_path / "tokens", TOY)
 
 
 @pytest.mark.parametrize("k", [0, -1])

@@ -25,8 +25,8 @@ from prvr.errors import DataError
 from prvr.search import LibraryBusy
 from prvr.search.film_library import choose_encoder, library_folder
 from prvr.video import DEFAULT_ENCODER, DownloadNeeded, open_encoder
-from prvr.video.encoders import embedded
-from prvr.video.encoders.embedded import EmbeddedEncoder
+from prvr.video.encoders import toy
+from prvr.video.encoders.toy import ToyEncoder
 
 pytest.importorskip("av")
 QUERY = "a red square"
@@ -50,13 +50,13 @@ def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many frames each call of the encoder got."""
     calls: list[int] = []
-    encode = EmbeddedEncoder.encode
+    encode = ToyEncoder.encode
 
     def counted(self: Any, frames: np.ndarray) -> np.ndarray:
         calls.append(len(frames))
         return encode(self, frames)
 
-    monkeypatch.setattr(EmbeddedEncoder, "encode", counted)
+    monkeypatch.setattr(ToyEncoder, "encode", counted)
     return calls
 
 
@@ -72,7 +72,7 @@ def shown(folder: Path) -> dict[str, str]:
 
 
 def test_a_library_follows_its_folder(films: Path, encoded: list[int]) -> None:
-    report = updated(films, "embedded")
+    report = updated(films, "toy")
     assert set(report.encoded) == {"red.mp4", "green.mp4", "day 2/blue.mp4"}
     assert (report.reused, report.forgotten, report.unreadable, report.away) == ((), (), (), False)
     assert len(encoded) == 3
@@ -102,7 +102,7 @@ def test_a_library_follows_its_folder(films: Path, encoded: list[int]) -> None:
 
 
 def test_the_best_film_comes_first_and_a_search_brings_up_to_date(films: Path) -> None:
-    with Library(films, encoder="embedded") as library:
+    with Library(films, encoder="toy") as library:
         assert library.search(QUERY, 1).hits[0].video_id == "red.mp4"
     (films / "red.mp4").unlink()
     with Library(films) as library:
@@ -113,7 +113,7 @@ def test_the_best_film_comes_first_and_a_search_brings_up_to_date(films: Path) -
 
 @pytest.mark.parametrize("how", ["the folder is gone", "all films are gone"])
 def test_what_is_away_is_not_forgotten(films: Path, encoded: list[int], how: str) -> None:
-    updated(films, "embedded")
+    updated(films, "toy")
     encoded.clear()
     aside = films.with_name("disk")
     films.rename(aside)
@@ -130,7 +130,7 @@ def test_what_is_away_is_not_forgotten(films: Path, encoded: list[int], how: str
 
 
 def test_a_folder_that_was_moved_takes_its_library_along(films: Path, encoded: list[int]) -> None:
-    updated(films, "embedded")
+    updated(films, "toy")
     encoded.clear()
     moved = films.rename(films.with_name("another disk"))
     assert updated(moved).encoded == ()
@@ -141,7 +141,7 @@ def test_a_folder_that_was_moved_takes_its_library_along(films: Path, encoded: l
 
 def test_films_that_cannot_be_read_are_named_and_tried_again_when_they_change(films: Path, encoded: list[int]) -> None:
     (films / "broken.mp4").write_bytes(b"no film")
-    assert [one.id for one in updated(films, "embedded").unreadable] == ["broken.mp4"]
+    assert [one.id for one in updated(films, "toy").unreadable] == ["broken.mp4"]
     encoded.clear()
     (again,) = updated(films).unreadable
     assert again.id == "broken.mp4"
@@ -160,12 +160,12 @@ def test_films_that_cannot_be_read_are_named_and_tried_again_when_they_change(fi
 
 def test_each_encoder_has_a_place_and_a_moved_one_is_recognised(films: Path, tmp_path: Path) -> None:
     clip = tiny_clip(tmp_path / "clip")
-    updated(films, "embedded")
+    updated(films, "toy")
     assert len(updated(films, str(clip)).encoded) == 3
-    assert updated(films, "embedded").encoded == ()
+    assert updated(films, "toy").encoded == ()
     assert updated(films).encoded == ()  # the one used last is recognised too
     with Library(films) as library:
-        assert library.index.source.manifest.encoder.encoder == open_encoder("embedded").identity
+        assert library.index.source.manifest.encoder.encoder == open_encoder("toy").identity
     updated(films, str(clip))
     moved = clip.rename(tmp_path / "moved")
     write_video(films / "new.mp4", plain([20] * 30))
@@ -178,14 +178,14 @@ def test_each_encoder_has_a_place_and_a_moved_one_is_recognised(films: Path, tmp
 
 def test_the_encoder_of_another_release_starts_anew(films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The encoder that ships keeps its name when a release of prvr trains it again."""
-    updated(films, "embedded")
+    updated(films, "toy")
     other = copy.deepcopy(load_encoder())
     other.sha256 = "0" * 64
     with torch.no_grad():
         for weight in other.parameters():
             weight *= 1.01
     with monkeypatch.context() as released:
-        released.setattr(embedded, "load_encoder", lambda: other)
+        released.setattr(toy, "load_encoder", lambda: other)
         for again in (False, True):
             with Library(films) as library:
                 assert len(library.search(QUERY).hits) == 3
@@ -220,16 +220,16 @@ def test_a_model_has_one_index_wherever_it_is_named(
     films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model that ships goes by its name; a folder of this name is meant by its path."""
-    updated(films, "embedded")
-    tiny_model(tmp_path / "drawn-world")
+    updated(films, "toy")
+    tiny_model(tmp_path / "toy-world")
     found = []
-    for model in ("drawn-world", Path("drawn-world"), "./drawn-world", "../drawn-world"):
+    for model in ("toy-world", Path("toy-world"), "./toy-world", "../toy-world"):
         monkeypatch.chdir(films if str(model).startswith("..") else tmp_path)
-        with Library(films, encoder="embedded", model=model) as library:
+        with Library(films, encoder="toy", model=model) as library:
             library.update()
             found.append((library.index.folder, library.index.model.dim))
     monkeypatch.chdir(films)
-    with Library(films, encoder="embedded", model="drawn-world") as library:
+    with Library(films, encoder="toy", model="toy-world") as library:
         found.append((library.index.folder, library.index.model.dim))
     assert found[0] == found[4]
     assert found[1] == found[2] == found[3] == (found[1][0], 16)
@@ -240,17 +240,17 @@ def test_drawn_films_alone_are_given_to_the_encoder_of_drawn_films(films: Path, 
     drawn = tmp_path / "drawn"
     drawn.mkdir()
     write_mp4(drawn / "a.mp4", np.stack(plain([60] * 4, 16, 16)))
-    assert choose_encoder([drawn / "a.mp4"]) == "embedded"
-    assert choose_encoder([drawn / "a.mp4", films / "red.mp4"]) != "embedded"
+    assert choose_encoder([drawn / "a.mp4"]) == "toy"
+    assert choose_encoder([drawn / "a.mp4", films / "red.mp4"]) != "toy"
     assert updated(drawn).encoded == ("a.mp4",)
     shutil.copy(films / "red.mp4", drawn)
     with pytest.raises(DataError, match=r"red\.mp4 was not drawn by prvr.*--encoder"):
         updated(drawn)
-    assert updated(drawn, "embedded").encoded == ("red.mp4",)
+    assert updated(drawn, "toy").encoded == ("red.mp4",)
 
 
 def test_one_process_at_a_time_changes_a_library(films: Path, caplog: pytest.LogCaptureFixture) -> None:
-    updated(films, "embedded")
+    updated(films, "toy")
     (films / "red.mp4").unlink()
     with owned(library_folder(films), "busy"):
         with pytest.raises(LibraryBusy, match="another process"):
@@ -264,7 +264,7 @@ def test_commands_search_a_folder(films: Path, capsys: pytest.CaptureFixture[str
     assert "no film in it" in explained(["search", str(films.parent / "empty"), QUERY], capsys)
     assert "not found" in explained(["search", str(films / "nowhere"), QUERY], capsys)
     assert "nothing is known yet" in command(["where", str(films)], capsys)
-    out = command(["search", str(films), QUERY, "--encoder", "embedded", "-k", "1"], capsys)
+    out = command(["search", str(films), QUERY, "--encoder", "toy", "-k", "1"], capsys)
     assert "red.mp4" in out
     assert "1 of 3 videos" in out
     (films / "red.mp4").unlink()
@@ -274,7 +274,7 @@ def test_commands_search_a_folder(films: Path, capsys: pytest.CaptureFixture[str
     command(["search", str(films), QUERY], capsys)
     out = command(["where", str(films)], capsys)
     assert "cannot be read: broken.mp4" in out
-    assert "embedded" in out
+    assert "toy" in out
     index = next(library_folder(films).glob("*/index"))
     assert "--model" in explained(["search", str(index), QUERY, "--model", "zero-shot"], capsys)
 

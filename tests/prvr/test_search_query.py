@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from search_files import EMBEDDED, QUERY, make_index, some_videos, tiny_model, walk, write_store
+from search_files import QUERY, TOY, make_index, some_videos, tiny_model, walk, write_store
 
 from prvr import Query
 from prvr.cli import main
@@ -33,7 +33,7 @@ def square(colour: str, ground: int = 90, size: int = 64) -> np.ndarray:
 
 
 def features(*pictures: np.ndarray) -> np.ndarray:
-    encoder = open_encoder("embedded")
+    encoder = open_encoder("toy")
     return encoder.finish(encoder.encode(np.stack([encoder.prepare(one) for one in pictures])))
 
 
@@ -100,9 +100,9 @@ def test_a_trained_model_reads_no_picture_and_says_what_to_do(tmp_path: Path) ->
 
 
 def test_pictures_are_read_by_the_encoder_of_the_index_alone() -> None:
-    header = StoreHeader(Identity("embedded", EMBEDDED.encoder.weights, "cut"), 2.0, 512, 256)
-    with pytest.raises(DataError, match=r"pictures would be read by embedded"):
-        JointModel(header, open_featurizer("embedded")).encode_picture(square("red"))
+    header = StoreHeader(Identity("toy", TOY.encoder.weights, "cut"), 2.0, 512, 256)
+    with pytest.raises(DataError, match=r"pictures would be read by toy"):
+        JointModel(header, open_featurizer("toy")).encode_picture(square("red"))
 
 
 # By moment.
@@ -133,7 +133,7 @@ def test_the_film_that_is_asked_for_and_its_copies_are_left_out(index: VideoInde
 @pytest.mark.parametrize("stages", [(), ({"kind": "zero_shot", "weight": 10.0},)])
 def test_a_trained_model_compares_moments_and_its_stages_read_sentences_only(tmp_path: Path, stages) -> None:
     store = write_store(tmp_path / "store", some_videos([30, 8, 12, 9, 11, 40]))
-    model = open_model(tiny_model(tmp_path / "model"), EMBEDDED, stages=stages)
+    model = open_model(tiny_model(tmp_path / "model"), TOY, stages=stages)
     with make_index(tmp_path / "index", model, store, dtype="float32", window=10.0, stride=5.0) as index:
         query = Query(["a circle", QUERY], without="blue", like=("v000.mp4", 6.0))
         result, text = index.search(query), index.encode(query)

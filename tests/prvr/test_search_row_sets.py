@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from search_files import EMBEDDED, QUERY, found_in, make_index, npy, replace_in_segment, some_videos, write_store
+from search_files import QUERY, TOY, found_in, make_index, npy, replace_in_segment, some_videos, write_store
 
 from prvr.data import DataError
 from prvr.search import RowSet, VideoIndex, WindowVectors, open_model, verify_index
@@ -24,7 +24,7 @@ class Storing:
     """The joint encoder with raw frames, a row of words for every second frame, and one pooled row or none."""
 
     def __init__(self, stored: Mapping[str, RowSet] = STORED) -> None:
-        self._model = open_model("zero-shot", EMBEDDED)
+        self._model = open_model("zero-shot", TOY)
         self.identity, self.dim, self.clips = self._model.identity, self._model.dim, self._model.clips
         self.clip_weight, self.frame_weight, self.stored = 0.0, 1.0, stored
 

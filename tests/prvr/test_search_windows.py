@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from search_files import EMBEDDED, QUERY, make_index, tiny_model, walk, write_store
+from search_files import QUERY, TOY, make_index, tiny_model, walk, write_store
 
 from prvr.search import VideoIndex, open_model
 from prvr.search.joint import JointModel
@@ -109,7 +109,7 @@ HOURS, RATE, LONG = 2, 2, 14_400
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory):
     """Films with and without the moment, 5 s from second 5000 on, among short videos."""
-    sentence = open_featurizer("embedded").sentence(QUERY)
+    sentence = open_featurizer("toy").sentence(QUERY)
     films = {f"film{i}": walk(LONG, i) for i in range(3)}
     moment = films["film1"][10_000:10_010]
     moment[:, :256] = 3 * sentence * np.linalg.norm(moment[:, :256], axis=1, keepdims=True) + moment[:, :256]
@@ -166,7 +166,7 @@ QUERIES = (QUERY, "a person", "a blue ring grows", "a green star turns clockwise
 
 def test_without_windows_a_model_of_few_frames_does_not_see_it(planted, tmp_path) -> None:
     """The same untrained model: 24 segments of a film are means over 300 s, 24 of a window over 5 s."""
-    model = open_model(tiny_model(tmp_path / "model"), EMBEDDED)
+    model = open_model(tiny_model(tmp_path / "model"), TOY)
     rows = planted.read("film1")
     without = {"changed": rows, "plain": walk(LONG, 1)}
     apart = {}

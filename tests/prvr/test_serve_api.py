@@ -46,14 +46,14 @@ from prvr.serve.workers import Busy, SearchQueue, Workers
 
 
 @pytest.fixture(scope="module")
-def served(_caches: Path, embedded_root: Path) -> Served:
-    return shared(_caches, embedded_root)[0]
+def served(_caches: Path, toy_root: Path) -> Served:
+    return shared(_caches, toy_root)[0]
 
 
 @pytest.fixture(scope="module")
-def told(_caches: Path, embedded_root: Path) -> list[str]:
+def told(_caches: Path, toy_root: Path) -> list[str]:
     """A sentence about each drawn film."""
-    return shared(_caches, embedded_root)[1]
+    return shared(_caches, toy_root)[1]
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +248,7 @@ def test_the_list_of_videos_and_what_is_known_of_them(client: TestClient) -> Non
     assert known["day 1/test0000.mp4"]["plays"]
     assert not known["old.avi"]["plays"]
     info = client.get("/api/info").json()
-    assert (info["videos"], info["zero_shot"], info["encoder"]) == (10, True, "embedded")
+    assert (info["videos"], info["zero_shot"], info["encoder"]) == (10, True, "toy")
 
 
 def test_a_file_whole_and_in_parts(client: TestClient, served: Served) -> None:

@@ -34,8 +34,8 @@ assert CHROMIUM is not None, "CI has no chromium: .ci/run installs it"
 
 
 @pytest.fixture(scope="module")
-def made(_caches: Path, embedded_root: Path) -> tuple[Served, list[str]]:
-    return shared(_caches, embedded_root)
+def made(_caches: Path, toy_root: Path) -> tuple[Served, list[str]]:
+    return shared(_caches, toy_root)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The model that ships with prvr: it belongs to this version of the drawn world, has a name, and finds films."""
+"""The model that ships with prvr: it belongs to this version of the toy world, has a name, and finds films."""
 
 import json
 from pathlib import Path
@@ -17,27 +17,25 @@ from prvr.models.pretrained import ABOUT, SHIPPED, WEIGHTS, model_files, shipped
 from prvr.pipeline import open_system
 from prvr.training import open_split
 
-NAME = "drawn-world"
+NAME = "toy-world"
 
 
 def test_it_is_of_this_version_and_says_how_it_was_made() -> None:
     with safe_open(SHIPPED / NAME / WEIGHTS, "pt") as file:
         about = json.loads(file.metadata()[ABOUT])
-    again = "Run scripts/train_drawn_world.py: the drawn world or its encoder has changed."
+    again = "Run scripts/train_toy_world.py: the toy world or its encoder has changed."
     assert (about["corpus"], about["corpus_version"]) == (GENERATOR, VERSION), again
     assert about["encoder_sha256"] == load_encoder().sha256, again
-    assert about["made_by"] == "scripts/train_drawn_world.py"
+    assert about["made_by"] == "scripts/train_toy_world.py"
     assert about["corpus_seed"] > 1_000_000  # of a corpus that nobody makes by chance: its videos are in no other
     assert about["config"]["model"]["video_dim"] == 512
     assert sum(path.stat().st_size for path in (SHIPPED / NAME).iterdir()) <= 5_000_000
     assert (SHIPPED / NAME / HASHES).is_file()
 
 
-def test_it_is_better_than_zero_shot_on_videos_that_it_was_not_trained_on(
-    embedded_root: Path, embedded_cache: Path
-) -> None:
-    corpus = open_corpus(embedded_root, "embedded-tiny")
-    changes = {"data.collection": corpus.name, "data.cache_dir": str(embedded_cache)}
+def test_it_is_better_than_zero_shot_on_videos_that_it_was_not_trained_on(toy_root: Path, toy_cache: Path) -> None:
+    corpus = open_corpus(toy_root, "toy-tiny")
+    changes = {"data.collection": corpus.name, "data.cache_dir": str(toy_cache)}
     with open_split(load_config(SHIPPED / NAME / "config.yaml", changes), "test") as split:
         report = evaluate(load_pretrained(NAME), split, EvaluationConfig(bootstrap=0))
         beside = beside_zero_shot(report, corpus, split)
@@ -52,7 +50,7 @@ def test_its_name_comes_before_a_folder_and_a_path_does_not(tmp_path: Path, monk
     assert shipped_model(NAME) == SHIPPED / NAME
     system = open_system(NAME)
     assert system.config is not None
-    assert (system.config.name, system.config.data.collection) == (NAME, "embedded-demo")
+    assert (system.config.name, system.config.data.collection) == (NAME, "toy-demo")
     for path in (f"./{NAME}", str(tmp_path / NAME)):
         assert shipped_model(path) is None
     with pytest.raises(DataError, match=r"neither a run of .* nor a folder"):
@@ -62,5 +60,5 @@ def test_its_name_comes_before_a_folder_and_a_path_does_not(tmp_path: Path, monk
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no such folder. .*ships with prvr: drawn-world"):
+    with pytest.raises(DataError, match=r"no such folder. .*ships with prvr: toy-world"):
         model_files(tmp_path / "drawn-word")

@@ -21,13 +21,13 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def corpus(embedded_root: Path) -> Corpus:
-    return open_corpus(embedded_root, "embedded-tiny")
+def corpus(toy_root: Path) -> Corpus:
+    return open_corpus(toy_root, "toy-tiny")
 
 
 @pytest.fixture(scope="module")
-def packed(corpus: Corpus, embedded_cache: Path) -> PackedSplit:
-    return pack(corpus, "test", cache_dir=embedded_cache / "packed")
+def packed(corpus: Corpus, toy_cache: Path) -> PackedSplit:
+    return pack(corpus, "test", cache_dir=toy_cache / "packed")
 
 
 def equal(left: Batch, right: Batch) -> bool:
@@ -107,10 +107,10 @@ def test_where_features_are_kept(packed: PackedSplit) -> None:
         assert isinstance(training_batches(loader, CPU, choice), StreamedLoader)
 
 
-def test_a_run_may_change_where_its_features_are(embedded_cache: Path, tmp_path: Path) -> None:
+def test_a_run_may_change_where_its_features_are(toy_cache: Path, tmp_path: Path) -> None:
     changes = {"data__captions_per_video": 2, "train__batch_size": 24}
-    config = make_config(str(embedded_cache), **changes)
-    moved = make_config(str(embedded_cache), train__data_on_device="always", **changes)
+    config = make_config(str(toy_cache), **changes)
+    moved = make_config(str(toy_cache), train__data_on_device="always", **changes)
     straight = train(config, output=tmp_path / "a", device="cpu")
     short = dataclasses.replace(moved, train=dataclasses.replace(moved.train, epochs=2))
     resident = train(short, output=tmp_path / "b", device="cpu")

@@ -22,7 +22,7 @@ from prvr.training.gradients import backward_in_parts
 from prvr.training.run import RunFolder
 from prvr.types import Batch
 
-PRESETS = ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr", "hybrid-tvr", "holmes-words-tvr", "diffusionret-embedded"]
+PRESETS = ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr", "hybrid-tvr", "holmes-words-tvr", "diffusionret-toy"]
 OWNERS = [0, 0, 1, 2, 2, 2, 3, 4, 4, 5]
 FRAMES = [3, 8, 5, 2, 7, 4]
 
@@ -198,9 +198,9 @@ def _train_in_two(rank: int, folder: str, cache: str) -> None:
             dist.destroy_process_group()
 
 
-def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, embedded_cache: Path) -> None:
+def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, toy_cache: Path) -> None:
     """Losses and weights agree to 1e-5 with those of one process whose chunks are the same; files are written once."""
-    cache = str(embedded_cache)
+    cache = str(toy_cache)
     with socket.socket() as one, socket.socket() as other:
         for free in (one, other):
             free.bind(("127.0.0.1", 0))
@@ -222,8 +222,8 @@ def test_a_run_of_two_processes_ends_as_one_of_one(tmp_path: Path, embedded_cach
         close({k: v.double() for k, v in two[part].items()}, {k: v.double() for k, v in alone[part].items()}, 1e-5)
 
 
-def test_a_run_in_chunks_resumes_bitwise(tmp_path: Path, embedded_cache: Path) -> None:
-    config = make_config(str(embedded_cache), train__chunk_videos=5, train__checkpoint_every=1, **DIFFUSION)
+def test_a_run_in_chunks_resumes_bitwise(tmp_path: Path, toy_cache: Path) -> None:
+    config = make_config(str(toy_cache), train__chunk_videos=5, train__checkpoint_every=1, **DIFFUSION)
     straight = train(config, output=tmp_path / "a", device="cpu")
     with pytest.raises(KeyboardInterrupt):
         train(config, output=tmp_path / "b", device="cpu", progress=StopInEpoch(2, interrupt, 1))

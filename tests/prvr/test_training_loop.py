@@ -1,4 +1,4 @@
-"""Whole runs on the embedded corpus with a tiny retriever: what a run writes, repeats and refuses."""
+"""Whole runs on the toy corpus with a tiny retriever: what a run writes, repeats and refuses."""
 
 import dataclasses
 import json
@@ -138,7 +138,7 @@ def test_a_last_batch_of_one_video_is_left_out(
 
 
 def test_one_video_is_too_few_to_train_on(splits: Splits) -> None:
-    with pytest.raises(TrainingError, match="embedded-tiny train: 1 video to train on"):
+    with pytest.raises(TrainingError, match="toy-tiny train: 1 video to train on"):
         dataclasses.replace(splits, train=splits.train.subset([0]))
 
 
@@ -234,11 +234,11 @@ def test_accelerate_trackers_and_the_log_get_a_line_per_epoch(
     assert f"loss {result.history[0]['loss']['total']:.4f}" in lines[0]
 
 
-def test_an_empty_split_is_named(tmp_path: Path, embedded_root: Path) -> None:
+def test_an_empty_split_is_named(tmp_path: Path, toy_root: Path) -> None:
     root = tmp_path / "root"
-    shutil.copytree(embedded_root / "embedded-tiny", root / "moved")
+    shutil.copytree(toy_root / "toy-tiny", root / "moved")
     for file in sorted((root / "moved" / "TextData").iterdir()):
-        file.rename(file.with_name(file.name.replace("embedded-tiny", "moved")))
+        file.rename(file.with_name(file.name.replace("toy-tiny", "moved")))
     captions = open_corpus(root, "moved").caption_file("test")
     captions.write_text("", encoding="utf-8")
     config = make_config(str(tmp_path / "cache"), data__root=str(root), data__collection="moved")

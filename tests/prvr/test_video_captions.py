@@ -24,7 +24,7 @@ from prvr.corpora.convert import convert_captions, films_folder
 from prvr.corpora.encoders import corpus_encoders, read_sentences
 from prvr.corpora.user_captions import COLUMNS, plain_ids
 from prvr.data import Corpus, DataError, open_corpus, pack
-from prvr.data.synthetic import read_embedded_scenes, render
+from prvr.data.synthetic import read_toy_scenes, render
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.video import StoreHeader, VideoStore, extract, open_encoder, open_featurizer
 
@@ -219,7 +219,7 @@ LINES = (
 
 
 def test_what_the_corpus_holds(store: VideoStore, tmp_path: Path) -> None:
-    text = open_featurizer("embedded")
+    text = open_featurizer("toy")
     ticks: list[tuple[int, int]] = []
     path = table(tmp_path / "films.csv", *LINES)
     report = convert_captions(path, store, text, tmp_path / "films", progress=lambda *at: ticks.append(at))
@@ -254,9 +254,7 @@ def test_what_the_corpus_holds(store: VideoStore, tmp_path: Path) -> None:
 
 def test_equal_captions_are_right_for_each_other(store: VideoStore, tmp_path: Path) -> None:
     lines = [f"{name},{caption}" for name in NAMES for caption in ("A  wave", f"only {len(name)}")]
-    convert_captions(
-        table(tmp_path / "f.csv", "video,text", *lines), store, open_featurizer("embedded"), tmp_path / "f"
-    )
+    convert_captions(table(tmp_path / "f.csv", "video,text", *lines), store, open_featurizer("toy"), tmp_path / "f")
     corpus = open_corpus(tmp_path, "f")
     for name in corpus.splits:
         split = corpus.split(name)
@@ -282,13 +280,13 @@ def test_lines_that_do_not_fit_the_store(store: VideoStore, tmp_path: Path) -> N
         r".*Line 7: 65 words"
     )
     with pytest.raises(DataError, match=expected):
-        convert_captions(path, store, open_featurizer("embedded"), tmp_path / "root" / "films")
+        convert_captions(path, store, open_featurizer("toy"), tmp_path / "root" / "films")
     assert not (tmp_path / "root").exists()
 
 
 def test_problems_of_every_kind_come_in_one_round(store: VideoStore, tmp_path: Path) -> None:
     """Cells, videos, times and texts: mending what one message names leaves nothing for a second one."""
-    text = open_featurizer("embedded")
+    text = open_featurizer("toy")
     lines = ["x,,1,2", "nobody,a,5,4", "x,b,9,12", "y,?!,,", "z,c,one,2", ",d,,", "talk,e,1,", "day 1/beach,f,,"]
     lines += [f"lost {number},g,," for number in range(30)] + ["x,h,2,1"]
     path = table(tmp_path / "f.csv", "video,text,start,end", *lines)
@@ -311,12 +309,12 @@ def test_texts_that_cannot_be_read_leave_nothing(store: VideoStore, tmp_path: Pa
     long = "long " * 65
     path = table(tmp_path / "f.csv", "video,text", "x,?!", f"y,{long}", "z,a", "talk,b", "day 1/beach,c", "z,...")
     with pytest.raises(DataError, match=r"3 problems. Line 2: no word in.*Line 3: 65 words.*Line 7: no word"):
-        convert_captions(path, store, open_featurizer("embedded"), tmp_path / "root" / "films")
+        convert_captions(path, store, open_featurizer("toy"), tmp_path / "root" / "films")
     assert list((tmp_path / "root").iterdir()) == []
 
 
 def test_too_few_videos_and_taken_names(store: VideoStore, tmp_path: Path) -> None:
-    text = open_featurizer("embedded")
+    text = open_featurizer("toy")
     few = table(tmp_path / "few.csv", "video,text", "x,a", "copy of x,b", "y,c", "z,d")
     with pytest.raises(DataError, match=r"3 different videos with captions \(1 more are copies\)"):
         convert_captions(few, store, text, tmp_path / "few")
@@ -353,16 +351,16 @@ def test_sentences_of_a_joint_encoder(clip: str, roberta: str, tmp_path: Path) -
 
 
 @pytest.fixture(scope="module")
-def films(tmp_path_factory: pytest.TempPathFactory, embedded_root: Path) -> tuple[Path, Corpus]:
-    """8 videos of the embedded world as files, extracted, with a table of their captions."""
+def films(tmp_path_factory: pytest.TempPathFactory, toy_root: Path) -> tuple[Path, Corpus]:
+    """8 videos of the toy world as files, extracted, with a table of their captions."""
     folder = tmp_path_factory.mktemp("films")
-    corpus = open_corpus(embedded_root, "embedded-tiny")
+    corpus = open_corpus(toy_root, "toy-tiny")
     split = corpus.split("test")
-    kept = sorted(read_embedded_scenes(corpus)["test"].videos, key=lambda video: video.duration)[:8]
+    kept = sorted(read_toy_scenes(corpus)["test"].videos, key=lambda video: video.duration)[:8]
     (folder / "videos").mkdir()
     for video in kept:
         write_mp4(folder / "videos" / f"{video.id}.mp4", render(video), scale=2)
-    extract([folder / "videos"], open_encoder("embedded"), folder / "store")
+    extract([folder / "videos"], open_encoder("toy"), folder / "store")
     some = {video.id for video in kept}
     rows = [(c, split.moments[c.id]) for c in split.captions if c.video_id in some]
     table(
@@ -380,7 +378,7 @@ def test_the_command_and_training_on_it(
     out = capsys.readouterr().out
     said = out.splitlines()[-1]
     assert said == (
-        f"prvr train --preset hybrid-embedded --data-root {tmp_path}/data --data.collection films --train.protocol val"
+        f"prvr train --preset hybrid-toy --data-root {tmp_path}/data --data.collection films --train.protocol val"
     )
     assert "40 of 40 captions say when" in out
 
@@ -415,9 +413,7 @@ def test_the_last_line_of_each_command_is_the_next_one(
     folder = tmp_path / "my films"
     folder.mkdir()
     shutil.copytree(films[0] / "store", folder / "store")
-    line = shlex.join(
-        ["prvr", "extract", str(films[0] / "videos"), "--encoder", "embedded", "--out", f"{folder}/store"]
-    )
+    line = shlex.join(["prvr", "extract", str(films[0] / "videos"), "--encoder", "toy", "--out", f"{folder}/store"])
     typed = []
     while not line.startswith("prvr search"):
         typed.append(shlex.split(line)[1])
@@ -431,7 +427,7 @@ def test_the_last_line_of_each_command_is_the_next_one(
 
 def test_a_corpus_of_several_folders_names_none(films: tuple[Path, Corpus], tmp_path: Path) -> None:
     store = VideoStore(films[0] / "store")
-    found = convert_captions(films[0] / "films.csv", store, open_featurizer("embedded"), tmp_path / "films").folder
+    found = convert_captions(films[0] / "films.csv", store, open_featurizer("toy"), tmp_path / "films").folder
     corpus, rows = open_corpus(tmp_path, "films"), (found / "videos.jsonl").read_text()
     assert films_folder(corpus) == (films[0] / "videos").resolve()
     (found / "videos.jsonl").write_text(rows.replace(f"{films[0]}/videos/", "/elsewhere/", 1))
@@ -467,7 +463,7 @@ def test_widths_choose_the_preset() -> None:
 
 def test_corpus_json_that_cannot_be_read(store: VideoStore, tmp_path: Path) -> None:
     path = table(tmp_path / "f.csv", "video,text", *(f"{name},a dog" for name in NAMES))
-    convert_captions(path, store, open_featurizer("embedded"), tmp_path / "f")
+    convert_captions(path, store, open_featurizer("toy"), tmp_path / "f")
     corpus = open_corpus(tmp_path, "f")
     for content in ("{", "[]", '{"encoders": {}}', '{"encoders": {"frames": {}, "text": {}}}'):
         (corpus.folder / "corpus.json").write_text(content)

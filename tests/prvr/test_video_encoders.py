@@ -27,7 +27,7 @@ from prvr.video import (
     open_featurizer,
 )
 from prvr.video.encoders.clip import Preprocessing, preprocessing_from
-from prvr.video.encoders.embedded import area_means
+from prvr.video.encoders.toy import area_means
 
 transformers = pytest.importorskip("transformers")
 
@@ -55,9 +55,9 @@ def pixels_of(name: str, prepared: np.ndarray) -> torch.Tensor:
     return (torch.from_numpy(prepared).permute(0, 3, 1, 2) / 255 - mean) / std
 
 
-def test_the_embedded_encoder_gives_what_embedded_corpora_hold() -> None:
+def test_the_toy_encoder_gives_what_toy_corpora_hold() -> None:
     frames = random_frames(20, 64, 64)
-    encoder = open_encoder("embedded")
+    encoder = open_encoder("toy")
     prepared = np.stack([encoder.prepare(frame) for frame in frames])
     assert np.array_equal(prepared, frames)  # of the right size already
     found = encoder.finish(encoder.encode(prepared))
@@ -67,15 +67,15 @@ def test_the_embedded_encoder_gives_what_embedded_corpora_hold() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_few_frames_have_no_change(count: int) -> None:
-    encoder = open_encoder("embedded")
+    encoder = open_encoder("toy")
     found = encoder.finish(encoder.encode(random_frames(count, 64, 64)))
     assert found.shape == (count, 512)
     assert not found[[0, -1], 256:].any()
 
 
-def test_the_embedded_encoder_averages_areas() -> None:
+def test_the_toy_encoder_averages_areas() -> None:
     small = random_frames(1, 64, 64)[0]
-    encoder = open_encoder("embedded")
+    encoder = open_encoder("toy")
     assert np.array_equal(encoder.prepare(small.repeat(3, 0).repeat(5, 1)), small)
     assert encoder.prepare(random_frames(1, 20, 31)[0]).shape == (64, 64, 3)
 
@@ -91,16 +91,16 @@ def test_means_of_areas_are_those_of_torch(height: int, width: int, side: int, l
 
 
 def test_the_shared_encoder_stays_where_it_is() -> None:
-    open_encoder("embedded", "meta")
+    open_encoder("toy", "meta")
     assert load_encoder().place.weight.device.type == "cpu"
 
 
-def test_embedded_texts_are_those_of_the_encoder() -> None:
-    text, model = open_featurizer("embedded"), load_encoder()
+def test_toy_texts_are_those_of_the_encoder() -> None:
+    text, model = open_featurizer("toy"), load_encoder()
     assert np.array_equal(text.words("a red ring rises"), model.encode_words("a red ring rises"))
     assert np.array_equal(text.sentence("a red ring rises"), model.encode_text("a red ring rises"))
     assert (text.word_dim, text.joint_dim) == (48, 256)
-    check_joint(text.identity, open_encoder("embedded").identity)
+    check_joint(text.identity, open_encoder("toy").identity)
 
 
 @pytest.mark.parametrize("family", ["clip", "siglip"])
@@ -192,10 +192,10 @@ def test_roberta_has_words_and_no_sentence(roberta: str, clip: str) -> None:
         text.words("red " * 13)
 
 
-@pytest.mark.parametrize("name", ["clip", "siglip", "embedded"])
+@pytest.mark.parametrize("name", ["clip", "siglip", "toy"])
 @pytest.mark.parametrize("text", ["", "  \n", "red " * 70])
 def test_texts_of_no_or_too_many_words_are_refused(name: str, text: str, request: pytest.FixtureRequest) -> None:
-    featurizer = open_featurizer(name if name == "embedded" else request.getfixturevalue(name))
+    featurizer = open_featurizer(name if name == "toy" else request.getfixturevalue(name))
     for encode in (featurizer.words, featurizer.sentence):
         with pytest.raises(ValueError, match=r"no word|at most"):
             encode(text)
@@ -230,7 +230,7 @@ def test_one_weight_makes_another_model(tmp_path: Path) -> None:
 
 def test_a_family_may_have_frames_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ENCODERS, "_entries", dict(ENCODERS._entries))
-    encoder = open_encoder("embedded")
+    encoder = open_encoder("toy")
     ENCODERS.register("frames-only", EncoderFamily(frames=lambda name, device: encoder, bundled=True), "frames alone")
     assert open_encoder("frames-only") is encoder
     with pytest.raises(DataError, match=r"frames-only.*Expected one of clip"):

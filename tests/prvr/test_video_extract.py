@@ -13,7 +13,7 @@ from video_files import LONG, READABLE, UNREADABLE, MeanColour, plain, write_vid
 
 from prvr.data import DataError, open_corpus
 from prvr.data.hashes import hash_file
-from prvr.data.synthetic.corpus import read_embedded_scenes
+from prvr.data.synthetic.corpus import read_toy_scenes
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.render import render
 from prvr.data.synthetic.world import FPS
@@ -79,7 +79,7 @@ def test_a_folder_of_hostile_files_gives_all_that_can_be_read(hostile: Path, tmp
 
 
 def test_damaged_films_neither_stop_nor_change_the_others(tmp_path: Path) -> None:
-    encoder = open_encoder("embedded")
+    encoder = open_encoder("toy")
     films = tmp_path / "films"
     damaged = damaged_films(films, seed=0, count=60)
     extract([films / name for name in INTACT], encoder, tmp_path / "expected")
@@ -122,7 +122,7 @@ def test_a_picture_that_stands_for_a_day_is_encoded_once(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 def test_features_of_a_file_are_those_of_its_frames(videos: Path, tmp_path: Path, batch_size: int) -> None:
-    encoder = open_encoder("embedded")
+    encoder = open_encoder("toy")
     extract([videos], encoder, tmp_path / "store", rate=5.0, batch_size=batch_size)
     store = VideoStore(tmp_path / "store")
     with open_video(videos / "a.mp4") as video:
@@ -135,14 +135,14 @@ def test_features_of_a_file_are_those_of_its_frames(videos: Path, tmp_path: Path
     assert Path(entry.path) == videos / "a.mp4"
 
 
-def test_files_of_the_embedded_world_have_the_features_of_its_corpora(tmp_path: Path, embedded_root: Path) -> None:
+def test_files_of_the_toy_world_have_the_features_of_its_corpora(tmp_path: Path, toy_root: Path) -> None:
     """What separates them is what H.264 and the conversion to red, green and blue lose."""
-    corpus = open_corpus(embedded_root, "embedded-tiny")
-    some = read_embedded_scenes(corpus)["test"].videos[:2]
+    corpus = open_corpus(toy_root, "toy-tiny")
+    some = read_toy_scenes(corpus)["test"].videos[:2]
     (tmp_path / "videos").mkdir()
     for video in some:
         write_mp4(tmp_path / "videos" / f"{video.id}.mp4", render(video), fps=FPS)
-    encoder = open_encoder("embedded")
+    encoder = open_encoder("toy")
     extract([tmp_path / "videos"], encoder, tmp_path / "store", rate=FPS)
     store = VideoStore(tmp_path / "store")
     with corpus.open_features() as stored:

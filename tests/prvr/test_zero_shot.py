@@ -106,7 +106,7 @@ def test_a_text_side_of_another_model_is_refused(joint: tuple[str, Corpus], tmp_
         with pytest.raises(DataError, match="two models"):
             zero_shot_scores(corpus, "test", texts, text=other)
     with pytest.raises(DataError, match="two models"):
-        zero_shot_scores(corpus, "test", text=open_featurizer("embedded"))
+        zero_shot_scores(corpus, "test", text=open_featurizer("toy"))
 
 
 def test_words_of_another_model_than_sentences(tmp_path: Path) -> None:
@@ -151,15 +151,15 @@ def test_features_of_another_width_than_the_corpus_says(joint: tuple[str, Corpus
 
 
 @pytest.fixture(scope="module")
-def packed(embedded_root: Path, embedded_cache: Path) -> tuple[Corpus, PackedSplit]:
-    corpus = open_corpus(embedded_root, "embedded-tiny")
-    return corpus, pack(corpus, "test", cache_dir=embedded_cache / "packed")
+def packed(toy_root: Path, toy_cache: Path) -> tuple[Corpus, PackedSplit]:
+    corpus = open_corpus(toy_root, "toy-tiny")
+    return corpus, pack(corpus, "test", cache_dir=toy_cache / "packed")
 
 
 def show(root: Path, collection: str, report, capsys: pytest.CaptureFixture[str] | None = None) -> str:
     changes = {"data.root": str(root), "data.collection": collection}
     console = Console(width=80, file=io.StringIO())
-    show_baselines(console, load_config("hybrid-embedded", changes), report)
+    show_baselines(console, load_config("hybrid-toy", changes), report)
     return console.file.getvalue()
 
 
@@ -203,7 +203,7 @@ class TestBeside:
             assert "better than zero-shot" not in found.verdict
             assert found.verdict.startswith("Neither this model nor zero-shot is shown to be better than chance")
             assert "Zero-shot scores a wrong video exactly as high as the right one for 100%" in found.verdict
-            assert "All frame features of embedded-tiny test are equal" in found.verdict
+            assert "All frame features of toy-tiny test are equal" in found.verdict
             right = report_from_scores(torch.from_numpy(equal.relevant_matrix).float(), equal)
             assert beside_zero_shot(right, flat, equal).verdict.startswith("This model is better than zero-shot")
 
@@ -216,7 +216,7 @@ class TestBeside:
         assert "This model is better" not in verdict
         assert "This model scores a wrong video exactly as high as the right one for 100%" in verdict
 
-    def test_table(self, packed: tuple[Corpus, PackedSplit], embedded_root: Path) -> None:
+    def test_table(self, packed: tuple[Corpus, PackedSplit], toy_root: Path) -> None:
         corpus, split = packed
         report = report_from_scores(
             -torch.from_numpy(split.relevant_matrix).float(), split, EvaluationConfig(bootstrap=0)
@@ -234,7 +234,7 @@ class TestBeside:
         assert "Zero-shot is better" in out
         assert "a note" in out
         assert max(map(len, out.splitlines())) <= 80
-        assert show(embedded_root, "embedded-tiny", report).split() == out.replace("a note", "").split()
+        assert show(toy_root, "toy-tiny", report).split() == out.replace("a note", "").split()
 
     def test_another_gallery_is_refused(self, packed: tuple[Corpus, PackedSplit]) -> None:
         corpus, split = packed

@@ -29,7 +29,7 @@ def make_config(cache: str, **changes: Any) -> Config:
         "name": "tiny",
         "model": {"video_dim": 512, "query_dim": 48, "hidden": 16, "heads": 2, "num_clips": 8, "max_frames": 16},
         "optim": {"lr": 3e-3},
-        "data": {"collection": "embedded-tiny", "cache_dir": cache},
+        "data": {"collection": "toy-tiny", "cache_dir": cache},
         "train": {"epochs": 2, "batch_size": 16, "hard_negatives_from": 1},
     }
     for key, value in changes.items():

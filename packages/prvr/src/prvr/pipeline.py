@@ -134,7 +134,7 @@ def open_system(
 
     Args:
         name: a run of `prvr train`, of a retriever or of a stage; a folder of save_pretrained, of a retriever or of a
-            pipeline; a model that ships with prvr, by its name as a string (`drawn-world`); or a YAML file with the
+            pipeline; a model that ships with prvr, by its name as a string (`toy-world`); or a YAML file with the
             keys `first`, a run or a model, and `stages`, a list of objects with the key `kind`, for trained ones the
             key `run`, and settings. Paths start from the folder of the file.
         stages: put after those that the name stands for, in the same form as in the file.

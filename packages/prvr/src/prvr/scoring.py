@@ -180,7 +180,7 @@ def best_moment(scores: Float[Tensor, " t"], duration: float, usual: float | Non
     """The best moment in seconds: the highest score of a video and its neighbours on both sides that reach
     [moment_level][prvr.scoring.moment_level].
 
-    Score i of t covers [i, i + 1) / t of the video. Nothing is averaged: on the drawn world averages over a 32nd of the
+    Score i of t covers [i, i + 1) / t of the video. Nothing is averaged: on the toy world averages over a 32nd of the
     video and more cost precision, and moved the moment away from the highest score.
 
     Args:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prvr.data import FeatureReader
     from prvr.video import TextFeaturizer, VideoStore
 
-_PRESETS = {(512, 48): "hybrid-embedded", (512, 512): "hybrid-clip", (768, 768): "hybrid-clip-l"}
+_PRESETS = {(512, 48): "hybrid-toy", (512, 512): "hybrid-clip", (768, 768): "hybrid-clip-l"}
 """By the widths of frames and words."""
 _PIXELS = "diffusionret-msrvtt-pixels"
 """For the pictures and token numbers of a CLIP."""

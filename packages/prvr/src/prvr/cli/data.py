@@ -21,15 +21,15 @@ def register(prvr: Parser) -> None:
     """Adds the commands."""
     group = prvr.group(
         "data",
-        "Make and view the embedded corpus",
-        "Make and view the embedded corpus: videos that prvr draws itself, so that nothing has to be downloaded.",
+        "Make and view the toy corpus",
+        "Make and view the toy corpus: videos that prvr draws itself, so that nothing has to be downloaded.",
     )
     parser = group.command(
         "make",
         run_make,
-        "Write the embedded corpus to files",
+        "Write the toy corpus to files",
         "OUT [--size demo] [--seed 0] [--look day] [--mp4]",
-        "Draw the videos of the embedded corpus, encode them, and write them to OUT/embedded-SIZE in the layout of the "
+        "Draw the videos of the toy corpus, encode them, and write them to OUT/toy-SIZE in the layout of the "
         "public feature files. If the same corpus is already there, it is left as it is.",
     )
     parser.add_argument("out", metavar="OUT", help="the folder that holds corpora")
@@ -65,7 +65,7 @@ def run_make(args: Namespace) -> None:
             require("av", "video", "Writing video files")  # now, not when all is drawn
         except MissingExtraError as error:
             raise CommandError(f"--mp4: {error}. Nothing was made.") from error
-    with progress_bar(f"making embedded-{args.size}", args.quiet) as progress:
+    with progress_bar(f"making toy-{args.size}", args.quiet) as progress:
         corpus = write_corpus(Path(args.out), args.size, args.seed, look=args.look, progress=progress)
     print(f"{corpus.folder}: splits {', '.join(corpus.splits)}; {_usage(args, corpus)}")
     if args.mp4:
@@ -82,12 +82,12 @@ def _usage(args: Namespace, corpus: "Corpus") -> str:
     widths = f"frame features {video_dim} wide, words {query_dim}"
     if args.look != "day" or "train" not in corpus.splits:
         return f"{widths}\nTest on it: prvr evaluate RUN --transfer {corpus.folder}"
-    # The presets read embedded-demo, and a folder of that name is what `prvr data show` looks for.
+    # The presets read toy-demo, and a folder of that name is what `prvr data show` looks for.
     size = "" if args.size == "demo" else f" --size {args.size}"
-    other = "" if args.size == "demo" else f" --data.collection embedded-{args.size}"
+    other = "" if args.size == "demo" else f" --data.collection toy-{args.size}"
     return (
         f"{widths}\nLook at a video: prvr data show test0000 --data-root {args.out}{size}\n"
-        f"Train on it:     prvr train --preset hybrid-embedded --data-root {args.out}{other}"
+        f"Train on it:     prvr train --preset hybrid-toy --data-root {args.out}{other}"
     )
 
 
@@ -108,10 +108,10 @@ def run_show(args: Namespace) -> None:
 
 def _corpus(args: Namespace) -> "Corpus":
     from prvr.data import open_corpus
-    from prvr.data.synthetic.corpus import embedded_folder
+    from prvr.data.synthetic.corpus import toy_folder
     from prvr.data.synthetic.render import DAY, LOOKS
 
-    collection = f"embedded-{args.size}"
+    collection = f"toy-{args.size}"
     if args.look not in LOOKS:
         raise CommandError(f"--look {args.look}: expected one of {', '.join(LOOKS)}.")
     if args.data_root is None:
@@ -120,14 +120,14 @@ def _corpus(args: Namespace) -> "Corpus":
                 f"--look {args.look}: the cache holds daylight only. Make one with `prvr data make OUT "
                 f"--size {args.size} --look {args.look}`, and name it with --data-root OUT."
             )
-        return open_corpus_of(load_config("hybrid-embedded", {"data.collection": collection}), args.quiet)
-    return open_corpus(args.data_root, embedded_folder(args.data_root, args.size, args.look).name)
+        return open_corpus_of(load_config("hybrid-toy", {"data.collection": collection}), args.quiet)
+    return open_corpus(args.data_root, toy_folder(args.data_root, args.size, args.look).name)
 
 
 def _find(corpus: "Corpus", name: str) -> "tuple[Video, list[Sentence]]":
-    from prvr.data.synthetic import read_embedded_scenes
+    from prvr.data.synthetic import read_toy_scenes
 
-    splits = read_embedded_scenes(corpus)
+    splits = read_toy_scenes(corpus)
     for scenes in splits.values():
         for video in scenes.videos:
             if video.id == name:

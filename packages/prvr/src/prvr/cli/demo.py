@@ -1,4 +1,4 @@
-"""`prvr demo`: search with the model that ships, then train one on the embedded corpus and show what it finds."""
+"""`prvr demo`: search with the model that ships, then train one on the toy corpus and show what it finds."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from prvr.search import SearchHit
 
 _QUICK = {"train.epochs": 6, "train.hard_negatives_from": 6, "train.batch_size": 24, "optim.lr": 0.002}
-"""Keys of `gmmformer-embedded`, which learns most in a minute: more steps in as many epochs, and larger ones."""
+"""Keys of `gmmformer-toy`, which learns most in a minute: more steps in as many epochs, and larger ones."""
 _WHOLE = {"train.average": 5}
-"""Keys of `best-embedded`. The few sentences of `val` cannot tell which of its last epochs is best."""
-_SHIPPED = "drawn-world"
+"""Keys of `best-toy`. The few sentences of `val` cannot tell which of its last epochs is best."""
+_SHIPPED = "toy-world"
 _FIRST_FILMS, _FIRST_SEED = 6, 2_000_000_063  # a seed of its own: no model was trained on these films
 _EXAMPLES = (0.1, 0.5, 0.9)  # quantiles of the ranks, of which a query is shown each
 _SENTENCE = "a small blue circle rises"
@@ -64,7 +64,7 @@ def run(args: Namespace) -> None:
     from prvr.plot.examples import examples_figure, pictures_of
     from prvr.training import open_split
 
-    config = load_config("gmmformer-embedded", _QUICK) if args.quick else load_config("best-embedded", _WHOLE)
+    config = load_config("gmmformer-toy", _QUICK) if args.quick else load_config("best-toy", _WHOLE)
     console, stem = stdout(), Path(args.output)
     # One thread: the matrices are small, and threads would wait for each other on a busy machine.
     with fresh_folder(stem, first=stem) as output, threads(1):
@@ -182,7 +182,7 @@ def _index(corpus: "Corpus", split: str, examples: "Sequence[ExampleQuery]", out
     with progress_bar("writing files", quiet) as progress:
         folder = write_videos(corpus, chosen, output / "videos", progress=progress)
     with threads(1):
-        extract([folder], open_encoder("embedded"), store)
+        extract([folder], open_encoder("toy"), store)
         found = VideoStore(store)
         with VideoIndex.create(index, open_model(output, found.header), found.header) as made:
             made.add(found)

@@ -35,7 +35,7 @@ def register(prvr: Parser) -> None:
         required=True,
         metavar="NAME",
         help="a CLIP, SigLIP or another joint model on the Hugging Face hub, a folder with one, `pixels:CLIP` for the "
-        "pictures that a CLIP reads, `embedded`, the small encoder of prvr's synthetic videos, or an encoder of your "
+        "pictures that a CLIP reads, `toy`, the small encoder of prvr's synthetic videos, or an encoder of your "
         "own: MODULE:CLASS, or the short name of an installed one",
     )
     parser.add_argument("--out", required=True, metavar="STORE", help="the folder of the features, new or not")

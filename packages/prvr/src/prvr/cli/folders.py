@@ -74,7 +74,7 @@ def chosen_data(args: Namespace, file: Path | None, name: Path | str) -> Config:
 
 
 def open_corpus_of(config: Config, quiet: bool) -> "Corpus":
-    """The corpus of a run; an embedded one that is not in the cache yet is made, with a progress bar.
+    """The corpus of a run; a toy one that is not in the cache yet is made, with a progress bar.
 
     Raises:
         prvr.training.TrainingError: `data.root` is missing, and the collection is none that prvr makes.

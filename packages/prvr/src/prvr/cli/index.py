@@ -36,7 +36,7 @@ def register(prvr: Parser) -> None:
         "--model",
         metavar="NAME",
         help="for a new index: a run of `prvr train`, a folder of save_pretrained, a pipeline (folder or YAML file), "
-        "`zero-shot`, the encoder alone, or `drawn-world`, which ships with prvr and knows films that prvr draws",
+        "`zero-shot`, the encoder alone, or `toy-world`, which ships with prvr and knows films that prvr draws",
     )
     add.shared("--stage", help="for a new index: a stage that re-scores what was found; repeat it for more")
     add.add_argument(

@@ -124,7 +124,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "system": {
         "metavar": "SYSTEM",
         "help": "a run of `prvr train`, a folder of save_pretrained, a pipeline's folder, its YAML file, or a model "
-        "that ships with prvr: drawn-world",
+        "that ships with prvr: toy-world",
     },
     "--data-root": {
         "dest": "data.root",

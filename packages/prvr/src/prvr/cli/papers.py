@@ -77,7 +77,7 @@ def _add_common(parser: Parser) -> None:
         "--sets",
         nargs="+",
         metavar="NAME",
-        help="only these data sets; `embedded` needs no data (default: the paper's)",
+        help="only these data sets; `toy` needs no data (default: the paper's)",
     )
     parser.add_argument(
         "--seeds",

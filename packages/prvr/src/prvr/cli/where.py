@@ -39,13 +39,13 @@ def add_place(parser: Parser) -> None:
     parser.shared(
         "--encoder",
         help="for films: a CLIP, SigLIP or another joint model, by its name on the Hugging Face hub or its folder; "
-        "`embedded` for films that prvr has drawn; or an encoder of your own, MODULE:CLASS or the short name of an "
+        "`toy` for films that prvr has drawn; or an encoder of your own, MODULE:CLASS or the short name of an "
         "installed one. For an index: where the encoder of the sentences is now, if it was moved, or MODULE:CLASS",
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="for films: a trained model or pipeline, or `drawn-world`, which ships with prvr and knows films that "
+        help="for films: a trained model or pipeline, or `toy-world`, which ships with prvr and knows films that "
         "prvr draws; by default, the encoder alone (zero-shot)",
     )
     parser.add_argument(

@@ -39,9 +39,9 @@ class OptimConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class DataConfig:
-    """Which corpus. `root` is a folder that holds `collection`; `embedded-tiny`, `-demo` and `-bench` need none."""
+    """Which corpus. `root` is a folder that holds `collection`; `toy-tiny`, `-demo` and `-bench` need none."""
 
-    collection: str = "embedded-demo"
+    collection: str = "toy-demo"
     root: str | None = None
     feature: str | None = None
     """Folder under FeatureData; None = the only one, or the one the public configurations use."""

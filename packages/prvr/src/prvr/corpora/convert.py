@@ -189,7 +189,7 @@ def convert_captions(
         DataError: lines that cannot be used, each with its number; too few videos; the folder exists; a full disk.
 
     Examples:
-        >>> store, text = VideoStore("store"), open_featurizer("embedded")  # doctest: +SKIP
+        >>> store, text = VideoStore("store"), open_featurizer("toy")  # doctest: +SKIP
         >>> convert_captions("captions.csv", store, text, "data/films").captions  # doctest: +SKIP
         {'train': 80, 'val': 10, 'test': 20}
     """

@@ -17,7 +17,7 @@ from prvr.data.synthetic.world import FPS
 from prvr.errors import DataError
 from prvr.reading import parse_record, short
 from prvr.video import Identity
-from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
+from prvr.video.encoders.toy import ToyEncoder, ToyText
 
 SENTENCES = "sentences.safetensors"
 
@@ -46,7 +46,7 @@ def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
     """The encoders that a corpus names; None where it names none, as the public ones.
 
     Raises:
-        DataError: `corpus.json` cannot be read, or the corpus is embedded and of another version.
+        DataError: `corpus.json` cannot be read, or the corpus is toy and of another version.
     """
     path, about = corpus.folder / "corpus.json", corpus.about
     if "encoders" in about:
@@ -57,9 +57,9 @@ def corpus_encoders(corpus: Corpus) -> CorpusEncoders | None:
     if about["encoder"] != own:
         raise DataError(
             f"{path}: features of the encoder {short(about['encoder'])}, expected {own}. "
-            "Make an embedded corpus of this version: prvr data make."
+            "Make a toy corpus of this version: prvr data make."
         )
-    return CorpusEncoders(EmbeddedEncoder().identity, EmbeddedText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
+    return CorpusEncoders(ToyEncoder().identity, ToyText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
 
 
 def write_sentences(

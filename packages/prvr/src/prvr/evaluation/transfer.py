@@ -15,7 +15,7 @@ from prvr.data.synthetic.encoder import DIM, WORD_DIM
 from prvr.data.synthetic.world import FPS
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.tables import metric_cells, new_table
-from prvr.video.encoders.embedded import EmbeddedEncoder, EmbeddedText
+from prvr.video.encoders.toy import ToyEncoder, ToyText
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def target_split(corpus: Corpus, wanted: str | None = None) -> str:
 
 
 def corpus_on_disk(config: Config) -> Corpus | None:
-    """The corpus of a configuration; None if it is an embedded one in the cache, or does not exist."""
+    """The corpus of a configuration; None if it is a toy one in the cache, or does not exist."""
     root = config.data.root
     if root is None or not (Path(root).expanduser() / config.data.collection).is_dir():
         return None
@@ -107,7 +107,7 @@ def target_config(trained: Config, folder: Path, split: str | None) -> tuple[Con
 
 def _encoders(config: Config) -> CorpusEncoders | None:
     if config.data.root is None and config.data.collection in COLLECTIONS:  # without making it
-        return CorpusEncoders(EmbeddedEncoder().identity, EmbeddedText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
+        return CorpusEncoders(ToyEncoder().identity, ToyText().identity, FPS, 2 * DIM, WORD_DIM, DIM)
     corpus = corpus_on_disk(config)
     return None if corpus is None else corpus_encoders(corpus)
 

@@ -90,12 +90,12 @@ def zero_shot_scores(
 ) -> Float[Tensor, "q v"]:
     """The cosine of a sentence with the frame of each video that it fits best.
 
-    `max_i cos(t_q, f_vi)`, over all frames of a video as they are stored, not sampled. The encoder of the embedded
+    `max_i cos(t_q, f_vi)`, over all frames of a video as they are stored, not sampled. The encoder of the toy
     world has seen single frames and words for looks only: words for actions mean nothing to it; and no encoder of
     single frames knows what comes after what.
 
     Args:
-        corpus: an embedded one of this version, or one of `prvr convert captions` whose frames are of a CLIP or SigLIP.
+        corpus: a toy one of this version, or one of `prvr convert captions` whose frames are of a CLIP or SigLIP.
         split: ``train``, ``val``, ``test``.
         texts: any sentences; default: the captions of the split.
         text: the text side of the encoder of the frames; default: opened by its name, where it is needed. The captions

@@ -20,6 +20,7 @@ _Model = TypeVar("_Model", bound="PretrainedModel")
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 SHIPPED = Path(__file__).parent / "shipped"
 """The folder of the models that ship with prvr, each a folder of its name."""
+_ALIASES = {"drawn-world": "toy-world"}  # its name before 0.1.0
 ABOUT = "prvr"
 """Key of the metadata in the weights of a shipped model: a JSON object that says how it was trained."""
 
@@ -79,9 +80,10 @@ def shipped_model(name: str | Path) -> Path | None:
     A name is a string and comes before a folder of the same name, which `./NAME` or a Path stands for.
 
     Examples:
-        >>> shipped_model("drawn-world").name
-        'drawn-world'
+        >>> shipped_model("toy-world").name
+        'toy-world'
     """
+    name = _ALIASES.get(name, name)
     return SHIPPED / name if name in _shipped_names() else None
 
 

@@ -2,9 +2,9 @@
 
 Examples:
     >>> table = read_table("hlformer-table-2")
-    >>> cells = cells_of(table, Choices({"train.epochs": 1}), sets=["embedded"], seeds=[0, 1])
+    >>> cells = cells_of(table, Choices({"train.epochs": 1}), sets=["toy"], seeds=[0, 1])
     >>> len(distinct_runs(cells)), cells[0].label
-    (16, 'hlformer-table-2: HLFormer (full), embedded corpus, seed 0')
+    (16, 'hlformer-table-2: HLFormer (full), toy corpus, seed 0')
     >>> study = Study("study")  # doctest: +SKIP
     >>> perform_all(distinct_runs(cells), study, Machine(), print)  # doctest: +SKIP
     >>> print(markdown(next(shown(study, cells, Choices({"train.epochs": 1})))))  # doctest: +SKIP

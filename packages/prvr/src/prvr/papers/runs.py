@@ -136,7 +136,7 @@ def cells_of(
     Args:
         table: the table.
         choices: what the user chooses for all rows.
-        sets: the data sets; None = those of the paper. Others, such as `embedded`, need presets of their name.
+        sets: the data sets; None = those of the paper. Others, such as `toy`, need presets of their name.
         seeds: the seeds of the training.
 
     Raises:

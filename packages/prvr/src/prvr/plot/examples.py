@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from prvr.data import Corpus
-from prvr.data.synthetic import read_embedded_scenes, render_frames
+from prvr.data.synthetic import read_toy_scenes, render_frames
 from prvr.errors import InputError
 from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
 from prvr.plot.drawing import PlotInput, number_of
@@ -28,7 +28,7 @@ _FOUND = "#0072B2"
 
 
 def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictures | None:
-    """Where frames come from: files named by the ids of the videos, or the drawing of an embedded corpus.
+    """Where frames come from: files named by the ids of the videos, or the drawing of a toy corpus.
 
     Args:
         corpus: the corpus.
@@ -56,7 +56,7 @@ def pictures_of(corpus: Corpus, split: str, films: Path | None = None) -> Pictur
         return filmed
     if "encoder" not in corpus.about:
         return None
-    videos = {video.id: video for video in read_embedded_scenes(corpus)[split].videos}
+    videos = {video.id: video for video in read_toy_scenes(corpus)[split].videos}
 
     def drawn(video_id: str, start: float, end: float) -> np.ndarray:
         return render_frames(videos[video_id], moment_frames(videos[video_id], start, end, _FRAMES))

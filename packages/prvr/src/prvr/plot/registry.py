@@ -102,7 +102,7 @@ class ExamplesSettings:
     query: str = _row("query")
     top: int = _option(5, "how many videos", ge=1, le=50)
     films: str | None = _option(
-        None, "a folder of video files named by their ids; an embedded corpus is drawn without it", "FOLDER"
+        None, "a folder of video files named by their ids; a toy corpus is drawn without it", "FOLDER"
     )
 
 

@@ -39,7 +39,7 @@ from prvr.video import (
     open_featurizer,
     open_video,
 )
-from prvr.video.encoders import EMBEDDED
+from prvr.video.encoders import ALIASES, TOY
 from prvr.video.extraction import is_fresh
 from prvr.video.own import is_own
 from prvr.video.pretrained import local_models, read_config
@@ -112,14 +112,14 @@ def library_folder(folder: Path | str) -> Path:
 def choose_encoder(films: Sequence[Path]) -> str:
     """The encoder of films for which none is named.
 
-    Films that prvr has drawn itself take `embedded`; all others the CLIP or SigLIP of the Hugging Face hub's cache that
+    Films that prvr has drawn itself take `toy`; all others the CLIP or SigLIP of the Hugging Face hub's cache that
     was last used, or `DEFAULT_ENCODER` where there is none.
 
     Args:
         films: the files.
     """
     if {_is_drawn(film) for film in films} - {None} == {True}:
-        return EMBEDDED
+        return TOY
     return next((name for name in local_models() if read_config(name)["model_type"] in _JOINT), DEFAULT_ENCODER)
 
 
@@ -164,7 +164,8 @@ class Library:
         self.folder = Path(folder).expanduser().resolve()
         self.state = library_folder(folder) if state is None else Path(state).expanduser()
         self.report: LibraryReport | None = None
-        self._encoder, self._model, self._device, self._download = encoder, str(model), device, download
+        self._encoder = None if encoder is None else ALIASES.get(encoder, encoder)
+        self._model, self._device, self._download = str(model), device, download
         if self._model != ZERO_SHOT and shipped_model(model) is None:
             self._model = str(Path(model).expanduser().resolve())
         self._backend = backend
@@ -331,8 +332,8 @@ class Library:
     def _choose_place(self, films: Sequence[Named]) -> Path:
         """The folder of the encoder as it is now: one that has changed under its name starts anew."""
         place = self.place
-        name = self._encoder or (EMBEDDED if place and read_header(place / _STORE).encoder.name == EMBEDDED else None)
-        changes = name is not None and (name == EMBEDDED or is_own(name))  # with a release of prvr, or with its code
+        name = self._encoder or (TOY if place and read_header(place / _STORE).encoder.name == TOY else None)
+        changes = name is not None and (name == TOY or is_own(name))  # with a release of prvr, or with its code
         if self._opened is None:
             if place is not None and not changes:
                 return place
@@ -353,7 +354,7 @@ class Library:
         if self._opened is None:
             name = self._encoder or read_header(place / _STORE).encoder
             self._opened = open_encoder(name, self._device, download=self._download)
-        if self._opened.identity.name == EMBEDDED:
+        if self._opened.identity.name == TOY:
             strange = next((film.id for film in films if _is_drawn(film.path) is False), None)
             if strange is not None:
                 raise DataError(

@@ -26,7 +26,7 @@ from prvr.reading import parse_record, read_json
 from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
 from prvr.search.vectors import query_rows, unit
 from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open_featurizer
-from prvr.video.encoders import EMBEDDED
+from prvr.video.encoders import TOY
 from prvr.video.pretrained import hash_model
 
 _WEIGHTS, _CONFIG, _SAMPLING = "model.safetensors", "config.json", "feeding.json"
@@ -259,8 +259,8 @@ def _assembled(
 def _encoders(config: Config) -> tuple[Identity, Identity] | None:
     """What the features of a run's frames and words are of; None where its corpus does not say, or is gone."""
     root, name = config.data.root, config.data.collection
-    if root is None:  # an embedded one
-        return open_encoder(EMBEDDED).identity, open_featurizer(EMBEDDED).identity
+    if root is None:  # a toy one
+        return open_encoder(TOY).identity, open_featurizer(TOY).identity
     if not (Path(root).expanduser() / name / "corpus.json").is_file():
         return None
     found = corpus_encoders(open_corpus(root, name, feature=config.data.feature))

@@ -29,7 +29,7 @@ from prvr.types import Direction, FirstStage, Rescore, Scores, VideoEmbedding
 from prvr.video import TextFeaturizer, check_joint, open_featurizer
 
 _BOTH: frozenset[Direction] = frozenset(["t2v", "v2t"])
-_CORPORA = "an embedded corpus (prvr data make) or one of your own captions (prvr convert captions)"
+_CORPORA = "a toy corpus (prvr data make) or one of your own captions (prvr convert captions)"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -218,7 +218,7 @@ class JointSplit:
     It gives batches as a `prvr.data.PackedSplit` does: a sentence stands where the words would.
 
     Args:
-        corpus: an embedded corpus of this version, or one of `prvr convert captions` with frames of a CLIP or SigLIP.
+        corpus: a toy corpus of this version, or one of `prvr convert captions` with frames of a CLIP or SigLIP.
         split: `train`, `val` or `test`.
         video_ids: the videos that take part, in order; None = all of the split.
         texts: any sentences; None = the captions of these videos.

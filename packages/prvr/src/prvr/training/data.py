@@ -56,11 +56,11 @@ def cache_folder(config: Config) -> Path:
 
 
 def run_corpus(config: Config, progress: Callable[[int, int], None] | None = None) -> Corpus:
-    """The corpus of a run: the one in `data.root`, or without a root an embedded one, which is made if need be.
+    """The corpus of a run: the one in `data.root`, or without a root a toy one, which is made if need be.
 
     Args:
         config: the configuration of the run.
-        progress: called with (videos made, videos in all) while an embedded corpus is made.
+        progress: called with (videos made, videos in all) while a toy corpus is made.
 
     Raises:
         TrainingError: `data.root` is missing, and the collection is none that prvr makes.
@@ -81,7 +81,7 @@ def run_corpus(config: Config, progress: Callable[[int, int], None] | None = Non
 def open_split(config: Config, split: str) -> PackedSplit:
     """A split of `config.data`, packed into the cache first where it is not there yet.
 
-    An embedded collection, such as `embedded-tiny`, is made in the cache where it has no root and is not there yet.
+    A toy collection, such as `toy-tiny`, is made in the cache where it has no root and is not there yet.
 
     Raises:
         prvr.data.DataError: the files are missing, bad, or of another width than the model expects.

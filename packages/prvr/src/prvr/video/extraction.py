@@ -144,7 +144,7 @@ def extract(
 
     Examples:
         >>> from prvr.video import VideoStore, extract, open_encoder
-        >>> report = extract(["films"], open_encoder("embedded"), "store")  # doctest: +SKIP
+        >>> report = extract(["films"], open_encoder("toy"), "store")  # doctest: +SKIP
         >>> VideoStore("store").read("beach.mp4").shape  # doctest: +SKIP
         (41, 512)
     """

@@ -290,6 +290,6 @@ def explained(name: str) -> Iterator[None]:
 
 
 _MEND = (
-    "Expected 'embedded', the name of a model on the Hugging Face hub (downloaded once, with --download), a folder of "
+    "Expected 'toy', the name of a model on the Hugging Face hub (downloaded once, with --download), a folder of "
     "save_pretrained with safetensors, or MODULE:CLASS."
 )

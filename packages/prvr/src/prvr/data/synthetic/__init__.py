@@ -1,9 +1,9 @@
-"""The embedded world: videos that prvr draws itself, sentences about them, and an encoder that has never seen them."""
+"""The toy world: videos that prvr draws itself, sentences about them, and an encoder that has never seen them."""
 
 from prvr.data.synthetic.corpus import (
     COLLECTIONS,
     corpus_key,
-    read_embedded_scenes,
+    read_toy_scenes,
     write_corpus,
     write_films,
     write_videos,
@@ -19,7 +19,7 @@ __all__ = [
     "Sentence",
     "corpus_key",
     "load_encoder",
-    "read_embedded_scenes",
+    "read_toy_scenes",
     "render",
     "render_frames",
     "write_corpus",

@@ -1,4 +1,4 @@
-"""Writes the embedded corpus: drawn, rendered and encoded by seed, in the public layout."""
+"""Writes the toy corpus: drawn, rendered and encoded by seed, in the public layout."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from prvr.errors import DataError, InputError
 from prvr.reading import read_object, short
 
 GENERATOR, VERSION = "prvr.data.synthetic", 4
-COLLECTIONS = {f"embedded-{size}": size for size in SPLITS}
+COLLECTIONS = {f"toy-{size}": size for size in SPLITS}
 """Name of the collection of each size."""
 SCENES = "scenes.jsonl"
 MOTION = 2.5  # changes are smaller than the embeddings themselves
@@ -31,14 +31,14 @@ WORKERS, AHEAD = 2, 4
 Progress = Callable[[int, int], None]
 
 
-def embedded_folder(root: Path | str, size: str, look: str = DAY) -> Path:
+def toy_folder(root: Path | str, size: str, look: str = DAY) -> Path:
     """The folder of a corpus of a size and a look under a root."""
-    return Path(root).expanduser() / (f"embedded-{size}" if look == DAY else f"embedded-{size}-{look}")
+    return Path(root).expanduser() / (f"toy-{size}" if look == DAY else f"toy-{size}-{look}")
 
 
 def corpus_key() -> str:
     """The name of the cache folder for corpora that this version and its encoder make."""
-    return f"embedded-v{VERSION}-{load_encoder().sha256[:8]}"
+    return f"toy-v{VERSION}-{load_encoder().sha256[:8]}"
 
 
 def write_corpus(
@@ -49,7 +49,7 @@ def write_corpus(
     look: str = DAY,
     progress: Progress | None = None,
 ) -> Corpus:
-    """Makes the embedded corpus under ``root/embedded-SIZE``, or opens it where the same one stands already.
+    """Makes the toy corpus under ``root/toy-SIZE``, or opens it where the same one stands already.
 
     Untrimmed videos of 20-120 s at 2 frames per second are drawn, rendered and encoded frame by frame; in each 3-5
     moments of 3-15 s that captions speak of, and between them other action that none does. Every video that a caption
@@ -62,7 +62,7 @@ def write_corpus(
             (500 test videos that are in none of the others).
         seed: the seed of everything; at least 0.
         look: one of `prvr.data.synthetic.render.LOOKS`; with another than "day" the folder is
-            ``root/embedded-SIZE-LOOK``: the same scenes and captions in another light, to test out of domain.
+            ``root/toy-SIZE-LOOK``: the same scenes and captions in another light, to test out of domain.
         progress: called with (videos done, videos in all).
 
     Returns:
@@ -81,7 +81,7 @@ def write_corpus(
     encoder = load_encoder()
     about = {"generator": GENERATOR, "version": VERSION, "size": size, "seed": seed, "encoder": encoder.sha256}
     about |= {} if look == DAY else {"look": look}
-    target = embedded_folder(root, size, look)
+    target = toy_folder(root, size, look)
     if target.exists():
         return _open_existing(target, about)
     # The same split of other sizes begins with the same videos; `large` has a name of its own and shares none.
@@ -121,8 +121,8 @@ def write_corpus(
     return open_corpus(root, target.name)
 
 
-def read_embedded_scenes(corpus: Corpus) -> dict[str, Scenes]:
-    """The scene graphs of each split of an embedded corpus.
+def read_toy_scenes(corpus: Corpus) -> dict[str, Scenes]:
+    """The scene graphs of each split of a toy corpus.
 
     Raises:
         DataError: the corpus has none, or they are damaged.
@@ -133,7 +133,7 @@ def read_embedded_scenes(corpus: Corpus) -> dict[str, Scenes]:
 def write_videos(
     corpus: Corpus, ids: Sequence[str] | None = None, folder: Path | None = None, *, progress: Progress | None = None
 ) -> Path:
-    """Writes videos of an embedded corpus as files ``ID.mp4``, all or none; needs ``prvr[video]``.
+    """Writes videos of a toy corpus as files ``ID.mp4``, all or none; needs ``prvr[video]``.
 
     Args:
         corpus: a corpus of `write_corpus`.
@@ -153,7 +153,7 @@ def write_videos(
     target = folder or corpus.folder / "videos"
     if target.exists():
         return target
-    drawn = {video.id: video for scenes in read_embedded_scenes(corpus).values() for video in scenes.videos}
+    drawn = {video.id: video for scenes in read_toy_scenes(corpus).values() for video in scenes.videos}
     videos = [drawn[name] for name in (drawn if ids is None else ids)]
     look = corpus.about.get("look", DAY)
     if look not in LOOKS:
@@ -252,7 +252,7 @@ def _one_torch_thread() -> Iterator[None]:
 
 def _open_existing(target: Path, about: dict[str, object]) -> Corpus:
     mend = "Delete this folder or choose another root."
-    missing = f"{target}: expected an embedded corpus, it has no corpus.json. {mend}"
+    missing = f"{target}: expected a toy corpus, it has no corpus.json. {mend}"
     values = read_object(target / "corpus.json", mend, missing)
     found = {key: values.get(key) for key in about}
     if found != about:

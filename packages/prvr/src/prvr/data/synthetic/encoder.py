@@ -1,4 +1,4 @@
-"""A small encoder of images and texts into one joint space, for the embedded world; its weights are in the package.
+"""A small encoder of images and texts into one joint space, for the toy world; its weights are in the package.
 
 It was trained on single frames of this world and sentences about how things look (`scripts/train_encoder.py`), on no
 action, no sequence of frames and no video of a corpus. On natural footage its embeddings are meaningless.

@@ -1,4 +1,4 @@
-"""Renders a video of the embedded world: its pixels depend on the video alone, to the byte, and on the light."""
+"""Renders a video of the toy world: its pixels depend on the video alone, to the byte, and on the light."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The ten shapes of the embedded world, as signed distances, and its eight backgrounds, as muted patterns."""
+"""The ten shapes of the toy world, as signed distances, and its eight backgrounds, as muted patterns."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The embedded world: things, actions, shots and videos, and what no training video may show."""
+"""The toy world: things, actions, shots and videos, and what no training video may show."""
 
 from dataclasses import dataclass
 from math import ceil

@@ -20,9 +20,9 @@ from prvr.video.pretrained import downloads, has_both_sides, read_config
 from prvr.video.protocol import Encoder, FrameEncoder, Identity, TextFeaturizer, check_joint
 
 __all__ = [
-    "EMBEDDED",
     "ENCODERS",
     "OTHER",
+    "TOY",
     "Encoder",
     "EncoderFamily",
     "FrameEncoder",
@@ -34,7 +34,9 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-EMBEDDED, OTHER = "embedded", "transformers"
+TOY, OTHER = "toy", "transformers"
+ALIASES = {"embedded": TOY}
+"""Earlier names of encoders, which are still accepted."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def open_encoder(name: str | Identity, device: Any = "cpu", *, download: bool = 
     """Opens an encoder of frames.
 
     Args:
-        name: `embedded`, a folder of `save_pretrained`, or a name on the Hugging Face hub
+        name: `toy`, a folder of `save_pretrained`, or a name on the Hugging Face hub
             (`openai/clip-vit-base-patch32`, `google/siglip-base-patch16-224`); one of these names of a CLIP after
             `pixels:`, for the pictures that it reads; the short name of an encoder that an installed package brings; or
             `MODULE:CLASS`, a class that is imported and called. What a file says about an encoder is an `Identity`, and
@@ -100,7 +102,7 @@ def _opened(
     given: str | Identity, side: Callable[[EncoderFamily], Callable[[str, Any], _T] | None], device: Any, download: bool
 ) -> _T:
     """One side of a model; that of a folder is named by its absolute path, so that it is found from everywhere."""
-    name = given.name if isinstance(given, Identity) else given
+    name = given.name if isinstance(given, Identity) else ALIASES.get(given, given)
     family, colon, model = name.partition(":")
     if not (colon and family in ENCODERS and ENCODERS[family].part.prefixed):
         family, colon, model = "", "", name

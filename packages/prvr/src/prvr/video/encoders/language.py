@@ -60,7 +60,7 @@ class WordModel:
         """
         raise InputError(
             f"{self.identity.name} has no space in common with frames: no vector of a text can be compared with one. "
-            "Zero-shot search needs the text side of the encoder of the frames (CLIP, SigLIP, embedded)."
+            "Zero-shot search needs the text side of the encoder of the frames (CLIP, SigLIP, toy)."
         )
 
 

@@ -1,6 +1,6 @@
-"""What a frame of the embedded corpus costs, and how well its features hold what happens in a shot.
+"""What a frame of the toy corpus costs, and how well its features hold what happens in a shot.
 
-    python benchmarks/embedded.py [--size demo] [--data-root ROOT]
+    python benchmarks/toy.py [--size demo] [--data-root ROOT]
 
 Cost: drawing a frame against encoding it, one thread, best of three rounds. Content: a ridge regression that is told
 the shots of the training videos names the action of each test shot, from the mean embedding of its frames, from the
@@ -14,7 +14,7 @@ import numpy as np
 
 from _harness import Contender, Tasks, compare, environment, option, parse_options, show, write_figures
 from prvr.data import Corpus, load_encoder, open_corpus, write_corpus
-from prvr.data.synthetic import Scenes, read_embedded_scenes, render
+from prvr.data.synthetic import Scenes, read_toy_scenes, render
 from prvr.data.synthetic.encoder import DIM
 from prvr.data.synthetic.world import ACTIONS
 
@@ -23,7 +23,7 @@ RIDGE = 30.0
 
 def tasks(root: str, collection: str, drawing: bool) -> Tasks:
     """Ten videos drawn, or their frames encoded."""
-    videos = read_embedded_scenes(open_corpus(root, collection))["test"].videos[:10]
+    videos = read_toy_scenes(open_corpus(root, collection))["test"].videos[:10]
     if drawing:
         return {"frames": lambda: [render(video) for video in videos]}
     encoder, frames = load_encoder(), np.concatenate([render(video) for video in videos])
@@ -53,14 +53,14 @@ def main() -> None:
     args = parse_options(
         __doc__,
         size="demo",
-        data_root=option(None, "folder that holds embedded-SIZE; default: it is made for this"),
+        data_root=option(None, "folder that holds toy-SIZE; default: it is made for this"),
         rounds=3,
     )
     print(environment())
     with tempfile.TemporaryDirectory() as folder:
         root = args.data_root or folder
-        corpus = open_corpus(root, f"embedded-{args.size}") if args.data_root else write_corpus(root, args.size)
-        scenes = read_embedded_scenes(corpus)
+        corpus = open_corpus(root, f"toy-{args.size}") if args.data_root else write_corpus(root, args.size)
+        scenes = read_toy_scenes(corpus)
         sides = [Contender(way, tasks, (root, corpus.name, way == "drawing")) for way in ("drawing", "encoding")]
         cost = compare(sides, rounds=args.rounds, threads=args.threads)
         train, test = (

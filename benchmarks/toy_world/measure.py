@@ -1,4 +1,4 @@
-"""Measures everything that the bands of an embedded corpus are about, and puts it beside them."""
+"""Measures everything that the bands of a toy corpus are about, and puts it beside them."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +10,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from drawn_world.report import AuditReport
-from drawn_world.runs import (
+from prvr.config import Config
+from prvr.data import COLLECTIONS, Corpus, PackedSplit
+from prvr.data.layout import read_relevance
+from prvr.data.synthetic import Scenes, read_toy_scenes
+from prvr.data.synthetic.world import PUSHES
+from prvr.errors import InputError, MissingExtraError
+from prvr.evaluation import EvaluationConfig, EvaluationReport, report_from_scores
+from prvr.evaluation.metrics import chance_recall
+from prvr.evaluation.zero_shot import zero_shot_scores
+from prvr.training import EpochProgress, no_progress, open_split
+from toy_world.report import AuditReport
+from toy_world.runs import (
     TEST,
     Trained,
     adapted,
@@ -23,7 +33,7 @@ from drawn_world.runs import (
     take_over,
     trained,
 )
-from drawn_world.variants import (
+from toy_world.variants import (
     Transform,
     decoded,
     exchanged,
@@ -32,17 +42,7 @@ from drawn_world.variants import (
     shuffled,
     write_variant,
 )
-from drawn_world.world import AuditRow, file_rows, oracle_scores, world_rows
-from prvr.config import Config
-from prvr.data import COLLECTIONS, Corpus, PackedSplit
-from prvr.data.layout import read_relevance
-from prvr.data.synthetic import Scenes, read_embedded_scenes
-from prvr.data.synthetic.world import PUSHES
-from prvr.errors import InputError, MissingExtraError
-from prvr.evaluation import EvaluationConfig, EvaluationReport, report_from_scores
-from prvr.evaluation.metrics import chance_recall
-from prvr.evaluation.zero_shot import zero_shot_scores
-from prvr.training import EpochProgress, no_progress, open_split
+from toy_world.world import AuditRow, file_rows, oracle_scores, world_rows
 
 TRAINED = 15.0, 65.0
 ORACLE = 99.0
@@ -62,7 +62,7 @@ def audit(
     progress: Progress | None = None,
     epochs: EpochProgress = no_progress,
 ) -> AuditReport:
-    """Checks that an embedded corpus measures what it says: nothing is raised for a missed band, it is reported.
+    """Checks that a toy corpus measures what it says: nothing is raised for a missed band, it is reported.
 
     The world is counted anew from its scene graphs. Then R@1 of chance, of an oracle that reads the sentences and sees
     the scene graphs, of the joint encoder alone, and of models trained with each seed; with time reversed; and where
@@ -70,7 +70,7 @@ def audit(
     features of videos that went through MP4 files.
 
     Args:
-        corpus: an embedded corpus of any size; the bands are meant for `demo`.
+        corpus: a toy corpus of any size; the bands are meant for `demo`.
         config: what is trained, on this corpus, whichever it names.
         seeds: one run each.
         folder: runs are kept there, and used again by the next audit; temporary files go there too.
@@ -88,7 +88,7 @@ def audit(
     if not seeds:
         raise InputError("audit: seeds is empty; give at least one, for example (0, 1, 2)")
     folder = Path(folder)
-    scenes = read_embedded_scenes(corpus)
+    scenes = read_toy_scenes(corpus)
     folder.mkdir(parents=True, exist_ok=True)
     with open_split(adapted(config, corpus, folder / "packed", seeds[0]), TEST) as test:
         job = _Audit(corpus, config, tuple(seeds), folder, device, epochs, scenes, test)

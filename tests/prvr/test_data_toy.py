@@ -1,4 +1,4 @@
-"""The embedded corpus on disk: in the public layout, reproducible, whole or not at all."""
+"""The toy corpus on disk: in the public layout, reproducible, whole or not at all."""
 
 import json
 import subprocess
@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from prvr.data import COLLECTIONS, Corpus, DataError, open_corpus, pack, write_corpus
-from prvr.data.synthetic import load_encoder, read_embedded_scenes, render
+from prvr.data.synthetic import load_encoder, read_toy_scenes, render
 from prvr.data.synthetic.corpus import frame_features
 from prvr.data.synthetic.near_misses import relevance
 from prvr.data.synthetic.scenes import SPLITS
 
 
 @pytest.fixture(scope="module")
-def corpus(embedded_root: Path) -> Corpus:
-    return open_corpus(embedded_root, "embedded-tiny")
+def corpus(toy_root: Path) -> Corpus:
+    return open_corpus(toy_root, "toy-tiny")
 
 
-def test_sizes_and_splits(corpus: Corpus, embedded_cache: Path) -> None:
-    assert {f"embedded-{size}": size for size in SPLITS} == COLLECTIONS
+def test_sizes_and_splits(corpus: Corpus, toy_cache: Path) -> None:
+    assert {f"toy-{size}": size for size in SPLITS} == COLLECTIONS
     for split, count in SPLITS["tiny"].items():
-        with pack(corpus, split, cache_dir=embedded_cache / "packed") as packed:
+        with pack(corpus, split, cache_dir=toy_cache / "packed") as packed:
             assert len(packed) == count
             assert len(packed.query_ids) == 5 * count
             assert (packed.feature_dim, packed.query_dim) == (512, 48)
@@ -32,7 +32,7 @@ def test_sizes_and_splits(corpus: Corpus, embedded_cache: Path) -> None:
 
 
 def test_files_say_what_the_scenes_say(corpus: Corpus) -> None:
-    scenes = read_embedded_scenes(corpus)
+    scenes = read_toy_scenes(corpus)
     content = corpus.split("test")
     assert [(c.id, c.text) for c in content.captions] == [(s.id, s.text) for s in scenes["test"].sentences]
     true = relevance(scenes["test"].claims, scenes["test"].videos)
@@ -59,19 +59,19 @@ features = frame_features(render(draw_split("test", 20, 0).videos[1]), load_enco
 sys.stdout.buffer.write(features.astype("<f4").tobytes())
 """
     there = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
-    here = frame_features(render(read_embedded_scenes(corpus)["test"].videos[1]), load_encoder())
+    here = frame_features(render(read_toy_scenes(corpus)["test"].videos[1]), load_encoder())
     assert there == here.astype("<f4").tobytes()
 
 
 def test_a_corpus_that_stands_is_used_again_and_another_is_an_error(
-    corpus: Corpus, embedded_root: Path, tmp_path: Path
+    corpus: Corpus, toy_root: Path, tmp_path: Path
 ) -> None:
     before = (corpus.folder / "corpus.json").stat().st_mtime_ns
-    assert write_corpus(embedded_root, "tiny") == corpus
+    assert write_corpus(toy_root, "tiny") == corpus
     assert (corpus.folder / "corpus.json").stat().st_mtime_ns == before
     with pytest.raises(DataError, match=r"holds another corpus .*'seed': 0.*expected .*'seed': 1.*Delete this folder"):
-        write_corpus(embedded_root, "tiny", 1)
-    folder = tmp_path / "embedded-tiny"
+        write_corpus(toy_root, "tiny", 1)
+    folder = tmp_path / "toy-tiny"
     folder.mkdir()
     with pytest.raises(DataError, match=r"it has no corpus\.json"):
         write_corpus(tmp_path, "tiny")
@@ -79,7 +79,7 @@ def test_a_corpus_that_stands_is_used_again_and_another_is_an_error(
     (folder / "corpus.json").write_text(json.dumps(about))
     with pytest.raises(DataError, match="'version': 1"):
         write_corpus(tmp_path, "tiny")
-    assert [path.name for path in tmp_path.rglob("*")] == ["embedded-tiny", "corpus.json"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["toy-tiny", "corpus.json"]
 
 
 def test_sizes_and_seeds_that_do_not_exist_are_refused(tmp_path: Path, unchecked: None) -> None:

@@ -1,10 +1,10 @@
-"""Train the small model of the drawn world that ships with prvr, `drawn-world`, and pack it.
+"""Train the small model of the toy world that ships with prvr, `toy-world`, and pack it.
 
-    python scripts/train_drawn_world.py                 # into packages/prvr/src/prvr/models/shipped/drawn-world
-    python scripts/train_drawn_world.py --size tiny --epochs 1 --output /tmp/model --work /tmp/work
+    python scripts/train_toy_world.py                 # into packages/prvr/src/prvr/models/shipped/toy-world
+    python scripts/train_toy_world.py --size tiny --epochs 1 --output /tmp/model --work /tmp/work
 
 It draws a corpus of its own, whose seed no other corpus has, trains on it, and writes the best epoch as float16. If it
-was stopped, the same command goes on from its last epoch. Run it again whenever the drawn world or its encoder changes:
+was stopped, the same command goes on from its last epoch. Run it again whenever the toy world or its encoder changes:
 `tests/prvr/test_shipped.py` compares what the file says of its training with both. About 15 minutes on one core.
 """
 
@@ -29,8 +29,8 @@ from prvr.models import load_pretrained
 from prvr.models.pretrained import ABOUT, CONFIG, SHIPPED, WEIGHTS
 from prvr.training import open_split, terminal_bar, train
 
-NAME, SEED = "drawn-world", 2_000_000_033  # the seed of no corpus that anybody makes by chance
-PRESET = "hybrid-embedded"
+NAME, SEED = "toy-world", 2_000_000_033  # the seed of no corpus that anybody makes by chance
+PRESET = "hybrid-toy"
 CHANGES = {
     "name": NAME,
     "model.registers.kind": "none",  # they need diffusers, whose import takes longer than a first search may
@@ -70,7 +70,7 @@ A retriever of films that prvr draws itself, of {parameters:,} parameters. It kn
 
 `prvr search FOLDER "a small blue circle rises" --model {NAME}`
 
-Trained by `scripts/train_drawn_world.py` on a corpus of its own ({about["videos"]} training videos, seed
+Trained by `scripts/train_toy_world.py` on a corpus of its own ({about["videos"]} training videos, seed
 {about["corpus_seed"]}), epoch {about["best_epoch"]} of {about["epochs"]} (from 0), chosen on the split `val` of that
 corpus. On its split `test`, {found.split.split()[0]}, text to video, in percent:
 
@@ -84,7 +84,7 @@ The metadata of `model.safetensors` hold the configuration, seeds and versions o
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the model of the drawn world that ships with prvr.")
+    parser = argparse.ArgumentParser(description="Train the model of the toy world that ships with prvr.")
     parser.add_argument("--size", default="bench", help="the size of the corpus to draw: tiny, demo or bench")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--work", type=Path, default=Path("runs") / NAME, help="the folder of the corpus and the run")

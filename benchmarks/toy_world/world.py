@@ -1,4 +1,4 @@
-"""Checks of an embedded world from its scene graphs: what the generator promises, counted anew. Nothing is trained."""
+"""Checks of a toy world from its scene graphs: what the generator promises, counted anew. Nothing is trained."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,17 +8,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from drawn_world.reading import (
-    Reading,
-    all_held,
-    happenings,
-    mistakes,
-    read_sentence,
-    satisfied,
-    split_text,
-    true_videos,
-    words_held,
-)
 from prvr.data.corpus import Corpus
 from prvr.data.synthetic.grammar import (
     ACTION_WORDS,
@@ -43,6 +32,17 @@ from prvr.data.synthetic.world import (
     SHAPES,
     Shot,
     Video,
+)
+from toy_world.reading import (
+    Reading,
+    all_held,
+    happenings,
+    mistakes,
+    read_sentence,
+    satisfied,
+    split_text,
+    true_videos,
+    words_held,
 )
 
 TRAINING = ("train", "val")  # the second chooses the epoch

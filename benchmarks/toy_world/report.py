@@ -9,8 +9,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from drawn_world.world import AuditRow
 from prvr.data.files import write_file
+from toy_world.world import AuditRow
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The encoder of the embedded world, applied to video files: frames are squeezed to 64 x 64 pixels."""
+"""The encoder of the toy world, applied to video files: frames are squeezed to 64 x 64 pixels."""
 
 import copy
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from jaxtyping import Float32, UInt8
 from prvr.data.synthetic.corpus import MOTION, with_motion
 from prvr.data.synthetic.encoder import DIM, MAX_WORDS, WORD_DIM, load_encoder
 from prvr.data.synthetic.world import FRAME
-from prvr.video.encoders import EMBEDDED, ENCODERS, EncoderFamily, Identity
+from prvr.video.encoders import ENCODERS, TOY, EncoderFamily, Identity
 
 
-class EmbeddedEncoder:
-    """Frames as the embedded corpora have them: 256 columns of the joint space, then 256 of how they change.
+class ToyEncoder:
+    """Frames as the toy corpora have them: 256 columns of the joint space, then 256 of how they change.
 
     A frame that is not square is squeezed; pixels are averaged over the area that becomes one.
 
@@ -27,7 +27,7 @@ class EmbeddedEncoder:
     def __init__(self, device: Any = "cpu") -> None:
         model = load_encoder()
         self.identity = Identity(
-            EMBEDDED, model.sha256, f"{FRAME} x {FRAME} by area; joint {DIM}, change times {MOTION:g} {DIM}"
+            TOY, model.sha256, f"{FRAME} x {FRAME} by area; joint {DIM}, change times {MOTION:g} {DIM}"
         )
         self.dim, self.joint_dim = 2 * DIM, DIM
         self._device = torch.device(device)
@@ -43,7 +43,7 @@ class EmbeddedEncoder:
             return F.normalize(self._model(torch.from_numpy(frames).to(self._device)), dim=-1).cpu().numpy()
 
     def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
-        """Adds how they change, as in the embedded corpora."""
+        """Adds how they change, as in the toy corpora."""
         return with_motion(rows)
 
 
@@ -78,12 +78,12 @@ def _transposed(picture: np.ndarray) -> np.ndarray:
     return moved.view(picture.dtype).reshape(width, height, colours)
 
 
-class EmbeddedText:
-    """Words and sentences of the embedded world."""
+class ToyText:
+    """Words and sentences of the toy world."""
 
     def __init__(self) -> None:
         self._model = load_encoder()
-        self.identity = Identity(EMBEDDED, self._model.sha256, f"words in lower case, at most {MAX_WORDS}")
+        self.identity = Identity(TOY, self._model.sha256, f"words in lower case, at most {MAX_WORDS}")
         self.word_dim, self.joint_dim = WORD_DIM, DIM
 
     def words(self, text: str) -> Float32[np.ndarray, "w e"]:
@@ -100,9 +100,7 @@ class EmbeddedText:
 
 
 ENCODERS.register(
-    EMBEDDED,
-    EncoderFamily(
-        text=lambda name, device: EmbeddedText(), frames=lambda name, device: EmbeddedEncoder(device), bundled=True
-    ),
-    "the encoder of the embedded world",
+    TOY,
+    EncoderFamily(text=lambda name, device: ToyText(), frames=lambda name, device: ToyEncoder(device), bundled=True),
+    "the encoder of the toy world",
 )

@@ -88,7 +88,7 @@ def decoded(videos: Sequence[Video]) -> Transform:
     from prvr.data.synthetic.mp4 import write_mp4
     from prvr.video import open_encoder, open_video
 
-    by_id, encoder = {video.id: video for video in videos}, open_encoder("embedded")
+    by_id, encoder = {video.id: video for video in videos}, open_encoder("toy")
 
     def transform(video_id: str, read: Read) -> np.ndarray:
         with TemporaryDirectory() as folder:
