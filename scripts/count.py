@@ -1,18 +1,18 @@
-"""How large the house is: lines of code, YAML and files, what stands in `prvr`, import cycles, long signatures.
+"""The size of the repository: lines of code, presets, words of documentation, files, long signatures.
 
     python scripts/count.py [--names] [--folders]
 
-Lines are counted without blanks, comments and docstrings. A cycle is a set of modules that import each other, imports
-inside functions included. `--names` lists the modules, classes, functions, methods and properties without documentation
-whose names are public, and the functions with more than eight parameters. Private functions and written constructors
-count as functions; only a dataclass, whose constructor nobody writes, may have as many fields as it needs. `--folders`
-also counts the folders of `prvr` and of the tests. Run it before and after a change.
+Lines are counted without blanks, comments and docstrings. `--names` lists public definitions without documentation and
+functions with more than eight parameters; the fields of a dataclass do not count. `--folders` also counts the folders
+of `prvr` and of the tests. Run it before and after a change.
 """
 
 import argparse
 import ast
 import io
+import subprocess
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,52 +43,6 @@ def code_lines(path: Path) -> int:
 def module_name(path: Path, package: str) -> str:
     parts = path.relative_to(PACKAGES[package].parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imports(package: str) -> dict[str, set[str]]:
-    """Which modules of a package import which, by name; imports for type checking alone do not count."""
-    paths = {module_name(path, package): path for path in sources(PACKAGES[package])}
-    found: dict[str, set[str]] = {}
-    for name, path in paths.items():
-        found[name] = {
-            target for target in _targets(ast.parse(path.read_text(encoding="utf-8")), paths) if target != name
-        }
-    return found
-
-
-def _targets(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
-    for node in _walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                if inner in known or node.module in known:
-                    yield inner if inner in known else node.module
-
-
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-            continue
-        yield from _walk(child)
-
-
-def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Sets of modules that reach each other."""
-    reached = {name: _reached(graph, name) for name in graph}
-    groups = {name: frozenset(other for other in reached[name] if name in reached[other]) for name in graph}
-    return sorted(sorted(group) for group in set(groups.values()) if len(group) > 1)
-
-
-def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
-    found, waiting = set[str](), [start]
-    while waiting:
-        fresh = graph[waiting.pop()] - found
-        found |= fresh
-        waiting += fresh
-    return found
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -141,11 +95,13 @@ def main() -> None:
     )
     directly = [p for p in PACKAGES["prvr"].iterdir() if p.name[0] != "_" and p.name != "py.typed"]
     print(f"\nlines of presets: {yaml:,}\nfiles and folders directly in prvr: {len(directly)}")
-    for package in PACKAGES:
-        circles = cycles(imports(package))
-        print(f"import cycles in {package}: {len(circles)}")
-        for circle in circles:
-            print("    " + ", ".join(circle))
+    names = Counter(path.name for path in sources(PACKAGES["prvr"]))
+    twice = sorted(name for name, count in names.items() if count > 1 and name != "__init__.py")
+    print(f"file names that stand more than once in prvr: {', '.join(twice) or 'none'}")
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    print(f"words of documentation: {sum(len(page.read_text(encoding='utf-8').split()) for page in pages):,}")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    print(f"tracked files: {len(tracked.splitlines()):,}")
     documented, bare, long = 0, [], []
     for package, folder in PACKAGES.items():
         for path in sources(folder):
