@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from _vectors import PER_SEGMENT
-from prvr.corpora.encoders import corpus_encoders
+from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data.corpus import Corpus
 from prvr.errors import DataError, InputError
 from prvr.search import VideoIndex

@@ -22,10 +22,10 @@ from confidence import indexed
 from prvr import Query
 from prvr.data import open_corpus
 from prvr.data.synthetic import read_toy_scenes, render, render_frames
-from prvr.data.synthetic.drawing import one_detail_changed
 from prvr.data.synthetic.grammar import BACKGROUND_WORDS
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.near_misses import relevance
+from prvr.data.synthetic.timelines import one_detail_changed
 from prvr.data.synthetic.world import BACKGROUNDS, FPS, Shot, Thing, Video
 from prvr.evaluation.significance import bootstrap_intervals
 from prvr.search import VideoIndex

@@ -26,7 +26,7 @@ from prvr.data import (
     sample_video,
     write_layout,
 )
-from prvr.data.rows import normalise_rows, pad
+from prvr.data.sampling import normalise_rows, pad
 from prvr.types import Batch
 
 

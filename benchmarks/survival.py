@@ -51,7 +51,7 @@ from _harness import option, parse_options
 from prvr.cli import demo
 from prvr.cli import main as prvr_command
 from prvr.config import Config, dump_config, load_config
-from prvr.data.files import HALF_WRITTEN, MARK
+from prvr.data.atomic import HALF_WRITTEN, MARK
 from prvr.search import VideoIndex, verify_index
 from prvr.training.checkpoint import load_state
 from prvr.video import VideoStore

@@ -26,12 +26,12 @@ from safetensors.torch import save
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from prvr.data.files import replace_file
-from prvr.data.synthetic.drawing import draw_videos
+from prvr.data.atomic import replace_file
 from prvr.data.synthetic.encoder import ABOUT, DIM, WEIGHTS, JointEncoder, split_words
 from prvr.data.synthetic.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SHAPE_WORDS, SIZE_WORDS, with_article
 from prvr.data.synthetic.render import render_frames
 from prvr.data.synthetic.staging import draw_stage, progress
+from prvr.data.synthetic.timelines import draw_videos
 from prvr.data.synthetic.world import BACKGROUNDS, COLOURS, SHAPES, SIZES, Video, in_training
 
 FOLDER = Path(__file__).parent.parent / "packages/prvr/src/prvr/data/synthetic"

@@ -20,9 +20,9 @@ from safetensors.torch import save
 
 from prvr.config import Config, config_to_dict, dump_config, load_config
 from prvr.data import Corpus, load_encoder, open_corpus, write_corpus
-from prvr.data.files import publish, temporary_folder
+from prvr.data.atomic import publish, temporary_folder
 from prvr.data.hashes import write_hashes
-from prvr.data.synthetic.corpus import GENERATOR, VERSION
+from prvr.data.synthetic.toy_corpus import GENERATOR, VERSION
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.zero_shot import Beside, beside_zero_shot
 from prvr.models import load_pretrained

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from prvr.data.files import write_file
+from prvr.data.atomic import write_file
 from toy_world.world import AuditRow
 
 

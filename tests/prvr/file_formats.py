@@ -13,7 +13,7 @@ from reports import make_report
 
 from prvr.config import BlockConfig, ModelConfig, TokenModelConfig, dump_config, load_config
 from prvr.corpora import benchmark, benchmark_of
-from prvr.corpora.encoders import corpus_encoders, read_sentences, write_sentences
+from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences, write_sentences
 from prvr.corpora.user_captions import read_user_captions
 from prvr.data import (
     Caption,

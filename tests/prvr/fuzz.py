@@ -24,7 +24,7 @@ from search_files import forget, make_index, some_videos, tiny_model, write_stor
 
 from prvr.config import load_config
 from prvr.corpora import benchmark_of
-from prvr.corpora.encoders import corpus_encoders
+from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data import PackedSplit, open_corpus, pack
 from prvr.errors import PrvrError
 from prvr.evaluation.report import EvaluationReport

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from prvr.data import files
+from prvr.data import atomic
 
 START = "fork" if sys.platform == "linux" else "spawn"
 """How `multiprocessing` starts processes of tests: forks need not import torch anew; elsewhere they are not safe."""
@@ -48,7 +48,7 @@ def at_write(number: int, point: str) -> Callable[[], None]:
 
             return move
 
-        files.os.fsync, Path.replace, Path.rename = fsync, moved(replace), moved(rename)  # type: ignore[method-assign]
+        atomic.os.fsync, Path.replace, Path.rename = fsync, moved(replace), moved(rename)  # type: ignore[method-assign]
 
     return prepare
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from search_files import forget, make_index, some_videos, walk, write_store
 
-from prvr.data import files
+from prvr.data import atomic
 from prvr.search import VideoIndex, sync
 from prvr.video import VideoStore
 
@@ -50,4 +50,4 @@ def half_written(index: Path) -> list[Path]:
     """What a kill has left that is no part of the index: temporary files and folders, segments that nothing names."""
     named = set(VideoIndex.open(index).source.segments) if (index / "index.json").exists() else set()
     segments = [path for path in (index / "segments").glob("*") if path.name not in named]
-    return [*index.parent.glob(f"{files.HALF_WRITTEN}-*"), *segments, *index.glob(f"*{files.HALF_WRITTEN}")]
+    return [*index.parent.glob(f"{atomic.HALF_WRITTEN}-*"), *segments, *index.glob(f"*{atomic.HALF_WRITTEN}")]

@@ -13,11 +13,11 @@ from rich.console import Console
 from prvr import MissingExtraError
 from prvr.config import Config, load_config
 from prvr.data import Caption, Corpus, DataError, Moment, TextData, load_encoder, open_corpus, pack, write_layout
-from prvr.data.synthetic.corpus import SCENES, frame_features, read_toy_scenes
 from prvr.data.synthetic.encoder import DIM, WORD_DIM
 from prvr.data.synthetic.near_misses import relevance
 from prvr.data.synthetic.render import render, render_frames
 from prvr.data.synthetic.scenes import Scenes, write_scenes
+from prvr.data.synthetic.toy_corpus import SCENES, frame_features, read_toy_scenes
 from prvr.data.synthetic.world import ACTIONS, PUSHES, Video
 from prvr.evaluation import EvaluationConfig, report_from_scores
 from prvr.evaluation.zero_shot import zero_shot_scores

@@ -12,7 +12,7 @@ from commands import explained
 from search_files import TOY, noise_store
 
 from prvr.cli import main
-from prvr.corpora.encoders import corpus_encoders, read_sentences
+from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
 from prvr.data import open_corpus, pack
 from prvr.video import VideoStore, open_featurizer
 

@@ -17,8 +17,8 @@ from PIL import Image
 from prvr.cli import main
 from prvr.cli.console import logged, progress_bar
 from prvr.data import Corpus, open_corpus
-from prvr.data.synthetic import corpus as making
 from prvr.data.synthetic import encoder, read_toy_scenes
+from prvr.data.synthetic import toy_corpus as making
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from search_files import TOY, noise_store
 
 from prvr.cli import main
 from prvr.corpora import benchmark
-from prvr.corpora.convert import convert_benchmark
-from prvr.corpora.encoders import CorpusEncoders
+from prvr.corpora.conversion import convert_benchmark
+from prvr.corpora.corpus_encoders import CorpusEncoders
 from prvr.data import DataError, load_encoder, open_corpus, write_corpus
 from prvr.data.synthetic import read_toy_scenes, render
-from prvr.data.synthetic.corpus import frame_features
 from prvr.data.synthetic.render import LOOKS, with_look
 from prvr.data.synthetic.scenes import SPLITS, draw_split
+from prvr.data.synthetic.toy_corpus import frame_features
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.transfer import expect_same_features, target_split, transfer_table
 from prvr.models import load_pretrained

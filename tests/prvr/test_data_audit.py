@@ -9,10 +9,10 @@ import pytest
 
 from prvr.data import open_corpus
 from prvr.data.synthetic import read_toy_scenes
-from prvr.data.synthetic.drawing import draw_videos
 from prvr.data.synthetic.grammar import HELD_OUT_TEMPLATES, describe
 from prvr.data.synthetic.near_misses import relevance
 from prvr.data.synthetic.scenes import SPLITS, Scenes, Sentence
+from prvr.data.synthetic.timelines import draw_videos
 from prvr.data.synthetic.world import ACTIONS, Shot, Thing
 from toy_world.reading import happenings, mistakes, read_sentence
 from toy_world.world import AuditRow, oracle_scores, vocabulary, world_rows

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from prvr.config import load_config, preset_names
 from prvr.corpora import BENCHMARKS, Annotations, benchmark, benchmark_of
-from prvr.corpora.convert import BenchmarkReport, convert_benchmark, fit_words, match_videos
+from prvr.corpora.conversion import BenchmarkReport, convert_benchmark, fit_words, match_videos
 from prvr.data import Corpus, DataError, FeatureReader, open_corpus, open_features, pack
 from prvr.data.layout import Caption
 from prvr.errors import InputError

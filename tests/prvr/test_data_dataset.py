@@ -17,7 +17,7 @@ from prvr.data import (
     pack,
 )
 from prvr.data.packed_files import PackedWriter
-from prvr.data.rows import pad
+from prvr.data.sampling import pad
 from prvr.types import Batch
 
 GOLDEN = Path(__file__).parent.parent / "fixtures" / "prvr_sampling.npz"

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from prvr.data import DataError, JointEncoder, load_encoder
-from prvr.data.synthetic.corpus import frame_features
-from prvr.data.synthetic.drawing import draw_thing
 from prvr.data.synthetic.encoder import ABOUT, DIM, MAX_WORDS, WEIGHTS, WORD_DIM
 from prvr.data.synthetic.grammar import ACTION_WORDS
 from prvr.data.synthetic.render import render, render_frames
+from prvr.data.synthetic.timelines import draw_thing
+from prvr.data.synthetic.toy_corpus import frame_features
 from prvr.data.synthetic.world import COLOURS, HELD_OUT_COLOURS, SHAPES, Shot, Thing, Video
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_encoder.py"

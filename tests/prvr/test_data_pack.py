@@ -26,10 +26,10 @@ from prvr.data import (
     pack,
     write_layout,
 )
-from prvr.data.files import publish, temporary_folder
+from prvr.data.atomic import publish, temporary_folder
 from prvr.data.hashes import digest
 from prvr.data.packed_files import FORMAT, PackedWriter
-from prvr.data.rows import normalise_rows, sample_video
+from prvr.data.sampling import normalise_rows, sample_video
 
 LENGTHS = {"one": 1, "few": 7, "edge": 128, "many-日本": 300}
 CAPTIONS = [("one", 0), ("few", 0), ("edge", 0), ("many-日本", 0), ("one", 1), ("edge", 1)]

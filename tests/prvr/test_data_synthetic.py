@@ -13,7 +13,6 @@ import pytest
 
 from prvr.data import DataError, open_corpus
 from prvr.data.synthetic import read_toy_scenes
-from prvr.data.synthetic.drawing import draw_videos
 from prvr.data.synthetic.grammar import (
     ACTION_WORDS,
     BACKGROUND_WORDS,
@@ -28,6 +27,7 @@ from prvr.data.synthetic.grammar import (
 )
 from prvr.data.synthetic.near_misses import near_misses, relevance
 from prvr.data.synthetic.scenes import Scenes, draw_split, read_scenes, write_scenes
+from prvr.data.synthetic.timelines import draw_videos
 from prvr.data.synthetic.world import (
     ACTIONS,
     BACKGROUNDS,

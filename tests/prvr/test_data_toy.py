@@ -10,9 +10,9 @@ import pytest
 
 from prvr.data import COLLECTIONS, Corpus, DataError, open_corpus, pack, write_corpus
 from prvr.data.synthetic import load_encoder, read_toy_scenes, render
-from prvr.data.synthetic.corpus import frame_features
 from prvr.data.synthetic.near_misses import relevance
 from prvr.data.synthetic.scenes import SPLITS
+from prvr.data.synthetic.toy_corpus import frame_features
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_another_process_draws_and_encodes_the_same(corpus: Corpus) -> None:
 import sys, torch
 from prvr.data.synthetic import load_encoder, render
 from prvr.data.synthetic.scenes import draw_split
-from prvr.data.synthetic.corpus import frame_features
+from prvr.data.synthetic.toy_corpus import frame_features
 torch.set_num_threads(1)
 features = frame_features(render(draw_split("test", 20, 0).videos[1]), load_encoder())
 sys.stdout.buffer.write(features.astype("<f4").tobytes())

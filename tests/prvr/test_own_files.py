@@ -13,7 +13,7 @@ from kills import die, killed
 from search_files import make_index, some_videos, walk, write_store
 
 from prvr.data import DataError, open_corpus, pack
-from prvr.data.files import new_folder, publish, replace_file, temporary_folder
+from prvr.data.atomic import new_folder, publish, replace_file, temporary_folder
 from prvr.search import VideoIndex, writing
 from prvr.training import TrainingError
 from prvr.training.checkpoint import recover, replace_folder

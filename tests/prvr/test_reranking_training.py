@@ -20,7 +20,7 @@ from training_runs import StopInEpoch, half_written, interrupt, same, state_of
 
 from prvr.config import ConfigError
 from prvr.data import DataError, pack, write_corpus
-from prvr.data.files import make_marked
+from prvr.data.atomic import make_marked
 from prvr.data.synthetic import corpus_key
 from prvr.evaluation import evaluate
 from prvr.evaluation.encode import encode_split

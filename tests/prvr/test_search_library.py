@@ -18,7 +18,7 @@ from video_models import tiny_clip
 
 from prvr import Library
 from prvr.cli import main
-from prvr.data.files import owned
+from prvr.data.atomic import owned
 from prvr.data.synthetic.encoder import load_encoder
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.errors import DataError

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from prvr.config import load_config
 from prvr.data import DataError, load_encoder, open_corpus
 from prvr.data.hashes import HASHES
-from prvr.data.synthetic.corpus import GENERATOR, VERSION
+from prvr.data.synthetic.toy_corpus import GENERATOR, VERSION
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.zero_shot import beside_zero_shot
 from prvr.models import load_pretrained

@@ -20,8 +20,8 @@ from video_files import MeanColour
 from prvr.cli import main
 from prvr.cli.convert import training
 from prvr.corpora import SplitShares, read_user_captions, split_videos
-from prvr.corpora.convert import convert_captions, films_folder
-from prvr.corpora.encoders import corpus_encoders, read_sentences
+from prvr.corpora.conversion import convert_captions, films_folder
+from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
 from prvr.corpora.user_captions import COLUMNS, plain_ids
 from prvr.data import Corpus, DataError, open_corpus, pack
 from prvr.data.synthetic import read_toy_scenes, render

@@ -156,7 +156,7 @@ def test_nothing_is_overwritten_or_half_written(films: Path, tmp_path: Path, mon
     def fail(*_: object) -> None:
         raise full
 
-    monkeypatch.setattr("prvr.video.clip.PictureEncoder.put", fail)
+    monkeypatch.setattr("prvr.video.excerpt.PictureEncoder.put", fail)
     with pytest.raises(DataError, match="cannot be written"):
         write_clip(film, 3.0, 4.0, target, exact=True, force=True)
     assert target.read_bytes() == before

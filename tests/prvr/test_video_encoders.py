@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from video_models import WORDS, tiny_clip, tiny_siglip
 
 from prvr.data import DataError, load_encoder
-from prvr.data.synthetic.corpus import frame_features
+from prvr.data.synthetic.toy_corpus import frame_features
 from prvr.video import (
     ENCODERS,
     EncoderFamily,
@@ -26,7 +26,7 @@ from prvr.video import (
     open_encoder,
     open_featurizer,
 )
-from prvr.video.encoders.clip import Preprocessing, preprocessing_from
+from prvr.video.encoders.joint_models import Preprocessing, preprocessing_from
 from prvr.video.encoders.toy import area_means
 
 transformers = pytest.importorskip("transformers")

@@ -13,9 +13,9 @@ from video_files import LONG, READABLE, UNREADABLE, MeanColour, plain, write_vid
 
 from prvr.data import DataError, open_corpus
 from prvr.data.hashes import hash_file
-from prvr.data.synthetic.corpus import read_toy_scenes
 from prvr.data.synthetic.mp4 import write_mp4
 from prvr.data.synthetic.render import render
+from prvr.data.synthetic.toy_corpus import read_toy_scenes
 from prvr.data.synthetic.world import FPS
 from prvr.reading import printable
 from prvr.search.thumbnails import thumbnail

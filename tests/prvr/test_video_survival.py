@@ -11,7 +11,7 @@ from kills import POINTS, at_write, die, killed
 from test_video_extract import contents
 from video_files import MeanColour, noise, write_video
 
-from prvr.data import files
+from prvr.data import atomic
 from prvr.video import VideoStore, extract
 
 pytest.importorskip("av")
@@ -82,7 +82,7 @@ def test_killed_inside_a_write(
     """The first write is that of the header."""
 
     assert killed(act(videos, tmp_path / "store"), at_write(number, point))
-    half = list((tmp_path / "store").rglob(f"*{files.HALF_WRITTEN}"))
+    half = list((tmp_path / "store").rglob(f"*{atomic.HALF_WRITTEN}"))
     assert bool(half) == (point != "renamed")
     check(videos, tmp_path / "store", straight)
 

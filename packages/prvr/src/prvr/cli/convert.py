@@ -15,7 +15,7 @@ from prvr.corpora import BENCHMARKS, Benchmark, SplitShares
 
 if TYPE_CHECKING:
     from prvr.config.registry import Entry
-    from prvr.corpora.convert import BenchmarkReport, CaptionsReport
+    from prvr.corpora.conversion import BenchmarkReport, CaptionsReport
     from prvr.data import FeatureReader
     from prvr.video import TextFeaturizer, VideoStore
 
@@ -142,7 +142,7 @@ def run_checkpoint(args: Namespace) -> None:
 
 def run_captions(args: Namespace) -> None:
     """Writes the corpus and says how to train on it."""
-    from prvr.corpora.convert import convert_captions
+    from prvr.corpora.conversion import convert_captions
     from prvr.video import VideoStore, open_featurizer
 
     file, shares = Path(args.file), SplitShares(args.test, args.val, args.seed)
@@ -164,7 +164,7 @@ def run_captions(args: Namespace) -> None:
 
 def run_benchmark(args: Namespace) -> None:
     """Writes the corpus and says how to train on it."""
-    from prvr.corpora.convert import convert_benchmark
+    from prvr.corpora.conversion import convert_benchmark
     from prvr.video import VideoStore, open_featurizer
 
     rules = BENCHMARKS[args.name]
@@ -262,7 +262,7 @@ def _clip_keys(clip: str, preset: str) -> list[str]:
         clip: a CLIP of transformers, by name or folder.
         preset: says how many frames and words are read.
     """
-    from prvr.video.pretrained import import_transformers, read_config
+    from prvr.video.hub import import_transformers, read_config
 
     sizes, model, like = (
         import_transformers().CLIPConfig.from_dict(read_config(clip)),

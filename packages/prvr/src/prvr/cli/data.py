@@ -108,8 +108,8 @@ def run_show(args: Namespace) -> None:
 
 def _corpus(args: Namespace) -> "Corpus":
     from prvr.data import open_corpus
-    from prvr.data.synthetic.corpus import toy_folder
     from prvr.data.synthetic.render import DAY, LOOKS
+    from prvr.data.synthetic.toy_corpus import toy_folder
 
     collection = f"toy-{args.size}"
     if args.look not in LOOKS:

@@ -35,7 +35,7 @@ def fresh_folder(stem: Path, first: Path | None = None) -> Iterator[Path]:
     try:
         yield path
     finally:
-        from prvr.data.files import LOCK  # here, because it brings torch
+        from prvr.data.atomic import LOCK  # here, because it brings torch
 
         if {one.name for one in path.iterdir()} <= {LOCK}:
             (path / LOCK).unlink(missing_ok=True)

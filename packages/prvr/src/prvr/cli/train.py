@@ -96,8 +96,8 @@ def run(args: Namespace) -> None:
 
 def _next(config: Config, output: Path, beside: "Beside | None") -> list[object]:
     """The search of the films that the model was trained on, where they are known; else its evaluation."""
-    from prvr.corpora.convert import films_folder
-    from prvr.corpora.encoders import corpus_encoders
+    from prvr.corpora.conversion import films_folder
+    from prvr.corpora.corpus_encoders import corpus_encoders
     from prvr.training.data import run_corpus
 
     corpus = run_corpus(config)

@@ -1,6 +1,6 @@
 """Corpora from captions and features: public text-to-video benchmarks, and users' own videos.
 
-Readers of annotation files and tables stand here and need no torch; `prvr.corpora.convert` writes corpora of them.
+Readers of annotation files and tables stand here and need no torch; `prvr.corpora.conversion` writes corpora of them.
 
 Examples:
     >>> found = benchmark("msvd").read("annotations")  # doctest: +SKIP

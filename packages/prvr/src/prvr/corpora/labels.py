@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prvr.corpora.annotations import read_json, read_lines, read_text
+from prvr.data.atomic import write_file
 from prvr.data.corpus import open_texts
-from prvr.data.files import write_file
 from prvr.data.layout import Caption, read_captions
 from prvr.errors import DataError
 from prvr.reading import parse_json, short

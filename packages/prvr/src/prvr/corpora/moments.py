@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from prvr.corpora.annotations import read_json, read_lines, read_text
+from prvr.data.atomic import write_file
 from prvr.data.corpus import open_texts
-from prvr.data.files import write_file
 from prvr.data.layout import Moment, moment_row, read_captions
 from prvr.errors import DataError
 from prvr.reading import parse_json, short

@@ -13,7 +13,7 @@ from prvr.data.features import FeatureReader, QueryFeatures, open_features
 from prvr.data.layout import Caption, Moment, TextData, write_layout
 from prvr.data.pack import PackSettings, holdout, pack
 from prvr.data.packed import PackedSplit
-from prvr.data.rows import sample_video, segment_mean
+from prvr.data.sampling import sample_video, segment_mean
 from prvr.data.synthetic import COLLECTIONS, JointEncoder, load_encoder, write_corpus
 from prvr.errors import DataError
 

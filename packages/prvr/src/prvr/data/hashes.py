@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from prvr.data.files import MARK
+from prvr.data.atomic import MARK
 from prvr.errors import DataError
 from prvr.reading import read_object, read_text
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import h5py
 import numpy as np
 
-from prvr.data.files import new_folder
+from prvr.data.atomic import new_folder
 from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_text, short
 

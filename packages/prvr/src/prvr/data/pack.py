@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Float
 
 from prvr.config import AnyModelConfig
+from prvr.data.atomic import discard, publish, temporary_folder
 from prvr.data.corpus import TEXT_FILES, Corpus, Split, check_dim
 from prvr.data.features import FeatureReader, QueryFeatures, feature_files
-from prvr.data.files import discard, publish, temporary_folder
 from prvr.data.packed import PackedSplit, PackSource, longest_told
 from prvr.data.packed_files import FILES, FORMAT, PackedFiles, PackedWriter
-from prvr.data.rows import normalise_rows, sample_video
+from prvr.data.sampling import normalise_rows, sample_video
 from prvr.errors import DataError, InputError
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from prvr.data.corpus import Corpus
 from prvr.data.packed_files import PackedFiles
-from prvr.data.rows import read_padded
+from prvr.data.sampling import read_padded
 from prvr.errors import DataError
 
 Labels = Literal["original", "dense"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Real
 
-from prvr.data.files import write_file
+from prvr.data.atomic import write_file
 from prvr.data.hashes import digest
 from prvr.data.packed import Labels
 from prvr.errors import DataError

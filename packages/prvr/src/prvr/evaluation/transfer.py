@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prvr.config import Config
-from prvr.corpora.encoders import CorpusEncoders, corpus_encoders
+from prvr.corpora.corpus_encoders import CorpusEncoders, corpus_encoders
 from prvr.data import COLLECTIONS, Corpus, DataError, open_corpus
 from prvr.data.synthetic.encoder import DIM, WORD_DIM
 from prvr.data.synthetic.world import FPS
@@ -24,7 +24,7 @@ def expect_same_features(source: CorpusEncoders | None, target: CorpusEncoders |
     """Refuses a target whose features are of other encoders than those a model has learned from.
 
     Args:
-        source: what `prvr.corpora.encoders.corpus_encoders` says of the corpus that the model was trained on.
+        source: what `prvr.corpora.corpus_encoders.corpus_encoders` says of the corpus that the model was trained on.
         target: the same of the corpus that it is to be tested on.
         name: the name of the target, for the message.
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from prvr.corpora.encoders import corpus_encoders
+from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data import Corpus, DataError, PackedSplit
 from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
 from prvr.evaluation.rank import EvaluationConfig, report_from_scores

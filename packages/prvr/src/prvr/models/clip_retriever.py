@@ -53,7 +53,7 @@ class ClipRetriever(
 
     def build_inputs(self, config: TokenModelConfig) -> None:
         """Sets the CLIP."""
-        from prvr.video.pretrained import import_transformers
+        from prvr.video.hub import import_transformers
 
         library, values = import_transformers(), cast(Any, config.clip)
         try:

@@ -14,7 +14,7 @@ import torch
 
 from prvr.config import Config
 from prvr.corpora import benchmark_of
-from prvr.data.files import is_real_folder
+from prvr.data.atomic import is_real_folder
 from prvr.errors import DataError, DivergedError, InputError, PrvrError
 from prvr.evaluation import EvaluationConfig, evaluate, report_from_scores
 from prvr.evaluation.report import EvaluationReport

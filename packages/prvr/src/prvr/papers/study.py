@@ -21,7 +21,7 @@ import yaml
 
 from prvr import __version__
 from prvr.config import Config, read_yaml_file
-from prvr.data.files import owned, write_file
+from prvr.data.atomic import owned, write_file
 from prvr.data.hashes import digest, hash_file
 from prvr.errors import DataError, PrvrError
 from prvr.evaluation.report import EvaluationReport

@@ -4,7 +4,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from prvr.data.files import write_file
+from prvr.data.atomic import write_file
 from prvr.errors import DataError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from prvr.config import Config, TokenModelConfig, dump_config, load_config
-from prvr.data.files import new_folder
+from prvr.data.atomic import new_folder
 from prvr.models import AnyRetriever
 from prvr.models.pretrained import write_model
 from prvr.objective import Objective

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Float32
 
-from prvr.data.files import write_file
+from prvr.data.atomic import write_file
 from prvr.errors import DataError, InputError
 from prvr.reading import read_array
 from prvr.search.manifest import MEND, Manifest

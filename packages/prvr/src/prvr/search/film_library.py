@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from prvr.data.files import LOCK, MARK, owned, publish, replace_file, temporary_folder, user_cache
+from prvr.data.atomic import LOCK, MARK, owned, publish, replace_file, temporary_folder, user_cache
 from prvr.data.hashes import HASHES
 from prvr.data.synthetic.mp4 import DRAWN
 from prvr.errors import DataError
@@ -41,8 +41,8 @@ from prvr.video import (
 )
 from prvr.video.encoders import ALIASES, TOY
 from prvr.video.extraction import is_fresh
+from prvr.video.hub import local_models, read_config
 from prvr.video.own import is_own
-from prvr.video.pretrained import local_models, read_config
 from prvr.video.store import HEADER, read_header
 
 Progress = Callable[[float, float, str], None]

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float32, UInt8
 from torch import Tensor
 
-from prvr.data.rows import segment_mean
+from prvr.data.sampling import segment_mean
 from prvr.errors import DataError
 from prvr.search.model import ZERO_SHOT, ModelIdentity, RowSet, WindowVectors
 from prvr.search.vectors import unit

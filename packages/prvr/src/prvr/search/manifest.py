@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from prvr.data.files import is_real_folder, replace_file
+from prvr.data.atomic import is_real_folder, replace_file
 from prvr.data.hashes import read_signed, signed
 from prvr.errors import DataError, InputError
 from prvr.reading import parse_record

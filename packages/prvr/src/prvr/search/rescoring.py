@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from prvr.data.rows import pad
+from prvr.data.sampling import pad
 from prvr.search.ranking import Ranked, best_windows, rank, video_scores, window_timelines
 from prvr.search.snapshot import Snapshot
 from prvr.search.vectors import query_rows

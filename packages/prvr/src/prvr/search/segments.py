@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from prvr.data.files import MARK, publish, temporary_folder
+from prvr.data.atomic import MARK, publish, temporary_folder
 from prvr.data.hashes import hash_file
 from prvr.errors import DataError
 from prvr.reading import parse_record, read_array, read_json

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float32
 
 from prvr.config import Config, ModelConfig, config_to_dict
-from prvr.corpora.encoders import corpus_encoders
+from prvr.corpora.corpus_encoders import corpus_encoders
 from prvr.data.corpus import open_corpus
 from prvr.data.pack import PackSettings
-from prvr.data.rows import pad, segment_mean
+from prvr.data.sampling import pad, segment_mean
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.models import AnyRetriever, Retriever, load_pretrained
@@ -27,7 +27,7 @@ from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
 from prvr.search.vectors import query_rows, unit
 from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open_featurizer
 from prvr.video.encoders import TOY
-from prvr.video.pretrained import hash_model
+from prvr.video.hub import hash_model
 
 _WEIGHTS, _CONFIG, _SAMPLING = "model.safetensors", "config.json", "feeding.json"
 _BATCH, _TEXTS = 32, 128  # windows and queries encoded at a time

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import log
 from pathlib import Path
 
-from prvr.data.files import HALF_WRITTEN, clear_half_written, mark, new_folder, owned, remove_marked, unmark
+from prvr.data.atomic import HALF_WRITTEN, clear_half_written, mark, new_folder, owned, remove_marked, unmark
 from prvr.errors import DISK_FULL, DataError, InputError
 from prvr.search.confidence import write_bank
 from prvr.search.manifest import MODEL, SEGMENTS, Manifest, WindowLength, check_windows

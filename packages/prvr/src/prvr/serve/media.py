@@ -18,7 +18,7 @@ from prvr.search.thumbnails import thumbnail
 from prvr.serve.schema import FormatResponse, FormatsResponse
 from prvr.serve.settings import ServeLimits
 from prvr.video import VideoError, open_video
-from prvr.video.clip import PictureEncoder
+from prvr.video.excerpt import PictureEncoder
 
 _CHUNK = 256 * 1024
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")

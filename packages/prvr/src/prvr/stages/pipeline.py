@@ -10,7 +10,7 @@ from torch import Tensor
 
 from prvr.config import validated
 from prvr.config.registry import Registry
-from prvr.data.files import new_folder
+from prvr.data.atomic import new_folder
 from prvr.data.hashes import check_hashes, write_hashes
 from prvr.errors import DataError, InputError
 from prvr.models import load_pretrained

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from prvr.config import load_config
 from prvr.config.strict import MANY, STRICT
-from prvr.corpora.encoders import CorpusEncoders, corpus_encoders, read_sentences
+from prvr.corpora.corpus_encoders import CorpusEncoders, corpus_encoders, read_sentences
 from prvr.data.corpus import Corpus
 from prvr.data.pack import PackSettings, repack
 from prvr.data.packed import PackedSplit, QueryBatch, VideoBatch
-from prvr.data.rows import pad
+from prvr.data.sampling import pad
 from prvr.errors import DataError, InputError
 from prvr.models import AnyRetriever, load_pretrained
 from prvr.models.pretrained import model_files

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from prvr.data.files import (
+from prvr.data.atomic import (
     clear_abandoned,
     clear_half_written,
     is_real_folder,

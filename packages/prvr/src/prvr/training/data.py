@@ -10,8 +10,8 @@ import torch
 
 from prvr.config import Config
 from prvr.data import COLLECTIONS, Corpus, PackedSplit, PackSettings, holdout, open_corpus, pack, write_corpus
+from prvr.data.atomic import user_cache
 from prvr.data.dataset import VideoLoader
-from prvr.data.files import user_cache
 from prvr.data.on_device import AHEAD, Batches, DeviceLoader, read_ahead, split_bytes
 from prvr.data.synthetic import corpus_key
 from prvr.errors import TrainingError

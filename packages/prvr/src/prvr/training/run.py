@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from prvr.config import ConfigError, config_to_dict, dump_config, validated
 from prvr.data import DataError
-from prvr.data.files import LOCK, owned
+from prvr.data.atomic import LOCK, owned
 from prvr.errors import TrainingError
 from prvr.evaluation.report import EvaluationReport
 from prvr.training.checkpoint import check_state, load_state, recover, save_state, write_file

@@ -7,7 +7,6 @@ Examples:
     ((41, 512), 20.5)
 """
 
-from prvr.video.clip import CONTAINERS, VideoClip, clip_name, write_clip
 from prvr.video.decode import Frame, Limits, VideoError, VideoFile, VideoInfo, open_video
 from prvr.video.encoders import (
     ENCODERS,
@@ -20,8 +19,9 @@ from prvr.video.encoders import (
     open_encoder,
     open_featurizer,
 )
+from prvr.video.excerpt import CONTAINERS, VideoClip, clip_name, write_clip
 from prvr.video.extraction import ExtractReport, Named, Outcome, encode_video, extract, gather
-from prvr.video.pretrained import DEFAULT_ENCODER, DownloadNeeded, download_size
+from prvr.video.hub import DEFAULT_ENCODER, DownloadNeeded, download_size
 from prvr.video.store import StoreHeader, VideoEntry, VideoStore, forget_videos
 
 __all__ = [

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from prvr.errors import DataError, PrvrError
-from prvr.video.protocol import EncoderClass, FrameEncoder, Identity, TextFeaturizer
+from prvr.video.interface import EncoderClass, FrameEncoder, Identity, TextFeaturizer
 
 GROUP = "prvr.encoders"
 """The group of entry points by which a package registers encoders."""

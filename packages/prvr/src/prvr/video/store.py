@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Float32
 from safetensors import SafetensorError, safe_open
 
+from prvr.data.atomic import LOCK, clear_half_written, owned, replace_file
 from prvr.data.features import FeatureReader
-from prvr.data.files import LOCK, clear_half_written, owned, replace_file
 from prvr.data.hashes import digest, read_signed, signed
 from prvr.errors import DataError
 from prvr.reading import parse_json, parse_record

@@ -1,6 +1,9 @@
 """The toy world: videos that prvr draws itself, sentences about them, and an encoder that has never seen them."""
 
-from prvr.data.synthetic.corpus import (
+from prvr.data.synthetic.encoder import JointEncoder, load_encoder
+from prvr.data.synthetic.render import render, render_frames
+from prvr.data.synthetic.scenes import Scenes, Sentence
+from prvr.data.synthetic.toy_corpus import (
     COLLECTIONS,
     corpus_key,
     read_toy_scenes,
@@ -8,9 +11,6 @@ from prvr.data.synthetic.corpus import (
     write_films,
     write_videos,
 )
-from prvr.data.synthetic.encoder import JointEncoder, load_encoder
-from prvr.data.synthetic.render import render, render_frames
-from prvr.data.synthetic.scenes import Scenes, Sentence
 
 __all__ = [
     "COLLECTIONS",

@@ -7,7 +7,7 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import UInt8
 
-from prvr.data.files import replace_file
+from prvr.data.atomic import replace_file
 from prvr.data.synthetic.world import FPS
 from prvr.errors import InputError, MissingExtraError, require
 

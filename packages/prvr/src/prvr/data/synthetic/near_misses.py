@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Int
 
-from prvr.data.synthetic.drawing import Allowed, act, draw_thing
 from prvr.data.synthetic.grammar import Claim
+from prvr.data.synthetic.timelines import Allowed, act, draw_thing
 from prvr.data.synthetic.world import ACTIONS, BACKGROUNDS, COLOURS, OPPOSITE, SHAPES, SIZES, Fact, Shot, Thing, Video
 
 ONE_FACTOR, REBOUND = 4, 2

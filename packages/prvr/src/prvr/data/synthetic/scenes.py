@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from prvr.data.synthetic.drawing import draw_videos
 from prvr.data.synthetic.grammar import Claim, describe
 from prvr.data.synthetic.near_misses import NearMissPlanter, near_misses
+from prvr.data.synthetic.timelines import draw_videos
 from prvr.data.synthetic.world import Video, in_training
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, parse_json, read_text, short

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.data.files import clear_half_written, is_real_folder, replace_file
+from prvr.data.atomic import clear_half_written, is_real_folder, replace_file
 from prvr.errors import DataError, require
 from prvr.reading import parse_json, parse_record
 from prvr.search.backends.protocol import ClipBlock, ClipSource, each_once, locked

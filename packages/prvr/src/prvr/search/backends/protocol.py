@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from prvr.data.files import owned
+from prvr.data.atomic import owned
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from prvr.data.files import write_file
+from prvr.data.atomic import write_file
 from prvr.reading import printable
 from prvr.search.results import SearchResult
 

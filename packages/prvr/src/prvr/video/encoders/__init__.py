@@ -1,6 +1,6 @@
 """Encoders of frames and texts, by name: which families there are, and how one is opened.
 
-What an encoder offers is in `prvr.video.protocol`; encoders that others wrote are opened by `prvr.video.own`. A family
+What an encoder offers is in `prvr.video.interface`; encoders that others wrote are opened by `prvr.video.own`. A family
 is a module of this package that registers itself in `ENCODERS`; nothing else has to know of it.
 """
 
@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from prvr.config import Registry
 from prvr.errors import DataError
+from prvr.video.hub import downloads, has_both_sides, read_config
+from prvr.video.interface import Encoder, FrameEncoder, Identity, TextFeaturizer, check_joint
 from prvr.video.own import is_own, open_frames, open_text, own_class
-from prvr.video.pretrained import downloads, has_both_sides, read_config
-from prvr.video.protocol import Encoder, FrameEncoder, Identity, TextFeaturizer, check_joint
 
 __all__ = [
     "ENCODERS",

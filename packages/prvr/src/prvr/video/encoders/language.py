@@ -8,7 +8,7 @@ from jaxtyping import Float32
 
 from prvr.errors import InputError
 from prvr.video.encoders import ENCODERS, EncoderFamily, Identity
-from prvr.video.pretrained import (
+from prvr.video.hub import (
     explained,
     hash_model,
     hash_tokenizer,

@@ -10,8 +10,8 @@ from jaxtyping import Float32, UInt8
 
 from prvr.errors import DataError, InputError
 from prvr.video.encoders import ENCODERS, EncoderFamily, Identity
-from prvr.video.encoders.clip import load_clip, preprocessing_of
-from prvr.video.pretrained import (
+from prvr.video.encoders.joint_models import load_clip, preprocessing_of
+from prvr.video.hub import (
     explained,
     hash_tokenizer,
     import_transformers,

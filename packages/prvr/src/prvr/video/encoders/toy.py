@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float32, UInt8
 
-from prvr.data.synthetic.corpus import MOTION, with_motion
 from prvr.data.synthetic.encoder import DIM, MAX_WORDS, WORD_DIM, load_encoder
+from prvr.data.synthetic.toy_corpus import MOTION, with_motion
 from prvr.data.synthetic.world import FRAME
 from prvr.video.encoders import ENCODERS, TOY, EncoderFamily, Identity
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 
+from prvr.data.atomic import publish, temporary_folder
 from prvr.data.corpus import Corpus, open_corpus
-from prvr.data.files import publish, temporary_folder
 from prvr.data.layout import Caption, Moment, TextData, write_layout
 from prvr.data.synthetic.encoder import DIM, WORD_DIM, JointEncoder, load_encoder
 from prvr.data.synthetic.near_misses import relevance

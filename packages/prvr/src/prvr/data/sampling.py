@@ -46,7 +46,7 @@ def segment_mean(x: Float[Array, "n f"], bins: int, keep_last: bool = True) -> F
     """Means of ``bins`` consecutive segments of a sequence.
 
     Segment i is the mean of ``x[b_i:b_{i+1}]``, or the row ``x[b_i]`` alone where that is empty (see
-    `prvr.data.rows.segment_edges`); this makes the 32 clips and the up to 128 frames of Partially
+    `prvr.data.sampling.segment_edges`); this makes the 32 clips and the up to 128 frames of Partially
     Relevant Video Retrieval (Dong et al., 2022).
 
     Args:
@@ -95,7 +95,7 @@ def sample_video(
         x: (n f) frame features as stored, n >= 1.
         clips: number of clips, c.
         frames: most frames kept, so that l = min(n, frames).
-        keep_last: see [segment_mean][prvr.data.rows.segment_mean].
+        keep_last: see [segment_mean][prvr.data.sampling.segment_mean].
         unit: False for rows that have neither mean nor length, such as pictures: they stay as they are, and the middle
             one of each segment stands for it.
 

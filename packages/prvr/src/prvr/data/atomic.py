@@ -133,7 +133,7 @@ def publish(folder: Path, target: Path, is_good: Callable[[Path], bool], *, mark
     """Renames a finished folder to ``target``; where a good one stands already, that one stays.
 
     Args:
-        folder: what [temporary_folder][prvr.data.files.temporary_folder] gave.
+        folder: what [temporary_folder][prvr.data.atomic.temporary_folder] gave.
         target: its final name.
         is_good: judges a folder that stands there. A bad one is replaced if it holds nothing but files that `folder`
             has as well.

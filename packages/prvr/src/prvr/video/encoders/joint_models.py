@@ -15,7 +15,7 @@ from torch import Tensor
 
 from prvr.errors import DataError, InputError
 from prvr.video.encoders import ENCODERS, OTHER, EncoderFamily, Identity
-from prvr.video.pretrained import (
+from prvr.video.hub import (
     explained,
     hash_model,
     hash_tokenizer,

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import UInt8
 
-from prvr.data.files import write_file
+from prvr.data.atomic import write_file
 from prvr.errors import DISK_FULL, DataError, InputError, require
 from prvr.video.decode import Limits, VideoError, open_video, read_faults
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from prvr.corpora.annotations import CaptionedVideo, benchmark
-from prvr.corpora.encoders import CorpusEncoders, write_sentences
+from prvr.corpora.corpus_encoders import CorpusEncoders, write_sentences
 from prvr.corpora.user_captions import (
     MEND,
     SPLITS,
