@@ -1,94 +1,58 @@
-"""Writes docs/cli.md, the reference of the command line, from the parser of `prvr`.
+"""The page `cli.md` of the documentation: what `prvr COMMAND --help` prints, for every command.
 
-    python scripts/cli_reference.py
-
-Run it after a change of an option or of its help; a test compares the page with the parser.
+MkDocs calls `on_files` when it builds the site (`hooks` in mkdocs.yml); the page is in no other place.
+`python scripts/cli_reference.py` prints it.
 """
 
-from argparse import Action
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+import contextlib
+import io
+import os
+import re
+from collections.abc import Iterator
+from unittest import mock
 
-from prvr.cli import build_parser
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+from prvr.cli import main
+
 _INTRODUCTION = """\
 # Command line
 
-`python scripts/cli_reference.py` writes this page from the texts that `prvr COMMAND --help` prints; change those.
-Words in capitals stand for values of your own. What stands in square brackets may be left out, and three dots mean
-that more may follow. Options may stand before or after the other arguments, and cannot be abbreviated.
-`prvr --version` prints the version.
+What `prvr COMMAND --help` prints. Words in capitals stand for values of your own; what is in brackets may be left out.
 """
-_OF_EVERY_COMMAND = ("-h", "-v", "-q")  # they stand once, at the top
-_HEAD = ["| argument | |", "|---|---|"]
+
+
+def help_text(command: list[str]) -> str:
+    """What `prvr COMMAND --help` prints, in 100 columns."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), mock.patch.dict(os.environ, {"COLUMNS": "100"}):
+        main([*command, "--help"])
+    return out.getvalue().strip()
+
+
+def commands(group: list[str] | None = None) -> Iterator[list[str]]:
+    """Every command in the order of `prvr --help`, a group before its members."""
+    names = re.search(r"^commands:\n  COMMAND\n((?:    .*\n?)+)", help_text(group or []), flags=re.MULTILINE)
+    for name in re.findall(r"^    (\w+)", names[1], flags=re.MULTILINE) if names else []:
+        command = [*(group or []), name]
+        yield command
+        yield from commands(command)
 
 
 def page() -> str:
     """The whole page in Markdown."""
-    root: Any = build_parser()
-    commands = list(_commands(root))
-    shared = [action for action in commands[0][1]._actions if _is_shared(action)]
-    index = [f"| [`{parser.prog}`](#{parser.prog.replace(' ', '-')}) | {_cell(text)} |" for text, parser in commands]
-    parts = [_INTRODUCTION, "\n".join(["| command | |", "|---|---|", *index, ""])]
-    parts += ["Every command has these options:\n", _table(root, shared)]
-    for _, parser in commands:
-        parts += _section(parser)
-    codes = [line.strip().partition(" ") for line in root.epilog.partition("exit codes:\n")[2].splitlines()]
-    rows = [f"| {code} | {_cell(text)} |" for code, _, text in codes]
-    return "\n".join([*parts, "## Exit codes\n", "\n".join(["| code | |", "|---|---|", *rows, ""])])
+    sections = [_INTRODUCTION, f"```text\n{help_text([])}\n```\n"]
+    for command in commands():
+        sections.append(f"## prvr {' '.join(command)}\n\n```text\n{help_text(command)}\n```\n")
+    return "\n".join(sections)
 
 
-def _commands(parser: Any) -> Iterator[tuple[str, Any]]:
-    """The summary and the parser of every command, those of groups included, in the order of `prvr --help`."""
-    for action in parser._actions:
-        for choice in getattr(action, "_choices_actions", ()):
-            child = action.choices[choice.dest]
-            yield from list(_commands(child)) or [(choice.help, child)]
-
-
-def _section(parser: Any) -> list[str]:
-    """The heading, the usage, the description and the arguments of one command."""
-    usage = "\n".join(line.strip() for line in parser.usage.splitlines())
-    parts = [f"## {parser.prog}\n", f"```text\n{usage}\n```\n", f"{parser.description}\n"]
-    explained = [action for action in parser._actions if action.help and not _is_shared(action)]
-    if explained:
-        parts.append(_table(parser, explained))
-    for group in parser._action_groups:
-        keys = [action for action in group._group_actions if not action.help]
-        if keys:  # of the configuration: their names say what they are
-            lines = "\n".join(f"{key.option_strings[-1]} {_value(key)}" for key in keys)
-            parts += [f"{group.title[0].upper()}{group.title[1:]}:\n", f"```text\n{lines}\n```\n"]
-    return parts
-
-
-def _is_shared(action: Action) -> bool:
-    return bool(action.option_strings) and action.option_strings[0] in _OF_EVERY_COMMAND
-
-
-def _table(parser: Any, actions: Sequence[Action]) -> str:
-    formatter = parser._get_formatter()
-    rows = list[str]()
-    for action in actions:
-        names = ", ".join(f"`{name}`" for name in action.option_strings)
-        value = f"`{_value(action)}`" if action.nargs != 0 else ""
-        needed = "; required" if action.option_strings and action.required else ""
-        text = formatter._expand_help(action)
-        rows.append(f"| {_cell(f'{names} {value}')} | {_cell(text + needed)} |")
-    return "\n".join([*_HEAD, *rows, ""])
-
-
-def _value(action: Action) -> str:
-    """What stands for the value of an argument."""
-    name = str(action.metavar or (action.dest.upper() if action.option_strings else action.dest))
-    return f"[{name}]" if action.nargs == "?" else f"{name}..." if action.nargs in ("+", "*") else name
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the page to the site."""
+    files.append(File.generated(config, "cli.md", content=page()))
+    return files
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8", newline="\n")
-    print(f"{PAGE}: written")
+    print(page())

@@ -180,10 +180,11 @@ def test_an_equation_of_a_paper_stands_where_papers_to_code_says(row: str) -> No
         assert any(paper in text for text in documented), f"{paper} is named in no docstring of {row}"
 
 
-def test_the_reference_of_the_command_line_is_that_of_the_parser() -> None:
-    written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+def test_the_reference_of_the_command_line_has_a_section_for_every_command() -> None:
     page = runpy.run_path(str(ROOT / "scripts" / "cli_reference.py"))["page"]()
-    assert page == written, "docs/cli.md is not that of the parser: run python scripts/cli_reference.py"
+    sections = dict(re.findall(r"^## (prvr .+)\n\n```text\n(.*)$", page, flags=re.MULTILINE))
+    assert {"prvr search", "prvr index add", "prvr papers run", "prvr convert captions"} <= set(sections)
+    assert [name for name, text in sections.items() if not text.startswith(f"usage: {name} ")] == []
 
 
 def texts_of_the_sources() -> Iterator[str]:
@@ -217,7 +218,8 @@ def test_citation_names_the_version_and_the_licence() -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     listed = re.findall(r"[\w/-]+\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert sorted(listed) == sorted(str(p.relative_to(ROOT / "docs").as_posix()) for p in (ROOT / "docs").rglob("*.md"))
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted([*pages, "cli.md"])  # which scripts/cli_reference.py makes
 
 
 PAGES = [
