@@ -60,11 +60,14 @@ def save_clip(model: Any, folder: Path) -> Path:
 
 
 def tiny_siglip(folder: Path) -> Path:
-    """A SigLIP with a space of 16, without a file of preprocessing."""
+    """A SigLIP with a space of 16."""
     from transformers import SiglipConfig, SiglipModel
 
     config: Any = SiglipConfig(text_config=_TEXT | {"projection_size": 16}, vision_config=_VISION)
-    return _save(_random(SiglipModel(config)), folder)
+    about = {"image_processor_type": "SiglipImageProcessor", "size": {"height": 32, "width": 32}, "resample": 3}
+    _save(_random(SiglipModel(config)), folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(about))
+    return folder
 
 
 def tiny_roberta(folder: Path) -> Path:

@@ -3,8 +3,6 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32, UInt8
 from torch import Tensor
 
-from prvr.errors import DataError, InputError
+from prvr.errors import DataError
 from prvr.video.encoders import ENCODERS, OTHER, EncoderFamily, Identity
 from prvr.video.hub import (
     explained,
@@ -28,287 +26,127 @@ from prvr.video.hub import (
     token_ids,
 )
 
-_MODES = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}  # numbers of PIL
+_TITLES = {"clip": "CLIP", "siglip": "SigLIP"}
+_PADDED = ("siglip", "siglip2")  # trained on lower-case texts padded to one length, without a mask
 _LARGEST = 4096  # pixels of a side that any model takes
-_LONGEST = 64  # times the shorter side: what is longer is cut first, since only the middle is kept
-_OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-_HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-_FILLED = ("siglip", "siglip2")  # trained on texts in lower case that are filled up, without a mask
+_LONGEST = 64  # times the shorter side: longer pictures are cropped first, since only the middle counts
 
 
-@dataclass(frozen=True)
-class Preprocessing:
-    """Resize, crop, normalise.
+class PictureProcessor:
+    """The image processor of a model. A prepared picture is one row that holds all tensors the model reads.
 
-    Args:
-        height, width: resized to; a width of 0 means that the shorter side becomes `height` and the shape is kept.
-        crop: side of the square that is cut from the middle; 0: none is.
-        mode: a mode of `torch.nn.functional.interpolate`, antialiased.
-        mean, std: mean and standard deviation of red, green and blue, from 0 to 1.
-    """
-
-    height: int
-    width: int
-    crop: int
-    mode: str
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-
-    def __post_init__(self) -> None:
-        if not (0 < self.height <= _LARGEST and 0 <= self.width <= _LARGEST and 0 <= self.crop <= _LARGEST):
-            raise InputError(
-                f"height={self.height}, width={self.width}, crop={self.crop}; expected whole numbers up to {_LARGEST}"
-            )
-        if not (all(map(math.isfinite, self.mean + self.std)) and min(self.std) > 0):
-            raise InputError(f"mean={self.mean}, std={self.std}; expected numbers, and those of std positive")
-
-    def __str__(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
-
-    def apply(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s t 3"]:
-        """The picture resized and cropped, still 0 to 255: what is normalised later is a quarter as large."""
-        if self.crop and not self.width:
-            pixels = _shortened(pixels)
-        planes = torch.from_numpy(pixels).permute(2, 0, 1)[None]
-        size = self._size(*pixels.shape[:2])
-        smooth = self.mode in ("bilinear", "bicubic")
-        planes = F.interpolate(planes, size, mode=self.mode, antialias=smooth) if size != pixels.shape[:2] else planes
-        if self.crop:
-            wide = [max(0, self.crop - side) for side in size]
-            if any(wide):  # black around what is too small
-                over, under, left, right = (part for w in wide for part in (w // 2, w - w // 2))
-                planes = F.pad(planes, (left, right, over, under))
-            top, left = ((side - self.crop) // 2 for side in planes.shape[2:])
-            planes = planes[..., top : top + self.crop, left : left + self.crop]
-        return planes[0].permute(1, 2, 0).contiguous().numpy()
-
-    def normalised(self, frames: UInt8[np.ndarray, "n s t 3"], device: Any) -> Float[Tensor, "n 3 s t"]:
-        """Prepared pictures as the model takes them: each colour scaled by `mean` and `std`."""
-        mean, std = (torch.tensor(x, device=device).view(3, 1, 1) for x in (self.mean, self.std))
-        return (torch.from_numpy(frames).to(device).permute(0, 3, 1, 2).float() / 255 - mean) / std
-
-    def inputs(self, frames: UInt8[np.ndarray, "n s t 3"], device: Any) -> dict[str, Tensor]:
-        """Prepared pictures, normalised, by the name under which the model takes them."""
-        return {"pixel_values": self.normalised(frames, device)}
-
-    @property
-    def side(self) -> tuple[int, int]:
-        """Height and width of a prepared picture, if all of them are of one size."""
-        return (self.crop, self.crop) if self.crop else (self.height, self.width or self.height)
-
-    def _size(self, height: int, width: int) -> tuple[int, int]:
-        if self.width:
-            return self.height, self.width
-        short = min(height, width)  # the longer side is rounded down, as in the original
-        return max(1, self.height * height // short), max(1, self.height * width // short)
-
-
-def preprocessing_from(found: Mapping[str, Any], model_type: str, image_size: int) -> Preprocessing:
-    """Reads `preprocessor_config.json`; what it does not say is as in the original of the family.
+    Most models read the pixels alone. SigLIP 2 for pictures of any shape reads patches, their mask and their number in
+    each direction.
 
     Args:
-        found: its content; empty if there is none.
-        model_type: `clip` or `siglip`.
-        image_size: pixels that the model takes.
+        name: the model, a folder or a name on the hub.
+
+    Attributes:
+        description: changes whenever the file of the image processor does.
 
     Raises:
-        ValueError: it asks for something else than is done here.
-
-    Examples:
-        >>> print(preprocessing_from({"size": 224}, "clip", 224)._size(480, 640))
-        (224, 298)
+        DataError: the model has no image processor, or one that cannot run.
     """
-    clip = model_type == "clip"
-    size = found.get("size", {"shortest_edge": image_size} if clip else {"height": image_size, "width": image_size})
-    size = {"shortest_edge": size} if isinstance(size, int) and clip else size
-    size = {"height": size, "width": size} if isinstance(size, int) else size
-    crop = found.get("crop_size", image_size)
-    crop = crop if isinstance(crop, int) else crop.get("height", image_size)
-    mean, std = _OPENAI if clip else _HALF
-    mode = _MODES.get(found.get("resample", 3))
-    rescale = found.get("rescale_factor", 1 / 255)
-    if mode is None or not found.get("do_resize", True) or abs(rescale * 255 - 1) > 1e-6:
-        raise InputError(
-            f"resample={found.get('resample')}, do_resize={found.get('do_resize')}, rescale_factor={rescale}; "
-            f"expected resample in {sorted(_MODES)}, resizing, and a factor of 1/255"
+
+    def __init__(self, name: str) -> None:
+        values = read_json(name, "preprocessor_config.json") or read_json(name, "processor_config.json")
+        values = values.get("image_processor", values)
+        self.description = (
+            f"image processor {hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]}"
         )
-    edge = size.get("shortest_edge")
-    normal = found.get("do_normalize", True)
-    return Preprocessing(
-        height=edge or size["height"],
-        width=0 if edge else size["width"],
-        crop=crop if found.get("do_center_crop", clip) else 0,
-        mode=mode,
-        mean=_three(found.get("image_mean", mean) if normal else (0, 0, 0)),
-        std=_three(found.get("image_std", std) if normal else (1, 1, 1)),
-    )
+        with explained(name):
+            sizes = [values.get(key) or 0 for key in ("size", "crop_size", "pad_size", "max_num_patches")]
+            if max(max(size.values()) if isinstance(size, dict) else size for size in sizes) > _LARGEST:
+                raise DataError(f"{name}: pictures of more than {_LARGEST} pixels a side. Choose another model.")
+            self._processor = load_image_processor(name)
+            tensors = self._tensors(np.zeros((64, 64, 3), np.uint8))
+            self._parts = {key: (value.shape, value.dtype) for key, value in tensors.items()}
 
+    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " n"]:
+        """The tensors of a picture, one after the other."""
+        most = _LONGEST * min(pixels.shape[:2])  # of a very long, thin picture the whole would fill the memory
+        top, left = (max(0, side - most) // 2 for side in pixels.shape[:2])
+        tensors = self._tensors(pixels[top : top + most, left : left + most])
+        return np.concatenate([value.astype(np.float32).ravel() for value in tensors.values()])
 
-def _three(values: Any) -> tuple[float, float, float]:
-    red, green, blue = values
-    return float(red), float(green), float(blue)
-
-
-def _shortened(pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s t 3"]:
-    """The middle of a very long, thin picture: resized as a whole, it would fill the memory."""
-    most = _LONGEST * min(pixels.shape[:2])
-    top, left = (max(0, side - most) // 2 for side in pixels.shape[:2])
-    return pixels[top : top + most, left : left + most]
-
-
-class OwnPreprocessing:
-    """Whatever the image processor of a model does, which may give more than one tensor for a picture.
-
-    A prepared picture is one row of numbers that holds all of them: the patches of a SigLIP 2 of any shape of picture,
-    for example, with their mask and how many there are in each direction.
-
-    Args:
-        processor: the image processor of transformers.
-        about: the content of its file.
-    """
-
-    def __init__(self, processor: Any, about: Mapping[str, Any]) -> None:
-        self._processor = processor
-        self._about = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-        self._parts = {name: (part.shape, part.dtype) for name, part in self._given(np.zeros((64, 64, 3), np.uint8))}
-
-    def __str__(self) -> str:
-        return f"image processor {self._about[:16]}"
-
-    def apply(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " n"]:
-        """All that the processor gives for a picture, one tensor after the other."""
-        return np.concatenate([part.astype(np.float32).ravel() for _, part in self._given(_shortened(pixels))])
-
-    def inputs(self, frames: Float32[np.ndarray, "n _"], device: Any) -> dict[str, Tensor]:
-        """The tensors, by the names under which the model takes them."""
-        found, first = dict[str, Tensor](), 0
+    def inputs(self, frames: Float32[np.ndarray, "n _"], device: torch.device) -> dict[str, Tensor]:
+        """The tensors of prepared pictures, by the names of the model's arguments."""
+        tensors, first = dict[str, Tensor](), 0
         for name, (shape, dtype) in self._parts.items():
             last = first + math.prod(shape)
             part = frames[:, first:last].astype(dtype).reshape(-1, *shape)
-            found[name], first = torch.from_numpy(part).to(device), last
-        return found
+            tensors[name], first = torch.from_numpy(part).to(device), last
+        return tensors
 
-    def _given(self, pixels: UInt8[np.ndarray, "h w 3"]) -> list[tuple[str, np.ndarray]]:
-        found = self._processor(images=pixels, input_data_format="channels_last", return_tensors="np")
-        return [(name, np.asarray(found[name])[0]) for name in self._processor.model_input_names]
-
-
-@dataclass(frozen=True)
-class Clip:
-    """A loaded model of any family.
-
-    Args:
-        name: it was asked for by.
-        family: its `model_type`, such as `clip` or `siglip`.
-        model: with `get_image_features` and `get_text_features`.
-        weights: its sha256.
-        device: it is on.
-    """
-
-    name: str
-    family: str
-    model: Any
-    weights: str
-    device: torch.device
+    def _tensors(self, pixels: UInt8[np.ndarray, "h w 3"]) -> dict[str, np.ndarray]:
+        output = self._processor(images=pixels, input_data_format="channels_last", return_tensors="np")
+        return {name: np.asarray(output[name])[0] for name in self._processor.model_input_names}
 
 
-def load_clip(name: str, device: Any = "cpu") -> Clip:
-    """Loads a model, once for both of its sides.
-
-    Raises:
-        DataError: there is no such model.
-        prvr.MissingExtraError: transformers is not installed.
-    """
-    config = read_config(name)
-    model: Any = load_model(name, device)
-    return Clip(name, config["model_type"], model, hash_model(model, config), torch.device(device))
-
-
-def preprocessing_of(clip: Clip) -> Preprocessing:
-    """How the pictures of a CLIP or SigLIP are prepared, as its files say.
-
-    Raises:
-        DataError: it asks for something else than is done here.
-    """
-    found = _about_pictures(clip.name)
-    try:
-        size = int(clip.model.config.vision_config.image_size)
-        preprocessing = preprocessing_from(found, clip.family, size)
-        side = preprocessing.crop or preprocessing.height
-        if side != size or (not preprocessing.crop and preprocessing.width != size):
-            raise InputError(f"it gives pictures of {side} pixels, the model takes {size} x {size}")
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise DataError(
-            f"{clip.name}: its preprocessing cannot be followed ({error}). Choose another model."
-        ) from error
-    return preprocessing
-
-
-def _about_pictures(name: str) -> dict[str, Any]:
-    found = read_json(name, "preprocessor_config.json") or read_json(name, "processor_config.json")
-    return found.get("image_processor", found)
-
-
-class ClipEncoder:
+class JointFrames:
     """Frames in the joint space, not normalised, as the public CLIP features are.
 
     Args:
-        clip: the model. Pictures of a CLIP or SigLIP are prepared here, those of any other by its own image processor.
+        name: a folder, or a name on the hub.
+        device: a torch device.
 
     Raises:
-        DataError: its preprocessing cannot be followed or run, or the model gives no single row for a picture.
+        DataError: there is no such model, its preprocessing cannot run, or it gives no finite row for a picture.
+        prvr.MissingExtraError: transformers is not installed.
     """
 
-    def __init__(self, clip: Clip) -> None:
-        if clip.family in _FAMILIES:
-            how = preprocessing_of(clip)
-        else:
-            processor = load_image_processor(clip.name)
-            with explained(clip.name):
-                how = OwnPreprocessing(processor, _about_pictures(clip.name))
-        self._clip, self._how = clip, how
-        self.identity = Identity(clip.name, clip.weights, str(how))
-        with explained(clip.name):
-            self.dim = self.joint_dim = self.encode(self.prepare(np.zeros((64, 64, 3), np.uint8))[None]).shape[1]
+    def __init__(self, name: str, device: Any = "cpu") -> None:
+        self._device, self.pictures = torch.device(device), PictureProcessor(name)
+        self._model: Any = load_model(name, self._device)
+        self.identity = Identity(name, hash_model(self._model, read_config(name)), self.pictures.description)
+        with explained(name):
+            trial = self.encode(self.prepare(np.zeros((64, 64, 3), np.uint8))[None])
+        if not np.isfinite(trial).all():
+            raise DataError(f"{name}: gives NaN or infinity for a black picture. Choose another model.")
+        self.dim = self.joint_dim = trial.shape[1]
 
     def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> np.ndarray:
-        """Resized and cropped as the model was trained."""
-        return self._how.apply(pixels)
+        """The picture as the model's own image processor prepares it."""
+        return self.pictures.prepare(pixels)
 
     def encode(self, frames: np.ndarray) -> Float32[np.ndarray, "n e"]:
         """Projected image embeddings."""
         with torch.inference_mode():
-            found = self._clip.model.get_image_features(**self._how.inputs(frames, self._clip.device))
-            return _pooled(found, len(frames)).float().cpu().numpy()
+            output = self._model.get_image_features(**self.pictures.inputs(frames, self._device))
+            return _pooled(output, len(frames)).float().cpu().numpy()
 
     def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
         """As they are."""
         return rows
 
 
-class ClipText:
+class JointText:
     """Hidden states of the last layer as words, the projected embedding as sentence.
 
-    A text goes through the model alone, so nothing is filled up and no mask is needed, but in SigLIP, which was trained
+    A text goes through the model alone, so nothing is padded and no mask is needed, except in SigLIP, which was trained
     on texts of one length. In CLIP and SigLIP the row of a token that begins every text is left out: it is the same for
     all. In other models that token has read the whole text.
 
     Args:
-        clip: the model.
+        name: a folder, or a name on the hub.
+        device: a torch device.
 
     Raises:
-        DataError: its tokenizer is missing, or the model gives no single row for a text.
+        DataError: there is no such model, its tokenizer is missing, or it gives no single row for a text.
+        prvr.MissingExtraError: transformers is not installed.
     """
 
-    def __init__(self, clip: Clip) -> None:
-        self._clip, self._tokenizer = clip, load_tokenizer(clip.name)
-        with explained(clip.name):
-            self._most = most_tokens(clip.model.config.text_config)
-            if clip.family not in _FAMILIES:
+    def __init__(self, name: str, device: Any = "cpu") -> None:
+        config = read_config(name)
+        self._device, self._family = torch.device(device), config["model_type"]
+        self._model, self._tokenizer = load_model(name, self._device), load_tokenizer(name)
+        with explained(name):
+            self._most = most_tokens(self._model.config.text_config)
+            if self._family not in _TITLES:
                 self._most = min(self._most, self._tokenizer.model_max_length)
             words, sentence = self._run("a")
-        cut = hash_tokenizer(self._tokenizer)
-        self.identity = Identity(clip.name, clip.weights, f"tokens {cut[:16]}, at most {self._most}")
+        tokens = f"tokens {hash_tokenizer(self._tokenizer)[:16]}, at most {self._most}"
+        self.identity = Identity(name, hash_model(self._model, config), tokens)
         self.word_dim, self.joint_dim = words.shape[1], sentence.shape[0]
 
     def words(self, text: str) -> Float32[np.ndarray, "w e"]:
@@ -320,41 +158,37 @@ class ClipText:
         return self._run(text)[1]
 
     def _run(self, text: str) -> tuple[Float32[np.ndarray, "w e"], Float32[np.ndarray, " d"]]:
-        filled = self._clip.family in _FILLED
-        ids = token_ids(self._tokenizer, text.lower() if filled else text, self._most)
+        padded = self._family in _PADDED
+        ids = token_ids(self._tokenizer, text.lower() if padded else text, self._most)
         first, count = 0, len(ids)
-        if filled:
-            filling = [self._tokenizer.pad_token_id] * (self._most - count)
+        if padded:
+            padding = [self._tokenizer.pad_token_id] * (self._most - count)
             left = self._tokenizer.padding_side == "left"
-            ids, first = (filling + ids, len(filling)) if left else (ids + filling, 0)
+            ids, first = (padding + ids, len(padding)) if left else (ids + padding, 0)
         last = first + count
-        if self._clip.family in _FAMILIES and ids[first] == self._tokenizer.bos_token_id:
+        if self._family in _TITLES and ids[first] == self._tokenizer.bos_token_id:
             first += 1
         with torch.inference_mode():
-            given = torch.tensor([ids], device=self._clip.device)
-            mask = None if filled else torch.ones_like(given)
-            found = self._clip.model.get_text_features(input_ids=given, attention_mask=mask)
-            words = found.last_hidden_state[0, first:last].float().cpu().numpy()
-            return words, F.normalize(_pooled(found, 1)[0].float(), dim=-1).cpu().numpy()
+            tokens = torch.tensor([ids], device=self._device)
+            mask = None if padded else torch.ones_like(tokens)
+            output = self._model.get_text_features(input_ids=tokens, attention_mask=mask)
+            words = output.last_hidden_state[0, first:last].float().cpu().numpy()
+            return words, F.normalize(_pooled(output, 1)[0].float(), dim=-1).cpu().numpy()
 
 
-def _pooled(found: Any, count: int) -> Float[Tensor, "n d"]:
+def _pooled(output: Any, count: int) -> Float[Tensor, "n d"]:
     """The rows of pictures or texts in the joint space.
 
     Raises:
         DataError: there is not one for each.
     """
-    rows = found.pooler_output
+    rows = output.pooler_output
     if rows.ndim != 2 or len(rows) != count:
-        raise DataError(f"gives {tuple(rows.shape)} numbers for {count} pictures or texts, expected one row for each")
+        raise DataError(f"got shape {tuple(rows.shape)} for {count} pictures or texts, expected one row for each")
     return rows
 
 
-_FAMILIES = {"clip": "CLIP", "siglip": "SigLIP"}
-_BOTH_SIDES = EncoderFamily(
-    text=lambda name, device: ClipText(load_clip(name, device)),
-    frames=lambda name, device: ClipEncoder(load_clip(name, device)),
-)
-for _kind, _title in _FAMILIES.items():
+_BOTH_SIDES = EncoderFamily(text=JointText, frames=JointFrames)
+for _kind, _title in _TITLES.items():
     ENCODERS.register(_kind, _BOTH_SIDES, _title)
 ENCODERS.register(OTHER, _BOTH_SIDES, "any other model of transformers with features of images and of texts")

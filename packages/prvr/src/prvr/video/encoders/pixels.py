@@ -10,7 +10,7 @@ from jaxtyping import Float32, UInt8
 
 from prvr.errors import DataError, InputError
 from prvr.video.encoders import ENCODERS, EncoderFamily, Identity
-from prvr.video.encoders.joint_models import load_clip, preprocessing_of
+from prvr.video.encoders.joint_models import JointFrames
 from prvr.video.hub import (
     explained,
     hash_tokenizer,
@@ -43,7 +43,7 @@ def _identity(name: str, how: str) -> Identity:
 class PixelEncoder:
     """Frames as a CLIP takes them: prepared, normalised and flattened, colours first, `3 s s` columns.
 
-    The CLIP is loaded once, so that it is known to work, and to be on this computer, when it is to be trained.
+    The CLIP is loaded once to check that it works.
 
     Args:
         name: `pixels:CLIP`.
@@ -52,17 +52,17 @@ class PixelEncoder:
     joint_dim = 0
 
     def __init__(self, name: str) -> None:
-        self._how = preprocessing_of(load_clip(_clip_of(name)))
-        self.identity = _identity(name, str(self._how))
-        self.dim = 3 * self._how.side[0] * self._how.side[1]
+        self._pictures = JointFrames(_clip_of(name)).pictures
+        self.identity = _identity(name, self._pictures.description)
+        self.dim = len(self.prepare(np.zeros((64, 64, 3), np.uint8)))
 
-    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "s s 3"]:
-        """Resized and cropped as the CLIP was trained."""
-        return self._how.apply(pixels)
+    def prepare(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " e"]:
+        """Resized, cropped and normalised as the CLIP was trained."""
+        return self._pictures.prepare(pixels)
 
-    def encode(self, frames: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n e"]:
-        """The normalised pictures."""
-        return self._how.normalised(frames, "cpu").flatten(1).numpy()
+    def encode(self, frames: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n e"]:
+        """As they are."""
+        return frames
 
     def finish(self, rows: Float32[np.ndarray, "n e"]) -> Float32[np.ndarray, "n f"]:
         """As they are."""
