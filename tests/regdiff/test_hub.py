@@ -108,19 +108,6 @@ def test_every_argument_is_restored(case, tmp_path):
         )
 
 
-def test_what_version_0_1_wrote_is_read(tmp_path):
-    generator = generator_of("defaults")
-    generator.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config |= {"noise": "gaussian", "time_table": "sincos", "schedule_dtype": "float64"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    features = torch.randn(2, LENGTH, DIM)
-    assert torch.equal(RegisterGenerator.from_pretrained(tmp_path)(features).tokens, generator(features).tokens)
-    (tmp_path / "config.json").write_text(json.dumps(config | {"noise": "start"}))
-    with pytest.raises(ValueError, match="noise is not 'gaussian'"):
-        RegisterGenerator.from_pretrained(tmp_path)
-
-
 def test_a_generator_of_one_s_own_parts_saves_its_weights_alone(tmp_path):
     generator = RegisterGenerator(ConditionGenerator(DIM, NUM, num_heads=2))
     with pytest.raises(ValueError, match="RegisterGenerator was assembled from parts"):

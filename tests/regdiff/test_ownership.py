@@ -15,7 +15,6 @@ from regdiff import (
     PriorSampler,
     RegisterDenoiser,
     RegisterGenerator,
-    RegisterOptions,
     TransformerDenoiser,
     make_register_generator,
     make_scheduler,
@@ -195,41 +194,6 @@ def test_a_state_dict_keeps_the_names_that_every_version_wrote():
             assert all(torch.equal(value, other.state_dict()[name]) for name, value in state.items())
     with pytest.raises(RuntimeError, match="Unexpected key"):
         ours.load_state_dict(state | {"denoiser.other": torch.zeros(1)})
-
-
-def heads_of(denoiser: TransformerDenoiser) -> int:
-    return denoiser.layers[0].self_attention.num_heads
-
-
-def test_heads_is_the_old_name_of_num_heads(tmp_path):
-    makers = {
-        "ConditionGenerator": lambda **heads: ConditionGenerator(DIM, NUM, **heads).num_heads,
-        "TransformerDenoiser": lambda **heads: (
-            TransformerDenoiser(DIM, STEPS, **heads).layers[0].self_attention.num_heads
-        ),
-        "RegisterOptions": lambda **heads: RegisterOptions(DIM, NUM, **heads).num_heads,
-        "make_register_generator": lambda **heads: make_register_generator(DIM, NUM, **heads).condition.num_heads,
-    }
-    for name, make in makers.items():
-        assert make(num_heads=2) == 2, name
-        with pytest.warns(DeprecationWarning, match="the keyword heads is now called num_heads"):
-            assert make(heads=2) == 2, name
-        with pytest.raises(TypeError, match="got both"):
-            make(heads=2, num_heads=2)
-    with pytest.warns(DeprecationWarning, match="now called num_heads"):
-        assert RegisterOptions(DIM, NUM, 2).heads == 2
-    with pytest.warns(DeprecationWarning, match="now called num_heads"):
-        denoiser = TransformerDenoiser(DIM, STEPS, heads=2)
-    denoiser.save_pretrained(tmp_path / "denoiser")
-    generator().save_pretrained(tmp_path / "generator")
-    for kind in (TransformerDenoiser, RegisterGenerator):
-        folder = tmp_path / ("denoiser" if kind is TransformerDenoiser else "generator")
-        config = json.loads((folder / "config.json").read_text())
-        assert config.pop("num_heads") == 2
-        assert "heads" not in config
-        (folder / "config.json").write_text(json.dumps(config | {"heads": 2}))  # as earlier versions wrote it
-        loaded = kind.from_pretrained(folder)
-        assert (heads_of(loaded) if kind is TransformerDenoiser else loaded.condition.num_heads) == 2
 
 
 def test_parts_made_by_hand_are_all_trained():

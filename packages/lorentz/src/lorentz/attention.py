@@ -8,7 +8,6 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from . import _hyperboloid as hyp
 from ._centroid import largest_time, normalised
 from ._precision import Precision, Scalar, evaluate
-from ._renamed import renamed
 from ._validation import (
     check_alike,
     check_batch,
@@ -108,7 +107,6 @@ def _check_shown(q: Tensor, k: Tensor, attn_bias: Tensor | None, mask: Tensor | 
         check_batch("mask", mask.shape, mask.shape, "the logits", logits)
 
 
-@renamed(scale="temperature", bias="attn_bias")
 def lorentz_attention(
     q: Float[Tensor, "*#b l n"],
     k: Float[Tensor, "*#b s n"],

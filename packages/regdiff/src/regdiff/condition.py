@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from regdiff.attention import MultiheadAttention
 from regdiff.masks import masked
-from regdiff.renamed import takes_old_names
 
 
 class ConditionGenerator(nn.Module):
@@ -31,7 +30,6 @@ class ConditionGenerator(nn.Module):
         torch.Size([3, 4, 8])
     """
 
-    @takes_old_names
     def __init__(self, dim: int, num: int, num_heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.dim, self.num, self.num_heads = dim, num, num_heads

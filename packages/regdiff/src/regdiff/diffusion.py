@@ -17,7 +17,6 @@ from regdiff.losses import KLToTarget, mean_loss, mse
 from regdiff.masks import expect_mask, masked
 from regdiff.noise import Generators, noise_of, standard_normal, uniform
 from regdiff.predictor import Denoiser, Predictor
-from regdiff.renamed import with_new_names
 from regdiff.schedule import Scheduler, descending_timesteps, schedule_of
 from regdiff.schedulers import (
     Capabilities,
@@ -436,7 +435,7 @@ class ConditionalDiffusion(nn.Module, Saveable):
                 )
         if isinstance(values["denoiser"], dict):
             ((name, arguments),) = values["denoiser"].items()
-            values["denoiser"] = _DENOISERS[name].from_config(arguments, **with_new_names(arguments))
+            values["denoiser"] = _DENOISERS[name].from_config(arguments, **arguments)
         if isinstance(values["scheduler"], dict):
             values["scheduler"] = scheduler_of(values["scheduler"])
         if isinstance(values["loss_fn"], dict):

@@ -13,8 +13,6 @@ from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
 from safetensors.torch import load_file
 from torch import nn
 
-from regdiff.renamed import RENAMED, with_new_names
-
 _CARD = """\
 ---
 {{ card_data }}
@@ -88,9 +86,7 @@ class Saveable(
             config: What config.json holds.
             options: The constructor's arguments: those of `config`, and others that take their place.
         """
-        return cls(
-            **{name: value for name, value in with_new_names(config).items() if name in RENAMED.values()} | options
-        )
+        return cls(**options)
 
     @property
     def device(self) -> torch.device:

@@ -1,7 +1,6 @@
 """Register tokens of a sequence: one-shot condition, adaptive pooling, a prior, or a truncated diffusion from it."""
 
 import copy
-import warnings
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -18,7 +17,6 @@ from regdiff.hub import Saveable
 from regdiff.masks import expect_mask, masked
 from regdiff.noise import FreshNoise, NoiseSource, extended, fixed_table, standard_normal
 from regdiff.records import register_record
-from regdiff.renamed import takes_old_names, with_new_names
 from regdiff.schedule import Scheduler
 from regdiff.schedulers import make_scheduler
 from regdiff.transformer import TransformerDenoiser
@@ -124,18 +122,7 @@ class RegisterOptions:
         if self.num_registers < 1:
             raise ValueError(f"num_registers: got {self.num_registers}, expected at least 1")
 
-    @property
-    def heads(self) -> int:
-        """The old name of `num_heads`."""
-        warnings.warn("RegisterOptions.heads is now called num_heads", DeprecationWarning, stacklevel=2)
-        return self.num_heads
 
-
-# A dataclass writes its own constructor: it is told the old names afterwards.
-RegisterOptions.__init__ = takes_old_names(RegisterOptions.__init__)
-
-
-@takes_old_names
 def make_register_generator(dim: int, num_registers: int, num_heads: int, **options: Any) -> "RegisterGenerator":
     """A `RegisterGenerator` from numbers and names.
 
@@ -315,16 +302,8 @@ class RegisterGenerator(nn.Module, Saveable):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], **options: Any) -> "RegisterGenerator":
-        """A new generator of the `RegisterOptions` in `config`, with some of them replaced by `options`.
-
-        Raises:
-            ValueError: Version 0.1 wrote it with options of DreamPRVR's released code.
-        """
-        values = with_new_names(config) | options
-        for name, kept in {"noise": "gaussian", "time_table": "sincos", "schedule_dtype": "float64"}.items():
-            if values.pop(name, kept) != kept:
-                raise ValueError(f"config.json: {name} is not {kept!r}; prvr.released builds such generators")
-        return make_register_generator(**values)
+        """A new generator of the `RegisterOptions` in `config`, with some of them replaced by `options`."""
+        return make_register_generator(**(config | options))
 
     def with_scheduler(self, scheduler: Scheduler) -> "RegisterGenerator":
         """This generator, its parameters included, with another sampler.

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from regdiff.attention import MultiheadAttention
 from regdiff.masks import expect_mask, masked
-from regdiff.renamed import takes_old_names
 from regdiff.timestep import TimedDenoiser
 
 #: Standard deviation of learned positions at the start, small beside the width of a normalised token.
@@ -48,7 +47,6 @@ class TransformerDenoiser(TimedDenoiser):
         torch.Size([2, 5, 3])
     """
 
-    @takes_old_names
     def __init__(
         self,
         dim: int,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from lorentz._centroid import largest_time
 from lorentz._precision import Scalar, at_least_float32, evaluate
-from lorentz._renamed import renamed
 from lorentz._validation import check_batch
 from lorentz.attention import _check_shown, _logit_bias, _weighted_sum, fused_width
 
@@ -56,7 +55,6 @@ class LorentzMultiheadAttention(OnHyperboloid):
         torch.Size([2, 5, 9])
     """
 
-    @renamed(dim="embed_dim", heads="num_heads")
     def __init__(
         self,
         embed_dim: int,
@@ -97,7 +95,6 @@ class LorentzMultiheadAttention(OnHyperboloid):
         self.log_temperature = nn.Parameter(torch.tensor(0.5 * math.log(head_dim + 1)))
         self.out = None if out_features is None else LorentzLinear(inside, out_features, bias=bias, c=c)
 
-    @renamed(window="attn_bias")
     def forward(
         self,
         q: Float[Tensor, "*b l n"],
@@ -165,11 +162,6 @@ class LorentzMultiheadAttention(OnHyperboloid):
             check_batch("k", k.shape, k.shape[:-2], "q", q.shape[:-2])
             check_batch("v", v.shape, v.shape[:-2], "q", q.shape[:-2])
         return queries, keys, values
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        if f"{prefix}log_scale" in state_dict:  # its name before the temperature was called so
-            state_dict[f"{prefix}log_temperature"] = state_dict.pop(f"{prefix}log_scale")
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         """Return the settings that `repr` shows."""
