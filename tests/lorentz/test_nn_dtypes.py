@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from test_nn_laws import LAYERS, call
+from layers import EXAMPLES
+from test_nn_laws import build, call
 from test_precision import Dtypes
 from torch import Tensor, nn
 
@@ -16,7 +17,6 @@ from lorentz.nn import (
     LogMap0,
     LorentzLayerNorm,
     LorentzLinear,
-    LorentzMLR,
     LorentzMultiheadAttention,
     LorentzResidual,
 )
@@ -87,13 +87,12 @@ def test_mixed_precision_that_casts_parameters_and_inputs(dtype: torch.dtype) ->
         assert torch.isfinite(parameter.grad).all(), name
 
 
-@pytest.mark.parametrize("layer", [*LAYERS, "mlr"])
+@pytest.mark.parametrize("layer", EXAMPLES)
 @pytest.mark.parametrize("points", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
 def test_the_weights_decide_and_autocast_gives_float32(layer: str, points: torch.dtype, weights: torch.dtype) -> None:
-    build = LAYERS.get(layer) or (lambda c: LorentzMLR(4, 3, c=c))
-    module, x = build(0.8).eval().to(weights), lf.expmap0(torch.randn(2, 5, 4), 0.8).to(points)
-    weightless = layer in ("activation", "dropout", "residual")  # a scalar is no weight: it decides nothing
+    module, x = build(layer, 0.8).eval().to(weights), lf.expmap0(torch.randn(2, 5, 4), 0.8).to(points)
+    weightless = all(p.ndim == 0 for p in module.parameters())  # a scalar is no weight: it decides nothing
     assert call(layer, module, x).dtype == (points if weightless else weights)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert call(layer, module, x).dtype == torch.float32
@@ -135,22 +134,22 @@ def test_curvature_computes_in_float32_and_a_fixed_one_is_never_rounded(dtype: t
     torch.testing.assert_close(learned(), 0.1 * 100 ** torch.sigmoid(learned.raw.float()))
 
 
-@pytest.mark.parametrize("layer", [*LAYERS, "mlr"])
+@pytest.mark.parametrize("layer", EXAMPLES)
 def test_only_what_needs_it_computes_in_float64(layer: str) -> None:
-    module = (LAYERS.get(layer) or (lambda c: LorentzMLR(4, 3, c=c)))(Curvature(0.8))
+    module = build(layer, Curvature(0.8))
     x = lf.expmap0(torch.randn(2, 5, 4), 0.8).requires_grad_()
     with Dtypes() as seen:
         call(layer, module, x).sum().backward()
-    assert (torch.float64 in seen.seen) == (layer in ("mlr", "residual"))
+    assert (torch.float64 in seen.seen) == (layer in ("LorentzMLR", "LorentzResidual"))
 
 
-@pytest.mark.parametrize("layer", ["norm", "bounded"])
+@pytest.mark.parametrize("layer", ["LorentzLayerNorm", "LorentzLinear bounded"])
 @pytest.mark.parametrize("radius", [1e-6, 1.0, 8.0, 30.0, 60.0])
 def test_native_layers_are_accurate_near_and_far(layer: str, radius: float) -> None:
     """Against float64: a few roundings of the coordinates, also where squares of float32 overflow or vanish."""
-    module = LAYERS[layer](1.0)
+    module = build(layer, 1.0)
     x = lf.expmap0(radius * torch.nn.functional.normalize(torch.randn(2, 50, 4), dim=-1))
-    if layer == "bounded":  # the direction, with lengths that do not vanish
+    if layer == "LorentzLinear bounded":  # the direction, with lengths that do not vanish
         for parameter in (module.linear.bias, module.gate.weight):  # type: ignore[union-attr]
             torch.nn.init.zeros_(parameter)  # type: ignore[arg-type]
     got, wide = call(layer, module, x), call(layer, copy.deepcopy(module).double(), x.double())

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from test_nn_laws import LAYERS
+from layers import EXAMPLES, Example
+from test_nn_laws import build
 from torch import nn
 
 import lorentz.functional as lf
 from lorentz.nn import (
     Curvature,
-    ExpMap0,
     LorentzActivation,
     LorentzDropout,
     LorentzLayerNorm,
@@ -23,24 +23,28 @@ from lorentz.nn import (
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-BUILDERS: dict[str, Callable[..., nn.Module]] = LAYERS | {"enter": ExpMap0, "mlr": lambda c: LorentzMLR(4, 3, c=c)}
+ONE_INPUT = [
+    name
+    for name, example in EXAMPLES.items()
+    if example.arguments is Example._field_defaults["arguments"] and name != "LogMap0"  # a map says `points`
+]
 
 
-@pytest.mark.parametrize("layer", BUILDERS)
+@pytest.mark.parametrize("layer", EXAMPLES)
 @pytest.mark.parametrize("c", [0.0, -1.0, math.nan, math.inf])
 def test_curvature_must_be_a_positive_number(layer: str, c: float) -> None:
     with pytest.raises(ValueError, match=f"c: got {c}, expected a finite number > 0"):
-        BUILDERS[layer](c)
+        build(layer, c)
 
 
-@pytest.mark.parametrize("layer", BUILDERS)
+@pytest.mark.parametrize("layer", EXAMPLES)
 def test_a_tensor_is_no_curvature(layer: str) -> None:
     with pytest.raises(TypeError, match=r"c: got float32 tensor.*lorentz.nn.Curvature"):
-        BUILDERS[layer](torch.tensor(1.0))
+        build(layer, torch.tensor(1.0))
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("make", "message"),
     [
         (lambda: LorentzLayerNorm(0), "features: got 0"),
         (lambda: LorentzLayerNorm(4, eps=-1.0), "eps: got -1.0"),
@@ -62,9 +66,9 @@ def test_a_tensor_is_no_curvature(layer: str) -> None:
         (lambda: Curvature(math.nan), "init, bounds: got nan"),
     ],
 )
-def test_arguments_of_construction(build: Callable[[], nn.Module], message: str) -> None:
+def test_arguments_of_construction(make: Callable[[], nn.Module], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        build()
+        make()
 
 
 def test_activation_must_be_callable() -> None:
@@ -72,9 +76,9 @@ def test_activation_must_be_callable() -> None:
         LorentzActivation("relu")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("layer", ["linear", "bounded", "norm", "activation", "dropout", "mlr"])
+@pytest.mark.parametrize("layer", ONE_INPUT)
 def test_integers_and_numbers_are_refused_and_empty_batches_are_not(layer: str) -> None:
-    module = BUILDERS[layer](1.0)
+    module = build(layer, 1.0)
     with pytest.raises(TypeError, match=r"x: got int64 tensor of shape \(2, 5\), expected floating point"):
         module(torch.ones(2, 5, dtype=torch.int64))
     with pytest.raises(TypeError, match="x: got list"):
@@ -84,9 +88,11 @@ def test_integers_and_numbers_are_refused_and_empty_batches_are_not(layer: str) 
     assert module(torch.ones(0, 5)).shape[0] == 0
 
 
-@pytest.mark.parametrize("layer", ["linear", "bounded", "norm", "mlr"])
+@pytest.mark.parametrize(
+    "layer", [name for name in ONE_INPUT if build(name, 1.0).state_dict().keys() - {"curvature._extra_state"}]
+)
 def test_dimension_and_dtype_must_be_those_of_the_layer(layer: str) -> None:
-    module = BUILDERS[layer](1.0)
+    module = build(layer, 1.0)
     with pytest.raises(ValueError, match=r"x: got shape \(2, 4\), expected a last axis of length 5"):
         module(torch.ones(2, 4))
     with pytest.raises(TypeError, match=r"x: got float64 tensor of shape \(2, 5\), but the layer is torch.float32"):

@@ -1,9 +1,8 @@
 """Laws of the layers between points: on the manifold, equivariance, residuals, dropout, and gradients everywhere."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from layers import EXAMPLES, OTHERS, POINTS
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -14,39 +13,29 @@ from lorentz.nn import (
     LorentzActivation,
     LorentzDropout,
     LorentzLayerNorm,
-    LorentzLinear,
-    LorentzMLR,
-    LorentzMultiheadAttention,
     LorentzResidual,
 )
 
-Layer = Callable[[float | Curvature], nn.Module]
 
-# Every layer that takes points to points, of dimension 4, as a function of x alone.
-LAYERS: dict[str, Layer] = {
-    "linear": lambda c: LorentzLinear(4, 4, c=c),
-    "bounded": lambda c: LorentzLinear(4, 4, magnitude="bounded", c=c),
-    "norm": lambda c: LorentzLayerNorm(4, c=c),
-    "activation": lambda c: LorentzActivation(nn.GELU(), c=c),
-    "dropout": lambda c: LorentzDropout(0.3, c=c),
-    "residual": lambda c: LorentzResidual(0.3, learnable=True, c=c),
-    "attention": lambda c: LorentzMultiheadAttention(4, 2, out_features=4, c=c),
-}
-ARGUMENTS = {"residual": 2, "attention": 3}
+def build(name: str, c: float | Curvature) -> nn.Module:
+    return EXAMPLES[name].build(lorentz.nn, c)
 
 
 def call(name: str, layer: nn.Module, x: Tensor) -> Tensor:
     """The layer on x; a residual joins x with the next point, attention attends to x itself."""
-    if name == "residual":
-        return layer(x, x.roll(1, -2))
-    return layer(*[x] * ARGUMENTS.get(name, 1))
+    return layer(*EXAMPLES[name].arguments(x))
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+def test_every_layer_has_an_example() -> None:
+    modules = {name for name in lorentz.nn.__all__ if issubclass(getattr(lorentz.nn, name), nn.Module)}
+    assert {name.split()[0] for name in EXAMPLES} == modules - OTHERS.keys(), "add an example of it to layers.py"
+
+
+@pytest.mark.parametrize("layer", POINTS)
 @pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_outputs_are_points_of_the_input_dtype(layer: str, c: float, dtype: torch.dtype) -> None:
-    module = LAYERS[layer](c).to(dtype)
+    module = build(layer, c).to(dtype)
     y = call(layer, module, lf.expmap0(torch.randn(2, 5, 4, dtype=dtype), c))
     assert y.dtype == dtype
     assert y.shape == (2, 5, 5)
@@ -54,26 +43,29 @@ def test_outputs_are_points_of_the_input_dtype(layer: str, c: float, dtype: torc
     torch.testing.assert_close(y[..., 0], (1 / c + y[..., 1:].square().sum(-1)).sqrt(), rtol=tolerance, atol=0.0)
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", POINTS)
 @pytest.mark.parametrize("radius", [0.0, 1e-20, 1e-4, 3.0, 15.0])
 def test_values_and_gradients_are_finite_near_and_far(layer: str, radius: float) -> None:
     curvature = Curvature(0.7)
-    module = LAYERS[layer](curvature)
+    module = build(layer, curvature)
     v = (torch.nn.functional.normalize(torch.randn(2, 5, 4), dim=-1) * radius).requires_grad_()
     y = call(layer, module, lf.expmap0(v, curvature()))
     assert torch.isfinite(y).all()
-    (lf.dist0(y, curvature()) ** 2).sum().backward() if layer != "dropout" else y.sum().backward()
+    (lf.dist0(y, curvature()) ** 2).sum().backward() if layer != "LorentzDropout" else y.sum().backward()
     assert v.grad is not None
     assert torch.isfinite(v.grad).all()
     for name, parameter in module.named_parameters():
         assert parameter.grad is None or torch.isfinite(parameter.grad).all(), name
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", POINTS)
 def test_first_and_second_derivatives_are_right_at_the_origin_too(layer: str) -> None:
-    module = LAYERS[layer](Curvature(0.7)).double().eval()
+    module = build(layer, Curvature(0.7)).double().eval()
     v = torch.randn(1, 3, 4, dtype=torch.float64)
-    if layer not in ("norm", "bounded"):  # those two are steep (1/sqrt(eps)) or undefined there
+    if layer not in (
+        "LorentzLayerNorm",
+        "LorentzLinear bounded",
+    ):  # those two are steep (1/sqrt(eps)) or undefined there
         v[0, 0] = 0.0
     v.requires_grad_()
 
@@ -85,9 +77,11 @@ def test_first_and_second_derivatives_are_right_at_the_origin_too(layer: str) ->
         assert torch.autograd.gradgradcheck(loss, v)
 
 
-@pytest.mark.parametrize("layer", ["norm", "activation", "dropout", "residual"])  # a linear layer reads the time
+@pytest.mark.parametrize(
+    "layer", ["LorentzLayerNorm", "LorentzActivation", "LorentzDropout", "LorentzResidual"]
+)  # a linear layer reads the time
 def test_the_incoming_time_part_is_not_trusted(layer: str) -> None:
-    module = LAYERS[layer](1.0).eval()
+    module = build(layer, 1.0).eval()
     x = lf.expmap0(torch.randn(2, 5, 4))
     broken = torch.cat([torch.full_like(x[..., :1], 7.0), x[..., 1:]], -1)
     assert torch.equal(call(layer, module, x), call(layer, module, broken))
@@ -172,10 +166,10 @@ def test_residual_learns_its_share() -> None:
 
 def test_classifier_and_layers_share_one_learned_curvature() -> None:
     curvature = Curvature(1.5)
-    parts = [build(curvature) for build in LAYERS.values()] + [LorentzMLR(4, 3, c=curvature)]
-    whole = nn.ModuleList(parts)
+    parts = {name: build(name, curvature) for name in EXAMPLES}
+    whole = nn.ModuleList(parts.values())
     assert sum(p is curvature.raw for p in whole.parameters()) == 1
     x = lf.expmap0(torch.randn(2, 5, 4), curvature())
-    for name, part in zip(LAYERS, parts, strict=False):
-        (gradient,) = torch.autograd.grad(call(name, part, x.detach()).sum(), curvature.raw)
+    for name in POINTS:
+        (gradient,) = torch.autograd.grad(call(name, parts[name], x.detach()).sum(), curvature.raw)
         assert gradient.abs() > 0, name

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from regdiff import SCHEDULERS
+
 
 def cosine_abar(steps: int) -> list[float]:
     """abar of the cosine schedule (Nichol and Dhariwal 2021), as products of Python floats."""
@@ -23,7 +25,7 @@ def cosine_abar(steps: int) -> list[float]:
 
 def levels(name: str, steps: int) -> tuple[list[float], list[float]]:
     """Signal and sigma of every timestep, for a `make_scheduler` name."""
-    if name == "flow":
+    if "flow" in SCHEDULERS[name].prediction_types:
         return [1 - (t + 1) / steps for t in range(steps)], [(t + 1) / steps for t in range(steps)]
     abar = cosine_abar(steps)
     return [math.sqrt(a) for a in abar], [math.sqrt(1 - a) for a in abar]

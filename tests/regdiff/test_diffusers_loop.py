@@ -11,7 +11,7 @@ LINEAR = {"beta_schedule": "linear", "beta_start": 0.01, "beta_end": 0.2}  # dif
 #: Schedulers whose own last step stays at the noise of timestep 0; ours leads to the clean sample.
 STAYS = ("deis", "tcd")
 VARIANTS = [
-    *((name, {}) for name in SCHEDULERS if name != "flow"),
+    *((name, {}) for name in SCHEDULERS if "flow" not in SCHEDULERS[name].prediction_types),
     *((name, {"solver_order": order}) for name in ("dpmsolver++", "deis", "unipc") for order in (1, 3)),
     ("unipc", {"solver_type": "bh1"}),
     ("unipc", {"disable_corrector": [2, 3]}),

@@ -14,7 +14,7 @@ DIM, HEADS, STEPS, ROWS, NUM, LENGTH = 8, 2, 5, 3, 4, 6
 
 
 def build(**options) -> nn.Module:
-    options = {"heads": HEADS, "condition_dim": 5, "register_dim": 3} | options
+    options = {"num_heads": HEADS, "condition_dim": 5, "register_dim": 3} | options
     return spread_weights(TransformerDenoiser(DIM, STEPS, **options)).double()
 
 

@@ -1,0 +1,64 @@
+"""An example of every layer of `lorentz.nn`, by which the laws of layers, dtypes and compilation run on all of them.
+
+A new layer needs an entry here: `test_nn_laws.py` compares the examples with `lorentz.nn.__all__`.
+"""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Arguments = Callable[[Tensor], tuple[Tensor, ...]]
+
+
+class Masked(nn.Module):
+    """Attention with a padding mask and an additive term."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        window = -0.1 * (torch.arange(x.shape[-2])[:, None] - torch.arange(x.shape[-2])).square().to(x.dtype)
+        return self.attention(x, x, x, mask=mask, attn_bias=window)
+
+
+class Example(NamedTuple):
+    """How a layer is made from the module `lorentz.nn` and a curvature, and called on points (*b, 5, 5)."""
+
+    build: Callable[[ModuleType, Any], nn.Module]
+    arguments: Arguments = lambda x: (x,)
+    points: bool = True  # whether it takes points of dimension 4 to points of dimension 4
+
+
+EXAMPLES: dict[str, Example] = {
+    "ExpMap0": Example(lambda lnn, c: lnn.ExpMap0(c), lambda x: (x[..., 1:],), points=False),
+    "LogMap0": Example(lambda lnn, c: lnn.LogMap0(c), points=False),
+    "LorentzEmbedding": Example(
+        lambda lnn, c: lnn.LorentzEmbedding(9, 4, 0, c=c),
+        lambda x: (torch.randint(9, x.shape[:-1]),),
+        points=False,
+    ),
+    "LorentzLinear": Example(lambda lnn, c: lnn.LorentzLinear(4, 4, activation=torch.tanh, c=c)),
+    "LorentzLinear bounded": Example(lambda lnn, c: lnn.LorentzLinear(4, 4, magnitude="bounded", c=c)),
+    "LorentzLayerNorm": Example(lambda lnn, c: lnn.LorentzLayerNorm(4, c=c)),
+    "LorentzActivation": Example(lambda lnn, c: lnn.LorentzActivation(nn.GELU(), c=c)),
+    "LorentzDropout": Example(lambda lnn, c: lnn.LorentzDropout(0.3, c=c)),
+    "LorentzResidual": Example(
+        lambda lnn, c: lnn.LorentzResidual(0.3, learnable=True, c=c), lambda x: (x, x.roll(1, -2))
+    ),
+    "LorentzMultiheadAttention": Example(
+        lambda lnn, c: lnn.LorentzMultiheadAttention(4, 2, out_features=4, c=c), lambda x: (x, x, x)
+    ),
+    "LorentzMultiheadAttention masked": Example(
+        lambda lnn, c: Masked(lnn.LorentzMultiheadAttention(4, 2, head_dim=3, dropout=0.1, c=c)),
+        lambda x: (x, torch.rand(*x.shape[:-2], 1, 1, x.shape[-2]) > 0.3),
+        points=False,
+    ),
+    "LorentzMLR": Example(lambda lnn, c: lnn.LorentzMLR(4, 3, c=c), points=False),
+}
+OTHERS = {"Curvature": "the parameter of all layers", "LorentzContrastiveLoss": "a loss: test_nn_contrastive.py"}
+"""Modules of `lorentz.nn` that are no layers, and why."""
+POINTS = [name for name, example in EXAMPLES.items() if example.points]
