@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from prvr.config import ModelConfig
 from prvr.models.layers import Dropout, StackedLayerNorm, StackedLinear
 from prvr.models.layers import dropout as dropped
-from prvr.models.pieces import feed_forward, residual_norm
 from prvr.models.rows import Sequences
 
 
@@ -177,9 +176,9 @@ class TransformerBlocks(nn.Module):
         registers: Float[Tensor, "v n d"] | None = None,
     ) -> Float[Tensor, "k b m d"]:
         """The output of every block; arguments as in `Mixer`."""
-        p = self.dropout.p if self.training else 0.0
-        y = residual_norm(x, self.mixer(x, sequences, window, registers), self.norm1, p)
-        return residual_norm(y, feed_forward(y, self.expand, self.contract, p), self.norm2, p)
+        y = self.norm1(x + self.dropout(self.mixer(x, sequences, window, registers)))
+        hidden = self.dropout(F.relu(self.expand(y)))
+        return self.norm2(y + self.dropout(self.contract(hidden)))
 
 
 class AttentionBlocks(nn.Module):
@@ -202,7 +201,7 @@ class AttentionBlocks(nn.Module):
     ) -> Float[Tensor, "k b m d"]:
         """The output of every block; arguments as in `Mixer`."""
         mixed = self.project(self.mixer(x, sequences, window, registers))
-        return residual_norm(x, mixed, self.norm, self.dropout.p if self.training else 0.0)
+        return self.norm(x + self.dropout(mixed))
 
 
 def gaussian_window(length: int, width: float | None, reference: int | None = None) -> Float[Tensor, "l l"]:

@@ -10,14 +10,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int8, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from prvr.errors import InputError
 from prvr.models.rows import Sequences
 
 _LEVELS = 2**16  # values that a draw of 16 bits can have
-_PIECE = 2**17  # elements worked on at a time on a CPU: they stay in its cache
+_BLOCK = 2**17  # elements worked on at a time on a CPU: they stay in its cache
 
 
 @runtime_checkable
@@ -243,51 +243,43 @@ def dropout(x: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:
     """
     if not p:
         return x
-    if not draws_cheaply(x):
-        return F.dropout(x, p)
-    keep = draw_keep(torch.empty(x.shape, dtype=torch.int8), p)
-    return torch.as_tensor(_Masked.apply(x, keep, 1 / kept_share(p)))
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(x, p)  # a kernel that draws and multiplies at once
+    zeros = min(round(p * _LEVELS), _LEVELS - 1)  # how many values of a draw make a zero
+    keep = torch.empty(x.shape, dtype=torch.int8)  # bytes: torch converts booleans to floats ten times more slowly
+    for part in keep.view(-1).split(_BLOCK):
+        draws = torch.empty(-(-part.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        part.copy_(draws.view(torch.int16)[: part.numel()].ge_(zeros - _LEVELS // 2))
+    return torch.as_tensor(_Masked.apply(x, keep, 1 / (1 - zeros / _LEVELS)))
 
 
 class _Masked(torch.autograd.Function):
-    """x times mask times scale, in pieces: the mask in the dtype of x, which that needs, never leaves the cache."""
+    """x times mask times scale, in blocks: the mask in the dtype of x, which that needs, never leaves the cache."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, keep: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(keep)
-        ctx.scale = scale
+    def forward(x: Tensor, keep: Tensor, scale: float) -> Tensor:
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
-        flat = (one.contiguous().view(-1).split(_PIECE) for one in (x, keep, y))
-        for given, mask, out in zip(*flat, strict=True):
-            torch.mul(given, mask.to(x.dtype), out=out).mul_(scale)
+        blocks = (tensor.contiguous().view(-1).split(_BLOCK) for tensor in (x, keep, y))
+        for values, mask, out in zip(*blocks, strict=True):
+            torch.mul(values, mask.to(x.dtype), out=out).mul_(scale)
         return y
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return torch.as_tensor(_Masked.apply(grads[0], *ctx.saved_tensors, ctx.scale)), None, None
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+        _, keep, ctx.scale = inputs
+        ctx.save_for_backward(keep)
+        ctx.save_for_forward(keep)
 
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, None, None]:
+        return _Masked.apply(gradients[0], *ctx.saved_tensors, ctx.scale), None, None
 
-def draws_cheaply(x: Tensor) -> bool:
-    """Whether `draw_keep` is the better way: elsewhere torch has a kernel that draws and multiplies at once."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Any:
+        return _Masked.apply(tangents[0], *ctx.saved_tensors, ctx.scale)
 
-
-def _dropped(p: float) -> int:
-    """How many of the `_LEVELS` values that a draw can have make a zero."""
-    return min(round(p * _LEVELS), _LEVELS - 1)
-
-
-def kept_share(p: float) -> float:
-    """The probability with which dropout keeps an element on a CPU: 1 - p, rounded to 1/65536."""
-    return 1 - _dropped(p) / _LEVELS
-
-
-def draw_keep(keep: Int8[Tensor, "*s"], p: float) -> Int8[Tensor, "*s"]:
-    """Fills a contiguous tensor with 1 for elements that stay and 0 for others.
-
-    The mask has bytes, because torch converts booleans to floats ten times more slowly.
-    """
-    for part in keep.view(-1).split(_PIECE):
-        words = torch.empty(-(-part.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        part.copy_(words.view(torch.int16)[: part.numel()].ge_(_dropped(p) - _LEVELS // 2))
-    return keep
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, keep: Tensor, scale: float) -> tuple[Tensor, int]:
+        """`out=` of the blocks has no batching rule."""
+        x, keep = (t if dim is None else t.movedim(dim, 0) for t, dim in zip((x, keep), in_dims, strict=False))
+        return x * keep.to(x.dtype) * scale, 0

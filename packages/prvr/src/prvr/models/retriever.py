@@ -131,7 +131,7 @@ class Retriever(
             drop = self.config.drops_padding
             sequences = Sequences.packed(valid_frames, valid) if drop else Sequences.padded(valid_frames)
             encoded = self.frames(self.frames.embed(frames, sequences), sequences, tokens)
-            encoded_frames = encoded * valid_frames[..., None]
+            encoded_frames = encoded.masked_fill(~valid_frames[..., None], 0)
             if self.frame_pool is not None:
                 encoded_frames, mask = self.frame_pool(encoded_frames, valid_frames)[:, None], None
         return VideoEmbedding(encoded_clips, encoded_frames, mask, tokens), registers

@@ -13,30 +13,33 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
-class _Pack(torch.autograd.Function):
-    """Selects rows of the second last axis; the gradient puts them back, without the atomic adds of indexing."""
+class _Select(torch.autograd.Function):
+    """Rows `index` of the second last axis, zeros where `absent`. Its gradient is the selection with the other two
+    indices, which puts the rows back: without the atomic adds of the gradient of indexing.
+    """
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: "Rows") -> Tensor:
-        ctx.rows = rows
-        return x.index_select(-2, rows.index)
+    def forward(
+        x: Tensor, index: Tensor, absent: Tensor | None, back_index: Tensor, back_absent: Tensor | None
+    ) -> Tensor:
+        y = x.index_select(-2, index)
+        return y if absent is None else y.masked_fill_(absent, 0.0)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _Pad.apply(grads[0], ctx.rows), None  # pyright: ignore[reportReturnType]
-
-
-class _Pad(torch.autograd.Function):
-    """The transpose of `_Pack`: rows at their places, zeros elsewhere."""
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
+        ctx.save_for_forward(*inputs[1:])
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, rows: "Rows") -> Tensor:
-        ctx.rows = rows
-        return y.index_select(-2, rows.place).masked_fill_(rows.absent, 0.0)
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        index, absent, back_index, back_absent = ctx.saved_tensors
+        return _Select.apply(gradients[0], back_index, back_absent, index, absent), None, None, None, None
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _Pack.apply(grads[0], ctx.rows), None  # pyright: ignore[reportReturnType]
+    def jvp(ctx: Any, *tangents: Tensor) -> Any:
+        return _Select.apply(tangents[0], *ctx.saved_tensors)
 
 
 def _nonzero(mask: Bool[Tensor, " n"], count: int) -> Int[Tensor, " r"]:
@@ -89,12 +92,13 @@ class Rows:
 
     def pack(self, x: Float[Tensor, "*k v l d"]) -> Float[Tensor, "*k 1 r d"]:
         """The valid rows, as one sequence."""
-        return torch.as_tensor(_Pack.apply(x.flatten(-3, -2), self)).unsqueeze(-3)
+        rows = _Select.apply(x.flatten(-3, -2), self.index, None, self.place, self.absent)
+        return torch.as_tensor(rows).unsqueeze(-3)
 
     def pad(self, y: Float[Tensor, "*k 1 r d"]) -> Float[Tensor, "*k v l d"]:
         """The padded sequences, with zeros where there is no valid row."""
-        padded = torch.as_tensor(_Pad.apply(y.flatten(-3, -2), self))
-        return padded.unflatten(-2, (self.sequences, self.length))
+        padded = _Select.apply(y.flatten(-3, -2), self.place, self.absent, self.index, None)
+        return torch.as_tensor(padded).unflatten(-2, (self.sequences, self.length))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,5 +164,5 @@ FramePadding = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 def mask_frames(
     frames: Float[Tensor, "v l f"], mask: Bool[Tensor, "v l"]
 ) -> tuple[Float[Tensor, "v l f"], Bool[Tensor, "v l"], Bool[Tensor, "v l"]]:
-    """Masks padding wherever positions are reduced, so that the embedding of a video never depends on its batch."""
-    return frames, mask, mask
+    """Zeros in padding, which is masked wherever positions are reduced: no embedding depends on its batch."""
+    return frames.masked_fill(~mask[..., None], 0), mask, mask

@@ -36,4 +36,5 @@ def pad_to_length(
     A video shorter than the length therefore never scores below 0 on the frame branch.
     """
     missing = length - frames.shape[1]
-    return F.pad(frames * mask[..., None], (0, 0, 0, missing)), F.pad(mask, (0, missing)), None
+    frames = frames.masked_fill(~mask[..., None], 0)
+    return F.pad(frames, (0, 0, 0, missing)), F.pad(mask, (0, missing)), None

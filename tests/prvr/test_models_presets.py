@@ -1,0 +1,141 @@
+"""Every published system, built small from its preset: what padding holds, and derivatives of every order."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from test_models import SIZES, make_batch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import prvr
+from prvr.config import Config, config_from_dict, config_to_dict
+from prvr.models import AnyRetriever, build_retriever
+from prvr.objective import Objective
+
+SYSTEMS = (
+    "best-tvr",
+    "diffusionret-msrvtt",
+    "dreamprvr-tvr",
+    "gmmformer-tvr",
+    "hlformer-tvr",
+    "holmes-tvr",
+    "holmes-words-tvr",
+    "hybrid-tvr",
+)
+
+
+def small_config(name: str) -> Config:
+    values = config_to_dict(prvr.load_config(name))
+    model = values["model"]
+    model |= {key: size for key, size in SIZES.items() if key in model}
+    if "registers" in model:
+        model["registers"] |= {"steps": 3, "num": 2}
+    else:
+        model |= {"frame_projection": "linear", "depth": 1}
+    values["train"]["teacher"], values["loss"]["distillation"] = None, 0.0
+    return config_from_dict(values)
+
+
+def system(name: str) -> tuple[AnyRetriever, Objective]:
+    torch.manual_seed(0)
+    config = small_config(name)
+    retriever = build_retriever(config.model).double().eval()
+    with torch.no_grad():
+        for parameter in retriever.parameters():  # as initialised, parts hardly see each other, and ReLUs stand at 0
+            parameter += 0.2 * torch.randn_like(parameter)
+    return retriever, Objective(config.loss, config.model, retriever.registers).double().eval()
+
+
+def padded_with(value: float) -> prvr.Batch:
+    batch = make_batch([9, 3, 1], pad_to=11)
+    frames = batch.frames.masked_fill(~batch.frame_mask[..., None], value)
+    words = batch.words.masked_fill(~batch.word_mask[..., None], value)
+    return dataclasses.replace(batch, frames=frames.requires_grad_(), words=words.requires_grad_())
+
+
+def results(name: str, batch: prvr.Batch) -> dict[str, Tensor]:
+    """Scores, loss terms and the gradients of the total, of the inputs included."""
+    retriever, objective = system(name)
+    output = retriever(batch)
+    terms = objective(output, batch, generator=torch.Generator().manual_seed(1))
+    terms["total"].backward()
+    gradients = {key: p.grad for key, p in retriever.named_parameters() if p.grad is not None}
+    inputs = {"frames": batch.frames.grad, "words": batch.words.grad}
+    assert all(gradient is not None for gradient in inputs.values())
+    return {"scores": output.scores.total, **terms, **gradients, **inputs}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e30])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_padding_holds_changes_nothing(name: str, value: float) -> None:
+    expected = results(name, padded_with(0.0))
+    for key, tensor in results(name, padded_with(value)).items():
+        assert torch.equal(tensor, expected[key]), key
+
+
+class TotalLoss(nn.Module):
+    """A retriever with its objective, as a function of a batch and of the parameters of both."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.retriever, self.objective = system(name)
+
+    def forward(self, batch: prvr.Batch) -> Tensor:
+        torch.manual_seed(2)
+        return self.objective(self.retriever(batch), batch, negatives="hardest")["total"]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_functional_gradients_of_the_loss(name: str) -> None:
+    """torch.func.grad gives what backward() gives, dropout included."""
+    module, batch = TotalLoss(name).train(), make_batch([5, 3])
+    parameters = dict(module.named_parameters())
+    expected = torch.autograd.grad(module(batch), list(parameters.values()), materialize_grads=True)
+    gradients = torch.func.grad(lambda p: torch.func.functional_call(module, p, (batch,)))(parameters)
+    for key, gradient in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(gradients[key], gradient, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", SYSTEMS)
+@sdpa_kernel(SDPBackend.MATH)  # torch's fused attention has first derivatives only
+def test_second_derivatives_are_differences_of_gradients(name: str, training: bool) -> None:
+    retriever, _ = system(name)
+    retriever.train(training)
+    batch, weights = make_batch([5, 3]), torch.randn(4, 2, dtype=torch.float64)
+    parameters = {key: p.detach() for key, p in retriever.named_parameters()}
+    direction = {key: torch.randn_like(p) for key, p in parameters.items()}
+
+    def slope(step: Tensor) -> Tensor:
+        """Derivative of a sum of scores along the direction, at a step along it."""
+
+        def score(step: Tensor) -> Tensor:
+            torch.manual_seed(2)
+            moved = {key: p + step * direction[key] for key, p in parameters.items()}
+            output: Any = torch.func.functional_call(retriever, moved, (batch,))
+            return (weights * output.scores.total).sum()
+
+        return torch.func.grad(score)(step)
+
+    start, step = torch.zeros((), dtype=torch.float64), 1e-7
+    difference = float(slope(start + step) - slope(start - step)) / (2 * step)
+    assert float(torch.func.grad(slope)(start)) == pytest.approx(difference, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_jacobians_of_scores(name: str) -> None:
+    """jacrev maps the backward pass over rows of the identity; each row is the gradient of one score."""
+    retriever, _ = system(name)
+    batch = make_batch([5, 3])
+
+    def scores(frames: Tensor) -> Tensor:
+        return retriever(dataclasses.replace(batch, frames=frames)).scores.total.flatten()
+
+    jacobian = torch.func.jacrev(scores)(batch.frames)
+    frames = batch.frames.clone().requires_grad_()
+    values = scores(frames)
+    for row, value in zip(jacobian, values, strict=True):
+        (expected,) = torch.autograd.grad(value, frames, retain_graph=True)
+        torch.testing.assert_close(row, expected, rtol=1e-9, atol=1e-12)
