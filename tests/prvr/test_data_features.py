@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from prvr.data import Caption, DataError, QueryFeatures, TextData, open_features, write_layout
+from prvr.data import Caption, DataError, TextData, open_features, open_query_features, write_layout
 
 IDS = ("plain", "two#signs#in#it", "naïve-日本-Ω", "nbsp\u00e0\u0085x")
 
@@ -133,15 +133,15 @@ def test_query_features(tmp_path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["v#enc#0"], file["v#enc#1"] = np.full((2, 4), 2.0), bad
         file["v#enc#2"] = np.ones((0, 4))
-    with QueryFeatures(path) as queries:
+    with open_query_features(path) as queries:
         assert queries.dim == 4
         assert queries.read("v#enc#0").tolist() == [[2.0] * 4] * 2
-        for caption_id, message in [("v#enc#1", "word row 2"), ("v#enc#2", "0 words"), ("w#enc#0", "Encode")]:
+        for caption_id, message in [("v#enc#1", "word row 2"), ("v#enc#2", "0 words"), ("w#enc#0", "has no features")]:
             with pytest.raises(DataError, match=f"'{caption_id}'.*{message}"):
                 queries.read(caption_id)
     with pytest.raises(DataError, match="no such file"):
-        QueryFeatures(tmp_path / "none.hdf5")
+        open_query_features(tmp_path / "none.hdf5")
     with h5py.File(tmp_path / "empty.hdf5", "w"):
         pass
-    with pytest.raises(DataError, match="holds no dataset"):
-        QueryFeatures(tmp_path / "empty.hdf5")
+    with pytest.raises(DataError, match="no dataset in it"):
+        open_query_features(tmp_path / "empty.hdf5")

@@ -43,7 +43,7 @@ def test_a_store_is_a_reader_of_features(tmp_path: Path) -> None:
         assert np.array_equal(store.read("a/x.mp4"), features(1))
         assert "b.mp4" in store
         assert "c.mp4" not in store
-        with pytest.raises(DataError, match=r"no features for video 'c.mp4' \(2 videos are there\)"):
+        with pytest.raises(DataError, match=r"video 'c.mp4' has no features \(2 videos are available\)"):
             store.read("c.mp4")
         store.verify()
 

@@ -9,7 +9,7 @@ Examples:
 
 from prvr.data.corpus import Corpus, Split, open_corpus
 from prvr.data.dataset import VideoDataset, make_loader
-from prvr.data.features import FeatureReader, QueryFeatures, open_features
+from prvr.data.features import FeatureReader, open_features, open_query_features
 from prvr.data.layout import Caption, Moment, TextData, write_layout
 from prvr.data.pack import PackSettings, holdout, pack
 from prvr.data.packed import PackedSplit
@@ -27,7 +27,6 @@ __all__ = [
     "Moment",
     "PackSettings",
     "PackedSplit",
-    "QueryFeatures",
     "Split",
     "TextData",
     "VideoDataset",
@@ -36,6 +35,7 @@ __all__ = [
     "make_loader",
     "open_corpus",
     "open_features",
+    "open_query_features",
     "pack",
     "sample_video",
     "segment_mean",

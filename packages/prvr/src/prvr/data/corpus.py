@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from prvr.data.features import FeatureReader, QueryFeatures, open_features
+from prvr.data.features import FeatureReader, open_features, open_query_features
 from prvr.data.layout import Caption, Moment, read_captions, read_moments, read_relevance, read_tags
 from prvr.errors import DataError
 from prvr.reading import read_object
@@ -108,9 +108,9 @@ class Corpus:
         """Opens the frame features."""
         return open_features(self.feature_folder)
 
-    def open_queries(self) -> QueryFeatures:
+    def open_queries(self) -> FeatureReader:
         """Opens the query features."""
-        return QueryFeatures(self.query_file)
+        return open_query_features(self.query_file)
 
     def dims(self) -> tuple[int, int]:
         """Widths of the frame features and of the query features."""

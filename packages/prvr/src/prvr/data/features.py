@@ -16,20 +16,28 @@ from jaxtyping import Float
 from prvr.errors import DataError
 from prvr.reading import LARGE, read_bytes, read_text, short
 
-_SPARSE = 256 * 2**20  # bytes that a matrix may have which its file hardly holds
+_SPARSE = 256 * 2**20  # bytes of a matrix that may be stored sparsely
 BIGFILE = ("shape.txt", "id.txt", "feature.bin", "video2frames.txt")
 HDF5 = "feature.hdf5"
 
 
 class FeatureReader(AbstractContextManager["FeatureReader"], ABC):
-    """Frame features of a folder, one video at a time. Use it as a context manager; not shared between processes."""
+    """Features in a folder or file, one video (or caption) at a time. Use it as a context manager, in one process.
+
+    Attributes:
+        files: the files that are read.
+        video_ids: the ids of all entries.
+        dim: width of the features.
+    """
 
     files: tuple[Path, ...]
     video_ids: tuple[str, ...]
     dim: int
+    item: str = "video"
+    row: str = "frame"
 
     def read(self, video_id: str) -> Float[np.ndarray, "n f"]:
-        """Frame features of one video in time order.
+        """Features of one video in time order, or of the words of one caption.
 
         Args:
             video_id: one of ``video_ids``.
@@ -38,15 +46,26 @@ class FeatureReader(AbstractContextManager["FeatureReader"], ABC):
             (n f) float32 or float64 as stored, n >= 1, finite.
 
         Raises:
-            DataError: unknown video, no frame, wrong width, or NaN or infinity in a row.
+            DataError: unknown id, no row, wrong width, or NaN or infinity in a row.
         """
+        name = f"{self.files[0].parent}: {self.item} {video_id!r}"
         if video_id not in self:
             raise DataError(
-                f"{self.files[0].parent}: no features for video {video_id!r} ({len(self.video_ids)} videos are there). "
-                "Add its features, or take its captions out of the caption file."
+                f"{name} has no features ({len(self.video_ids)} {self.item}s are available). Extract them, or "
+                "remove its captions from the caption file."
             )
         rows = self._rows(video_id)
-        return _checked(rows, f"video {video_id!r} in {self.files[0].parent}", "frame", self.dim)
+        finite = np.isfinite(rows).all(axis=-1)
+        if rows.ndim != 2 or rows.shape[1] != self.dim:
+            problem = f"features have shape {rows.shape}, expected ({self.row}s, {self.dim})"
+        elif not len(rows):
+            problem = f"0 {self.row}s, expected at least one"
+        elif not finite.all():
+            first, count = int(finite.argmin()), int((~finite).sum())
+            problem = f"NaN or infinity in {self.row} row {first} ({count} of {len(rows)} rows)"
+        else:
+            return rows
+        raise DataError(f"{name}: {problem}. Extract it again.")
 
     @abstractmethod
     def __contains__(self, video_id: object) -> bool: ...
@@ -109,70 +128,61 @@ class Hdf5Reader(FeatureReader):
 
     Args:
         path: the file.
-        rows, owner: what a row and a matrix belong to, for messages.
+        item, row: what a matrix and a row belong to, for messages.
     """
 
-    def __init__(self, path: Path, rows: str = "frames", owner: str = "video") -> None:
+    def __init__(self, path: Path, item: str = "video", row: str = "frame") -> None:
+        self.files, self.item, self.row = (path,), item, row
         if not path.is_file():
             raise DataError(f"{path}: no such file. Check the data root, or download the features.")
-        self.files = (path,)
-        try:
+        with self._reading():
             self._file = h5py.File(path, "r")
-        except OSError as error:
-            raise DataError(f"{path}: not a readable HDF5 file ({error}). Truncated? Copy it again.") from error
-        with _explained(path, "its list of entries"):
             self.video_ids = tuple(self._file.keys())
-        self._known = frozenset(self.video_ids)
-        if not self._known:
-            raise DataError(f"{path}: holds no dataset. Expected one ({rows} x features) dataset per {owner}.")
-        name = short(self.video_ids[0])
-        with _explained(path, f"entry {name}"):
-            shape = _matrix(self._file, self.video_ids[0], path).shape
-            if len(shape) != 2:
-                raise DataError(f"{path}: entry {name} is not a matrix (rows x features), but of {shape}.")
-            self.dim = int(shape[1])
+            self._names = frozenset(self.video_ids)
+            if not self._names:
+                raise DataError(f"{path}: no dataset in it, expected one ({row}s x features) dataset per {item}.")
+            self.dim = int(self._matrix(self.video_ids[0]).shape[1])
 
     def __contains__(self, video_id: object) -> bool:
-        return video_id in self._known
+        return video_id in self._names
 
     def _rows(self, video_id: str) -> np.ndarray:
-        with _explained(self.files[0], f"entry {short(video_id)}"):
-            return _matrix(self._file, video_id, self.files[0])[()]
+        with self._reading():
+            return self._matrix(video_id)[()]
+
+    def _matrix(self, name: str) -> h5py.Dataset:
+        """An entry whose numbers lie in this file. Links are not followed: opening their target could wait forever."""
+        link = self._file.get(name, getlink=True)
+        item = self._file[name] if isinstance(link, h5py.HardLink) else link
+        if not isinstance(item, h5py.Dataset):
+            problem = f"a {type(item).__name__}"
+        elif item.is_virtual or item.external:
+            problem = "stored in another file"
+        elif item.dtype.kind != "f" or item.shape is None or item.ndim != 2:
+            problem = f"{item.dtype} of shape {item.shape}"
+        else:
+            size, stored = math.prod(item.shape) * item.dtype.itemsize, item.id.get_storage_size()
+            if size <= _SPARSE or size <= 64 * stored:
+                return item
+            problem = f"of shape {item.shape}, {size} bytes, of which the file holds {stored}"
+        raise DataError(
+            f"{self.files[0]}: entry {short(name)} is {problem}, expected a floating-point matrix ({self.row}s x "
+            "features) in this file. Extract it again."
+        )
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turns what h5py raises about a damaged file into one message."""
+        try:
+            yield
+        except (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{self.files[0]}: cannot be read ({error}). Truncated? Copy the file again.") from error
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-
-class QueryFeatures(AbstractContextManager["QueryFeatures"]):
-    """Word features of queries: a flat HDF5 file with one dataset (w e) per caption id. Use as a context manager."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = Hdf5Reader(path, "words", "caption id")
-        self.dim = self._file.dim
-
-    def __contains__(self, query_id: object) -> bool:
-        return query_id in self._file
-
-    def read(self, query_id: str) -> Float[np.ndarray, "w e"]:
-        """Word features of one query, all its rows, as stored.
-
-        Raises:
-            DataError: unknown caption id, no word, wrong width, or NaN or infinity in a row.
-        """
-        if query_id not in self:
-            raise DataError(
-                f"{self.path}: no features for caption {query_id!r}. Encode that caption, or take it out of the file."
-            )
-        return _checked(self._file._rows(query_id), f"caption {query_id!r}", "word", self.dim)
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def open_features(folder: Path | str) -> FeatureReader:
@@ -186,6 +196,15 @@ def open_features(folder: Path | str) -> FeatureReader:
     """
     files = feature_files(folder)
     return Hdf5Reader(files[0]) if len(files) == 1 else BigFileReader(Path(folder))
+
+
+def open_query_features(path: Path) -> FeatureReader:
+    """Opens word features of queries: a flat HDF5 file with one dataset (w e) per caption id.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    return Hdf5Reader(path, "caption", "word")
 
 
 def feature_files(folder: Path | str) -> tuple[Path, ...]:
@@ -258,49 +277,3 @@ def _rows_of(video_id: str, names: list[str], row_of: dict[bytes, int], path: Pa
             "Copy the folder again."
         )
     return np.array(rows, np.int64)
-
-
-@contextmanager
-def _explained(path: Path, what: str) -> Iterator[None]:
-    """Turns what h5py raises about a damaged file into one message."""
-    try:
-        yield
-    except DataError:
-        raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError) as error:
-        raise DataError(f"{path}: {what} cannot be read ({error}). Truncated? Copy the file again.") from error
-
-
-def _matrix(file: h5py.File, key: str, path: Path) -> h5py.Dataset:
-    """An entry that lies in this file as numbers, and no link to another one: opening that could wait forever."""
-    name = f"{path}: entry {short(key)}"
-    link = file.get(key, getlink=True)
-    if not isinstance(link, h5py.HardLink):
-        raise DataError(f"{name} is a link ({type(link).__name__}), expected a matrix (rows x features).")
-    item = file[key]
-    if not isinstance(item, h5py.Dataset):
-        raise DataError(f"{name} is a {type(item).__name__}, expected a floating-point matrix (rows x features).")
-    if item.dtype.kind != "f" or item.shape is None:
-        raise DataError(f"{name} is {item.dtype}, expected a floating-point matrix (rows x features).")
-    if item.is_virtual or item.external:
-        raise DataError(f"{name} lies in another file. Copy it into this one.")
-    size, stored = math.prod(item.shape) * item.dtype.itemsize, item.id.get_storage_size()
-    if size > _SPARSE and size > 64 * stored:  # rows that were never written: reading makes them all
-        raise DataError(
-            f"{name} has shape {item.shape}, {size} bytes, of which the file holds {stored}. Extract it again."
-        )
-    return item
-
-
-def _checked(rows: np.ndarray, what: str, unit: str, dim: int) -> np.ndarray:
-    if rows.ndim != 2 or rows.shape[1] != dim:
-        raise DataError(f"{what}: features have shape {rows.shape}, expected ({unit}s, {dim}). Extract it again.")
-    if not len(rows):
-        raise DataError(f"{what}: 0 {unit}s. At least one is needed; take it out or extract it again.")
-    bad = ~np.isfinite(rows).all(axis=1)
-    if bad.any():
-        raise DataError(
-            f"{what}: NaN or infinity in {unit} row {int(bad.argmax())} ({int(bad.sum())} of {len(rows)} rows). "
-            "Extract it again."
-        )
-    return rows

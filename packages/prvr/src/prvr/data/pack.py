@@ -14,7 +14,7 @@ from jaxtyping import Float
 from prvr.config import AnyModelConfig
 from prvr.data.atomic import discard, publish, temporary_folder
 from prvr.data.corpus import TEXT_FILES, Corpus, Split, check_dim
-from prvr.data.features import FeatureReader, QueryFeatures, feature_files
+from prvr.data.features import FeatureReader, feature_files
 from prvr.data.packed import PackedSplit, PackSource, longest_told
 from prvr.data.packed_files import FILES, FORMAT, PackedFiles, PackedWriter
 from prvr.data.sampling import normalise_rows, sample_video
@@ -221,7 +221,7 @@ def _identity(corpus: Corpus, split: str) -> list[list[str | int]]:
     return found
 
 
-def _check_complete(split: Split, videos: FeatureReader, queries: QueryFeatures, corpus: Corpus) -> None:
+def _check_complete(split: Split, videos: FeatureReader, queries: FeatureReader, corpus: Corpus) -> None:
     ids = [caption.id for caption in split.captions]
     for what, names, features, path in (
         ("videos", split.video_ids, videos, corpus.feature_folder),
@@ -239,7 +239,7 @@ def _write(
     writer: PackedWriter,
     split: Split,
     videos: FeatureReader,
-    queries: QueryFeatures,
+    queries: FeatureReader,
     settings: PackSettings,
     about: dict[str, Any],
     progress: Progress | None,

@@ -139,7 +139,8 @@ class JointText:
     def __init__(self, name: str, device: Any = "cpu") -> None:
         config = read_config(name)
         self._device, self._family = torch.device(device), config["model_type"]
-        self._model, self._tokenizer = load_model(name, self._device), load_tokenizer(name)
+        self._model: Any = load_model(name, self._device)
+        self._tokenizer = load_tokenizer(name)
         with explained(name):
             self._most = most_tokens(self._model.config.text_config)
             if self._family not in _TITLES:
