@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import tarfile
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -293,14 +294,14 @@ class TestStudy:
         assert (folder / "somebody's.txt").read_text() == "not ours"
 
     def test_what_would_mix_rows_is_refused(self, done: Study, table: Path, choices: Choices) -> None:
-        with pytest.raises(DataError, match=r"was begun with other keys \(.*train\.epochs=1"):
+        with pytest.raises(DataError, match=r"was started with other keys \(.*train\.epochs=1"):
             done.choices(Choices({"train.epochs": 2}))
         assert done.choices(Choices()).keys == choices.keys
         record = done.results / f"{runs(table, choices)[0].key}.yaml"
         text = record.read_text()
         try:
             record.write_text(text.replace("model.heads: 4", "model.heads: 2"))
-            with pytest.raises(DataError, match=r"other defaults of model\.heads"):
+            with pytest.raises(DataError, match=r"other values of model\.heads"):
                 done.result(runs(table, choices)[0])
             record.write_text(re.sub("corpus: .*", "corpus: another", text))
             seeds = [one for one in runs(table, choices, (0, 7)) if f"{one.arm}-0" == record.stem]
@@ -311,9 +312,43 @@ class TestStudy:
         finally:
             record.write_text(text)
 
+    def test_a_packed_study_shows_the_same_tables_and_cannot_be_changed(
+        self, done: Study, table: Path, choices: Choices, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file, again = tmp_path / "done.tar.xz", tmp_path / "again.tar.xz"
+        assert main(["papers", "pack", str(done.folder), "--output", str(file)]) == 0
+        packed, cells = Study(file), cells_of(read_table(table), choices)
+        packed.pack(again)
+        assert file.read_bytes() == again.read_bytes()
+        assert packed.choices(Choices()) == done.choices(Choices())
+        for ours, theirs in zip(shown(done, cells, choices), shown(packed, cells, choices), strict=True):
+            assert [replace(line, picture=None) for line in ours.lines] == [
+                replace(line, picture=None) for line in theirs.lines
+            ]
+            assert theirs.notes == ours.notes
+        for change in (lambda: packed.begin(choices), lambda: packed.claimed(cells[0].run).__enter__()):
+            with pytest.raises(DataError, match=r"a packed study cannot be changed\. Unpack it: tar -xf"):
+                change()
+
+    @pytest.mark.parametrize("damage", [b"", b"not a study", None])
+    def test_a_damaged_packed_study_is_explained(self, damage: bytes | None, tmp_path: Path) -> None:
+        file = tmp_path / "study.tar.xz"
+        if damage is not None:
+            file.write_bytes(damage)
+        with pytest.raises(DataError, match=r"cannot be read .* Expected a file of `prvr papers pack`"):
+            Study(file)
+
+    def test_members_outside_the_study_stay_inside(self, tmp_path: Path) -> None:
+        with tarfile.open(tmp_path / "study.tar.xz", "w:xz") as archive:
+            for name in ("study.yaml", "results/../../escaped", "..\\escaped"):
+                archive.addfile(tarfile.TarInfo(name))
+        study = Study(tmp_path / "study.tar.xz")
+        assert [path.name for path in study.results.iterdir()] == ["escaped"]
+        assert {path.name for path in study.folder.iterdir()} == {"study.yaml", "results"}
+
     def test_a_folder_of_others_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").write_text("mine")
-        with pytest.raises(DataError, match=r"holds no study\.yaml and is not empty"):
+        with pytest.raises(DataError, match=r"contains no study\.yaml and is not empty"):
             Study(tmp_path)
 
 
@@ -457,7 +492,7 @@ class TestShow:
         lines = [line.get_ydata() for axes in figure.axes for line in axes.lines]
         means = [run_mean(done, run, choices) for run in runs(path, choices)]
         nothing = Study(tmp_path / "nothing")
-        with pytest.raises(InputError, match="no row of it is finished"):
+        with pytest.raises(InputError, match="no finished rows to draw"):
             sweep_picture(swept, list(shown(nothing, cells_of(swept, choices), choices)))
         assert any(len(line) == 2 and np.allclose(np.asarray(line, float), means) for line in lines)
 
@@ -474,17 +509,17 @@ class TestShow:
             [json.loads(line) for line in (done.run_folder(one) / "metrics.jsonl").read_text().splitlines()]
             for one in (run, replace(run, seed=1))
         ]
-        assert done.seeds(run) == [0, 1]
+        assert done.seeds(run.arm) == [0, 1]
         expected = np.mean([[line["selection"]["sumr"] for line in lines] for lines in both], 0)
         name = next(cell.row.name for cell in cells_of(read_table(table), choices) if cell.run == run)
         np.testing.assert_allclose(drawn[name], expected, atol=1e-3)
         assert any(label.startswith("chance") for label in drawn)
-        with pytest.raises(InputError, match="no row of it was trained"):
+        with pytest.raises(InputError, match="no trained rows to draw"):
             course_picture(Study(tmp_path / "nothing"), cells_of(read_table(table), choices))
 
 
 def run_mean(study: Study, run: Run, choices: Choices) -> float:
-    found = [study.result(replace(run, seed=seed)) for seed in study.seeds(run)]
+    found = [study.result(replace(run, seed=seed)) for seed in study.seeds(run.arm)]
     return float(np.mean([result.report.text_to_video.sumr for result in found if result and result.report]))
 
 
@@ -516,7 +551,7 @@ class TestCommands:
         ("words", "message"),
         [
             (["run", "hlformer-table-2"], "--output is missing"),
-            (["show", "hlformer-table-2", "--output", "nowhere"], "expected the folder of a study"),
+            (["show", "hlformer-table-2", "--output", "nowhere"], "expected a study"),
             (["plan", "hlformer-table-2", "--corpus", "tvr"], "expected SET=COLLECTION"),
             (
                 ["plan", "hlformer-table-2", "--train.epoch", "1"],

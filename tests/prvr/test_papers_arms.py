@@ -281,6 +281,21 @@ class TestShow:
         shutil.copytree(study.folder, tmp_path / "kept", ignore=shutil.ignore_patterns("runs"))
         assert list(shown(Study(tmp_path / "kept"), cells, choices)) == [found]
 
+    def test_results_of_earlier_code_are_shown_and_judged_like_those_that_can_be_run(
+        self, write: Callable[..., Table], study: Study, choices: Choices
+    ) -> None:
+        table = write()
+        finish(study, table, choices, EQUAL | {"idea": 0.3}, [0, 1, 2], noise=0.01)
+        cells = cells_of(table, choices, seeds=[0])
+        arms = yaml.safe_load(ARMS)["arms"]
+        arms[2] |= {"history": {"toy": cells[2].arm}, "keys": {"loss.of_a_lost_part": 1.0}}
+        past = write(arms=arms)
+        assert judged(study, past, choices) == judged(study, table, choices)
+        (before,), (after,) = (list(shown(study, cells_of(one, choices), choices)) for one in (table, past))
+        assert after.lines == before.lines
+        assert set(after.notes) - set(before.notes) == {"results of earlier code, which this version cannot run: idea"}
+        assert {cell.row.name for cell in due_cells(study, past, choices) if cell.run is None} == {"idea"}
+
     def test_a_search_is_decided_on_the_split_that_selects_alone(
         self, write: Callable[..., Table], study: Study, choices: Choices
     ) -> None:

@@ -66,13 +66,23 @@ def register(prvr: Parser) -> None:
     parser.add_argument(
         "--plot", type=png_file, metavar="FILE.png", help="also draw a sweep, or else the learning curves"
     )
+    parser = group.command(
+        "pack",
+        pack,
+        "Write a finished study as one file",
+        "STUDY [--output FILE.tar.xz]",
+        "Write the results of a study, without run folders, as one compressed file. `show` and `plan` read it like the "
+        "folder; to add runs to it, unpack it with `tar -xf`.",
+    )
+    parser.add_argument("study", type=Path, metavar="STUDY", help="the folder of a study")
+    parser.add_argument("--output", type=Path, metavar="FILE.tar.xz", help="the file (default: STUDY.tar.xz)")
 
 
 def _add_common(parser: Parser) -> None:
     parser.add_argument(
         "tables", nargs="+", metavar="TABLE", help="a name from `prvr papers list`, a YAML file, or `all`"
     )
-    parser.add_argument("--output", metavar="STUDY", help="the folder of the study, new or begun earlier")
+    parser.add_argument("--output", metavar="STUDY", help="the folder of the study, or a file of `prvr papers pack`")
     parser.add_argument(
         "--sets",
         nargs="+",
@@ -191,7 +201,7 @@ def show(args: Namespace) -> None:
 
     choices, study = _choices(args)
     if study is None or not study.exists:
-        raise CommandError("--output: expected the folder of a study; `prvr papers run` makes one.")
+        raise CommandError("--output: expected a study; `prvr papers run` makes one.")
     for name in _tables(args):
         table = read_table(name)
         args.seeds = table.seeds[:1]  # all finished seeds are shown
@@ -210,6 +220,16 @@ def show(args: Namespace) -> None:
 
             picture = sweep_picture(table, found) if table.sweep is not None else course_picture(study, cells)
             print(save_figure(picture, args.plot))
+
+
+def pack(args: Namespace) -> None:
+    """Writes a study as one file."""
+    from prvr.papers import Study
+
+    study = Study(args.study)
+    file = args.output or study.path.with_name(f"{study.path.resolve().name}.tar.xz")
+    study.pack(file)
+    print(file)
 
 
 def _tables(args: Namespace) -> list[str]:

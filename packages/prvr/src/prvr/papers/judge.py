@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import mean
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from prvr.papers.table import Row, Rule, Table
 
 @dataclass(frozen=True)
 class Finished:
-    """What a row has left on a data set.
+    """The results of a row on a data set.
 
     Args:
         cell: the row; of one with a search, with the value that was chosen. None where nothing can be chosen yet.
@@ -35,7 +36,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the rule says of a row, and on what grounds.
+    """The decision of the rule on a row, and its grounds.
 
     Args:
         text: the verdict, or what it waits for; empty for the base and for hidden rows.
@@ -62,7 +63,7 @@ class Verdict:
 
 
 def finished_row(study: Study, cells: Sequence[Cell]) -> Finished:
-    """What a row has left: one cell, or one for each value of a search, of which the best on the split that selects.
+    """The results of a row: of its one cell, or of the value of a search that is best on the split that selects.
 
     The mean over the seeds with which every value is finished decides; before there is one, nothing is chosen.
 
@@ -70,25 +71,30 @@ def finished_row(study: Study, cells: Sequence[Cell]) -> Finished:
         study: the results.
         cells: the cells of the row on one data set with one seed; all finished seeds count.
     """
-    found: list[Finished] = []
-    for cell in cells:
-        results, selection = dict[int, Result](), dict[int, float]()
-        for one in () if cell.run is None else (replace(cell.run, seed=seed) for seed in study.seeds(cell.run)):
-            if (result := study.result(one)) is not None:
-                results[one.seed] = result
-            if (score := study.selection(one)) is not None:
-                selection[one.seed] = score
-        found.append(Finished(cell, results, selection))
-    if len(found) == 1:
-        return found[0]
-    common = set.intersection(*(set(one.selection) for one in found))
+    finished = [_finished_cell(study, cell) for cell in cells]
+    if len(finished) == 1:
+        return finished[0]
+    common = set.intersection(*(set(entry.selection) for entry in finished))
     if not common:
         return Finished(None, {}, {})
-    return max(found, key=lambda one: sum(one.selection[seed] for seed in common))
+    return max(finished, key=lambda entry: mean(entry.selection[seed] for seed in common))
 
 
-def verdicts(table: Table, found: Mapping[str, Finished]) -> dict[str, Verdict]:
-    """The verdict on every row that is run, by the rule of the table.
+def _finished_cell(study: Study, cell: Cell) -> Finished:
+    if cell.arm is None:
+        return Finished(cell, {}, {})
+    results, selection = dict[int, Result](), dict[int, float]()
+    for seed in study.seeds(cell.arm):
+        run = None if cell.run is None else replace(cell.run, seed=seed)
+        if (result := study.stored(cell.arm, seed) if run is None else study.result(run)) is not None:
+            results[seed] = result
+        if (score := study.selection(cell.arm, seed)) is not None:
+            selection[seed] = score
+    return Finished(cell, results, selection)
+
+
+def verdicts(table: Table, finished: Mapping[str, Finished]) -> dict[str, Verdict]:
+    """The verdict on every row that has results, by the rule of the table.
 
     An arm gets the first seed, and is dropped if its gain over the base on the split that selects is at most
     `first_drop`. Otherwise it gets the other seeds. Then it is kept if the 95 % interval of its gain on the reported
@@ -100,14 +106,14 @@ def verdicts(table: Table, found: Mapping[str, Finished]) -> dict[str, Verdict]:
 
     Args:
         table: with a rule; its first row is the base.
-        found: what each row has left, by its name.
+        finished: the results of each row, by its name.
     """
     assert table.rule is not None
     base, *arms = [row for row in table.rows if row.kind not in (None, "plot") and not row.hidden]
     judged = {row.name: Verdict("", ()) for row in table.rows if row.kind is not None}
-    judged |= {row.name: _verdict(row, table, table.rule, found, base) for row in arms}
-    tested = {name: verdict.base.p_value for name, verdict in judged.items() if verdict.base is not None}
-    for name, p_value in zip(tested, holm(list(tested.values()), len(arms)), strict=True):
+    judged |= {row.name: _verdict(row, table, table.rule, finished, base) for row in arms}
+    p_values = {name: verdict.base.p_value for name, verdict in judged.items() if verdict.base is not None}
+    for name, p_value in zip(p_values, holm(list(p_values.values()), len(arms)), strict=True):
         judged[name] = replace(judged[name], corrected=p_value)
     needed = {name: {*verdict.seeds, *table.seeds[:1]} for name, verdict in judged.items()}
     for row in arms:  # those that it is compared with get the same seeds
@@ -120,50 +126,47 @@ def verdicts(table: Table, found: Mapping[str, Finished]) -> dict[str, Verdict]:
     }
 
 
-def _verdict(row: Row, table: Table, rule: Rule, found: Mapping[str, Finished], base: Row) -> Verdict:
-    arm, others = found[row.name], [found[name] for name in dict.fromkeys((base.name, row.control or base.name))]
+def _verdict(row: Row, table: Table, rule: Rule, finished: Mapping[str, Finished], base: Row) -> Verdict:
+    arm = finished[row.name]
+    others = [finished[name] for name in dict.fromkeys((base.name, row.control or base.name))]
     sign = -1 if row.removes else 1
-    kept, dropped = "keep", "drop"
+    keep, drop = "keep", "drop"
     if row.removes:
-        kept, dropped = ("behind", "not behind") if row.base else ("keep the part", "drop the part")
+        keep, drop = ("behind", "not behind") if row.base else ("keep the part", "drop the part")
     first, seeds = table.seeds[:1], table.seeds
 
-    def finished(seeds: Sequence[int]) -> bool:
-        return all(seed in one.results for one in (arm, *others) for seed in seeds)
+    def missing(seeds: Sequence[int]) -> bool:
+        return any(seed not in entry.results for entry in (arm, *others) for seed in seeds)
 
     def diverged(seeds: Sequence[int]) -> str:
         for seed in seeds:
             if arm.results[seed].report is None:
-                return f"{kept if row.removes else dropped} (diverged, seed {seed})"
-            if any(one.results[seed].report is None for one in others):
+                return f"{keep if row.removes else drop} (diverged, seed {seed})"
+            if any(other.results[seed].report is None for other in others):
                 return f"open: what it is compared with diverged, seed {seed}"
         return ""
 
-    if not finished(first):
+    if missing(first):
         return Verdict("not finished", first)
-    scores = [one.selection.get(first[0]) for one in (arm, others[0])]
+    scores = [entry.selection.get(first[0]) for entry in (arm, others[0])]
     if scores[0] is not None and scores[1] is not None and sign * (scores[0] - scores[1]) <= rule.first_drop:
-        return Verdict(f"{dropped} ({sign * (scores[0] - scores[1]):+.1f} in selection, seed {first[0]})", first)
-    if not finished(seeds):
-        return Verdict("not finished", seeds)
-    if why := diverged(seeds):
-        return Verdict(why, seeds)
-    differences = [_difference(other, arm, seeds) for other in others]
-    looks = [_look(one, sign, rule) for one in differences]
-    if "open" in looks and "drop" not in looks and rule.more_seeds:
+        return Verdict(f"{drop} ({sign * (scores[0] - scores[1]):+.1f} in selection, seed {first[0]})", first)
+    differences: tuple[Difference, ...] = ()
+    for last in (False, True):
+        if missing(seeds):
+            return Verdict("undecided, more seeds" if last else "not finished", seeds, differences)
+        if text := diverged(seeds):
+            return Verdict(text, seeds)
+        differences = tuple(_difference(other, arm, seeds) for other in others)
+        decisions = [_decision(difference, sign, rule) for difference in differences]
+        if last or "open" not in decisions or "drop" in decisions or not rule.more_seeds:
+            break
         seeds = (*seeds, *rule.more_seeds)
-        if not finished(seeds):
-            return Verdict("undecided, more seeds", seeds, tuple(differences))
-        if why := diverged(seeds):
-            return Verdict(why, seeds)
-        differences = [_difference(other, arm, seeds) for other in others]
-        looks = [_look(one, sign, rule) for one in differences]
-    if looks == ["keep"] * len(looks):
-        text = kept
-    else:
-        why = "control" if looks[0] == "keep" else "" if "drop" in looks else "not shown"
-        text = dropped + f" ({why})" * bool(why)
-    return Verdict(f"{text}, {len(seeds)} seed{'s' * (len(seeds) > 1)}", seeds, tuple(differences))
+    text = keep
+    if set(decisions) != {"keep"}:
+        reason = "control" if decisions[0] == "keep" else "" if "drop" in decisions else "not shown"
+        text = drop + f" ({reason})" * bool(reason)
+    return Verdict(f"{text}, {len(seeds)} seed{'s' * (len(seeds) > 1)}", seeds, differences)
 
 
 def _difference(other: Finished, arm: Finished, seeds: Sequence[int]) -> Difference:
@@ -173,8 +176,8 @@ def _difference(other: Finished, arm: Finished, seeds: Sequence[int]) -> Differe
     return seeds_test(other.ranks(seeds, like), arm.ranks(seeds, like), like.query_to_video)["sumr"]
 
 
-def _look(difference: Difference, sign: int, rule: Rule) -> str:
-    """What the interval of a gain says: keep, drop, or open."""
+def _decision(difference: Difference, sign: int, rule: Rule) -> str:
+    """The decision on the interval of a gain: keep, drop, or open."""
     low, high = sorted((sign * difference.interval.low, sign * difference.interval.high))
     return "keep" if low > 0 else "drop" if high < rule.least_gain else "open"
 
@@ -192,16 +195,16 @@ def due_cells(study: Study, table: Table, choices: Choices, sets: Sequence[str] 
     cells = cells_of(table, choices, sets=sets, seeds=(*table.seeds, *more))
     if table.rule is None:
         return cells
-    asked = {
+    seeds = {
         (name, row): set(verdict.seeds)
-        for name, found in finished_rows(study, [cell for cell in cells if cell.seed == table.seeds[0]])
-        for row, verdict in verdicts(table, found).items()
+        for name, finished in finished_rows(study, [cell for cell in cells if cell.seed == table.seeds[0]])
+        for row, verdict in verdicts(table, finished).items()
     }
-    return [cell for cell in cells if cell.seed in asked.get((cell.set_name, cell.row.name), set(table.seeds))]
+    return [cell for cell in cells if cell.seed in seeds.get((cell.set_name, cell.row.name), set(table.seeds))]
 
 
 def finished_rows(study: Study, cells: Sequence[Cell]) -> Iterator[tuple[str, dict[str, Finished]]]:
-    """For each data set, what its rows have left, by their names.
+    """For each data set, the results of its rows, by their names.
 
     Args:
         study: the results.
@@ -212,4 +215,4 @@ def finished_rows(study: Study, cells: Sequence[Cell]) -> Iterator[tuple[str, di
         for cell in cells:
             if cell.set_name == name:
                 rows.setdefault(cell.row.name, []).append(cell)
-        yield name, {row: finished_row(study, mine) for row, mine in rows.items()}
+        yield name, {row: finished_row(study, cells) for row, cells in rows.items()}

@@ -65,17 +65,16 @@ def perform_all(
         announce: called before each run with its number, from 1.
 
     Returns:
-        what failed, or is being carried out by another process.
+        runs that failed, or that another process is carrying out.
     """
     failures: dict[str, Failure] = {}
     for number, run in enumerate(runs, 1):
         if study.result(run) is not None:
             continue
         announce(number, run)
-        if run.over is not None and run.over.key in failures:
-            failures[run.key] = Failure(run, f"needs {run.over.key}, which is not there")
-            continue
         try:
+            if run.over is not None and run.over.key in failures:
+                raise PrvrError(f"needs {run.over.key}, which is not finished")
             perform(run, study, machine)
         except PrvrError as error:
             failures[run.key] = Failure(run, str(error))
@@ -100,17 +99,21 @@ def perform(run: Run, study: Study, machine: Machine) -> None:
 def _carry_out(run: Run, study: Study, machine: Machine) -> None:
     """Does what a run is for; that a training diverged, its own or one that it builds on, is a result as well."""
     try:
-        if run.over is not None and study.diverged(run.over):
+        if run.over is not None and _diverged(run.over, study):
             raise DivergedError(f"needs {run.over.key}, which diverged")
-        _WAYS[run.kind](run, study, machine)
-    except DivergedError as error:  # of this configuration and seed nothing else is to be had
+        _KINDS[run.kind](run, study, machine)
+    except DivergedError as error:  # this configuration and seed will not do better another time
         study.save(run, None, diverged=True)
         logger.warning("%s: %s", run.key, error)
 
 
+def _diverged(run: Run, study: Study) -> bool:
+    return (result := study.result(run)) is not None and result.diverged
+
+
 def _provide(run: Run, study: Study, machine: Machine) -> None:
-    """Makes sure that the weights of a run are there, or that it is known to have diverged."""
-    if study.diverged(run):
+    """Makes sure that the weights of a run are there, or that it diverged."""
+    if _diverged(run, study):
         return
     if run.kind in ("train", "stage") and not study.has_weights(run):
         if run.over is not None:
@@ -130,7 +133,7 @@ def _train(run: Run, study: Study, machine: Machine) -> None:
         teacher = Teacher(system.pipeline, frames, run.over.key)
         if run.over.kind == "train":  # a folder that a resumed run can open; else the name of the row stays
             config = replace(config, train=replace(config.train, teacher=str(system.folder.resolve())))
-    found = train(
+    result = train(
         config,
         output=output,
         teacher=teacher,
@@ -138,18 +141,19 @@ def _train(run: Run, study: Study, machine: Machine) -> None:
         device=device,
         progress=machine.progress,
     )
-    report = found.report
+    report = result.report
     if _ranks_sets(run.config):
         report = _evaluated(open_system(output, device=machine.device), run, machine)
-    about = {"epochs": found.epochs, "best_epoch": found.best_epoch, "selection": found.best_score}
-    about |= {"steps": sum(line["steps"] for line in found.history), "course": _course(run.config, found.history)}
-    kept = run.config.train.kept_epochs(found.best_epoch)
-    study.save(run, report, **about, **({"averaged": list(kept)} if run.config.train.average else {}))
+    values = {"epochs": result.epochs, "best_epoch": result.best_epoch, "selection": result.best_score}
+    values |= {"steps": sum(line["steps"] for line in result.history), "course": _course(run.config, result.history)}
+    if run.config.train.average:
+        values["averaged"] = list(run.config.train.kept_epochs(result.best_epoch))
+    study.save(run, report, **values)
     _drop_state(output)
 
 
 def _course(config: Config, history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """SumR after each epoch on the split that selects, and what it is by chance and, if it can be known, zero-shot."""
+    """SumR after each epoch on the split that selects, by chance and, where the corpus has it, zero-shot."""
     course: dict[str, Any] = {"sumr": [round(line["selection"]["sumr"], 3) for line in history]}
     course |= {"chance": history[-1]["chance"]} if "chance" in history[-1] else {}
     if config.train.protocol == "val" and has_zero_shot(corpus := run_corpus(config)):
@@ -166,7 +170,7 @@ def _train_stage(run: Run, study: Study, machine: Machine) -> None:
     retriever = load_pretrained(below / "best").to(machine.device)
     config = replace(run.stage, retriever=str(below.resolve()))
     with closing(open_splits(run.config)) as splits:
-        found = train_reranker(
+        result = train_reranker(
             config,
             retriever,
             splits,
@@ -175,7 +179,7 @@ def _train_stage(run: Run, study: Study, machine: Machine) -> None:
             device=machine.device,
             progress=machine.progress,
         )
-    study.save(run, found.reranked, epochs=found.epochs, steps=sum(line["steps"] for line in found.history))
+    study.save(run, result.reranked, epochs=result.epochs, steps=sum(line["steps"] for line in result.history))
     _drop_state(output)
 
 
@@ -214,7 +218,7 @@ def _plot(run: Run, study: Study, machine: Machine) -> None:
     study.save(run, None)
 
 
-_WAYS = {
+_KINDS = {
     "train": _train,
     "stage": _train_stage,
     "evaluate": _evaluate,
@@ -230,32 +234,31 @@ def _system(run: Run, study: Study, machine: Machine, details: Mapping[str, Any]
         run: the run.
         study: where its weights are.
         machine: where it computes.
-        details: what an evaluation changes: keys of the retriever (`model`), settings of the trained stage
+        details: the changes of an evaluation: keys of the retriever (`model`), settings of the trained stage
             (`diffusion`), `stages` before it.
     """
-    how = dict(details or {})
-    if run.kind == "evaluate":  # what that one changes stays changed
+    details = {"model": {}, "diffusion": {}, "stages": (), **(details or {})}
+    if run.kind == "evaluate":  # its own changes stay
         assert run.over is not None
-        changed = {key: {**run.details[key], **how.get(key, {})} for key in ("model", "diffusion")}
-        stages = [*run.details["stages"], *how.get("stages", ())]
-        return _system(run.over, study, machine, {**changed, "stages": stages})
-    stages, diffusion, place = list(how.get("stages", ())), how.get("diffusion") or {}, study.run_folder(run)
+        changes = {key: {**run.details[key], **details[key]} for key in ("model", "diffusion")}
+        return _system(run.over, study, machine, {**changes, "stages": [*run.details["stages"], *details["stages"]]})
+    stages, folder = list(details["stages"]), study.run_folder(run)
     if run.kind == "stage":
         assert run.over is not None
-        stages.append({"kind": "diffusion", "run": str(place.resolve()), **diffusion})
-        place = study.run_folder(run.over)
-    elif diffusion:
-        raise InputError(f"{run.key}: settings of a trained stage are given, but the row below trains none")
-    return open_system(place, stages, device=machine.device, model=how.get("model") or {})
+        stages.append({"kind": "diffusion", "run": str(folder.resolve()), **details["diffusion"]})
+        folder = study.run_folder(run.over)
+    elif details["diffusion"]:
+        raise InputError(f"{run.key}: the row below trains no stage, so it has no settings of `diffusion`")
+    return open_system(folder, stages, device=machine.device, model=details["model"])
 
 
 def _evaluated(system: System, run: Run, machine: Machine) -> EvaluationReport:
     """The report of a system on the reported split of a run."""
-    how = EvaluationConfig.of_run(
+    config = EvaluationConfig.of_run(
         run.config.train, ties=run.details.get("ties", "worst"), caption_sets=_ranks_sets(run.config)
     )
     with closing(system.open_split(run.config.data.eval_split, run.config)) as packed:
-        return evaluate(system.pipeline, packed, how, device=machine.device)
+        return evaluate(system.pipeline, packed, config, device=machine.device)
 
 
 def _ranks_sets(config: Config) -> bool:
@@ -290,7 +293,7 @@ def perform_in_processes(
 
     def carry_out(number: int, run: Run) -> None:
         if run.over is not None and run.over.key in failures:
-            failures[run.key] = Failure(run, f"needs {run.over.key}, which is not there")
+            failures[run.key] = Failure(run, f"needs {run.over.key}, which is not finished")
             return
         announce(number, run)
         words = [sys.executable, "-m", "prvr.cli", *command(run)]
@@ -302,6 +305,7 @@ def perform_in_processes(
     waiting = [(number, run) for number, run in enumerate(runs, 1) if study.result(run) is None]
     for depth in sorted({run.depth for _, run in waiting}):
         with ThreadPoolExecutor(jobs) as pool:
-            for done in [pool.submit(carry_out, *one) for one in waiting if one[1].depth == depth]:
-                done.result()
+            level = [pool.submit(carry_out, number, run) for number, run in waiting if run.depth == depth]
+            for future in level:
+                future.result()
     return list(failures.values())

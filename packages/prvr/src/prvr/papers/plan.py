@@ -79,39 +79,36 @@ def plan_table(
         device: where steps are timed.
         measure: time steps.
     """
-    made = new_table("runs", None, ["run", "what"], ["parameters", "a step", "steps", *["hours", "cost"] * measure])
-    asked: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if cell.run is not None:
-            asked.setdefault(cell.run.key, []).append(cell)
-    known: dict[str, Cost] = {}
-    hours, open_runs = 0.0, 0
+    plan = new_table("runs", None, ["run", "what"], ["parameters", "a step", "steps", *["hours", "cost"] * measure])
+    costs: dict[str, Cost] = {}
+    hours, unfinished = 0.0, 0
     for run in runs:
-        mine = asked.get(run.key, [])
-        label = _label(mine)
-        numbers = ["", "", ""] + ["", ""] * measure
-        if run.kind == "train" and mine:
-            if run.arm not in known:  # seeds cost the same
-                known[run.arm] = cost_of(run, mine[0].data, device if measure else None)
-            cost = known[run.arm]
+        users = [cell for cell in cells if cell.run is not None and cell.run.key == run.key]
+        numbers = [""] * (5 if measure else 3)
+        if run.kind == "train" and users:
+            if run.arm not in costs:  # seeds cost the same
+                costs[run.arm] = cost_of(run, users[0].data, device if measure else None)
+            cost, base = costs[run.arm], next(iter(costs.values()))
             steps = "?" if cost.steps is None else f"{cost.steps:,}"
             numbers = [f"{cost.parameters / 1e6:.2f} M", f"{cost.step / 1e12:.3g} T", steps]
             if measure:
-                against = (cost.seconds or 0) / (next(iter(known.values())).seconds or 1)
-                numbers += ["?" if cost.hours is None else f"{cost.hours:.1f}", f"{against:.2f}"]
+                ratio = (cost.seconds or 0) / (base.seconds or 1)
+                numbers += ["?" if cost.hours is None else f"{cost.hours:.1f}", f"{ratio:.2f}"]
         finished = study is not None and study.exists and study.result(run) is not None
-        open_runs += not finished
-        if not finished and run.arm in known:
-            hours += known[run.arm].hours or 0
-        made.add_row(Text(run.key, no_wrap=True), Text(f"{run.kind}{', finished' * finished}: {label}"), *numbers)
-    rest = (
-        f"a step: operations, 2 for each multiplication with its addition\n{len(runs)} runs, {open_runs} not finished"
+        if not finished:
+            unfinished += 1
+            hours += costs[run.arm].hours or 0 if run.arm in costs else 0
+        label = Text(f"{run.kind}{', finished' * finished}: {_label(users)}")
+        plan.add_row(Text(run.key, no_wrap=True), label, *numbers)
+    plan.caption = (
+        f"a step: operations, 2 for each multiplication with its addition\n{len(runs)} runs, {unfinished} not finished"
     )
     if measure:
-        rest += f"\ncost: the time of a step, with that of {next(iter(known), 'the first run')} as 1"
-        rest += f": at most about {hours:.1f} hours of training steps on {device}, one after the other"
-    made.caption = rest
-    return made
+        plan.caption += (
+            f"\ncost: the time of a step, with that of {next(iter(costs), 'the first run')} as 1: at most about "
+            f"{hours:.1f} hours of training steps on {device}, one after the other"
+        )
+    return plan
 
 
 def _label(cells: Sequence[Cell]) -> str:

@@ -66,12 +66,12 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All that decides the result but the seed, as dotted keys; a checkpoint brings its model along."""
-        found = {"kind": self.kind, **flat({self.kind: dict(self.details)})}
-        decide = _OF_A_CHECKPOINT if self.kind == "checkpoint" else ("",)
-        found |= {key: value for key, value in _deciding(self.config)[0].items() if key.startswith(decide)}
+        settings = {"kind": self.kind, **flat({self.kind: dict(self.details)})}
+        prefixes = _OF_A_CHECKPOINT if self.kind == "checkpoint" else ("",)
+        settings |= {key: value for key, value in _deciding(self.config)[0].items() if key.startswith(prefixes)}
         if self.stage is not None:
-            found |= {f"stage.{key}": value for key, value in _deciding(self.stage)[0].items()}
-        return found if self.over is None else found | {"over": self.over.arm}
+            settings |= {f"stage.{key}": value for key, value in _deciding(self.stage)[0].items()}
+        return settings if self.over is None else settings | {"over": self.over.arm}
 
     @cached_property
     def arm(self) -> str:
@@ -103,7 +103,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Cell:
-    """A row of a table on one data set with one seed; `run` is None where there is nothing to run.
+    """A row of a table on one data set with one seed; `run` is None where nothing can be run.
 
     Of a row with a search there are several, each with the `value` of the searched key.
     """
@@ -115,6 +115,11 @@ class Cell:
     seed: int
     run: Run | None
     value: Any = None
+
+    @property
+    def arm(self) -> str | None:
+        """Names the results without their seed; None where there are none, as in rows that are quoted."""
+        return self.row.history.get(self.set_name) if self.run is None else self.run.arm
 
     @property
     def what(self) -> str:
@@ -143,20 +148,19 @@ def cells_of(
         InputError: an unknown set, or a row of which no preset exists for a set.
         prvr.ConfigError: a key or value that cannot be used.
     """
-    known = {**data_sets(), **table.data_sets}
+    data = {**data_sets(), **table.data_sets}
     for name in (*(sets or ()), *choices.corpora):
-        if name not in known:
-            raise InputError(unknown_name("data set", name, known))
-    found: list[Cell] = []
-    for name in sets or table.sets:
-        for row in table.rows:
-            searched = [{key: value} for key, values in table.search.items() for value in values]
-            for keys in (searched if row.kind == "train" else []) or [{}]:
-                one = replace(row, keys={**row.keys, **keys})
-                for seed in seeds:
-                    run = _run(table, one, name, known, choices, seed)
-                    found.append(Cell(table, row, name, known[name], seed, run, next(iter(keys.values()), None)))
-    return found
+        if name not in data:
+            raise InputError(unknown_name("data set", name, data))
+    searched = [{key: value} for key, values in table.search.items() for value in values]
+    return [
+        Cell(table, row, name, data[name], seed, run, next(iter(keys.values()), None))
+        for name in sets or table.sets
+        for row in table.rows
+        for keys in (searched if row.kind == "train" else []) or [{}]
+        for seed in seeds
+        for run in [_run(table, replace(row, keys={**row.keys, **keys}), name, data, choices, seed)]
+    ]
 
 
 def distinct_runs(cells: Sequence[Cell]) -> list[Run]:
@@ -171,67 +175,68 @@ def distinct_runs(cells: Sequence[Cell]) -> list[Run]:
     return sorted(everything.values(), key=lambda run: run.depth)
 
 
-def _run(table: Table, row: Row, name: str, known: Mapping[str, DataSet], choices: Choices, seed: int) -> Run | None:
+def _run(table: Table, row: Row, name: str, sets: Mapping[str, DataSet], choices: Choices, seed: int) -> Run | None:
     """The run of a row on a set; where the set is a target out of domain, the evaluation of its source's run."""
-    data = known[name]
-    if row.kind is None:
+    data = sets[name]
+    if row.kind in (None, "history"):
         return None
     if data.trained_on is not None:
-        source = _run(table, row, data.trained_on, known, choices, seed)
+        source = _run(table, row, data.trained_on, sets, choices, seed)
         if source is None:
             return None
         config = _with_data(source.config, name, data, choices)
-        split = data.keys.get("data.eval_split", config.data.eval_split)
-        config = replace(config, data=replace(config.data, eval_split=split))
+        config = _with_split(config, data.keys.get("data.eval_split"))
         if source.kind == "plot":
             return replace(source, config=config)
         return Run("evaluate", config, seed, _details(Evaluation()), over=source)
     if row.over is not None:
-        return _over(table, row, name, known, choices, seed)
+        base = _run(table, table.row(row.over), name, sets, choices, seed)
+        return None if base is None else _over(table, row, base, choices)
     config = _config(table, row, name, data, choices, seed)
     if row.checkpoint is None:
-        taught = None if row.teacher is None else _run(table, table.row(row.teacher), name, known, choices, seed)
-        return Run("train", config, seed, over=taught)
+        teacher = None if row.teacher is None else _run(table, table.row(row.teacher), name, sets, choices, seed)
+        return Run("train", config, seed, over=teacher)
     if choices.checkpoints is None or seed != 0:  # a checkpoint has been trained, with whatever seed
         return None
     label = row.checkpoint.format(set=data.preset or name)
     return Run("checkpoint", config, seed, {"checkpoint": label}, folder=choices.checkpoints / label)
 
 
-def _over(table: Table, row: Row, name: str, known: Mapping[str, DataSet], choices: Choices, seed: int) -> Run | None:
-    """The run of a row that builds on another row."""
-    base = _run(table, table.row(row.over or ""), name, known, choices, seed)
-    if base is None:
-        return None
+def _over(table: Table, row: Row, base: Run, choices: Choices) -> Run:
+    """The run of a row that builds on that of another row."""
     if row.stage is not None:
-        chosen = {key.removeprefix("stage."): value for key, value in choices.keys.items() if key.startswith("stage.")}
+        user = {key.removeprefix("stage."): value for key, value in choices.keys.items() if key.startswith("stage.")}
         own = flat(row.stage)
         preset = flat(read_values(own.pop("base"))[1]) if "base" in own else {}
-        values = _nested(preset | chosen | own | {"train.seed": seed})
+        values: dict[str, Any] = {}
+        for key, value in (preset | user | own | {"train.seed": base.seed}).items():
+            set_key(values, key, value, key)
         stage = reranker_run_config(values, width=base.config.model.hidden, source=f"{table.name}: {row.name}")
-        return Run("stage", base.config, seed, stage=stage, over=base)
+        return Run("stage", base.config, base.seed, stage=stage, over=base)
     if row.plot is not None:
         PLOTS[row.plot.what]  # an unknown one is refused
-        return Run("plot", base.config, seed, {"plot": row.plot.what, "settings": row.plot.settings}, over=base)
+        return Run("plot", base.config, base.seed, {"plot": row.plot.what, "settings": row.plot.settings}, over=base)
     assert row.evaluate is not None
-    how, config = row.evaluate, base.config
-    if how.split is not None:
-        config = replace(config, data=replace(config.data, eval_split=how.split))
-    return Run("evaluate", config, seed, _details(how), over=base)
+    config = _with_split(base.config, row.evaluate.split)
+    return Run("evaluate", config, base.seed, _details(row.evaluate), over=base)
 
 
-def _details(how: Evaluation) -> dict[str, Any]:
-    """What an evaluation changes, but for the split, which the configuration names."""
-    return {key: value for key, value in config_to_dict(how).items() if key != "split"}
+def _details(evaluation: Evaluation) -> dict[str, Any]:
+    """The changes of an evaluation, but for the split, which the configuration names."""
+    return {key: value for key, value in config_to_dict(evaluation).items() if key != "split"}
+
+
+def _with_split(config: Config, split: str | None) -> Config:
+    return config if split is None else replace(config, data=replace(config.data, eval_split=split))
 
 
 def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, seed: int) -> Config:
     """The resolved configuration of a row: preset, table, set, user, row, in this order."""
     base = (row.base or table.base).format(set=data.preset or name)
-    users = {key: value for key, value in choices.keys.items() if not key.startswith("stage.")}
+    user = {key: value for key, value in choices.keys.items() if not key.startswith("stage.")}
     if row.checkpoint is not None:
-        users = {key: value for key, value in users.items() if key.startswith(_OF_A_CHECKPOINT)}
-    keys = {**flat(table.keys), **data.keys, **users, **flat(row.keys), "train.seed": seed}
+        user = {key: value for key, value in user.items() if key.startswith(_OF_A_CHECKPOINT)}
+    keys = {**flat(table.keys), **data.keys, **user, **flat(row.keys), "train.seed": seed}
     if row.teacher is not None:
         keys["train.teacher"] = row.teacher  # its name: where its system lies is known when it is run
     config = load_config(base, keys)
@@ -256,13 +261,6 @@ def _with_data(config: Config, name: str, data: DataSet, choices: Choices) -> Co
     return replace(config, data=read)
 
 
-def _nested(dotted: Mapping[str, Any]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, value in dotted.items():
-        set_key(values, key, value, key)
-    return values
-
-
 def _deciding(record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The keys of a configuration that decide what a run finds: their values, and their defaults if they have one.
 
@@ -275,11 +273,11 @@ def _deciding(record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _defaults(record: Any, prefix: str = "") -> dict[str, Any]:
     """The defaults of a record and of the records inside it, by dotted key, as plain values."""
-    found: dict[str, Any] = {}
-    for name, one in record.__pydantic_fields__.items():
+    defaults: dict[str, Any] = {}
+    for name, field_info in record.__pydantic_fields__.items():
         value = getattr(record, name)
         if dataclasses.is_dataclass(value):
-            found |= _defaults(value, f"{prefix}{name}.")
-        elif not one.is_required():
-            found[prefix + name] = to_jsonable_python(one.get_default(call_default_factory=True))
-    return found
+            defaults |= _defaults(value, f"{prefix}{name}.")
+        elif not field_info.is_required():
+            defaults[prefix + name] = to_jsonable_python(field_info.get_default(call_default_factory=True))
+    return defaults

@@ -1,4 +1,4 @@
-"""A table with our numbers beside the published ones: for the terminal, as Markdown, as LaTeX."""
+"""A table with our numbers beside the published ones: for the terminal, as Markdown, as LaTeX; sweeps and curves."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ class Line:
         picture: the file of a row that draws.
         x: place in a sweep.
         series: curve of a sweep.
-        judged: of an arm, what stands below those headings.
+        judged: of an arm, the cells below those headings.
     """
 
     group: str
@@ -89,7 +89,7 @@ class Shown:
         lines: the rows.
         notes: what a reader must know: protocol, ties, seeds, what is not as in the paper.
         chance: SumR of chance; None where nothing is finished.
-        judged: headings of what is said of arms; empty for other tables.
+        judged: headings of the verdicts; empty for tables without a rule.
     """
 
     title: str
@@ -101,52 +101,53 @@ class Shown:
 
 
 def shown(study: Study, cells: Sequence[Cell], choices: Choices) -> Iterator[Shown]:
-    """The table on each data set, from what a study holds.
+    """The table on each data set, from the results of a study.
 
     Args:
         study: the results.
         cells: the cells of one table with one seed; all finished seeds are shown.
         choices: what was chosen for all rows.
     """
-    for name, found in finished_rows(study, cells):
-        mine = [cell for cell in cells if cell.set_name == name]
-        table, rows = mine[0].table, {cell.row.name: cell for cell in mine if not cell.row.hidden}
-        lines = [_line(cell, found[row].results, table.columns) for row, cell in rows.items()]
+    for name, finished in finished_rows(study, cells):
+        rows = {cell.row.name: cell for cell in cells if cell.set_name == name and not cell.row.hidden}
+        first = next(cell for cell in cells if cell.set_name == name)
+        table = first.table
+        lines = [_line(cell, finished[row].results, table.columns) for row, cell in rows.items()]
         if table.rule is not None:
-            said = verdicts(table, found)
-            lines = [replace(line, judged=_judged(line.name, table, study, found, said)) for line in lines]
-        finished = [result for row in rows for result in found[row].results.values()]
-        reports = [result.report for result in finished if result.report]
+            judged = verdicts(table, finished)
+            lines = [replace(line, judged=_judged(line.name, table, study, finished, judged)) for line in lines]
+        results = [result for row in rows for result in finished[row].results.values()]
+        notes = [*_notes(list(rows.values()), lines, results, choices), *_chosen(table, finished)]
         yield Shown(
-            f"{table.heading}. {mine[0].data.title}",
+            f"{table.heading}. {first.data.title}",
             table.columns,
             tuple(lines),
-            (*_notes(list(rows.values()), lines, finished, choices), *_chosen(table, found), *_diverged(rows, found)),
-            reports[0].chance if reports else None,
+            (*notes, *_diverged(rows, finished)),
+            next((result.report.chance for result in results if result.report), None),
             _JUDGED if table.rule is not None else (),
         )
 
 
 def _judged(
-    name: str, table: Table, study: Study, found: Mapping[str, Finished], said: Mapping[str, Verdict]
+    name: str, table: Table, study: Study, finished: Mapping[str, Finished], judged: Mapping[str, Verdict]
 ) -> tuple[str, ...]:
-    """What is said of an arm, below `_JUDGED`."""
-    if (verdict := said.get(name)) is None:
+    """The cells of a row below `_JUDGED`."""
+    if (verdict := judged.get(name)) is None:
         return ("",) * len(_JUDGED)
-    costs = [_cost(study, found[row]) for row in (name, table.rows[0].name)]
-    cost = table.row(name).cost if costs[0] is None or costs[1] is None else costs[0] / costs[1]
+    own, base = (_cost(study, finished[row]) for row in (name, table.rows[0].name))
+    cost = table.row(name).cost if own is None or base is None else own / base
     numbers = [None if verdict.base is None else verdict.base.p_value, verdict.corrected]
-    shown = ["" if number is None else f"{number:.3f}" for number in numbers]
-    base, control = _interval(verdict.base), _interval(verdict.control)
-    return ("" if cost is None else f"{cost:.2f}", base, *shown, control, verdict.text)
+    p_values = ["" if number is None else f"{number:.3f}" for number in numbers]
+    cost_text = "" if cost is None else f"{cost:.2f}"
+    return (cost_text, _interval(verdict.base), *p_values, _interval(verdict.control), verdict.text)
 
 
 def _cost(study: Study, row: Finished) -> float | None:
     """Processor seconds of a training step, the mean over the seeds whose run folders are at hand."""
-    if row.cell is None or row.cell.run is None:
+    if row.cell is None or (run := row.cell.run) is None:
         return None
-    costs = [study.cost(replace(row.cell.run, seed=seed)) for seed in row.results]
-    return mean(known) if (known := [cost for cost in costs if cost is not None]) else None
+    costs = [cost for seed in row.results if (cost := study.cost(replace(run, seed=seed))) is not None]
+    return mean(costs) if costs else None
 
 
 def _interval(difference: Difference | None) -> str:
@@ -155,10 +156,10 @@ def _interval(difference: Difference | None) -> str:
     return f"{difference.value:+.1f} [{difference.interval.low:.1f}, {difference.interval.high:.1f}]"
 
 
-def _chosen(table: Table, found: Mapping[str, Finished]) -> Iterator[str]:
+def _chosen(table: Table, finished: Mapping[str, Finished]) -> Iterator[str]:
     """The values of a search that were chosen, and what the columns of verdicts mean."""
     for key, values in table.search.items():
-        chosen = {name: one.cell.value for name, one in found.items() if one.cell is not None and one.cell.run}
+        chosen = {name: row.cell.value for name, row in finished.items() if row.cell is not None and row.cell.run}
         edges = (values[0], values[-1])
         parts = [f"{name} {value}{' (edge of the search)' * (value in edges)}" for name, value in chosen.items()]
         tried = ", ".join(map(str, values))
@@ -170,19 +171,19 @@ def _chosen(table: Table, found: Mapping[str, Finished]) -> Iterator[str]:
         )
 
 
-def _diverged(rows: Iterable[str], found: Mapping[str, Finished]) -> Iterator[str]:
+def _diverged(rows: Iterable[str], finished: Mapping[str, Finished]) -> Iterator[str]:
     """The rows of which some seed is missing because its training diverged."""
     for row in rows:
-        if seeds := [seed for seed, result in found[row].results.items() if "diverged" in result.record]:
+        if seeds := [seed for seed, result in finished[row].results.items() if result.diverged]:
             yield f"{row}: the training diverged with seed {', '.join(map(str, seeds))}, which is left out"
 
 
-def _line(cell: Cell, found: Mapping[int, Result], columns: Sequence[str]) -> Line:
-    row, reports = cell.row, [result.report for result in found.values() if result.report is not None]
+def _line(cell: Cell, results: Mapping[int, Result], columns: Sequence[str]) -> Line:
+    row, reports = cell.row, [result.report for result in results.values() if result.report is not None]
     ours = [Number(tuple(_metric(report, column) for report in reports)) if reports else None for column in columns]
     published = row.published.get(cell.set_name, (None,) * len(columns))
-    picture = next((str(result.picture) for result in found.values() if result.picture is not None), None)
-    return Line(row.group, row.name, tuple(found), tuple(ours), published, picture, row.x, row.series)
+    picture = next((str(result.picture) for result in results.values() if result.picture is not None), None)
+    return Line(row.group, row.name, tuple(results), tuple(ours), published, picture, row.x, row.series)
 
 
 def _metric(report: EvaluationReport, column: str) -> float:
@@ -192,21 +193,21 @@ def _metric(report: EvaluationReport, column: str) -> float:
     return float(getattr(report.video_to_sets or report.video_to_text, name))
 
 
-def _notes(cells: Sequence[Cell], lines: Sequence[Line], finished: Sequence[Result], choices: Choices) -> Iterator[str]:
+def _notes(cells: Sequence[Cell], lines: Sequence[Line], results: Sequence[Result], choices: Choices) -> Iterator[str]:
     table, data = cells[0].table, cells[0].data
     if data.protocol:
         published = any(cells[0].set_name in row.published for row in table.rows)
         yield "published: " * published + data.protocol
     config = next((cell.run.config for cell in cells if cell.run is not None), None)
-    reports = [result.report for result in finished if result.report is not None]
+    reports = [result.report for result in results if result.report is not None]
     if reports and config is not None:
-        chosen = any(result.record["kind"] != "checkpoint" for result in finished)
-        kept = _PROTOCOLS[config.train.protocol]
+        protocol = _PROTOCOLS[config.train.protocol]
         if config.train.average:
-            kept = f"mean of the weights at the ends of the last {config.train.average} epochs, none chosen"
+            protocol = f"mean of the weights at the ends of the last {config.train.average} epochs, none chosen"
+        trained = any(result.record["kind"] != "checkpoint" for result in results)
         sizes = f"{len(reports[0].query_ids):,} queries, {len(reports[0].video_ids):,} videos"
         yield (
-            f"ours: {f'{kept}; ' * chosen}{reports[0].split}, {sizes}; ties count "
+            f"ours: {f'{protocol}; ' * trained}{reports[0].split}, {sizes}; ties count "
             f"{TIES[reports[0].ties]}; chance SumR {reports[0].chance:.1f}"
         )
     seeds = {line.seeds for line in lines if line.seeds}
@@ -214,8 +215,9 @@ def _notes(cells: Sequence[Cell], lines: Sequence[Line], finished: Sequence[Resu
         most = max(seeds, key=len)
         fewer = [line.name for line in lines if line.seeds and line.seeds != most]
         yield f"seeds {', '.join(map(str, most))}" + (f"; not all of {', '.join(fewer)}" if fewer else "")
-    changed = [f"{key}={value}" for key, value in choices.keys.items()]
-    if changed:
+    if past := [cell.row.name for cell in cells if cell.row.history]:
+        yield f"results of earlier code, which this version cannot run: {', '.join(past)}"
+    if changed := [f"{key}={value}" for key, value in choices.keys.items()]:
         yield f"not as in the paper: {', '.join(changed)}"
     corpus = choices.corpora.get(data.trained_on or cells[0].set_name) or choices.corpora.get(cells[0].set_name)
     if corpus is not None:
@@ -241,37 +243,37 @@ def terminal_tables(table: Shown) -> Iterator[RichTable]:
     Text to video and video to text are tables of their own, so that each fits 80 columns; the notes stand below the
     last one.
     """
-    beside = any(number is not None for line in table.lines for number in line.published)
-    legend = "in a cell: ours, mean±standard deviation over seeds; published; difference" if beside else ""
+    published = any(number is not None for line in table.lines for number in line.published)
+    legend = "in a cell: ours, mean±standard deviation over seeds; published; difference" if published else ""
     caption = Text("\n".join(filter(None, [legend, *table.notes])), justify="left")
     places = range(len(table.columns))
-    ways = [[place for place in places if table.columns[place].startswith("v2t_") == back] for back in (False, True)]
-    shown = [way for way in ways if way] or [[]]
-    for way in shown:
-        last = way is shown[-1] and not table.judged
-        made = new_table(table.title, caption if last else None, [""], heads([table.columns[place] for place in way]))
-        made.columns[0].min_width = 20
+    parts = [[place for place in places if table.columns[place].startswith("v2t_") == back] for back in (False, True)]
+    parts = [part for part in parts if part] or [[]]
+    for part in parts:
+        last = part is parts[-1]
+        columns = heads([table.columns[place] for place in part])
+        printed = new_table(table.title, caption if last and not table.judged else None, [""], columns)
+        printed.columns[0].min_width = 20
         for line in table.lines:
             if line.group:
-                made.add_row(Text(line.group, "italic"))
-            made.add_row(Text(line.name), *(_cell(line, place) for place in way))
-            if line.picture is not None and way is shown[-1]:
-                made.add_row(Text(f"  {line.picture}"))
-        yield made
+                printed.add_row(Text(line.group, "italic"))
+            printed.add_row(Text(line.name), *(_cell(line, place) for place in part))
+            if line.picture is not None and last:
+                printed.add_row(Text(f"  {line.picture}"))
+        yield printed
     if table.judged:
-        made = new_table("", caption, ["", *table.judged])
+        printed = new_table("", caption, ["", *table.judged])
         for line in table.lines:
-            made.add_row(Text(line.name), *map(Text, line.judged))
-        yield made
+            printed.add_row(Text(line.name), *map(Text, line.judged))
+        yield printed
 
 
 def _cell(line: Line, place: int) -> Text:
     """Our number, then the published one and the difference, as far as there are any."""
     own, other, difference = line.ours[place], line.published[place], line.differences()[place]
-    parts = [] if own is None else [str(own)]
-    text = Text("\n".join(parts))
+    text = Text("" if own is None else str(own))
     if other is not None:
-        text.append("\n" * bool(parts) + f"{other:g}", "dim")
+        text.append("\n" * bool(text.plain) + f"{other:g}", "dim")
     if difference is not None:
         text.append(f"\n{difference:+.1f}", "dim")
     return text if text.plain else Text("-")
@@ -279,16 +281,20 @@ def _cell(line: Line, place: int) -> Text:
 
 def markdown(table: Shown) -> str:
     """As Markdown: one line a row, in each cell ours, then the published number and the difference in brackets."""
-    lines = [f"**{table.title}**", "", _piped(["", *heads(table.columns), *table.judged])]
-    lines.append(_piped(["---", *["---:"] * len(table.columns), *["---"] * len(table.judged)]))
+
+    def piped(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    lines = [f"**{table.title}**", "", piped(["", *heads(table.columns), *table.judged])]
+    lines.append(piped(["---", *["---:"] * len(table.columns), *["---"] * len(table.judged)]))
     for line in table.lines:
         if line.group:
-            lines.append(_piped([f"*{line.group}*", *[""] * len(table.columns + table.judged)]))
+            lines.append(piped([f"*{line.group}*", *[""] * len(table.columns + table.judged)]))
         cells = []
         for own, other, difference in zip(line.ours, line.published, line.differences(), strict=True):
-            beside = "" if other is None else f" ({_published(other, difference)})"
-            cells.append(("-" if own is None else str(own)) + beside)
-        lines.append(_piped([line.name, *cells, *line.judged]))
+            gap = "" if difference is None else f" ({difference:+.1f})"
+            cells.append(("-" if own is None else str(own)) + ("" if other is None else f" ({other:g}{gap})"))
+        lines.append(piped([line.name, *cells, *line.judged]))
     pictures = [f"![{line.name}]({line.picture})\n" for line in table.lines if line.picture is not None]
     return "\n".join([*lines, "", *pictures, *(f"- {note}" for note in table.notes), ""])
 
@@ -318,15 +324,6 @@ def latex(table: Shown) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
-def _published(number: float | None, difference: float | None) -> str:
-    shown = "" if number is None else f"{number:g}"
-    return shown + ("" if difference is None else f" ({difference:+.1f})")
-
-
-def _piped(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
 def _tex(text: str) -> str:
     text = text.replace("\\", r"\textbackslash ")
     for character in "&%$#_{}":
@@ -334,12 +331,12 @@ def _tex(text: str) -> str:
     return text.replace("±", r"$\pm$").replace("->", r"$\to$").replace("~", r"\textasciitilde ")
 
 
-def sweep_picture(table: Table, shown: Sequence[Shown]) -> "Figure":
+def sweep_picture(table: Table, parts: Sequence[Shown]) -> "Figure":
     """A sweep as curves: the mean and the spread of seeds over `Row.x`, published values, chance.
 
     Args:
         table: one with a `sweep`.
-        shown: the table on each data set; each is a curve, or several if the rows have `series`.
+        parts: the table on each data set; each is a curve, or several if the rows have `series`.
 
     Raises:
         InputError: no row is finished.
@@ -349,26 +346,21 @@ def sweep_picture(table: Table, shown: Sequence[Shown]) -> "Figure":
     assert table.sweep is not None
     column = table.columns.index(table.sweep.column)
     curves: dict[str, Curve] = {}
-    for one in shown:
-        data = one.title.rpartition(". ")[2]
-        for series in dict.fromkeys(line.series for line in one.lines if line.x is not None):
-            lines = sorted(
-                ((line.x, line) for line in one.lines if line.x is not None and line.series == series), key=_x
-            )
-            numbers = [line.ours[column] for _, line in lines]
+    for part in parts:
+        data = part.title.rpartition(". ")[2]
+        for series in dict.fromkeys(line.series for line in part.lines if line.x is not None):
+            points = [(line.x, line) for line in part.lines if line.x is not None and line.series == series]
+            points.sort(key=lambda point: point[0])
+            numbers = [line.ours[column] for _, line in points]
             curves[f"{data}: {series}" if series else data] = Curve(
-                [x for x, _ in lines],
+                [x for x, _ in points],
                 [() if number is None else number.values for number in numbers],
-                [line.published[column] for _, line in lines],
+                [line.published[column] for _, line in points],
             )
     if not any(len(values) for curve in curves.values() for values in curve.values):
-        raise InputError(f"{table.name}: no row of it is finished, there is nothing to draw. Run it first.")
-    chance = shown[0].chance if len(shown) == 1 and table.sweep.column == "sumr" else None
+        raise InputError(f"{table.name}: no finished rows to draw. Run the table first.")
+    chance = parts[0].chance if len(parts) == 1 and table.sweep.column == "sumr" else None
     return sweep_figure(curves, xlabel=table.sweep.xlabel, ylabel=heads([table.sweep.column])[0], chance=chance)
-
-
-def _x(pair: tuple[float, Line]) -> float:
-    return pair[0]
 
 
 def course_picture(study: Study, cells: Sequence[Cell]) -> "Figure":
@@ -384,12 +376,12 @@ def course_picture(study: Study, cells: Sequence[Cell]) -> "Figure":
     """
     from prvr.plot import Curve, sweep_figure
 
-    for name, found in finished_rows(study, cells):
+    for name, finished in finished_rows(study, cells):
         rows = {
-            row: [one.record["course"] for one in about.results.values() if one.record.get("course")]
-            for row, about in found.items()
+            row: courses
+            for row, entry in finished.items()
+            if (courses := [result.record["course"] for result in entry.results.values() if "course" in result.record])
         }
-        rows = {row: courses for row, courses in rows.items() if courses}
         if not rows:
             continue
         curves = dict[str, Curve]()
@@ -398,8 +390,7 @@ def course_picture(study: Study, cells: Sequence[Cell]) -> "Figure":
             values = [[value for value in epoch if value is not None] for epoch in epochs]
             curves[row] = Curve(range(1, len(epochs) + 1), values)
         title = next(cell.data.title for cell in cells if cell.set_name == name)
-        known = {
-            key: course[key] for courses in rows.values() for course in courses for key in _REFERENCES & course.keys()
-        }
-        return sweep_figure(curves, xlabel="epoch", ylabel="SumR on the split that selects", title=title, **known)
-    raise InputError(f"{cells[0].table.name}: no row of it was trained, there is nothing to draw. Run it first.")
+        every = [course for courses in rows.values() for course in courses]
+        references = {key: course[key] for course in every for key in _REFERENCES & course.keys()}
+        return sweep_figure(curves, xlabel="epoch", ylabel="SumR on the split that selects", title=title, **references)
+    raise InputError(f"{cells[0].table.name}: no trained rows to draw. Run the table first.")

@@ -1,19 +1,24 @@
-"""A study: the folder that holds what the runs of tables have found.
+"""A study: the results of the runs of tables, in a folder that grows or in one file.
 
 study.yaml                  what the user has chosen for all rows: keys, corpora, and where checkpoints are
 results/KEY.json            the report of a run, with KEY_ranks.npz, the rank of each query; or KEY.png, a picture
 results/KEY.yaml            what the run was: its settings, versions, corpus; written last
 runs/KEY/                   the run folder with its weights; may be deleted, and is made again where a row needs it
 
-Tables are rebuilt from study.yaml and results/ alone, which are small.
+Tables are rebuilt from study.yaml and results/ alone. `pack` writes these as one file, NAME.tar.xz, which is read
+wherever a study is; to add runs to it, unpack it with `tar -xf`.
 """
 
 import json
+import lzma
 import math
+import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from io import BytesIO
+from pathlib import Path, PureWindowsPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -28,9 +33,12 @@ from prvr.evaluation.report import EvaluationReport
 from prvr.papers.runs import Choices, Run
 from prvr.training.data import run_corpus
 
+PACKED = ".tar.xz"
+"""The ending of a packed study."""
+
 
 class BusyError(PrvrError):
-    """Another process is at the same run."""
+    """Another process is carrying out the same run."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Result:
     """What a finished run has left.
 
     Args:
-        run: its record, as in `results/KEY.yaml`.
+        record: `results/KEY.yaml`.
         report: of an evaluation; None for a picture, and where the training diverged.
         picture: the file of a picture; None for an evaluation.
     """
@@ -47,53 +55,69 @@ class Result:
     report: EvaluationReport | None = None
     picture: Path | None = None
 
+    @property
+    def diverged(self) -> bool:
+        """Whether the training, or one that it builds on, diverged: there is nothing to use."""
+        return "diverged" in self.record
+
 
 class Study:
-    """The results of runs in a folder.
+    """The results of runs, in a folder or in a packed file.
 
     Args:
-        folder: new, or a study.
+        path: a new folder, the folder of a study, or a file of `pack`, which is unpacked into a temporary folder and
+            read only.
 
     Raises:
-        DataError: it holds something else.
+        DataError: the folder holds something else, or the file is missing or damaged.
     """
 
-    def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder).expanduser()
+    def __init__(self, path: Path | str) -> None:
+        self.path = self.folder = Path(path).expanduser()
+        self._temporary: TemporaryDirectory[str] | None = None
+        if self.path.name.endswith(PACKED):
+            self._temporary = TemporaryDirectory(prefix="prvr-study-")
+            self.folder = Path(self._temporary.name)
+            _unpack(self.path, self.folder)
         self.results, self.runs = self.folder / "results", self.folder / "runs"
         self._file = self.folder / "study.yaml"
-        if self.folder.is_dir() and any(self.folder.iterdir()) and not self._file.is_file():
-            raise DataError(f"{self.folder}: holds no study.yaml and is not empty. Name a new folder, or a study.")
+        if self.folder.is_dir() and any(self.folder.iterdir()) and not self.exists:
+            raise DataError(f"{self.path}: contains no study.yaml and is not empty. Choose a new folder, or a study.")
 
     @property
     def exists(self) -> bool:
         """Whether something was run here."""
         return self._file.is_file()
 
-    def choices(self, given: Choices) -> Choices:
-        """What holds for all rows: what the study was begun with, and what the command line gives.
+    def choices(self, options: Choices) -> Choices:
+        """What holds for all rows: the choices that the study was started with, and those of the command line.
 
         Raises:
             DataError: they contradict each other, which would mix incomparable rows in one table.
         """
         if not self.exists:
-            return given
-        known = read_yaml_file(self._file)
+            return options
+        stored = read_yaml_file(self._file)
         for what in ("keys", "corpora"):
-            begun, asked = known.get(what) or {}, dict(getattr(given, what))
-            if asked and asked != begun:
-                shown = " ".join(f"{key}={value}" for key, value in begun.items()) or "none"
+            before, now = stored.get(what) or {}, dict(getattr(options, what))
+            if now and now != before:
+                text = " ".join(f"{key}={value}" for key, value in before.items()) or "none"
                 raise DataError(
-                    f"{self.folder}: was begun with other {what} ({shown}). Leave them out, or name another folder."
+                    f"{self.path}: was started with other {what} ({text}). Leave them out, or choose another folder."
                 )
-        root = given.root if given.root is not None else known.get("root")
-        checkpoints = given.checkpoints
-        if checkpoints is None and known.get("checkpoints") is not None:
-            checkpoints = Path(known["checkpoints"])
-        return Choices(known.get("keys") or {}, known.get("corpora") or {}, root, checkpoints)
+        root = options.root if options.root is not None else stored.get("root")
+        checkpoints = options.checkpoints
+        if checkpoints is None and stored.get("checkpoints") is not None:
+            checkpoints = Path(stored["checkpoints"])
+        return Choices(stored.get("keys") or {}, stored.get("corpora") or {}, root, checkpoints)
 
     def begin(self, choices: Choices) -> None:
-        """Writes study.yaml, if the folder is new, or corpora or checkpoints have moved."""
+        """Writes study.yaml, if the folder is new, or corpora or checkpoints have moved.
+
+        Raises:
+            DataError: the study is packed, or the folder cannot be written.
+        """
+        self._expect_folder()
         values: dict[str, Any] = {"keys": dict(choices.keys), "corpora": dict(choices.corpora), "root": choices.root}
         if choices.checkpoints is not None:
             values["checkpoints"] = str(choices.checkpoints)
@@ -101,46 +125,48 @@ class Study:
             _write_yaml(self._file, values)
 
     def result(self, run: Run) -> Result | None:
-        """What a run has left; None where it is not finished.
+        """The result of a run; None where it is not finished.
 
         Raises:
             DataError: a file is damaged, or belongs to a run with other settings.
         """
-        path = self.results / f"{run.key}.yaml"
-        if not path.is_file():
-            return None
-        record = read_yaml_file(path)
-        then: Mapping[str, Any] = record.get("settings") or {}
-        changed = [key for key, value in run.settings.items() if key in then and then[key] != value]
+        record = self._record(run.key)
+        before: Mapping[str, Any] = record.get("settings") or {}
+        changed = [key for key, value in run.settings.items() if key in before and before[key] != value]
         if changed:
             raise DataError(
-                f"{path}: was made with other defaults of {', '.join(changed)}. Move it away to run it again, or use "
-                f"the version that made it, {record.get('prvr')}."
+                f"{self._record_file(run.key)}: has other values of {', '.join(changed)}. Move it away to run it "
+                f"again, or use prvr {record.get('prvr')}, which wrote it."
             )
-        if "diverged" in record:
-            return Result(record)
-        picture = path.with_suffix(".png")
-        if run.kind == "plot":
+        return self.stored(run.arm, run.seed)
+
+    def stored(self, arm: str, seed: int) -> Result | None:
+        """The result with a key, whatever its settings; None where there is none.
+
+        Raises:
+            DataError: a file is damaged.
+        """
+        key = f"{arm}-{seed}"
+        record, picture = self._record(key), self.results / f"{key}.png"
+        if not record or "diverged" in record:
+            return Result(record) if record else None
+        if record["kind"] == "plot":
             return Result(record, picture=picture) if picture.is_file() else None
-        return Result(record, report=EvaluationReport.from_json(path.with_suffix(".json")))
+        return Result(record, EvaluationReport.from_json(self.results / f"{key}.json"))
 
-    def diverged(self, run: Run) -> bool:
-        """Whether a run is finished without a result to use: its training, or one that it builds on, diverged."""
-        found = self.result(run)
-        return found is not None and "diverged" in found.record
+    def seeds(self, arm: str) -> list[int]:
+        """The seeds with which an arm is finished, ascending."""
+        names = (path.stem.rpartition("-") for path in self.results.glob(f"{arm}-*.yaml"))
+        return sorted(int(seed) for name, _, seed in names if name == arm and seed.isdigit())
 
-    def seeds(self, run: Run) -> list[int]:
-        """The seeds with which a run is finished, ascending."""
-        endings = (path.stem.rpartition("-")[2] for path in self.results.glob(f"{run.arm}-*.yaml"))
-        return sorted(int(ending) for ending in endings if ending.isdigit())
-
-    def selection(self, run: Run) -> float | None:
+    def selection(self, arm: str, seed: int) -> float | None:
         """SumR on the split that selects of what a run has trained; None where no finished run says it.
 
         A training that diverged is worse than every other one.
         """
-        path = self.results / f"{run.trained.key}.yaml"
-        record = read_yaml_file(path) if path.is_file() else {}
+        record = self._record(f"{arm}-{seed}")
+        while record.get("over") is not None and record["kind"] != "train":
+            record = self._record(record["over"])
         return -math.inf if "diverged" in record else record.get("selection")
 
     def cost(self, run: Run) -> float | None:
@@ -150,17 +176,16 @@ class Study:
         """
         path = self.run_folder(run.trained) / "metrics.jsonl"
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-        counted = [line for line in lines if "steps" in line]  # not those of an earlier version
-        seconds = sum(line["seconds"]["processor"] for line in counted)
-        return seconds / sum(line["steps"] for line in counted) if counted else None
+        seconds = sum(line["seconds"]["processor"] for line in lines)
+        return seconds / sum(line["steps"] for line in lines) if lines else None
 
-    def save(self, run: Run, report: EvaluationReport | None, **about: Any) -> None:
-        """Writes what a run has found, the record last; a picture stands in `picture_file` already.
+    def save(self, run: Run, report: EvaluationReport | None, **values: Any) -> None:
+        """Writes the result of a run, the record last; a picture is in `picture_file` already.
 
         Args:
             run: the finished run.
             report: of an evaluation.
-            about: what else the record says.
+            values: what else the record holds.
         """
         if report is not None:
             report.to_json(self.results / f"{run.key}.json")
@@ -172,13 +197,13 @@ class Study:
             "torch": torch.__version__.partition("+")[0],
             "corpus": corpus_digest(run.config),
             **({} if run.folder is None else {"weights": weights_digest(run.folder)}),
-            **about,
+            **values,
             "settings": run.settings,
         }
-        _write_yaml(self.results / f"{run.key}.yaml", record)
+        _write_yaml(self._record_file(run.key), record)
 
     def picture_file(self, run: Run) -> Path:
-        """Where the picture of a run stands."""
+        """The file of the picture of a run."""
         return self.results / f"{run.key}.png"
 
     def run_folder(self, run: Run) -> Path:
@@ -195,8 +220,9 @@ class Study:
         """Owns a run for the length of the `with` statement.
 
         Raises:
-            BusyError: another process is at it.
+            BusyError: another process is carrying it out.
         """
+        self._expect_folder()
         folder = self.runs / run.key
         with ExitStack() as stack:
             try:
@@ -212,18 +238,65 @@ class Study:
         Raises:
             DataError: one was.
         """
-        for path in sorted(self.results.glob(f"{run.arm}-*.yaml")):
-            record = read_yaml_file(path)
+        for seed in self.seeds(run.arm):
+            path, record = self._record_file(f"{run.arm}-{seed}"), self._record(f"{run.arm}-{seed}")
             if record.get("corpus") != corpus_digest(run.config):
                 raise DataError(
                     f"{path}: was measured on another corpus than {run.config.data.collection} in "
-                    f"{run.config.data.root or 'the cache'}. Name another folder for this study."
+                    f"{run.config.data.root or 'the cache'}. Choose another folder for this study."
                 )
             if run.folder is not None and run.folder.is_dir() and record.get("weights") != weights_digest(run.folder):
                 raise DataError(
                     f"{path}: was measured with another checkpoint than that in {run.folder}. Delete it to evaluate "
-                    "this one, or name another folder for this study."
+                    "this one, or choose another folder for this study."
                 )
+
+    def pack(self, file: Path) -> None:
+        """Writes study.yaml and the results as one file; equal studies give equal files.
+
+        Args:
+            file: ends in .tar.xz; an existing file is replaced.
+
+        Raises:
+            DataError: nothing was run here, the name ends otherwise, or the file cannot be written.
+        """
+        if not self.exists:
+            raise DataError(f"{self.path}: is not a study. `prvr papers run` makes one.")
+        if not file.name.endswith(PACKED):
+            raise DataError(f"{file}: expected a name that ends in {PACKED}")
+        paths = [path for ending in ("json", "npz", "png", "yaml") for path in sorted(self.results.glob(f"*.{ending}"))]
+        buffer = BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            for path in (self._file, *paths):
+                member = tarfile.TarInfo(path.relative_to(self.folder).as_posix())  # no owner, no time
+                member.size = path.stat().st_size
+                with path.open("rb") as content:
+                    archive.addfile(member, content)
+        write_file(file, lambda out: out.write(lzma.compress(buffer.getvalue(), preset=9)))
+
+    def _record_file(self, key: str) -> Path:
+        return self.results / f"{key}.yaml"
+
+    def _record(self, key: str) -> dict[str, Any]:
+        """The record with a key; empty where there is none."""
+        return read_yaml_file(path) if (path := self._record_file(key)).is_file() else {}
+
+    def _expect_folder(self) -> None:
+        if self._temporary is not None:
+            raise DataError(f"{self.path}: a packed study cannot be changed. Unpack it: tar -xf {self.path}")
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    """Writes study.yaml and the results of a packed study into a folder, and nothing outside it."""
+    (folder / "results").mkdir()
+    try:
+        with tarfile.open(file, "r:xz") as archive:
+            for member in archive:
+                place = folder if member.name == "study.yaml" else folder / "results"
+                if (content := archive.extractfile(member)) is not None:
+                    (place / PureWindowsPath(member.name).name).write_bytes(content.read())
+    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
+        raise DataError(f"{file}: cannot be read ({error}). Expected a file of `prvr papers pack`.") from error
 
 
 def corpus_digest(config: Config) -> str:

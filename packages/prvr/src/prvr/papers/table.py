@@ -17,7 +17,7 @@ from prvr.errors import InputError, unknown_name
 COLUMNS = ("r1", "r5", "r10", "r100", "sumr", "rsum", "mdr", "mnr")
 """Metrics that a column may hold, text to video; with `v2t_` before the name, video to text."""
 
-Kind = Literal["train", "stage", "evaluate", "checkpoint", "plot"]
+Kind = Literal["train", "stage", "evaluate", "checkpoint", "plot", "history"]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -73,7 +73,7 @@ class Row:
 
     It trains `base` with `keys`, unless it says otherwise: with `stage` it trains re-rankers over the row named in
     `over`, with `evaluate` it evaluates that row otherwise, with `plot` it draws it, with `checkpoint` it evaluates a
-    converted checkpoint of the authors, and with `quoted` it runs nothing.
+    converted checkpoint of the authors. With `quoted` or `history` it runs nothing.
     """
 
     name: str
@@ -91,6 +91,8 @@ class Row:
     """Name of a folder of `prvr convert checkpoint`, in the folder that `--checkpoints` names."""
     quoted: bool = False
     """The numbers of another system, as the paper prints them."""
+    history: dict[str, str] = field(default_factory=dict)
+    """By set, the arm whose results are shown: of an earlier version, whose code and `keys` this one does not have."""
     hidden: bool = False
     """Not shown: other rows are trained over this one."""
     x: float | None = None
@@ -116,7 +118,7 @@ class Row:
         if self.epochs == "by_cost" and self.cost is None:
             raise InputError(f"row {self.name!r}: epochs=by_cost needs `cost`, which prvr papers plan --measure prints")
         ways = [name for name in ("stage", "evaluate", "plot", "checkpoint") if getattr(self, name) is not None]
-        ways += ["quoted"] * self.quoted
+        ways += ["quoted"] * self.quoted + ["history"] * bool(self.history)
         if len(ways) > 1:
             raise InputError(f"row {self.name!r}: {' and '.join(ways)}: expected one of them")
         if self.teacher is not None and self.kind != "train":
@@ -127,11 +129,11 @@ class Row:
 
     @property
     def kind(self) -> Kind | None:
-        """What running the row does; None for quoted numbers."""
+        """What running the row does, or "history" for results that are there; None for quoted numbers."""
         if self.quoted:
             return None
-        ways: tuple[Kind, ...] = ("stage", "evaluate", "plot", "checkpoint", "train")
-        return next(way for way in ways if way == "train" or getattr(self, way) is not None)
+        ways: tuple[Kind, ...] = ("stage", "evaluate", "plot", "checkpoint")
+        return next((way for way in ways if getattr(self, way) is not None), "history" if self.history else "train")
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -210,7 +212,8 @@ class Table:
 
     def runs_on(self, name: str) -> bool:
         """Whether the rows can be trained on a data set: one of the paper's, or one that has presets of its own."""
-        presets = {base.format(set=name) for row in self.rows if (base := row.base or self.base) and not row.quoted}
+        rows = [row for row in self.rows if row.kind not in (None, "history")]
+        presets = {base.format(set=name) for row in rows if (base := row.base or self.base)}
         return name in {*self.sets, *self.data_sets} or presets <= set(preset_names())
 
     @property
