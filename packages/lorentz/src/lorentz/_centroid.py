@@ -73,15 +73,10 @@ def centroid(
     Args:
         x: ambient points; only their space parts are read.
         weights: non-negative, one row per centroid.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with last two axes of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient points.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from lorentz.functional import expmap0

@@ -129,7 +129,7 @@ def lorentz_attention(
         q: query points, leading axes (batch, heads, stacked blocks) free and broadcastable.
         k: key points.
         v: value points; may have another dimension than the keys.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `q` with last two axes of length 1.
+        c: see the [conventions][lorentz.functional].
         temperature: > 0; a number or a tensor that broadcasts against the logits with a last axis of length 1.
         attn_bias: added to the logits (the logarithm of a window, say), broadcastable to (*b, l, s); -inf hides a key.
         mask: True where a key may be attended to, broadcastable to (*b, l, s).
@@ -175,7 +175,7 @@ def split_heads(
         x: space parts (without time), d divisible by `heads`.
         heads: number of pieces h.
         c: curvature -c < 0 of every piece.
-        precision: dtype to compute in, "auto" being native; None: that of the `lorentz.precision` block, or "auto".
+        precision: see the [conventions][lorentz.functional].
 
     Returns:
         Points of d/h + 1 ambient coordinates, heads before positions.
@@ -202,14 +202,10 @@ def join_heads(
     Args:
         x: points of every head; only their space parts are read.
         c: curvature -c < 0; a number or a tensor that broadcasts against the joined (*b, l, 1).
-        precision: dtype to compute in, "auto" being native; None: that of the `lorentz.precision` block, or "auto".
+        precision: see the [conventions][lorentz.functional].
 
     Returns:
         Points of h * (n - 1) + 1 ambient coordinates.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> join_heads(split_heads(torch.ones(5, 6), 2)).shape

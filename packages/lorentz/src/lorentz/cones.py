@@ -17,9 +17,9 @@ def half_aperture(
 
     Args:
         x: ambient point; only its space part is read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
+        c: see the [conventions][lorentz.functional].
         min_radius: K > 0; within sqrt(c)|x| <= 2K the cone is a half space, and cones there do not nest.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        precision: see the [conventions][lorentz.functional].
 
     Returns:
         Angles in (0, pi/2].
@@ -54,15 +54,10 @@ def exterior_angle(
     Args:
         x: ambient point, the apex of the cone; only its space part is read.
         y: ambient point; only its space part is read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Angles in [0, pi].
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from lorentz.functional import project
@@ -99,14 +94,10 @@ def entailment_violation(
         specific: ambient point; only its space part is read.
         c: curvature -c < 0; a number or a tensor that broadcasts against the points with a last axis of length 1.
         min_radius: K of `half_aperture`.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        precision: see the [conventions][lorentz.functional].
 
     Returns:
         Angles in [0, pi); 0 inside the cone.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from lorentz.functional import project

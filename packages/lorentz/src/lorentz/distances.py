@@ -60,10 +60,6 @@ def lorentz_inner(u: Float[Tensor, "*#b n"], v: Float[Tensor, "*#b n"]) -> Float
 
     For two points on the hyperboloid prefer `inner`, which does not cancel. Computed in the dtype of the vectors.
 
-    Raises:
-        ValueError: a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
-
     Examples:
         >>> lorentz_inner(torch.tensor([2.0, 1.0]), torch.tensor([3.0, 1.0]))
         tensor(-5.)
@@ -83,15 +79,10 @@ def inner(
     Args:
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Values <= -1/c.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> x = torch.tensor([5.0, 3.0, 0.0])
@@ -111,15 +102,10 @@ def dist(
     Args:
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Distances >= 0.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from lorentz.functional import expmap0
@@ -134,15 +120,10 @@ def dist0(x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | 
 
     Args:
         x: ambient point; only its space part is read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Distances >= 0.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from lorentz.functional import expmap0
@@ -160,16 +141,10 @@ def pairwise_inner(
     Args:
         x: ambient points; only their space parts are read.
         y: ambient points; only their space parts are read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with last axes of length 1.
-        precision: dtype to compute in, "auto" being float64 on a CPU and native elsewhere, since many GPUs multiply
-            float64 at a 64th of their speed; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Matrix of inner products.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> pairwise_inner(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))
@@ -196,17 +171,11 @@ def pairwise_dist(
     Args:
         x: ambient points; only their space parts are read.
         y: ambient points; only their space parts are read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with last two axes of length 1.
+        c, precision: see the [conventions][lorentz.functional].
         exact: accurate for close pairs.
-        precision: dtype to compute in, "auto" being float64 with `exact` and on a CPU, and native elsewhere, since many
-            GPUs multiply float64 at a 64th of their speed; None: that of the `lorentz.precision` block, or "auto".
 
     Returns:
         Matrix of distances.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> pairwise_dist(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.5431, 1.1752]]))

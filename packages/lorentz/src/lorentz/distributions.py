@@ -44,12 +44,11 @@ class WrappedNormal(Distribution):
     Args:
         loc: ambient point (*b, d+1); only its space part is read.
         scale: standard deviations > 0, broadcastable to (*b, d), of any floating dtype.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `loc` with a last axis of length 1.
+        c: see the [conventions][lorentz.functional].
         validate_args: as in torch.distributions.
 
     Raises:
         ValueError: `c` is a number <= 0, a shape does not fit, or `scale` is not positive (with validate_args).
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from lorentz.functional import project

@@ -1,14 +1,21 @@
 """Pure functions on points of the hyperboloid <x, x>_L = -1/c, x0 > 0.
 
-Conventions, everywhere: the curvature is -c with c > 0; points are ambient, time part first; the space part is the
-truth and an incoming time part is recomputed from it, so a point cannot drift off the manifold. `c` is a number or a
-tensor that broadcasts against the points with a last axis of length 1, and may be learned. Autocast is switched off
-inside; half precision is computed in float32 or float64 and comes back as it was given, under autocast as float32,
-as from torch's own operators that run in float32. `precision="auto"` computes in float64 where the device has it and
-rounds once; `precision="native"` is several times faster and loses digits far out (above radius 6 in float32). The
-argument wins over a surrounding `lorentz.precision` block. Float32 and float64 tensors do not mix, half precision and
-float32 do; a tensor `c` may have any floating dtype.
-Results too large for the dtype are inf: nothing is clamped.
+Conventions of all functions:
+
+- **Points** are ambient, `(*b, d + 1)`, time first. The space part is the truth: an incoming time part is recomputed
+  from it, so a point cannot drift off the manifold. Leading axes broadcast.
+- **`c`** is positive, and the curvature is -c: a number, or a tensor that broadcasts against the points with a last
+  axis of length 1 (two such axes in pairwise functions). It may be learned.
+- **`precision`** is the dtype to compute in: `"float64"`; `"native"`, the dtype of the arguments, which is several
+  times faster and loses digits far out (above radius 6 in float32); or `"auto"`. None, the default, is that of the
+  surrounding `lorentz.precision` block, or `"auto"`. `"auto"` is float64 where the device has it, rounded once; native
+  in `project`, `expmap0`, `logmap0` and attention, which lose nothing; and for matrix products (`pairwise_inner`,
+  `pairwise_dist` without `exact`) float64 on a CPU alone, because many GPUs multiply float64 at a 64th of their speed.
+- **Dtypes.** The result has the dtype of the arguments; half precision is computed in float32 or float64. Autocast is
+  switched off inside, and results are float32 under it. Half precision and float32 mix, float32 and float64 do not; a
+  tensor `c` may have any floating dtype. Results too large for the dtype are inf: nothing is clamped.
+- **Errors.** `ValueError`: a number `c` is not positive, or a shape does not fit. `TypeError`: an argument is not a
+  floating-point tensor, or float32 meets float64. Docstrings name further errors only.
 """
 
 from ._centroid import centroid

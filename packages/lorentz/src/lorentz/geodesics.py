@@ -35,15 +35,10 @@ def geodesic(
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
         t: a number, or a tensor that broadcasts against the points with a last axis of length 1.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient points.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from lorentz.functional import expmap0, logmap0

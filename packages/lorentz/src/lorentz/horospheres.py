@@ -63,15 +63,10 @@ def busemann(
     Args:
         x: ambient point; only its space part is read.
         direction: the ideal point at the end of this direction from the origin; brought to length 1.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Signed distances from the horosphere through the origin, negative inside.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from lorentz.functional import expmap0
@@ -97,15 +92,10 @@ def horospherical_projection(
     Args:
         x: ambient points; only their space parts are read.
         directions: orthonormal rows, 1 <= k <= d.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient points of dimension k, their coordinates along the directions.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from lorentz.functional import expmap0, logmap0

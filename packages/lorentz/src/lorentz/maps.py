@@ -92,15 +92,10 @@ def project(
 
     Args:
         x: space part, any real values.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being native; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient point, time first, in the dtype of `x`.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> project(torch.tensor([3.0, 0.0]), c=1 / 16)
@@ -118,15 +113,10 @@ def expmap0(
 
     Args:
         v: space part of a tangent vector at the origin (its time part is 0).
-        c: curvature -c < 0; a number or a tensor that broadcasts against `v` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being native; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient point at distance |v| from the origin.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> expmap0(torch.zeros(2))
@@ -142,15 +132,10 @@ def logmap0(
 
     Args:
         x: ambient point; its time part is not read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being native; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Space part of the tangent vector, of length dist(o, x).
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> logmap0(expmap0(torch.tensor([0.5, 0.0])))
@@ -167,15 +152,10 @@ def expmap(
     Args:
         x: ambient point; only its space part is read.
         v: tangent vector at x; only its space part is read (its time part is x.v/x0).
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient point at distance |v|_L from x.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> expmap(project(torch.zeros(1)), torch.tensor([0.0, 1.0]))
@@ -194,15 +174,10 @@ def logmap(
     Args:
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient tangent vector at x of Lorentz length dist(x, y).
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> logmap(project(torch.zeros(1)), torch.tensor([1.5431, 1.1752]))
@@ -219,15 +194,10 @@ def project_tangent(
     Args:
         x: ambient point; only its space part is read.
         w: any ambient vector, time part included.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient tangent vector at x.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> project_tangent(project(torch.zeros(1)), torch.tensor([2.0, 3.0]))
@@ -251,15 +221,10 @@ def parallel_transport(
         x: ambient point v is attached to; only its space part is read.
         y: ambient point to carry v to; only its space part is read.
         v: tangent vector at x; only its space part is read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient tangent vector at y of the same Lorentz length.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> o, y = project(torch.tensor([[0.0], [1.1752]]))

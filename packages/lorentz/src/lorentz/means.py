@@ -141,15 +141,10 @@ def frechet_mean(
     Args:
         x: ambient points, n of them along the axis before the last; only their space parts are read.
         weights: non-negative, one per point; their scale does not count. None: all 1. All zero gives the origin.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with last two axes of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient points, the leading axes of `x` and `weights` broadcast.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from lorentz.functional import expmap0, logmap0

@@ -41,15 +41,10 @@ def to_poincare(
 
     Args:
         x: ambient point; only its space part is read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ball coordinates of norm < 1/sqrt(c).
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> to_poincare(torch.tensor([1.25, 0.75]))
@@ -65,15 +60,10 @@ def from_poincare(
 
     Args:
         p: ball coordinates, sqrt(c)|p| < 1.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `p` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient point.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from_poincare(torch.tensor([1 / 3]))
@@ -89,15 +79,10 @@ def to_klein(
 
     Args:
         x: ambient point; only its space part is read.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `x` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ball coordinates of norm < 1/sqrt(c).
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> to_klein(torch.tensor([1.25, 0.75]))
@@ -113,15 +98,10 @@ def from_klein(
 
     Args:
         p: ball coordinates, sqrt(c)|p| < 1.
-        c: curvature -c < 0; a number or a tensor that broadcasts against `p` with a last axis of length 1.
-        precision: dtype to compute in, "auto" being float64; None: that of the `lorentz.precision` block, or "auto".
+        c, precision: see the [conventions][lorentz.functional].
 
     Returns:
         Ambient point.
-
-    Raises:
-        ValueError: `c` is a number <= 0, or a shape does not fit.
-        TypeError: an argument is no floating-point tensor, or float32 meets float64.
 
     Examples:
         >>> from_klein(torch.tensor([0.6]))
