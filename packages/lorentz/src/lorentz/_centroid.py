@@ -73,7 +73,7 @@ def centroid(
     Args:
         x: ambient points; only their space parts are read.
         weights: non-negative, one row per centroid.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient points.

@@ -129,7 +129,7 @@ def lorentz_attention(
         q: query points, leading axes (batch, heads, stacked blocks) free and broadcastable.
         k: key points.
         v: value points; may have another dimension than the keys.
-        c: see the [conventions][lorentz.functional].
+        c: see the conventions of `lorentz.functional`.
         temperature: > 0; a number or a tensor that broadcasts against the logits with a last axis of length 1.
         attn_bias: added to the logits (the logarithm of a window, say), broadcastable to (*b, l, s); -inf hides a key.
         mask: True where a key may be attended to, broadcastable to (*b, l, s).
@@ -175,7 +175,7 @@ def split_heads(
         x: space parts (without time), d divisible by `heads`.
         heads: number of pieces h.
         c: curvature -c < 0 of every piece.
-        precision: see the [conventions][lorentz.functional].
+        precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Points of d/h + 1 ambient coordinates, heads before positions.
@@ -202,7 +202,7 @@ def join_heads(
     Args:
         x: points of every head; only their space parts are read.
         c: curvature -c < 0; a number or a tensor that broadcasts against the joined (*b, l, 1).
-        precision: see the [conventions][lorentz.functional].
+        precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Points of h * (n - 1) + 1 ambient coordinates.

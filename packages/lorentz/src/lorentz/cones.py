@@ -17,9 +17,9 @@ def half_aperture(
 
     Args:
         x: ambient point; only its space part is read.
-        c: see the [conventions][lorentz.functional].
+        c: see the conventions of `lorentz.functional`.
         min_radius: K > 0; within sqrt(c)|x| <= 2K the cone is a half space, and cones there do not nest.
-        precision: see the [conventions][lorentz.functional].
+        precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Angles in (0, pi/2].
@@ -54,7 +54,7 @@ def exterior_angle(
     Args:
         x: ambient point, the apex of the cone; only its space part is read.
         y: ambient point; only its space part is read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Angles in [0, pi].
@@ -94,7 +94,7 @@ def entailment_violation(
         specific: ambient point; only its space part is read.
         c: curvature -c < 0; a number or a tensor that broadcasts against the points with a last axis of length 1.
         min_radius: K of `half_aperture`.
-        precision: see the [conventions][lorentz.functional].
+        precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Angles in [0, pi); 0 inside the cone.

@@ -79,7 +79,7 @@ def inner(
     Args:
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Values <= -1/c.
@@ -102,7 +102,7 @@ def dist(
     Args:
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Distances >= 0.
@@ -120,7 +120,7 @@ def dist0(x: Float[Tensor, "*#b n"], c: Scalar = 1.0, *, precision: Precision | 
 
     Args:
         x: ambient point; only its space part is read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Distances >= 0.
@@ -141,7 +141,7 @@ def pairwise_inner(
     Args:
         x: ambient points; only their space parts are read.
         y: ambient points; only their space parts are read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Matrix of inner products.
@@ -171,7 +171,7 @@ def pairwise_dist(
     Args:
         x: ambient points; only their space parts are read.
         y: ambient points; only their space parts are read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
         exact: accurate for close pairs.
 
     Returns:

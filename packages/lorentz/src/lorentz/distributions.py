@@ -44,7 +44,7 @@ class WrappedNormal(Distribution):
     Args:
         loc: ambient point (*b, d+1); only its space part is read.
         scale: standard deviations > 0, broadcastable to (*b, d), of any floating dtype.
-        c: see the [conventions][lorentz.functional].
+        c: see the conventions of `lorentz.functional`.
         validate_args: as in torch.distributions.
 
     Raises:

@@ -35,7 +35,7 @@ def geodesic(
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
         t: a number, or a tensor that broadcasts against the points with a last axis of length 1.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient points.

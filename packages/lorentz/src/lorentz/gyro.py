@@ -40,7 +40,7 @@ def gyro_add(
     Args:
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient points.
@@ -68,7 +68,7 @@ def gyro_scale(
     Args:
         r: a number, or a tensor that broadcasts against the points with a last axis of length 1.
         x: ambient point; only its space part is read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient points.

@@ -63,7 +63,7 @@ def busemann(
     Args:
         x: ambient point; only its space part is read.
         direction: the ideal point at the end of this direction from the origin; brought to length 1.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Signed distances from the horosphere through the origin, negative inside.
@@ -92,7 +92,7 @@ def horospherical_projection(
     Args:
         x: ambient points; only their space parts are read.
         directions: orthonormal rows, 1 <= k <= d.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient points of dimension k, their coordinates along the directions.

@@ -92,7 +92,7 @@ def project(
 
     Args:
         x: space part, any real values.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient point, time first, in the dtype of `x`.
@@ -113,7 +113,7 @@ def expmap0(
 
     Args:
         v: space part of a tangent vector at the origin (its time part is 0).
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient point at distance |v| from the origin.
@@ -132,7 +132,7 @@ def logmap0(
 
     Args:
         x: ambient point; its time part is not read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Space part of the tangent vector, of length dist(o, x).
@@ -152,7 +152,7 @@ def expmap(
     Args:
         x: ambient point; only its space part is read.
         v: tangent vector at x; only its space part is read (its time part is x.v/x0).
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient point at distance |v|_L from x.
@@ -174,7 +174,7 @@ def logmap(
     Args:
         x: ambient point; only its space part is read.
         y: ambient point; only its space part is read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient tangent vector at x of Lorentz length dist(x, y).
@@ -194,7 +194,7 @@ def project_tangent(
     Args:
         x: ambient point; only its space part is read.
         w: any ambient vector, time part included.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient tangent vector at x.
@@ -221,7 +221,7 @@ def parallel_transport(
         x: ambient point v is attached to; only its space part is read.
         y: ambient point to carry v to; only its space part is read.
         v: tangent vector at x; only its space part is read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient tangent vector at y of the same Lorentz length.

@@ -141,7 +141,7 @@ def frechet_mean(
     Args:
         x: ambient points, n of them along the axis before the last; only their space parts are read.
         weights: non-negative, one per point; their scale does not count. None: all 1. All zero gives the origin.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient points, the leading axes of `x` and `weights` broadcast.

@@ -41,7 +41,7 @@ def to_poincare(
 
     Args:
         x: ambient point; only its space part is read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ball coordinates of norm < 1/sqrt(c).
@@ -60,7 +60,7 @@ def from_poincare(
 
     Args:
         p: ball coordinates, sqrt(c)|p| < 1.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient point.
@@ -79,7 +79,7 @@ def to_klein(
 
     Args:
         x: ambient point; only its space part is read.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ball coordinates of norm < 1/sqrt(c).
@@ -98,7 +98,7 @@ def from_klein(
 
     Args:
         p: ball coordinates, sqrt(c)|p| < 1.
-        c, precision: see the [conventions][lorentz.functional].
+        c, precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient point.

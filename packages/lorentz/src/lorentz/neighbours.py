@@ -85,7 +85,7 @@ def topk(
         points: ambient points; only their space parts are read.
         k: how many, 1 to n.
         c: curvature -c < 0; a number or a scalar tensor.
-        precision: see the [conventions][lorentz.functional].
+        precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Distances, with gradients to `queries`, `points` and `c`, and int64 rows of `points`. Among equal distances the
@@ -152,7 +152,7 @@ def kmeans(
             minimum of the sum of squared distances.
         max_iter: at most so many steps.
         generator: of the start, on the device of the points; the same seed gives the same clusters. None: torch's own.
-        precision: see the [conventions][lorentz.functional].
+        precision: see the conventions of `lorentz.functional`.
 
     Returns:
         Ambient centres and int64 labels.

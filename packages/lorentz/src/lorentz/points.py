@@ -20,7 +20,7 @@ def origin(
 
     Args:
         size: shape of the result, its last number d + 1 >= 2.
-        c: see the [conventions][lorentz.functional].
+        c: see the conventions of `lorentz.functional`.
         dtype: floating-point dtype; None: torch's default.
         device: None: torch's default.
 
@@ -51,7 +51,7 @@ def check_point(
 
     Args:
         x: ambient points.
-        c: see the [conventions][lorentz.functional].
+        c: see the conventions of `lorentz.functional`.
         rtol: allowed error of the time part relative to its true value; None is 16 eps of the dtype of `x`.
         atol: allowed absolute error on top.
 
