@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from prvr.config import Config, config_to_dict, dump_config, load_config
+from prvr.config import Config, dump_config, load_config
 from prvr.data import Corpus, load_encoder, open_corpus, write_corpus
 from prvr.data.atomic import publish, temporary_folder
 from prvr.data.hashes import write_hashes
@@ -66,7 +66,7 @@ def card(about: dict[str, object], found: Beside, parameters: int) -> str:
     lines = [f"| {name} | {m.r1:.1f} | {m.r5:.1f} | {m.r10:.1f} | {m.sumr:.1f} |" for name, m in rows]
     return f"""# {NAME}
 
-A retriever of films that prvr draws itself, of {parameters:,} parameters. It knows nothing of natural video.
+A retriever of the videos that prvr draws itself, of {parameters:,} parameters. It knows nothing of natural video.
 
 `prvr search FOLDER "a small blue circle rises" --model {NAME}`
 
@@ -79,7 +79,7 @@ corpus. On its split `test`, {found.split.split()[0]}, text to video, in percent
 | chance | {found.chance[0]:.1f} | {found.chance[1]:.1f} | {found.chance[2]:.1f} | {found.chance[4]:.1f} |
 {chr(10).join(lines)}
 
-The metadata of `model.safetensors` hold the configuration, seeds and versions of this training.
+The metadata of `model.safetensors` holds the seeds and versions of this training; `config.yaml` is its configuration.
 """
 
 
@@ -110,7 +110,6 @@ def main() -> None:
         "best_epoch": result.best_epoch,
         "sumr_on_val": round(result.best_score, 1),
         "sumr_on_test_before_float16": round(result.report.text_to_video.sumr, 1),
-        "config": {name: part for name, part in config_to_dict(config).items() if name != "data"},
         "torch": torch.__version__.split("+")[0],
         "machine": platform.machine(),
     }
