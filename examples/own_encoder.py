@@ -1,4 +1,4 @@
-"""An encoder of your own, by which sentences find films: the mean colour of a frame, and the names of colours.
+"""An encoder of your own, by which sentences find videos: the mean colour of a frame, and the names of colours.
 
 `prvr search FILMS "something red" --encoder own_encoder:Colours` does the same, in the folder of this file.
 """
@@ -28,7 +28,7 @@ class Colours:
         return frames / np.float32(255)  # what `prepare` gave for n pictures; here (n, 3)
 
     def finish(self, rows: np.ndarray) -> np.ndarray:
-        return rows  # all rows of a film, in order of time
+        return rows  # all rows of a video, in order of time
 
     def words(self, text: str) -> np.ndarray:
         return np.array([[word == colour for colour in COLOURS] for word in text.lower().split()], np.float32)
@@ -43,14 +43,14 @@ def main() -> None:
     from prvr.data.synthetic.mp4 import write_mp4
 
     with tempfile.TemporaryDirectory() as folder:
-        films = Path(folder) / "films"
-        films.mkdir()
+        videos = Path(folder) / "videos"
+        videos.mkdir()
         for place, colour in enumerate(COLOURS):
             picture = np.full((64, 64, 3), 40, np.uint8)
             picture[:, :, place] = 200
-            write_mp4(films / f"{colour}.mp4", np.stack([picture] * 8), fps=2.0)
-        with Library(films, encoder="own_encoder:Colours", state=Path(folder) / "library") as library:
-            for query in ("something red", "a green film"):
+            write_mp4(videos / f"{colour}.mp4", np.stack([picture] * 8), fps=2.0)
+        with Library(videos, encoder="own_encoder:Colours", state=Path(folder) / "library") as library:
+            for query in ("something red", "a green video"):
                 hits = library.search(query).hits
                 print(query, *(f"{hit.video_id} {hit.score:.2f}" for hit in hits), sep="  ")
 
