@@ -52,7 +52,7 @@ def tasks(folder: str, videos: int, small: bool) -> Tasks:
     with suppress(ImportError):  # an older checkout's trainer does not
         PROCESS.enter_context(first_of("prvr.training.processes:kept_memory")())
     work = Path(tempfile.mkdtemp(dir=folder))
-    configs = {preset: prvr.load_config(preset, SMALL if small else {}) for preset in PRESETS}
+    configs = {preset: prvr.load_config(preset, SMALL if small else {}, shared=True) for preset in PRESETS}
     steps = {f"training step, {preset}": training_step(config, videos) for preset, config in configs.items()}
     return steps | {
         "batches": batches(work, 8 if small else 64),

@@ -23,7 +23,9 @@ from prvr.training.gradients import backward_in_parts
 
 def step(preset: str, batch: int, chunk: int, device: str, small: bool) -> dict[str, Any]:
     """One step of a process that does nothing else, and its gradients."""
-    config = load_config(preset, {"model.dropout": 0.0, "model.input_dropout": 0.0} | (SMALL if small else {}))
+    config = load_config(
+        preset, {"model.dropout": 0.0, "model.input_dropout": 0.0} | (SMALL if small else {}), shared=True
+    )
     torch.manual_seed(1)
     retriever = Retriever(config.model).to(device).train()
     objective = Objective(config.loss, config.model, retriever.registers).to(device).train()

@@ -310,10 +310,14 @@ def test_a_registry_takes_each_name_once() -> None:
         registry["second"]
 
 
-def test_keys_of_version_0_1_are_read_in_their_place_of_today() -> None:
-    old = {"model.registers.noise": "start", "model.registers.time_table": "random"}
-    read = load_config("hybrid-tvr", old | {"model.registers.float32_constants": True}).model
-    new = {"model.compat.register_noise": "start", "model.compat.register_times": "random"}
-    assert read == load_config("hybrid-tvr", new | {"model.compat.register_constants": "float32"}).model
-    with pytest.raises(ConfigError, match="register_noise"):
-        load_config("hybrid-tvr", {"model.registers.noise": "none"})
+@pytest.mark.parametrize(
+    ("preset", "changes", "message"),
+    [
+        ("gmmformer-tvr", {"model.lorentz_dim": 31}, r"gmmformer-tvr: model.lorentz_dim=31 has no effect: only space="),
+        ("hlformer-tvr", {"model.fusion": "mean", "model.fusion_temperature": 0.1}, "only fusion='mean_guided' reads"),
+    ],
+)
+def test_a_setting_that_no_part_reads_is_refused(preset: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(preset, changes)
+    assert load_config(preset, changes, shared=True).model != load_config(preset).model

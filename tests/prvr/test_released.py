@@ -221,7 +221,7 @@ TOKENS = SMALL | LINEAR | {"model.init_from": None, "model.clip": None}
 
 def build(preset):
     tokens = "lorentz_dim" not in prvr.config.config_to_dict(prvr.load_config(preset).model)
-    config = prvr.load_config(preset, TOKENS if tokens else SMALL | {"model.lorentz_dim": 15})
+    config = prvr.load_config(preset, TOKENS if tokens else SMALL | {"model.lorentz_dim": 15}, shared=True)
     if tokens:
         return config, prvr.TokenRetriever(config.model), prvr.Objective(config.loss, config.model)
     retriever = prvr.Retriever(config.model)
@@ -323,7 +323,7 @@ RULES = {
 @pytest.mark.parametrize("preset", BUILT)
 def test_every_tensor_starts_as_the_authors_let_it(preset: str) -> None:
     small = {"model.hidden": DIM, "model.video_dim": 256, "model.query_dim": 192, "model.lorentz_dim": LORENTZ}
-    config = prvr.load_config(preset, BUILT[preset] | small)
+    config = prvr.load_config(preset, BUILT[preset] | small, shared=True)
     torch.manual_seed(0)
     retriever = prvr.Retriever(config.model)
     found = tensors(retriever) | tensors(prvr.Objective(config.loss, config.model, retriever.registers))

@@ -23,7 +23,7 @@ def small(preset: str) -> Config:
     changes: dict[str, Any] = {f"model.{key}": value for key, value in sizes.items()}
     if preset.startswith(("dreamprvr", "hybrid")):
         changes["model.registers.steps"] = 2
-    return load_config(preset, changes | {"train.batch_size": VIDEOS, "data.captions_per_video": CAPTIONS})
+    return load_config(preset, changes | {"train.batch_size": VIDEOS, "data.captions_per_video": CAPTIONS}, shared=True)
 
 
 def batch(config: Config, videos: int, queries: int) -> Batch:

@@ -22,7 +22,9 @@ COUNTED = {
 @pytest.mark.skipif(torch.__version__ < "2.13" or torch.__version__ >= "2.14", reason="counted with torch 2.13")
 @pytest.mark.parametrize("preset", COUNTED)
 def test_operators_and_bytes_of_a_step(preset: str) -> None:
-    work = count_step(load_config(preset, {f"model.{name}": size for name, size in SIZES.items()}), videos=8).total()
+    work = count_step(
+        load_config(preset, {f"model.{name}": size for name, size in SIZES.items()}, shared=True), videos=8
+    ).total()
     found, known = (work.calls, work.bytes / 1e6), COUNTED[preset]
     line = f'"{preset}": ({work.calls}, {work.bytes / 1e6:.1f})'
     for what, now, before in zip(("operators", "megabytes"), found, known, strict=True):
@@ -34,7 +36,8 @@ def test_operators_and_bytes_of_a_step(preset: str) -> None:
 def test_a_step_that_does_more_is_counted_as_more() -> None:
     sizes = {f"model.{name}": size for name, size in SIZES.items()}
     few, many = (
-        count_step(load_config("dreamprvr-tvr", sizes | {"model.registers.steps": steps}), videos=4) for steps in (2, 4)
+        count_step(load_config("dreamprvr-tvr", sizes | {"model.registers.steps": steps}, shared=True), videos=4)
+        for steps in (2, 4)
     )
     assert many.total().calls > few.total().calls + 2 * 50
     assert many.total().bytes > few.total().bytes

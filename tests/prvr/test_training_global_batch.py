@@ -30,7 +30,7 @@ FRAMES = [3, 8, 5, 2, 7, 4]
 def small(preset: str, **model: Any) -> Config:
     sizes = {"video_dim": 12, "query_dim": 10, "hidden": 16, "max_frames": 8, "max_words": 6}
     sizes |= {"depth": 1} if preset.startswith("diffusionret") else {"num_clips": 4, "lorentz_dim": 15}
-    return load_config(preset, {f"model.{name}": value for name, value in (sizes | model).items()})
+    return load_config(preset, {f"model.{name}": value for name, value in (sizes | model).items()}, shared=True)
 
 
 def built(config: Config, train: bool = False) -> tuple[AnyRetriever, Objective]:

@@ -271,7 +271,7 @@ SMALL = {
 
 @pytest.mark.parametrize("preset", ["gmmformer-tvr", "hlformer-tvr", "dreamprvr-tvr"])
 def test_released_presets_clip_and_decay_as_the_authors_names_say(preset: str) -> None:
-    config = load_config(preset, SMALL)
+    config = load_config(preset, SMALL, shared=True)
     retriever = Retriever(config.model)
     roots = (retriever, Objective(config.loss, config.model, retriever.registers))
     groups = parameter_groups(*roots, config.optim)

@@ -12,8 +12,9 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
+from prvr.config.model import ModelConfig, expect_read
 from prvr.config.run import Config
-from prvr.errors import DataError, PrvrError, unknown_name
+from prvr.errors import DataError, InputError, PrvrError, unknown_name
 from prvr.reading import read_text, short
 
 _T = TypeVar("_T")
@@ -243,16 +244,21 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
         raise ConfigError(f"{source}: " + "; ".join(lines)) from error
 
 
-def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
+def load_config(
+    name_or_path: str | Path, overrides: Mapping[str, Any] | None = None, *, shared: bool = False
+) -> Config:
     """A preset by name, or a YAML file by path, with dotted overrides.
 
     Args:
         name_or_path: one of `preset_names()`, or a path that ends in `.yaml`. The file names what differs from its
             `base`, which is a preset or a file beside it; without a base, what differs from the defaults.
         overrides: for example `{"train.epochs": 5, "model.registers.num": 4}`; strings are read as YAML.
+        shared: the overrides are those of several configurations: a key that no block or fusion of this one reads is
+            not refused.
 
     Raises:
-        ConfigError: unknown preset, missing file, a base of itself, unknown key or a value out of range.
+        ConfigError: unknown preset, missing file, a base of itself, unknown key, a value out of range, or a key
+            without effect.
 
     Examples:
         >>> load_config("hlformer-tvr", {"train.epochs": 5}).train.epochs
@@ -263,7 +269,13 @@ def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
         raise ConfigError(f"{source} configures a re-ranker: name the run of its retriever with --retriever RUN")
     for key, value in (overrides or {}).items():
         set_key(values, key, value, f"override {key!r}")
-    return validated(Config, values, source)
+    config = validated(Config, values, source)
+    if isinstance(config.model, ModelConfig) and not shared:
+        try:
+            expect_read(config.model, [key.removeprefix("model.") for key in overrides or ()])
+        except InputError as error:
+            raise ConfigError(f"{source}: {error}") from error
+    return config
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:

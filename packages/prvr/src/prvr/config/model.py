@@ -1,16 +1,15 @@
 """Configuration of a retriever.
 
-Blocks and fusions are registered here, beside the record of their settings, whose fields become keys of `model`. A new
-one is its module, its entry here, and its test.
+Blocks and fusions are registered here, with the keys of `model` that they alone read. A new one is its module, its
+entry here, and its test.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.registers import RegisterConfig, read_moved
 from prvr.config.registry import Registry
 from prvr.config.strict import MANY, STRICT, expect_size
 from prvr.errors import InputError
@@ -23,34 +22,12 @@ FUSIONS: Registry[Callable[..., Any]] = Registry("fusion")
 `(k, v, l, d)` and a mask to `(v, l, d)`."""
 
 
-@dataclass(frozen=True, config=STRICT)
-class LorentzSettings:
-    """Settings of blocks with space='lorentz'."""
-
-    lorentz_dim: int = Field(default=127, ge=2, le=65_536)
-    """Dimension n of the hyperbolic space."""
-    lorentz_magnitude: Literal["free", "printed", "bounded"] = "free"
-    """Length of the space part of queries, keys and values. free: that of W h(x) + b; printed: lambda (p.x + b') along
-    it, as in HLFormer eq. 14; bounded: lambda sigmoid(p.x + b') along it, which cannot change its sign."""
-    lorentz_activation: Literal["none", "relu"] = "none"
-    """h of eq. 14, before the linear map."""
-    lorentz_curvature: float = Field(default=1.0, ge=0.01, le=10)
-    """c of the curvature -c of the blocks, or its initial value; beyond 100 float32 does not hold their points."""
-    lorentz_curvature_learned: bool = False
-    """True: c is a parameter, one for the Lorentz blocks of a branch, within a factor of 10 of `lorentz_curvature`."""
-
-
-@dataclass(frozen=True, config=STRICT)
-class MeanGuidedSettings:
-    """Settings of fusion='mean_guided'."""
-
-    fusion_temperature: float = Field(default=0.6, ge=1e-6, le=1e6)
-    """tau of the softmax over blocks."""
-
-
 BLOCKS.register("euclidean", "prvr.models.blocks:EuclideanMixer", "Multi-head attention (GMMFormer, HLFormer).")
 BLOCKS.register(
-    "lorentz", "prvr.models.lorentz_mixer:LorentzMixer", "Lorentz attention (HLFormer eq. 11-16).", LorentzSettings
+    "lorentz",
+    "prvr.models.lorentz_mixer:LorentzMixer",
+    "Lorentz attention (HLFormer eq. 11-16).",
+    needs=("lorentz_dim", "lorentz_magnitude", "lorentz_activation", "lorentz_curvature", "lorentz_curvature_learned"),
 )
 FUSIONS.register("mean", "prvr.models.fusion:MeanFusion", "Mean of the blocks (GMMFormer).")
 FUSIONS.register("concat_linear", "prvr.models.fusion:ConcatFusion", "A linear map of all blocks (HLFormer, table 2).")
@@ -58,7 +35,7 @@ FUSIONS.register(
     "mean_guided",
     "prvr.models.fusion:MeanGuidedFusion",
     "The mean asks each block for its weights (MAIM, HLFormer eq. 17).",
-    MeanGuidedSettings,
+    needs=("fusion_temperature",),
 )
 
 
@@ -109,11 +86,73 @@ class Compat:
         return (self.register_noise, self.register_times, self.register_constants) != ("gaussian", "sincos", "float64")
 
 
-_SETTINGS = dict.fromkeys(part.settings for part in (*BLOCKS, *FUSIONS) if part.settings is not None)
+@dataclass(frozen=True, config=STRICT)
+class RegisterConfig:
+    """Global register tokens that every block sees as extra keys and values (DreamPRVR)."""
+
+    kind: Literal["none", "pooled", "condition", "prior", "diffusion"] = "none"
+    """prior: where the diffusion would start, without condition and denoiser."""
+    num: int = Field(default=8, ge=1, le=4096)
+    steps: int = Field(default=10, ge=1, le=10_000)
+    """Diffusion steps trained."""
+    sampling_steps: int | None = Field(default=None, ge=1, le=10_000)
+    """Steps taken when sampling, at most `steps`; None = all of them."""
+    scheduler: Literal[
+        "ddim",
+        "ddpm",
+        "dpmsolver++",
+        "sde-dpmsolver++",
+        "unipc",
+        "deis",
+        "euler",
+        "euler-ancestral",
+        "heun",
+        "lcm",
+        "tcd",
+        "flow",
+    ] = "ddim"
+    """The sampler, by its name in `regdiff.SCHEDULERS`. The denoiser predicts the noise, with flow the flow."""
+    clip: bool = True
+    """Whether each step clips its estimate of the clean registers to [-1, 1]."""
+    variance: Literal["posterior", "beta"] = "posterior"
+    """Variance of the noise that a step adds: that of the posterior, or beta, with scheduler='ddpm' alone."""
+    layers: int = Field(default=2, ge=1, le=256)
+    start: Literal["prior_mean", "prior_sample", "gaussian"] = "prior_sample"
+    """Where the diffusion starts: at the prior's mean, at a sample of the prior, or at N(0, I) without a prior. With
+    kind='prior' these are the registers themselves."""
+    loss_timesteps: Literal["all", "random"] = "all"
+    """The diffusion loss is the mean over all timesteps, or takes one random timestep per video."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RegisterConfig":
+        if self.sampling_steps is not None and self.sampling_steps > self.steps:
+            raise InputError(f"sampling_steps={self.sampling_steps} is beyond steps={self.steps}, the trained ones")
+        if self.variance == "beta" and self.scheduler != "ddpm":
+            raise InputError(f"variance='beta' needs scheduler='ddpm', got {self.scheduler!r}")
+        if self.kind == "prior" and self.start == "gaussian":
+            raise InputError("kind='prior' needs start='prior_sample' or 'prior_mean': 'gaussian' has no prior")
+        return self
+
+    @property
+    def prediction_type(self) -> str:
+        """What the denoiser predicts, as `regdiff.make_scheduler` calls it."""
+        return "flow" if self.scheduler == "flow" else "epsilon"
+
+    @property
+    def scheduler_options(self) -> dict[str, Any]:
+        """The options of `regdiff.make_scheduler` that say how a step clips and how much noise it adds."""
+        return {"clip_sample": self.clip} | ({"variance_type": "fixed_large"} if self.variance == "beta" else {})
+
+    @property
+    def provides(self) -> tuple[str, ...]:
+        """What losses may ask of these registers, see `prvr.config.LOSSES`."""
+        diffusion = ("diffusion",) if self.kind == "diffusion" else ()
+        prior = ("prior",) if self.kind in ("diffusion", "prior") and self.start != "gaussian" else ()
+        return diffusion + prior
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
+class ModelConfig:
     """A retriever: input widths, the list of blocks, the fusion, the registers, the score's weights."""
 
     video_dim: int = Field(gt=0, le=MANY)
@@ -128,7 +167,20 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
     """transformer: attention and feed-forward, post-norm; attention: output projection, no feed-forward (GMMFormer)."""
     depth: int = Field(default=1, ge=1, le=256)
     blocks: tuple[BlockConfig, ...] = Field(default=(BlockConfig(),), max_length=256)
+    lorentz_dim: int = Field(default=127, ge=2, le=65_536)
+    """Dimension n of the hyperbolic space of blocks with space='lorentz'."""
+    lorentz_magnitude: Literal["free", "printed", "bounded"] = "free"
+    """Length of the space part of queries, keys and values. free: that of W h(x) + b; printed: lambda (p.x + b') along
+    it, as in HLFormer eq. 14; bounded: lambda sigmoid(p.x + b') along it, which cannot change its sign."""
+    lorentz_activation: Literal["none", "relu"] = "none"
+    """h of eq. 14, before the linear map."""
+    lorentz_curvature: float = Field(default=1.0, ge=0.01, le=10)
+    """c of the curvature -c of the blocks, or its initial value; beyond 100 float32 does not hold their points."""
+    lorentz_curvature_learned: bool = False
+    """True: c is a parameter, one for the Lorentz blocks of a branch, within a factor of 10 of `lorentz_curvature`."""
     fusion: Annotated[str, _registered(FUSIONS)] = "mean_guided"
+    fusion_temperature: float = Field(default=0.6, ge=1e-6, le=1e6)
+    """tau of the softmax over blocks of fusion='mean_guided'."""
     window: Literal["multiply", "add"] = "add"
     """multiply: logits times the window (the papers); add: logits plus its logarithm."""
     padded_rows: Literal["auto", "compute", "drop"] = "auto"
@@ -154,67 +206,76 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
     frame_weight: float = Field(default=0.5, ge=0, le=1e6)
     compat: Compat = Compat()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_moved(cls, values: Any) -> Any:
-        return read_moved(values)
-
     @model_validator(mode="after")
     def _consistent(self) -> "ModelConfig":
-        if self.hidden % self.heads:
-            raise InputError(f"hidden={self.hidden} must be a multiple of heads={self.heads}")
-        if not self.blocks:
-            raise InputError("blocks is empty: list at least one, for example [{space: euclidean}]")
-        spaces = {block.space for block in self.blocks}
-        if "lorentz" in spaces:
-            if (self.lorentz_dim + 1) % self.heads:
-                raise InputError(
-                    f"lorentz_dim={self.lorentz_dim}: lorentz_dim + 1 must be a multiple of heads={self.heads}"
+        registers, compat = self.registers, self.compat
+        lorentz = any(block.space == "lorentz" for block in self.blocks)
+        released = lorentz and compat.lorentz == "released"
+        drops_to_batch = self.padded_rows == "drop" and compat.padding == "to_batch"
+        shares_positions = compat.padding != "masked" and self.branches != "frames"
+        rules = [
+            (self.hidden % self.heads, f"hidden={self.hidden} must be a multiple of heads={self.heads}"),
+            (not self.blocks, "blocks is empty: list at least one, for example [{space: euclidean}]"),
+            (
+                lorentz and (self.lorentz_dim + 1) % self.heads,
+                f"lorentz_dim={self.lorentz_dim}: lorentz_dim + 1 must be a multiple of heads={self.heads}",
+            ),
+            (
+                lorentz and self.lorentz_dim + 1 < 2 * self.heads,
+                f"lorentz_dim={self.lorentz_dim}: expected at least {2 * self.heads - 1}, a time and a space "
+                f"coordinate for each of heads={self.heads}",
+            ),
+            (lorentz and self.layer != "transformer", "Lorentz blocks need layer='transformer'"),
+            *(
+                (
+                    released and getattr(self, key) != getattr(ModelConfig, key),
+                    f"{key}={getattr(self, key)!r} needs compat.lorentz='correct': the released blocks lack it",
                 )
-            if self.lorentz_dim + 1 < 2 * self.heads:
-                raise InputError(
-                    f"lorentz_dim={self.lorentz_dim}: expected at least {2 * self.heads - 1}, a time and a space "
-                    f"coordinate for each of heads={self.heads}"
-                )
-            if self.layer != "transformer":
-                raise InputError("Lorentz blocks need layer='transformer'")
-            for name in ("magnitude", "activation", "curvature", "curvature_learned"):
-                key, value = f"lorentz_{name}", getattr(self, f"lorentz_{name}")
-                if self.compat.lorentz == "released" and value != getattr(LorentzSettings, key):
-                    raise InputError(f"{key}={value!r} needs compat.lorentz='correct': the released blocks lack it")
-            if self.compat.lorentz == "released" and self.window != "multiply":
-                raise InputError("compat.lorentz='released' needs window='multiply'")
-        if self.registers.scheduler == "flow" and self.compat.register_constants == "float32":
-            raise InputError(
-                "registers.scheduler='flow' has no constants to round: set compat.register_constants='float64'"
-            )
-        if self.registers.kind != "none" and self.layer != "transformer":
-            raise InputError("registers need layer='transformer'")
-        if self.registers.kind != "none" and self.branches == "frames":
-            raise InputError("registers are generated from the clips: branches must be 'both' or 'clips'")
-        if self.depth > 1 and self.registers.kind != "none":
-            raise InputError("registers need depth=1")
-        if self.depth > 1 and self.fusion != "mean":
-            raise InputError(f"depth={self.depth} is only defined for fusion='mean', got {self.fusion!r}")
-        if self.padded_rows == "drop" and self.compat.padding == "to_batch":
-            raise InputError(
+                for key in BLOCKS["lorentz"].needs
+                if key != "lorentz_dim"
+            ),
+            (released and self.window != "multiply", "compat.lorentz='released' needs window='multiply'"),
+            (
+                registers.scheduler == "flow" and compat.register_constants == "float32",
+                "registers.scheduler='flow' has no constants to round: set compat.register_constants='float64'",
+            ),
+            (registers.kind != "none" and self.layer != "transformer", "registers need layer='transformer'"),
+            (
+                registers.kind != "none" and self.branches == "frames",
+                "registers are generated from the clips: branches must be 'both' or 'clips'",
+            ),
+            (self.depth > 1 and registers.kind != "none", "registers need depth=1"),
+            (
+                self.depth > 1 and self.fusion != "mean",
+                f"depth={self.depth} is only defined for fusion='mean', got {self.fusion!r}",
+            ),
+            (
+                drops_to_batch,
                 "padded_rows='drop' does not go with compat.padding='to_batch', whose windows follow the padding: "
-                "set padded_rows='auto', or compat.padding='masked'"
-            )
-        if self.compat.padding != "masked" and self.branches != "frames" and self.num_clips > self.max_frames:
-            raise InputError(
+                "set padded_rows='auto', or compat.padding='masked'",
+            ),
+            (
+                shares_positions and self.num_clips > self.max_frames,
                 f"num_clips={self.num_clips} is more than max_frames={self.max_frames}, whose positions clips share "
-                f"with compat.padding={self.compat.padding!r}: lower num_clips, or set compat.padding='masked'"
-            )
-        if self.frame_pooling == "attention" and self.branches == "clips":
-            raise InputError("frame_pooling='attention' needs the frame branch: branches='both' or 'frames'")
-        if self.frame_query != "pooled" and self.branches != "both":
-            raise InputError(f"frame_query={self.frame_query!r} needs branches='both', got {self.branches!r}")
-        if self.branches == "both" and not (self.clip_weight or self.frame_weight):
-            raise InputError("clip_weight and frame_weight are both 0: every score would be 0, set one above 0")
-        expect_size(
-            "model", self._numbers, "hidden, lorentz_dim, max_frames, num_clips, depth, or the number of blocks"
-        )
+                f"with compat.padding={compat.padding!r}: lower num_clips, or set compat.padding='masked'",
+            ),
+            (
+                self.frame_pooling == "attention" and self.branches == "clips",
+                "frame_pooling='attention' needs the frame branch: branches='both' or 'frames'",
+            ),
+            (
+                self.frame_query != "pooled" and self.branches != "both",
+                f"frame_query={self.frame_query!r} needs branches='both', got {self.branches!r}",
+            ),
+            (
+                self.branches == "both" and not (self.clip_weight or self.frame_weight),
+                "clip_weight and frame_weight are both 0: every score would be 0, set one above 0",
+            ),
+        ]
+        for broken, message in rules:
+            if broken:
+                raise InputError(message)
+        expect_size("model", self._size, "hidden, lorentz_dim, max_frames, num_clips, depth, or the number of blocks")
         return self
 
     @property
@@ -234,7 +295,7 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
         return self.padded_rows == "drop" or (self.padded_rows == "auto" and self.compat.padding == "masked")
 
     @property
-    def _numbers(self) -> int:
+    def _size(self) -> int:
         """About how many numbers weights and tables hold; rather more than fewer."""
         width, points, blocks = self.hidden, self.lorentz_dim + 1, len(self.blocks)
         block = 12 * width**2 + (3 * points**2 + 2 * width * points) * any(b.space == "lorentz" for b in self.blocks)
@@ -250,3 +311,33 @@ class ModelConfig(*reversed(_SETTINGS)):  # type: ignore[misc]
             chosen = self.registers
             registers = (30 + 6 * chosen.layers) * width**2 + (chosen.steps + 1) * (chosen.num + 1) * width
         return 2 * self.depth * (blocks * block + fusion) + self.depth * tables + inputs + 12 * width**2 + registers
+
+
+def expect_read(model: ModelConfig, keys: Iterable[str]) -> None:
+    """Refuses keys that were set for a model in which no part reads them.
+
+    A preset may hold keys for the blocks or the fusion of those that are based on it; a key that somebody sets must
+    have an effect.
+
+    Args:
+        model: the configuration.
+        keys: names of its fields that were set.
+
+    Raises:
+        InputError: only blocks or fusions that the model does not have read one of them.
+
+    Examples:
+        >>> expect_read(ModelConfig(video_dim=8, query_dim=8), ["lorentz_dim"])
+        Traceback (most recent call last):
+        ...
+        prvr.errors.InputError: model.lorentz_dim=127 has no effect: only space='lorentz' reads it. Remove it, or ...
+    """
+    parts = {(BLOCKS, block.space) for block in model.blocks} | {(FUSIONS, model.fusion)}
+    for key in keys:
+        readers = [(registry, entry.name) for registry in (BLOCKS, FUSIONS) for entry in registry if key in entry.needs]
+        if readers and parts.isdisjoint(readers):
+            names = " or ".join(f"{registry.what}={name!r}" for registry, name in readers)
+            raise InputError(
+                f"model.{key}={getattr(model, key)!r} has no effect: only {names} reads it. Remove it, or choose "
+                "such a part"
+            )

@@ -239,10 +239,10 @@ def _config(table: Table, row: Row, name: str, data: DataSet, choices: Choices, 
     keys = {**flat(table.keys), **data.keys, **user, **flat(row.keys), "train.seed": seed}
     if row.teacher is not None:
         keys["train.teacher"] = row.teacher  # its name: where its system lies is known when it is run
-    config = load_config(base, keys)
+    config = load_config(base, keys, shared=True)
     if row.epochs == "by_cost":
         assert row.cost is not None
-        config = load_config(base, keys | {"train.epochs": max(1, round(config.train.epochs / row.cost))})
+        config = load_config(base, keys | {"train.epochs": max(1, round(config.train.epochs / row.cost))}, shared=True)
     if (table.rule is not None or table.search) and row.checkpoint is None and config.train.protocol == "paper":
         raise InputError(
             f"{table.name}: {row.name!r} on {data.title}: train.protocol=paper selects on the split that is reported, "
