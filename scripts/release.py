@@ -3,10 +3,9 @@
     python scripts/release.py https://HOST/OWNER/NAME [--output FOLDER]
 
 An index shows a README far from the repository, so that its relative links lead nowhere: every one becomes an address
-below the given one, at the tag of this version, and the packages name it under [project.urls]. The three versions must
-agree with each other and with the first heading of CHANGELOG.md that is not "Unreleased". `twine check --strict` reads
-what was built. Nothing is uploaded, and the packages in this folder stay as they are. CONTRIBUTING.md says what to do
-before and after.
+below the given one, at the tag of this version, and the packages name it under [project.urls]. The version stands in
+prvr/__init__.py alone; CHANGELOG.md must have an entry for it. `twine check --strict` reads what was built. Nothing is
+uploaded, and the packages in this folder stay as they are. CONTRIBUTING.md says what to do before and after.
 """
 
 import argparse
@@ -15,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,15 +24,8 @@ IMAGE = (".png", ".svg", ".gif", ".jpg")
 
 def version() -> str:
     """The version of all three packages."""
-    found = {
-        name: tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-            "version"
-        ]
-        for name in DISTRIBUTIONS
-    }
-    if len(set(found.values())) != 1:
-        raise SystemExit(f"versions differ: {found}; the three packages are released together")
-    return found["prvr"]
+    source = (ROOT / "packages" / "prvr" / "src" / "prvr" / "__init__.py").read_text(encoding="utf-8")
+    return re.findall(r'^__version__ = "(.+)"$', source, flags=re.MULTILINE)[0]
 
 
 def with_absolute_links(text: str, package: str, address: str, tag: str) -> str:
@@ -66,9 +57,9 @@ def build(package: str, output: Path, address: str | None = None) -> list[Path]:
     tag = f"v{version()}"
     with tempfile.TemporaryDirectory(prefix=f"release-{package}-") as scratch:
         folder = ROOT / "packages" / package
-        if address is not None:
-            folder = Path(scratch) / package
-            shutil.copytree(ROOT / "packages" / package, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        if address is not None:  # all three, since the version stands in one of them
+            shutil.copytree(ROOT / "packages", Path(scratch) / "packages", ignore=shutil.ignore_patterns("__pycache__"))
+            folder = Path(scratch) / "packages" / package
             readme, project = folder / "README.md", folder / "pyproject.toml"
             text = with_absolute_links(readme.read_text(encoding="utf-8"), package, address, tag)
             readme.write_text(text, encoding="utf-8", newline="\n")
@@ -107,13 +98,9 @@ def main() -> None:
         parser.error(f"address: got {options.address!r}, expected https://HOST/OWNER/NAME without a slash at the end")
     if options.output.is_dir() and any(options.output.iterdir()):
         parser.error(f"--output: {options.output} holds files; name an empty folder, so that nothing else is uploaded")
-    headings = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    released = next((heading for heading in headings if heading != "Unreleased"), None)
-    if released != version():
-        raise SystemExit(
-            f"CHANGELOG.md: its newest release is {released}, the packages are {version()}; move what is under "
-            f"Unreleased below a heading [{version()}] with its date"
-        )
+    released = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    if version() not in released:
+        raise SystemExit(f"CHANGELOG.md: no entry for {version()}, only for {', '.join(released)}; add one")
     built = [path for package in DISTRIBUTIONS for path in build(package, options.output, options.address)]
     check(built)
     print(*(str(path) for path in built), sep="\n")
