@@ -68,13 +68,15 @@ def query_structure(text: Tensor, owner: list[int], temperature: float) -> Tenso
 
 def all_terms(outputs: dict[str, Tensor], owner: list[int], c: LossConfig) -> Tensor:
     """The weighted sum of DreamPRVR's terms, with hard negatives."""
-    total = c.prior_kl * outputs["prior_kl"] + c.diffusion * outputs["diffusion"]
-    for branch, weight in (("clips", c.info_nce_clips), ("frames", c.info_nce_frames)):
-        total = total + c.triplet * triplet(outputs[branch], owner, c.margin, c.hard_pool)
-        total = total + weight * info_nce(outputs[f"{branch}_dot"], owner)
+    rank, spread = c["triplet"], c["diversity"]
+    total = c.weight("prior_kl") * outputs["prior_kl"] + c.weight("diffusion") * outputs["diffusion"]
+    for branch in ("clips", "frames"):
+        total = total + rank.weight * triplet(outputs[branch], owner, rank.margin, rank.hard_pool)
+        total = total + c.weight(f"info_nce_{branch}") * info_nce(outputs[f"{branch}_dot"], owner)
     text = outputs["text"]
-    total = total + c.diversity * diversity(text, owner, c.diversity_margin, c.diversity_scale, c.diversity_power)
-    return total + c.query_structure * query_structure(text, owner, c.query_structure_temperature)
+    total = total + spread.weight * diversity(text, owner, spread.margin, spread.scale, spread.power)
+    structure = c["query_structure"]
+    return total + structure.weight * query_structure(text, owner, structure.temperature)
 
 
 class PlainBertAdam:

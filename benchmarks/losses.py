@@ -29,19 +29,19 @@ def losses(videos: int, captions: int, hidden: int, device: str) -> dict[str, tu
     video_of = torch.arange(videos, device=device).repeat_interleave(captions)
     own, owner = video_of[:, None] == torch.arange(videos, device=device), video_of.tolist()
     scores = 2 * torch.rand(len(owner), videos, device=device) - 1
-    text, spread = torch.randn(len(owner), hidden, device=device), (c.diversity_margin, c.diversity_scale)
-    temperature = c.query_structure_temperature
+    text, spread = torch.randn(len(owner), hidden, device=device), (c["diversity"].margin, c["diversity"].scale)
+    temperature, power, margin = c["query_structure"].temperature, c["diversity"].power, c["triplet"].margin
     return {
         "triplet": (
             scores,
-            lambda x: triplet(x, owner, c.margin, 1),
-            lambda x: triplet_loss(x, own, own, c.margin, "hardest"),
+            lambda x: triplet(x, owner, margin, 1),
+            lambda x: triplet_loss(x, own, own, margin, "hardest"),
         ),
         "InfoNCE": (20 * scores, lambda x: info_nce(x, owner), lambda x: info_nce_loss(x, own)),
         "diversity": (
             text,
-            lambda x: diversity(x, owner, *spread, c.diversity_power),
-            lambda x: diversity_loss(x, video_of, *spread, c.diversity_power),
+            lambda x: diversity(x, owner, *spread, power),
+            lambda x: diversity_loss(x, video_of, *spread, power),
         ),
         "query structure": (
             text,

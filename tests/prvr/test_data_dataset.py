@@ -94,7 +94,7 @@ def test_a_batch_knows_every_matching_video_in_it(packed: PackedSplit) -> None:
     batch = dataset.batch([(i, 0) for i in range(20)])
     assert batch.query_to_video.tolist() == sorted(packed.query_to_video.tolist())
     order = [packed.query_ids.index(q) for q in batch.query_ids]
-    np.testing.assert_array_equal(batch.positives.numpy(), packed.relevant_matrix[order])
+    np.testing.assert_array_equal(batch.labels.positives.numpy(), packed.relevant_matrix[order])
     assert batch.relevant is not None
     alone = dataset.batch([(0, 0)])
     assert alone.relevant is None

@@ -79,22 +79,22 @@ class TestGolden:
         with np.load(FIXTURES / "prvr_holmes.npz") as file:
             theirs = json.loads(str(file["config"])) | {"edl_tau": float(self.array(f"{unit}/edl_tau"))}
         config, loss = released_config("Holmes_Net", theirs)
-        objective = prvr.Objective(dataclasses.replace(loss, transport=0.0), config).double()
+        objective = prvr.Objective(prvr.config.LossConfig({**loss.terms, "transport": 0.0}), config).double()
         clips, frames = (self.tensor(f"{unit}/{name}_scores").requires_grad_() for name in ("clip", "frame"))
         scores = Scores(frames, clips, frames, 3 * clips, 4 * frames)
         labels = Labels(clips.shape[1], self.tensor("labels").long())
         output = RetrieverOutput(self.tensor(f"{unit}/query"), VideoEmbedding(), scores)
-        inputs = LossInputs(output, labels, "hardest", None, False, None)
+        inputs, settings = LossInputs(output, labels, "hardest"), loss["evidence"]
         for name, given in (("clip", clips), ("frame", frames)):
-            evidence = evidence_of(given, loss.evidence_temperature)
-            groups = query_groups(given, evidence, inputs.ground_truth, inputs.positives, loss.evidence_division)
+            evidence = evidence_of(given, settings.temperature)
+            groups = query_groups(given, evidence, labels.ground_truth, labels.positives, settings.division)
             assert groups.tolist() == self.array(f"{unit}/{name}_group").tolist()
         term: Any = objective.evidence
         check_close(term.targets(inputs, [clips, frames]), self.array(f"{unit}/final_labels"), 1e-12, "targets")
         terms = objective(output, labels, negatives="hardest")
         parts = sum(self.tensor(f"{unit}/{name}_edl_raw") for name in ("clip", "frame", "combine"))
-        check_close(terms["evidence"], (loss.evidence * parts).numpy(), 1e-12, "evidence")
-        total = terms["total"] + loss.transport * self.tensor(f"{unit}/intra_edl_raw")
+        check_close(terms["evidence"], (settings.weight * parts).numpy(), 1e-12, "evidence")
+        total = terms["total"] + loss.weight("transport") * self.tensor(f"{unit}/intra_edl_raw")
         check_close(total, self.array(f"{unit}/total"), 1e-12, "total")
         terms["total"].backward()
         for name, given in (("clip", clips), ("frame", frames)):
@@ -130,35 +130,35 @@ class TestWholeModel:
     @pytest.mark.parametrize("division", [0.05, 0.55])
     @pytest.mark.parametrize("seed", [0, 1])
     def test_terms(self, released: bool, division: float, seed: int) -> None:
-        settings = {"loss__dissent": 0.3, "loss__evidence_division": division, "loss__transport_epsilon": 0.05}
+        settings = {"loss__dissent": 0.3, "loss__evidence__division": division, "loss__transport__epsilon": 0.05}
         retriever, objective = model(**settings | ({} if released else CORRECT))
         some = batch(seed)
         with torch.no_grad():
             out = retriever(some)
             terms, warm = (objective(out, some, negatives="hardest", warm_up=early) for early in (False, True))
-        c = objective.config
+        c, carry = objective.config["evidence"], objective.config["transport"]
         clips, frames = out.scores.clips, out.scores.frames
-        groups = [plain.group(s, c.evidence_temperature, OWNERS, division) for s in (clips, frames)]
-        fused = plain.dempster(*(evidence_of(s, c.evidence_temperature) for s in (clips, frames)))
-        evidences = [*(evidence_of(s, c.evidence_temperature) for s in (clips, frames)), fused]
+        groups = [plain.group(s, c.temperature, OWNERS, division) for s in (clips, frames)]
+        fused = plain.dempster(*(evidence_of(s, c.temperature) for s in (clips, frames)))
+        evidences = [*(evidence_of(s, c.temperature) for s in (clips, frames)), fused]
         for found, known in ((terms, groups), (warm, [[0] * len(OWNERS)] * 2)):
-            goal = plain.targets(clips, frames, known, OWNERS, c.evidence_smoothing)
+            goal = plain.targets(clips, frames, known, OWNERS, c.smoothing)
             losses = [np.mean([plain.dirichlet(y, e) for y, e in zip(goal, some, strict=True)]) for some in evidences]
-            assert float(found["evidence"]) == pytest.approx(c.evidence * sum(losses), rel=1e-12)
+            assert float(found["evidence"]) == pytest.approx(c.weight * sum(losses), rel=1e-12)
         expected = plain.intra_video(
-            out.text.sentence, out.video.clips, OWNERS, c.transport_epsilon, c.transport_temperature, released
+            out.text.sentence, out.video.clips, OWNERS, carry.epsilon, carry.temperature, released
         )
-        assert float(terms["transport"]) == pytest.approx(c.transport * expected, rel=1e-7)
+        assert float(terms["transport"]) == pytest.approx(carry.weight * expected, rel=1e-7)
         assert float(warm["transport"]) == 0
         assert float(terms["dissent"]) == pytest.approx(
-            c.dissent * plain.dissent(clips, frames, c.evidence_temperature), rel=1e-12
+            0.3 * plain.dissent(clips, frames, objective.config["dissent"].temperature), rel=1e-12
         )
 
     def test_the_cases_that_matter_do_occur(self) -> None:
         """Some queries of the batches above are relabelled and some are not, in each kind of setting."""
         seen = set()
         for seed in (0, 1):
-            out = model(loss__dissent=0.3, loss__evidence_division=0.05, loss__transport_epsilon=0.05)[0](batch(seed))
+            out = model(loss__dissent=0.3, loss__evidence__division=0.05, loss__transport__epsilon=0.05)[0](batch(seed))
             for scores in (out.scores.clips, out.scores.frames):
                 for division in (0.05, 0.55):
                     seen |= {(division, g) for g in plain.group(scores.detach(), 0.2, OWNERS, division)}
@@ -240,7 +240,7 @@ class TestLaws:
     @pytest.mark.parametrize("targets", ["transport", "softmax"])
     def test_padding_and_order_change_nothing(self, targets: str) -> None:
         """Neither longer padding, nor the order of queries and videos, nor a video that no query is about."""
-        retriever, objective = model(loss__dissent=0.3, loss__transport_targets=targets, **CORRECT)
+        retriever, objective = model(loss__dissent=0.3, loss__transport__targets=targets, **CORRECT)
         some = batch()
         rows, videos = torch.randperm(len(OWNERS)), torch.randperm(6)
         moved = batch(
@@ -264,8 +264,9 @@ class TestLaws:
         out = retriever(some)
         clips = torch.cat([out.video.clips, torch.randn(1, 4, 16, dtype=torch.float64)])
         more = dataclasses.replace(out, video=VideoEmbedding(clips=clips))
-        inputs = LossInputs(more, lonely, "hardest", None, False, None)
-        torch.testing.assert_close(objective.transport(inputs) * objective.config.transport, expected["transport"])
+        inputs = LossInputs(more, lonely, "hardest")
+        weight = objective.config.weight("transport")
+        torch.testing.assert_close(objective.transport(inputs) * weight, expected["transport"])
 
     def test_released_and_correct_similarities_differ_by_padding_alone(self) -> None:
         mask = torch.tensor([[True, True, True], [True, False, False], [True, True, False]])
@@ -305,12 +306,12 @@ class TestLaws:
         assert 0 in found.tolist()  # not all: a bound of .15 lets some pass
 
     def test_targets_are_shared_among_all_right_videos(self) -> None:
-        retriever, objective = model(loss__evidence_relabelling="none")
+        retriever, objective = model(loss__evidence__relabelling="none")
         relevant = torch.eye(6, dtype=torch.bool)[OWNERS]
         relevant[0, 5] = True
         some = batch(relevant=relevant)
         out = retriever(some)
-        inputs = LossInputs(out, some, "hardest", None, False, None)
+        inputs = LossInputs(out, some.labels, "hardest")
         target = objective.evidence.targets(inputs, [out.scores.clips, out.scores.frames])
         assert target[0].tolist() == [0, 0, 0.5, 0, 0, 0.5]
         assert target[1:].tolist() == relevant[1:].double().tolist()
@@ -378,7 +379,7 @@ def test_training_goes_through_its_warm_up(query: str, cache: str, splits: Split
     assert all(np.isfinite(list(line.values())).all() for line in (first, second))
     assert prvr.Retriever.from_pretrained(tmp_path / "run" / "best").config == config.model
     # Afterwards some queries are relabelled: without relabelling the first step after the warm-up has another loss.
-    plainly = load_config("holmes-toy", changes | {"loss.evidence_relabelling": "none"})
+    plainly = load_config("holmes-toy", changes | {"loss.evidence.relabelling": "none"})
     other = train(plainly, output=tmp_path / "other", splits=splits, device="cpu").history
     assert other[0]["loss"] == first
     assert other[1]["loss"]["evidence"] != second["evidence"]
@@ -391,18 +392,18 @@ class TestConfiguration:
 
     def test_defaults_have_no_term_of_holmes(self) -> None:
         loss, config = LossConfig(), ModelConfig(video_dim=4, query_dim=4)
-        assert (loss.evidence, loss.transport, loss.dissent) == (0, 0, 0)
+        assert [loss.weight(name) for name in ("evidence", "transport", "dissent")] == [0, 0, 0]
         assert (config.frame_query, TrainConfig().warm_up_epochs) == ("pooled", 0)
 
     def test_one_branch_has_evidence_of_its_own(self) -> None:
         retriever, objective = model("holmes-tvr", model__branches="clips", loss__dissent=1.0)
-        assert objective.active == ("triplet_clips", "info_nce_clips", "diversity", "evidence", "transport")
+        assert objective.active == ("triplet", "info_nce_clips", "diversity", "evidence", "transport")
         some = batch()
         out = retriever(some)
         found = objective(out, some, warm_up=True)["evidence"]
         own = evidence_of(out.scores.clips, 0.05)
-        expected = dirichlet_loss(own, some.ground_truth.double()).mean()
-        torch.testing.assert_close(found, objective.config.evidence * expected)
+        expected = dirichlet_loss(own, some.labels.ground_truth.double()).mean()
+        torch.testing.assert_close(found, objective.config.weight("evidence") * expected)
 
     def test_texts_without_words_are_refused(self) -> None:
         retriever, _ = model()

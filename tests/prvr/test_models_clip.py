@@ -157,7 +157,7 @@ def test_padding_changes_nothing(folder: Path) -> None:
 def test_both_learn_each_at_its_rate(folder: Path) -> None:
     """One step of Adam: no entry moves by more than its rate; the CLIP moves, a ten-thousandth as far."""
     retriever, batch = with_clip(folder).train(), make_batch()
-    objective = Objective(LossConfig(contrastive=1.0, contrastive_learned=True), retriever.config)
+    objective = Objective(LossConfig({"contrastive": {"weight": 1.0, "learned": True}}), retriever.config)
     optim = OptimConfig(lr=1e-3, backbone_lr=1e-7, weight_decay=0.0)
     groups = parameter_groups(retriever, objective, optim, backbone=retriever.backbone)
     assert sorted({group.get("lr", optim.lr) for group in groups}) == [1e-7, 1e-3]
@@ -183,7 +183,7 @@ def test_both_learn_each_at_its_rate(folder: Path) -> None:
 
 def test_chunks_change_nothing(folder: Path) -> None:
     """GradCache under the whole CLIP, where memory matters most."""
-    batch, loss = make_batch(), LossConfig(contrastive=1.0)
+    batch, loss = make_batch(), LossConfig({"contrastive": 1.0})
     whole, parts = (with_clip(folder).double() for _ in range(2))
     batch = batch.to(dtype=torch.float64)
     objective = Objective(loss, whole.config)

@@ -20,7 +20,7 @@ RELEASED: dict[str, Any] = {
     "compat": Compat("released", "to_length", "released", "released", "start"),
     "registers": RegisterConfig(kind="diffusion", num=2, steps=3, start="prior_mean"),
 }
-LOSS = LossConfig(query_structure=0.01, entailment=1e-3)
+LOSS = LossConfig({"query_structure": 0.01, "entailment": 1e-3})
 
 
 def both(changes: dict[str, Any]) -> tuple[Retriever, Retriever]:

@@ -165,7 +165,7 @@ def test_contrastive_loss_is_the_plain_one() -> None:
 @pytest.mark.parametrize("learned", [False, True])
 def test_gradients_are_finite_and_reach_everything(learned: bool) -> None:
     retriever = build(dropout=0.1).train()
-    config = LossConfig(contrastive=1.0, contrastive_temperature=0.05, contrastive_learned=learned, diversity=0.01)
+    config = LossConfig({"contrastive": {"weight": 1.0, "temperature": 0.05, "learned": learned}, "diversity": 0.01})
     objective = Objective(config, retriever.config).double()
     batch = make_batch(nonsense=math.nan)
     terms = objective(retriever(batch), batch)
@@ -184,7 +184,7 @@ def test_gradients_are_finite_and_reach_everything(learned: bool) -> None:
 @pytest.mark.parametrize("cuts", [(0, 3), (0, 1, 3), (0, 1, 2, 3)])
 def test_chunks_change_nothing(cuts: tuple[int, ...]) -> None:
     """GradCache: chunks with their own padding give the losses and gradients of the whole."""
-    loss, batch = LossConfig(contrastive=1.0, contrastive_learned=True), make_batch()
+    loss, batch = LossConfig({"contrastive": {"weight": 1.0, "learned": True}}), make_batch()
     whole, objective = build(), Objective(loss, TokenModelConfig(**SMALL))
     objective(whole(batch), batch)["total"].backward()
     chunks = []
@@ -295,7 +295,7 @@ def test_a_contrastive_term_alone_trains_one_vector_per_query_too() -> None:
     config = load_config("hlformer-tvr", off | {"loss.contrastive": 1, "model.hidden": 16, "model.lorentz_dim": 15})
     assert Objective(config.loss, config.model).active == ("contrastive",)
     words = TokenModelConfig(**SMALL)  # no entailment, no registers, no branches
-    every = LossConfig(contrastive=1.0, entailment=1.0, prior_kl=1.0, diffusion=1.0, diversity=1.0)
+    every = LossConfig({"contrastive": 1.0, "entailment": 1.0, "prior_kl": 1.0, "diffusion": 1.0, "diversity": 1.0})
     assert Objective(every, words).active == ("contrastive", "diversity")
 
 
@@ -303,7 +303,7 @@ def test_a_run_ends_in_a_model_that_finds_moments(tmp_path: Path, toy_cache: Pat
     """Trained, saved, read again, evaluated with other block sizes, and asked for moments."""
     small = {"model.hidden": 16, "model.heads": 2, "model.depth": 1, "train.epochs": 2, "train.batch_size": 16}
     data = {"data.collection": "toy-tiny", "data.cache_dir": str(toy_cache)}
-    config = load_config("diffusionret-toy", small | data | {"loss.contrastive_learned": True})
+    config = load_config("diffusionret-toy", small | data | {"loss.contrastive.learned": True})
     result = train(config, output=tmp_path / "run", device="cpu")
     assert result.history[1]["loss"]["contrastive"] < result.history[0]["loss"]["contrastive"]
     retriever = load_pretrained(tmp_path / "run" / "best")

@@ -403,7 +403,7 @@ class TestCheckpoints:
             choices = Choices({name.replace("__", "."): value for name, value in keys.items()}, checkpoints=tmp_path)
             return next(run.key for run in runs(table, choices) if run.kind == "checkpoint")
 
-        assert key() == key(model__hidden=16, model__heads=2, train__epochs=1, optim__lr=0.1, loss__margin=0.5)
+        assert key() == key(model__hidden=16, model__heads=2, train__epochs=1, optim__lr=0.1, loss__triplet__margin=0.5)
         assert len({key(), key(data__collection="toy-tiny"), key(data__eval_split="train")}) == 3
 
     def test_keys_of_a_model_do_not_reach_the_preset_of_another_family(self) -> None:

@@ -48,7 +48,7 @@ arms:
 - name: parameters alone
   keys: {model.heads: 2}
 - name: idea
-  keys: {loss.margin: 0.3}
+  keys: {loss.triplet.margin: 0.3}
   control: parameters alone
   cost: 1.5
 - name: no entailment
@@ -160,7 +160,7 @@ class TestFiles:
             ({"arms": [{"name": "a"}, {"name": "b", "control": "c"}]}, "control 'c', expected the name of a row above"),
             ({"arms": [{"name": "a", "epochs": "by_cost"}]}, "epochs=by_cost needs `cost`"),
             ({"arms": [{"name": "a", "quoted": True}]}, "'a' is the base, as the first of them: it must run"),
-            ({"search": {"optim.lr": [1e-3], "loss.margin": [0.1]}}, "search: expected one key"),
+            ({"search": {"optim.lr": [1e-3], "loss.triplet.margin": [0.1]}}, "search: expected one key"),
             ({"rule": {"keep_above": 0}}, "keep_above"),
             ({"seeds": []}, "seeds"),
         ],
@@ -322,7 +322,7 @@ def test_a_file_of_arms_from_the_command_line(
     tmp_path: Path, toy_cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Trained for an epoch of a tiny model: one seed each, then the second one, as the rule asks."""
-    arms = [{"name": "base"}, {"name": "wide margin", "keys": {"loss.margin": 0.3}}]
+    arms = [{"name": "base"}, {"name": "wide margin", "keys": {"loss.triplet.margin": 0.3}}]
     values = yaml.safe_load(ARMS) | {"arms": arms, "seeds": [0, 1], "rule": {"first_drop": -400}}
     small = {"model.hidden": 16, "model.lorentz_dim": 15, "train.epochs": 1, "train.batch_size": 30}
     small |= {"data.collection": "toy-tiny", "data.cache_dir": str(toy_cache), "train.average": 1}

@@ -140,7 +140,7 @@ class TestHyperbolic:
                 assert torch.allclose(distances.sort().values.float(), expected.sort().values, atol=1e-4), name
             own = term.lift_video(term.pool(video))[packed.query_to_video]
             angle = lorentz.exterior_angle(own, term.lift_text(text), c)
-            aperture = lorentz.half_aperture(own, c, min_radius=given.config.loss.entailment_min_radius)
+            aperture = lorentz.half_aperture(own, c, min_radius=given.config.loss["entailment"].min_radius)
         assert found.inside == pytest.approx(float((angle <= aperture).double().mean()))
 
     def test_a_run_without_the_loss_says_so(self, straight_runs: StraightRuns) -> None:

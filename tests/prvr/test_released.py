@@ -268,11 +268,11 @@ def test_the_page_has_a_row_for_each_field_of_compat() -> None:
 
 def test_no_gradient_is_lost_where_a_cone_is_wider_than_a_right_angle() -> None:
     """A video so near the origin that 2K / (sqrt(c) |v|) exceeds 1: the released gradient is not a number there."""
-    module = ReleasedEntailment(LossConfig(), ModelConfig(video_dim=8, query_dim=8, hidden=8))
+    module = ReleasedEntailment(LossConfig()["entailment"], ModelConfig(video_dim=8, query_dim=8, hidden=8))
     text = torch.randn(3, 8, requires_grad=True)
     clips = (1e-3 * torch.randn(3, 4, 8)).requires_grad_()
     output = RetrieverOutput(text, VideoEmbedding(clips=clips), Scores(torch.zeros(3, 3)))
-    loss = module(LossInputs(output, Labels(3, torch.arange(3)), "random", None, False, None))
+    loss = module(LossInputs(output, Labels(3, torch.arange(3))))
     gradients = torch.autograd.grad(loss, [text, clips, module.log_curvature], allow_unused=True)
     assert all(bool(g.isfinite().all()) for g in gradients if g is not None)
 

@@ -105,7 +105,7 @@ def test_batches_carry_the_scores_of_their_own_pairs(splits: Splits, captions: i
 def test_a_student_comes_to_score_as_its_teacher(
     straight: RunResult, splits: Splits, scores: Tensor, cache: str, tmp_path: Path
 ) -> None:
-    config = taught(straight, cache, train__epochs=6, loss__distillation_temperature=0.05)
+    config = taught(straight, cache, train__epochs=6, loss__distillation={"weight": 1.0, "temperature": 0.05})
     result = train(config, output=tmp_path / "student", splits=splits, device="cpu")
     course = [line["loss"]["distillation"] for line in result.history]
     assert course[-1] < 0.7 * course[0]
@@ -148,9 +148,7 @@ def test_a_broken_off_run_goes_on_with_its_teacher(
 
 
 def test_what_cannot_teach_is_refused(splits: Splits, straight: RunResult, cache: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"loss\.distillation=1\.0 needs a system that teaches: name it in train\.tea"
-    ):
+    with pytest.raises(ConfigError, match=r"loss\.distillation=1\.0 needs a teacher: name a system in train\.tea"):
         make_config(cache, loss__distillation=1.0)
     with pytest.raises(ConfigError, match=r"train\.teacher='x' is not read: set loss\.distillation above 0"):
         make_config(cache, train__teacher="x")

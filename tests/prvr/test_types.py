@@ -55,8 +55,8 @@ def test_inconsistent_batches_are_refused(change: dict, message: str) -> None:
 
 def test_positives_hold_the_own_video_and_the_relevant_ones() -> None:
     relevant = torch.tensor([[False, True], [False, False], [False, False]])
-    assert _batch(relevant=relevant).positives.tolist() == [[True, True], [True, False], [False, True]]
-    assert _batch().positives.tolist() == [[True, False], [True, False], [False, True]]
+    assert _batch(relevant=relevant).labels.positives.tolist() == [[True, True], [True, False], [False, True]]
+    assert _batch().labels.positives.tolist() == [[True, False], [True, False], [False, True]]
 
 
 def test_to_moves_only_what_floats() -> None:

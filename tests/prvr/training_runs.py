@@ -16,7 +16,7 @@ from prvr.training import RunResult, Splits, train
 
 DIFFUSION = {
     "optim__name": "bert_adam",
-    "model__registers": {"kind": "diffusion", "num": 2, "steps": 3, "noise": "gaussian"},
+    "model__registers": {"kind": "diffusion", "num": 2, "steps": 3},
     "loss__diffusion": 0.1,
     "loss__prior_kl": 1e-3,
     "loss__entailment": 1e-3,

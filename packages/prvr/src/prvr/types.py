@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -109,7 +110,7 @@ class Labels:
         videos: number of videos v.
         query_to_video: `(q,)` index of the video each query was written for.
         relevant: `(q, v)` boolean, all videos that answer a query; default: the one that it was written for.
-        sentences: `(q, e)` unit vectors of the queries as they were given, see `Batch.sentences`; few losses read them.
+        mean_words: `(q, e)` unit vectors of the queries, see `Batch.mean_words`; few losses read them.
         teacher: `(q, v)` scores of the system that teaches, see `prvr.training.Teacher.scores`.
         most_queries: the most queries of any video, if the host knows it; None: it has to wait for a device.
 
@@ -122,16 +123,16 @@ class Labels:
     videos: int
     query_to_video: Int[Tensor, " q"]
     relevant: Bool[Tensor, "q v"] | None = None
-    sentences: Float[Tensor, "q e"] | None = None
+    mean_words: Float[Tensor, "q e"] | None = None
     teacher: Float[Tensor, "q v"] | None = None
     most_queries: int | None = None
 
-    @property
+    @cached_property
     def ground_truth(self) -> Bool[Tensor, "q v"]:
         """`(q, v)` boolean: the one video each query was written for."""
         return self.query_to_video[:, None] == torch.arange(self.videos, device=self.query_to_video.device)
 
-    @property
+    @cached_property
     def positives(self) -> Bool[Tensor, "q v"]:
         """`(q, v)` boolean: every video that answers the query, the one it was written for included."""
         return self.ground_truth if self.relevant is None else self.relevant | self.ground_truth
@@ -200,7 +201,7 @@ class Batch:
         >>> batch = Batch(clips=torch.ones(2, 4, 3), frames=torch.ones(2, 6, 3),
         ...     frame_mask=torch.ones(2, 6, dtype=torch.bool), words=torch.ones(3, 5, 7),
         ...     word_mask=torch.ones(3, 5, dtype=torch.bool), query_to_video=torch.tensor([0, 0, 1]))
-        >>> batch.positives.tolist()
+        >>> batch.labels.positives.tolist()
         [[True, False], [True, False], [False, True]]
     """
 
@@ -262,34 +263,14 @@ class Batch:
 
     @property
     def labels(self) -> Labels:
-        """Which video answers which query."""
-        return Labels(
-            self.clips.shape[0],
-            self.query_to_video,
-            self.relevant,
-            teacher=self.teacher,
-            most_queries=self.most_queries,
-        )
+        """Which video answers which query, without `mean_words`."""
+        most = None if self.counts is None or self.counts.queries is None else max(self.counts.queries)
+        return Labels(len(self.clips), self.query_to_video, self.relevant, teacher=self.teacher, most_queries=most)
 
     @property
-    def ground_truth(self) -> Bool[Tensor, "q v"]:
-        """`(q, v)` boolean: the one video each query was written for."""
-        return self.labels.ground_truth
-
-    @property
-    def positives(self) -> Bool[Tensor, "q v"]:
-        """`(q, v)` boolean: every video that answers the query, the one it was written for included."""
-        return self.labels.positives
-
-    @property
-    def sentences(self) -> Float[Tensor, "q e"]:
+    def mean_words(self) -> Float[Tensor, "q e"]:
         """`(q, e)` the mean features of each query's words, scaled to unit length."""
         return F.normalize(self.words.masked_fill(~self.word_mask[..., None], 0).sum(1), dim=-1)
-
-    @property
-    def most_queries(self) -> int | None:
-        """The most queries of any video, of a batch on a device whose queries are in the order of their videos."""
-        return None if self.counts is None or self.counts.queries is None else max(self.counts.queries)
 
     @property
     def valid_frames(self) -> int | None:

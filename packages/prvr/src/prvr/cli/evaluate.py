@@ -13,7 +13,7 @@ from rich.console import Console
 
 from prvr.cli.console import CommandError, stdout
 from prvr.cli.folders import chosen_data, device_of, open_corpus_of
-from prvr.cli.options import Parser, more_keys, one_of
+from prvr.cli.options import Parser, more_keys, one_of, parsed_keys
 from prvr.config import Config
 from prvr.errors import DataError, MissingExtraError
 
@@ -71,7 +71,7 @@ def run(args: Namespace) -> None:
     """Evaluates, prints the tables and writes the numbers."""
     from prvr.pipeline import open_system, parse_stage
 
-    keys = more_keys(args)
+    keys = parsed_keys(more_keys(args))
     strange = [f"--{key}" for key in keys if not key.startswith("model.")]
     if strange:
         args.parser.refuse(strange)

@@ -4,14 +4,14 @@ import json
 import re
 import sys
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from prvr.cli.console import CommandError
-from prvr.config import Config, config_leaves, load_config
+from prvr.config import Config, config_leaves, load_config, yaml_value
 from prvr.errors import unknown_name
 
 Run = Callable[[Namespace], int | None]
@@ -326,10 +326,19 @@ def add_config_options(parser: Parser) -> None:
         )
 
 
-def overrides(args: Namespace) -> dict[str, str]:
-    """The keys of the configuration that are given on the command line, with their values as YAML."""
-    known = config_leaves(Config)
-    return {key: value for key, value in vars(args).items() if key in known}
+def overrides(args: Namespace) -> dict[str, Any]:
+    """The keys of the configuration on the command line, with their values."""
+    keys = config_leaves(Config)
+    return parsed_keys({key: value for key, value in vars(args).items() if key in keys})
+
+
+def parsed_keys(texts: Mapping[str, str]) -> dict[str, Any]:
+    """The values of keys on the command line, which are written as YAML.
+
+    Raises:
+        prvr.ConfigError: a value is not YAML.
+    """
+    return {key: yaml_value(text, f"--{key}") for key, text in texts.items()}
 
 
 def more_keys(args: Namespace) -> dict[str, str]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from prvr.cli.console import CommandError, show_next, stdout
 from prvr.cli.folders import device_of, open_corpus_of, threads
-from prvr.cli.options import Parser, more_keys, one_of, png_file, positive, whole_number
-from prvr.config.load import yaml_value
+from prvr.cli.options import Parser, more_keys, one_of, parsed_keys, png_file, positive, whole_number
 
 if TYPE_CHECKING:
     from prvr.papers import Cell, Choices, Failure, Run, Study
@@ -258,7 +257,7 @@ def _choices(args: Namespace) -> "tuple[Choices, Study | None]":
     """What the command line and the study choose for all rows, and the study."""
     from prvr.papers import Choices, Study
 
-    keys = {key: yaml_value(value, f"--{key}") for key, value in more_keys(args).items()}
+    keys = parsed_keys(more_keys(args))
     corpora = dict[str, str]()
     for text in args.corpus:
         name, equals, collection = text.partition("=")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prvr.cli.console import CommandError, stdout
-from prvr.cli.options import Parser, more_keys, positive
+from prvr.cli.options import Parser, more_keys, parsed_keys, positive
 from prvr.config import (
     AnyModelConfig,
     Config,
@@ -85,7 +85,7 @@ def run_describe(args: Namespace) -> None:
     """Counts, and prints a table or writes JSON."""
     from prvr.training.cost import PartCost, describe
 
-    config, stages = _system(args.name, more_keys(args))
+    config, stages = _system(args.name, parsed_keys(more_keys(args)))
     parts = describe(config, frames=args.frames, words=args.words, captions=args.captions)
     described = [cost for kind, settings, place in stages for cost in _stage(kind, settings, place, config, args)]
     total = PartCost.total(parts)
@@ -143,7 +143,7 @@ def _short(number: int) -> str:
 _Stages = list[tuple[str, Any, Path | None]]
 
 
-def _system(name: str, keys: Mapping[str, str]) -> tuple[Config | AnyModelConfig, _Stages]:
+def _system(name: str, keys: Mapping[str, Any]) -> tuple[Config | AnyModelConfig, _Stages]:
     """The configuration that a name stands for, and the stages over it: kind, settings and folder of each."""
     from prvr.models.pretrained import read_model_config, shipped_model
     from prvr.pipeline import read_system

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from prvr.cli.console import CommandError, load, show_next, stdout
 from prvr.cli.evaluate import show_baselines, show_report
 from prvr.cli.folders import chosen_data, device_of, fresh_folder, latest_run, open_corpus_of, threads
-from prvr.cli.options import Parser, add_config_options, chosen_config, more_keys, overrides
+from prvr.cli.options import Parser, add_config_options, chosen_config, more_keys, overrides, parsed_keys
 from prvr.config import (
     Config,
     ModelConfig,
@@ -208,9 +208,9 @@ def train_reranker(args: Namespace, quiet: bool) -> "RerankerResult | None":
 
     if args.resume and args.output is None:
         args.output = str(latest_run(Path("runs") / "reranker"))
-    given = overrides(args)
-    about_data = {key: value for key, value in given.items() if key.startswith(_DATA)}
-    keys = {key: value for key, value in given.items() if key not in about_data} | more_keys(args)
+    about_data = {key: value for key, value in vars(args).items() if key.startswith(_DATA)}
+    keys = {key: value for key, value in overrides(args).items() if not key.startswith(_DATA)}
+    keys |= parsed_keys(more_keys(args))
     folder = _retriever_folder(args)
     weights, file = model_files(folder)
     retriever = load_pretrained(weights)
@@ -249,7 +249,7 @@ def _retriever_folder(args: Namespace) -> Path:
     return Path(known)
 
 
-def _reranker_config(args: Namespace, keys: Mapping[str, str], folder: Path, width: int) -> "RerankerRunConfig":
+def _reranker_config(args: Namespace, keys: Mapping[str, Any], folder: Path, width: int) -> "RerankerRunConfig":
     """The configuration of the run: that of the file, if there is one, with the keys of the command line."""
     from prvr.training import RerankerRunConfig, read_reranker_config, reranker_run_config
 

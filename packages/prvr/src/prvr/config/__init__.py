@@ -9,6 +9,9 @@ from prvr.config.load import (
     config_leaves,
     config_to_dict,
     dump_config,
+    expect_readable,
+    flat,
+    import_modules,
     load_config,
     preset_names,
     preset_text,
@@ -18,10 +21,11 @@ from prvr.config.load import (
     validated,
     yaml_value,
 )
-from prvr.config.losses import LOSSES, LossConfig, active_losses
+from prvr.config.losses import LOSSES, LossConfig, LossSettings, active_losses
 from prvr.config.model import BLOCKS, FUSIONS, BlockConfig, Compat, ModelConfig, RegisterConfig
 from prvr.config.registry import Registry, released_part
 from prvr.config.run import Config
+from prvr.config.strict import STRICT
 from prvr.config.token_model import AnyModelConfig, TokenCompat, TokenModelConfig
 from prvr.config.training import DataConfig, OptimConfig, TrainConfig, TrainerConfig
 
@@ -29,6 +33,7 @@ __all__ = [
     "BLOCKS",
     "FUSIONS",
     "LOSSES",
+    "STRICT",
     "AnyModelConfig",
     "BlockConfig",
     "Compat",
@@ -36,6 +41,7 @@ __all__ = [
     "ConfigError",
     "DataConfig",
     "LossConfig",
+    "LossSettings",
     "ModelConfig",
     "OptimConfig",
     "RegisterConfig",
@@ -49,6 +55,9 @@ __all__ = [
     "config_leaves",
     "config_to_dict",
     "dump_config",
+    "expect_readable",
+    "flat",
+    "import_modules",
     "load_config",
     "preset_names",
     "preset_text",

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from difflib import get_close_matches
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -12,6 +12,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
+from prvr.config.losses import LOSSES, LossConfig, with_weights
 from prvr.config.model import ModelConfig, expect_read
 from prvr.config.run import Config
 from prvr.errors import DataError, InputError, PrvrError, unknown_name
@@ -47,36 +48,39 @@ def preset_names(kind: Literal["retrievers", "rerankers"] = "retrievers") -> lis
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def read_values(name_or_path: str | Path, heirs: tuple[str, ...] = ()) -> tuple[str, dict[str, Any]]:
+def read_values(name_or_path: str | Path, derived: tuple[str, ...] = ()) -> tuple[str, dict[str, Any]]:
     """The name of a preset or a YAML file, and its values laid over those of its `base`.
 
     Args:
         name_or_path: a preset of either kind by name, or a path that ends in `.yaml`.
-        heirs: those that name it as their base, directly or not.
+        derived: the presets and files that name it as their base, directly or not.
 
     Raises:
         ConfigError: there is no such preset or file, it is not YAML, or a base of itself.
     """
     path, source = Path(name_or_path), str(name_or_path)
-    if source in heirs:
-        raise ConfigError(f"{source}: is based on itself: {' -> '.join([*heirs, source])}")
+    if source in derived:
+        raise ConfigError(f"{source}: is based on itself: {' -> '.join([*derived, source])}")
     is_file = path.suffix in (".yaml", ".yml")
     values = read_yaml_file(path) if is_file else read_yaml(preset_text(source), source)
+    if "loss" in values:
+        values["loss"] = with_weights(values["loss"])  # a number keeps the other settings of its loss
     if "base" not in values:
         return source, values
     base = values.pop("base")
     if not isinstance(base, str):
         raise ConfigError(f"{source}: base: expected the name of a preset or a YAML file, got {base!r}")
-    beside = base.endswith((".yaml", ".yml"))  # a file is named relative to the one that names it
-    return source, _laid_over(read_values(path.parent / base if beside else base, (*heirs, source))[1], values)
+    # A file is named relative to the one that names it.
+    place = path.parent / base if base.endswith((".yaml", ".yml")) else base
+    return source, _merged(read_values(place, (*derived, source))[1], values)
 
 
-def _laid_over(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def _merged(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """The values of a base with others in their place: groups of keys are merged, lists and values replaced."""
     merged = dict(base)
     for key, value in values.items():
-        known = merged.get(key)
-        merged[key] = _laid_over(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+        group = merged.get(key)
+        merged[key] = _merged(group, value) if isinstance(group, dict) and isinstance(value, dict) else value
     return merged
 
 
@@ -86,10 +90,10 @@ def preset_text(name: str) -> str:
     Raises:
         ConfigError: there is no such preset; names those with the closest names.
     """
-    found = {one: folder for kind, folder in _FOLDERS.items() for one in preset_names(kind)}
-    if name not in found:
-        raise ConfigError(unknown_name("preset", name, found))
-    return (resources.files("prvr") / found[name] / f"{name}.yaml").read_text(encoding="utf-8")
+    folders = {preset: folder for kind, folder in _FOLDERS.items() for preset in preset_names(kind)}
+    if name not in folders:
+        raise ConfigError(unknown_name("preset", name, folders))
+    return (resources.files("prvr") / folders[name] / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def read_yaml_file(path: Path) -> dict[str, Any]:
@@ -145,8 +149,8 @@ def read_yaml(text: str, source: str) -> dict[str, Any]:
     """
     values = yaml_value(text, source)
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        found = "keys that are no words" if isinstance(values, dict) else type(values).__name__
-        raise ConfigError(f"{source}: expected a mapping of keys, got {found}")
+        kind = "keys that are not strings" if isinstance(values, dict) else type(values).__name__
+        raise ConfigError(f"{source}: expected a mapping of keys, got {kind}")
     return values
 
 
@@ -155,21 +159,24 @@ def set_key(values: dict[str, Any], key: str, value: Any, source: str) -> None:
 
     Args:
         values: the dictionaries, which are changed.
-        key: for example `train.epochs`.
-        value: the value; a string is read as YAML.
+        key: for example `train.epochs`; `loss.NAME` is short for `loss.NAME.weight`.
+        value: the value, taken as it is.
         source: where the key comes from, for messages.
 
     Raises:
-        ConfigError: the key lies below a value, or the string is not YAML.
+        ConfigError: the key lies below a value.
     """
     *parents, last = key.split(".")
+    if parents == ["loss"]:
+        value = with_weights({last: value})[last]
     node = values
     for parent in parents:
         child = node.setdefault(parent, {})
         if not isinstance(child, dict):
             raise ConfigError(f"{source}: {parent!r} is a value, not a group of keys")
         node = child
-    node[last] = yaml_value(value, source) if isinstance(value, str) else value
+    group = node.get(last)
+    node[last] = _merged(group, value) if parents == ["loss"] and isinstance(group, dict) else value
 
 
 def records_of(kind: Any) -> tuple[Any, ...]:
@@ -193,15 +200,21 @@ def config_leaves(kind: Any, prefix: str = "") -> dict[str, Any]:
         >>> "model.registers.num" in config_leaves(Config)
         True
     """
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        records = records_of(field.type)
+    if kind is LossConfig:
+        fields: dict[str, Any] = {entry.name: entry.settings for entry in LOSSES}
+    else:
+        fields = {field.name: field.type for field in dataclasses.fields(kind)}
+    leaves: dict[str, Any] = {}
+    for name, value in fields.items():
+        records = records_of(value)
+        if kind is LossConfig:
+            leaves[prefix + name] = float  # short for the weight
         for record in records:
-            inside = config_leaves(record, f"{prefix}{field.name}.")
-            found |= {key: kind for key, kind in inside.items() if key not in found}
+            inside = config_leaves(record, f"{prefix}{name}.")
+            leaves |= {key: kind for key, kind in inside.items() if key not in leaves}
         if not records:
-            found.setdefault(prefix + field.name, field.type)
-    return found
+            leaves.setdefault(prefix + name, value)
+    return leaves
 
 
 def _key(place: tuple[int | str, ...]) -> str:
@@ -226,20 +239,22 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
     Raises:
         ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
     """
+    if kind is Config:
+        import_modules(values.get("imports"), source)
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
         lines = []
         for problem in error.errors():
             key = _key(problem["loc"])
-            if problem["type"] == "unexpected_keyword_argument":
+            if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
                 close = get_close_matches(key, config_leaves(kind), n=2)
                 lines.append(f"unknown key {key!r}" + (f"; did you mean {' or '.join(close)}?" if close else ""))
             elif problem["type"] in ("missing", "missing_argument"):
                 lines.append(f"{key} is required")
             else:
-                given = problem["input"]
-                shown = "" if isinstance(given, dict | Config) else f", got {short(given, _SHOWN)}"
+                value = problem["input"]
+                shown = "" if isinstance(value, dict | Config) else f", got {short(value, _SHOWN)}"
                 lines.append(f"{key}: " * bool(key) + problem["msg"].removeprefix("Value error, ") + shown)
         raise ConfigError(f"{source}: " + "; ".join(lines)) from error
 
@@ -252,7 +267,7 @@ def load_config(
     Args:
         name_or_path: one of `preset_names()`, or a path that ends in `.yaml`. The file names what differs from its
             `base`, which is a preset or a file beside it; without a base, what differs from the defaults.
-        overrides: for example `{"train.epochs": 5, "model.registers.num": 4}`; strings are read as YAML.
+        overrides: for example `{"train.epochs": 5, "model.registers.num": 4}`; values are taken as they are.
         shared: the overrides are those of several configurations: a key that no block or fusion of this one reads is
             not refused.
 
@@ -278,9 +293,61 @@ def load_config(
     return config
 
 
+def import_modules(names: Any, source: str) -> None:
+    """Imports modules that register losses, blocks or fusions.
+
+    Args:
+        names: their dotted names; anything but a list of strings is left to the validation.
+        source: where they are named, for messages.
+
+    Raises:
+        ConfigError: there is no such module. Whatever a module itself raises is passed on.
+    """
+    for name in names if isinstance(names, list | tuple) else ():
+        try:
+            import_module(str(name))
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # a module that it imports is missing
+            raise ConfigError(
+                f"{source}: imports: no module named {name!r}. Install it, add its folder to PYTHONPATH, or run in its "
+                f"folder with --import {name}"
+            ) from error
+
+
 def config_to_dict(config: Any) -> dict[str, Any]:
     """Nested plain dictionaries and lists: what YAML and JSON can hold."""
     return to_jsonable_python(config)
+
+
+def flat(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, whose keys are joined.
+
+    Examples:
+        >>> flat({"optim": {"lr": 0.1}, "name": "run"})
+        {'optim.lr': 0.1, 'name': 'run'}
+    """
+    leaves: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        leaves |= flat(value, separator, name + separator) if isinstance(value, Mapping) else {name: value}
+    return leaves
+
+
+def expect_readable(config: Config) -> None:
+    """Refuses a configuration that would not be read back from its own YAML as it is.
+
+    Raises:
+        ConfigError: a key would be lost or changed; the message names each.
+    """
+    read = validated(Config, yaml.safe_load(dump_config(config)))
+    if read != config:
+        before, after = flat(config_to_dict(config)), flat(config_to_dict(read))
+        keys = [key for key in before | after if before.get(key) != after.get(key)]
+        raise ConfigError(
+            f"the configuration cannot be read back from its config.yaml: {', '.join(keys)} would change. Register "
+            "losses before the configuration is made"
+        )
 
 
 def dump_config(config: Any) -> str:

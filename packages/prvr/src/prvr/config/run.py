@@ -31,6 +31,8 @@ class Config:
     optim: OptimConfig = OptimConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
+    imports: tuple[str, ...] = ()
+    """Modules that are imported before anything else is read: they register losses, blocks and fusions of your own."""
 
     @model_validator(mode="after")
     def _losses_fit_the_model(self) -> "Config":
@@ -39,9 +41,9 @@ class Config:
 
     @model_validator(mode="after")
     def _a_teacher_is_learned_from(self) -> "Config":
-        weight, teacher = self.loss.distillation, self.train.teacher
+        weight, teacher = self.loss.weight("distillation"), self.train.teacher
         if weight > 0 and teacher is None:
-            raise InputError(f"loss.distillation={weight} needs a system that teaches: name it in train.teacher")
+            raise InputError(f"loss.distillation={weight} needs a teacher: name a system in train.teacher")
         if teacher is not None and not weight > 0:
             raise InputError(f"train.teacher={teacher!r} is not read: set loss.distillation above 0, or leave it out")
         return self

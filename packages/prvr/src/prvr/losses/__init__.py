@@ -12,35 +12,32 @@ from prvr.losses.queries import (
 )
 from prvr.losses.scores import (
     Negatives,
-    brier_loss,
-    caption_similarity,
     contrastive_loss,
     distillation_loss,
     info_nce_loss,
     info_nce_pairs_loss,
     info_nce_ratio_loss,
-    soft_targets,
     triplet_loss,
     triplet_pairs_loss,
 )
-from prvr.losses.terms import Diffusion, LossInputs, PriorKL, Temperature, Term
+from prvr.losses.terms import Diffusion, Entailment, LossInputs, PriorKL, Temperature, Term, entailment
 from prvr.losses.transport import intra_video_loss, transport_targets
 
 __all__ = [
     "Diffusion",
+    "Entailment",
     "LossInputs",
     "Negatives",
     "PriorKL",
     "Temperature",
     "Term",
     "angle_geometry_loss",
-    "brier_loss",
-    "caption_similarity",
     "contrastive_loss",
     "dissent_loss",
     "distance_geometry_loss",
     "distillation_loss",
     "diversity_loss",
+    "entailment",
     "evidential_loss",
     "fuse_evidence",
     "info_nce_loss",
@@ -48,7 +45,6 @@ __all__ = [
     "info_nce_ratio_loss",
     "intra_video_loss",
     "query_structure_loss",
-    "soft_targets",
     "transport_targets",
     "triplet_loss",
     "triplet_pairs_loss",

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Negatives = Literal["random", "hard", "hardest"]
@@ -24,8 +24,8 @@ def _pool(scores: Float[Tensor, "r n"], candidates: Bool[Tensor, "r n"], size: i
     """The `size` highest-scored candidates of each row."""
     ranked = scores.masked_fill(~candidates, -torch.inf)
     size = min(size, scores.shape[1])
-    chosen = torch.zeros_like(candidates).scatter_(1, ranked.topk(size, dim=1).indices, True)
-    return chosen & candidates
+    highest = torch.zeros_like(candidates).scatter_(1, ranked.topk(size, dim=1).indices, True)
+    return highest & candidates
 
 
 def _select(
@@ -128,10 +128,10 @@ def info_nce_loss(scores: Float[Tensor, "q v"], positives: Bool[Tensor, "q v"]) 
         0.0
     """
     answered = positives.any(0)
-    kept = scores.masked_fill(~positives, -torch.inf)
-    per_query = scores.logsumexp(1) - kept.logsumexp(1)
+    right = scores.masked_fill(~positives, -torch.inf)
+    per_query = scores.logsumexp(1) - right.logsumexp(1)
     # A video without a query has no positive: leave it out instead of taking the log of nothing.
-    column = torch.where(answered, kept, scores)
+    column = torch.where(answered, right, scores)
     per_video = (scores.logsumexp(0) - column.logsumexp(0)) * answered
     return per_query.mean() + per_video.mean()
 
@@ -172,8 +172,6 @@ def contrastive_loss(
     scores: Float[Tensor, "q v"],
     positives: Bool[Tensor, "q v"],
     temperature: float | Float[Tensor, ""],
-    targets: Float[Tensor, "q v"] | None = None,
-    ignored: Bool[Tensor, "q v"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""Symmetric cross-entropy of bounded scores at a temperature (DiffusionRet eq. 11).
 
@@ -185,39 +183,20 @@ def contrastive_loss(
         scores: S, for example of `prvr.scoring.token_alignment`.
         positives: which videos answer a query, at least one in each row.
         temperature: tau, above 0.
-        targets: other targets, see `soft_targets`; for the videos, columns are scaled to a sum of 1.
-        ignored: pairs that count neither as right nor as wrong; their targets must be 0.
 
     Examples:
         >>> round(contrastive_loss(torch.zeros(2, 2), torch.eye(2, dtype=torch.bool), 0.01).item(), 4)
         0.6931
     """
-    logits, weights = _without(scores / temperature, ignored), positives if targets is None else targets
-    return (
-        _cross_entropy(logits, weights, positives.any(1)) + _cross_entropy(logits.mT, weights.mT, positives.any(0))
-    ) / 2
+    logits = scores / temperature
+    return (_cross_entropy(logits, positives) + _cross_entropy(logits.mT, positives.mT)) / 2
 
 
-def brier_loss(
-    scores: Float[Tensor, "q v"],
-    targets: Float[Tensor, "q v"],
-    temperature: float | Float[Tensor, ""],
-    ignored: Bool[Tensor, "q v"] | None = None,
-) -> Float[Tensor, ""]:
-    r"""Squared error of the probabilities of videos, query to video (Brier 1950): $\frac1Q \sum_q
-    \lVert \mathrm{softmax}(S_q / \tau) - y_q \rVert^2$, which unlike the cross-entropy never exceeds 2.
-
-    Args:
-        scores: S.
-        targets: y, whose rows add up to 1, see `soft_targets`.
-        temperature: tau, above 0.
-        ignored: pairs that count neither as right nor as wrong; their targets must be 0.
-
-    Examples:
-        >>> brier_loss(torch.zeros(2, 2), torch.eye(2), 0.05).item()
-        0.5
-    """
-    return (_without(scores / temperature, ignored).softmax(1) - targets).square().sum(1).mean()
+def _cross_entropy(logits: Float[Tensor, "r n"], positives: Bool[Tensor, "r n"]) -> Float[Tensor, ""]:
+    """Mean cross-entropy of the rows that have a positive; targets are even over the positives of a row."""
+    counts = positives.sum(1)
+    per_row = -(logits.log_softmax(1) * positives).sum(1) / counts.clamp_min(1)
+    return per_row.sum() / (counts > 0).sum().clamp_min(1)
 
 
 def distillation_loss(
@@ -238,77 +217,5 @@ def distillation_loss(
         >>> distillation_loss(torch.tensor([[0.1, 0.7]]), torch.tensor([[0.3, 0.9]]), 0.1).item() < 1e-6
         True
     """
-    wanted, found = (teacher.detach().to(scores) / temperature).log_softmax(1), (scores / temperature).log_softmax(1)
-    return F.kl_div(found, wanted, reduction="batchmean", log_target=True)
-
-
-def soft_targets(
-    positives: Bool[Tensor, "q v"],
-    smoothing: float = 0.0,
-    similarity: Float[Tensor, "q v"] | None = None,
-    share: float = 0.0,
-    temperature: float = 0.1,
-    ignored: Bool[Tensor, "q v"] | None = None,
-) -> Float[Tensor, "q v"]:
-    r"""Targets of a contrastive loss that know of videos which may be right as well.
-
-    $y_q = (1 - b) ((1 - s)\, p_q + s\, u_q) + b\, \mathrm{softmax}(m_q / \tau)$: p is even over the videos that answer
-    the query, u over all that are not ignored (label smoothing, which knows nothing and is the control of the other).
-
-    Args:
-        positives: which videos answer a query, at least one in each row.
-        smoothing: s, in [0, 1].
-        similarity: m, of the query with the captions of each video, see `caption_similarity`; needed if b is above 0.
-        share: b, in [0, 1].
-        temperature: tau, above 0.
-        ignored: pairs whose target is 0; never a right one.
-
-    Returns:
-        `(q, v)`, rows add up to 1.
-
-    Examples:
-        >>> soft_targets(torch.tensor([[True, False]]), smoothing=0.5).tolist()
-        [[0.75, 0.25]]
-        >>> soft_targets(torch.tensor([[True, False]]), similarity=torch.tensor([[1.0, 1.0]]), share=0.5).tolist()
-        [[0.75, 0.25]]
-    """
-    kept = torch.ones_like(positives) if ignored is None else ~ignored
-    targets = positives / positives.sum(1, keepdim=True)
-    if smoothing:
-        targets = (1 - smoothing) * targets + smoothing * kept / kept.sum(1, keepdim=True)
-    if share and similarity is not None:
-        targets = (1 - share) * targets + share * _without(similarity / temperature, ~kept).softmax(1)
-    return targets
-
-
-def caption_similarity(
-    sentences: Float[Tensor, "q e"], query_to_video: Int[Tensor, " q"], videos: int
-) -> Float[Tensor, "q v"]:
-    """The highest cosine of each query with a caption of each video, itself among those of its own.
-
-    Args:
-        sentences: unit vectors of the queries that training does not change, such as the mean of their word features.
-        query_to_video: the video that each was written for.
-        videos: number of videos v; one without a caption has the lowest cosine there is, -1.
-
-    Examples:
-        >>> caption_similarity(torch.eye(2), torch.tensor([0, 1]), 3).tolist()
-        [[1.0, 0.0, -1.0], [0.0, 1.0, -1.0]]
-    """
-    cosine = sentences @ sentences.mT
-    lowest = cosine.new_full((len(sentences), videos), -1.0)
-    return lowest.scatter_reduce(1, query_to_video.expand_as(cosine), cosine, "amax")
-
-
-def _without(logits: Float[Tensor, "q v"], ignored: Bool[Tensor, "q v"] | None) -> Float[Tensor, "q v"]:
-    """Logits of which some have no probability."""
-    return logits if ignored is None else logits.masked_fill(ignored, -torch.inf)
-
-
-def _cross_entropy(
-    logits: Float[Tensor, "r n"], weights: Shaped[Tensor, "r n"], answered: Bool[Tensor, " r"]
-) -> Float[Tensor, ""]:
-    """Mean cross-entropy of the answered rows with targets that are proportional to the weights."""
-    logarithms = logits.log_softmax(1).masked_fill(weights == 0, 0.0)  # not -inf times 0
-    per_row = -(logarithms * weights).sum(1) / torch.where(answered, weights.sum(1), 1)
-    return (per_row * answered).sum() / answered.sum().clamp_min(1)
+    target = (teacher.detach().to(scores) / temperature).log_softmax(1)
+    return F.kl_div((scores / temperature).log_softmax(1), target, reduction="batchmean", log_target=True)

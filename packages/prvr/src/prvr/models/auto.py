@@ -123,8 +123,7 @@ def reconfigured(retriever: AnyRetriever, changes: Mapping[str, Any]) -> AnyRetr
 
     Args:
         retriever: stays as it is.
-        changes: keys of its configuration, for example `{"clip_weight": 0.7, "registers.sampling_steps": 2}`; strings
-            are read as YAML.
+        changes: keys of its configuration, for example `{"clip_weight": 0.7, "registers.sampling_steps": 2}`.
 
     Raises:
         prvr.ConfigError: an unknown key or a bad value.

@@ -133,7 +133,7 @@ def _sizes(run: Run, data: DataSet) -> tuple[int | None, int | None]:
 @lru_cache
 def _operations(model: AnyModelConfig, loss: LossConfig, videos: int, captions: int) -> PartCost:
     """What a step of some videos costs, each with some captions: counted once for runs of other seeds and rates."""
-    teacher = "any" if loss.distillation else None
+    teacher = "any" if loss.weight("distillation") else None
     train, data = TrainConfig(batch_size=videos, teacher=teacher), DataConfig(captions_per_video=None)
     return PartCost.total(describe(Config("one step", model, loss, train=train, data=data), captions=captions))
 
@@ -156,7 +156,7 @@ def _seconds_of_a_step(run: Run, captions: int, device: torch.device) -> float:
         words=drawn(queries, model.max_words, model.query_dim),
         word_mask=valid(queries, model.max_words),
         query_to_video=torch.arange(videos, device=device).repeat_interleave(captions),
-        teacher=drawn(queries, videos) if run.config.loss.distillation else None,
+        teacher=drawn(queries, videos) if run.config.loss.weight("distillation") else None,
     )
     retriever = build_retriever(model).to(device).train()
     objective = Objective(run.config.loss, model, retriever.registers).to(device).train()

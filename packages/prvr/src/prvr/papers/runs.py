@@ -9,14 +9,14 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from prvr.config import Config, config_to_dict, load_config
+from prvr.config import Config, LossConfig, config_to_dict, flat, load_config
 from prvr.config.load import read_values, set_key
 from prvr.data.hashes import digest
 from prvr.errors import InputError, unknown_name
 from prvr.papers.table import DataSet, Evaluation, Kind, Row, Table, data_sets
 from prvr.plot import PLOTS
 from prvr.training import RerankerRunConfig, reranker_run_config
-from prvr.training.run import MAY_CHANGE, flat
+from prvr.training.run import MAY_CHANGE
 
 _OF_A_CHECKPOINT = ("data.", "train.eval_")
 """What the keys begin with that decide how a checkpoint is evaluated."""
@@ -276,7 +276,9 @@ def _defaults(record: Any, prefix: str = "") -> dict[str, Any]:
     defaults: dict[str, Any] = {}
     for name, field_info in record.__pydantic_fields__.items():
         value = getattr(record, name)
-        if dataclasses.is_dataclass(value):
+        if isinstance(value, LossConfig):
+            defaults |= flat(config_to_dict(LossConfig().terms), prefix=f"{prefix}{name}.")
+        elif dataclasses.is_dataclass(value):
             defaults |= _defaults(value, f"{prefix}{name}.")
         elif not field_info.is_required():
             defaults[prefix + name] = to_jsonable_python(field_info.get_default(call_default_factory=True))

@@ -13,7 +13,8 @@ from lorentz.models import to_poincare
 from lorentz.plot import HoroPCA, origin_distances, poincare_disk
 from prvr.config import ModelConfig
 from prvr.errors import InputError
-from prvr.objective import Objective, entailment
+from prvr.losses import entailment
+from prvr.objective import Objective
 from prvr.plot.drawing import PlotInput
 from prvr.plot.figures import COLOURS, new_figure
 from prvr.plot.registry import HyperbolicSettings
@@ -52,8 +53,8 @@ def entailment_of(given: PlotInput) -> tuple[Any, bool]:
     loss, folder = given.config.loss, given.system.folder
     if not isinstance(first.config, ModelConfig):
         raise InputError(f"{folder}: the entailment loss needs a model with one vector per query")
-    if not loss.entailment:
-        return entailment(loss, first.config).to(given.device).eval(), False
+    if not loss.weight("entailment"):
+        return entailment(loss["entailment"], first.config).to(given.device).eval(), False
     objective = Objective(loss, first.config, first.registers)
     load_best(folder / "best" if (folder / "best").is_dir() else folder, objective, "objective.safetensors")
     return objective.get_submodule("entailment").to(given.device).eval(), True

@@ -8,7 +8,17 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from prvr.config import BlockConfig, Compat, Config, LossConfig, ModelConfig, RegisterConfig
+from prvr.config import (
+    BlockConfig,
+    Compat,
+    Config,
+    LossConfig,
+    ModelConfig,
+    RegisterConfig,
+    config_to_dict,
+    flat,
+)
+from prvr.config.load import set_key
 from prvr.errors import PrvrError
 from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
@@ -36,15 +46,15 @@ _MODEL = (
 """The authors' keys of a model, our fields, and what a missing key means; `...`: it must be there."""
 _REGISTERS = (("num_registers", "num", ...), ("timesteps", "steps", ...), ("num_diffusion_layers", "layers", ...))
 _LOSS = (
-    ("margin", "margin", ...),
-    ("hard_pool_size", "hard_pool", 20),
-    ("deterministic_tau", "query_structure_temperature", 0.08),
-    ("curv_init", "entailment_curvature", 1.0),
-    ("edl_tau", "evidence_temperature", 0.05),
-    ("division_beta", "evidence_division", 0.3),
-    ("smooth_beta", "evidence_smoothing", 0.2),
-    ("edl_intra_video_tau", "transport_temperature", 0.06),
-    ("pot_scale", "transport_epsilon", 0.1),
+    ("margin", "triplet.margin", ...),
+    ("hard_pool_size", "triplet.hard_pool", 20),
+    ("deterministic_tau", "query_structure.temperature", 0.08),
+    ("curv_init", "entailment.curvature", 1.0),
+    ("edl_tau", "evidence.temperature", 0.05),
+    ("division_beta", "evidence.division", 0.3),
+    ("smooth_beta", "evidence.smoothing", 0.2),
+    ("edl_intra_video_tau", "transport.temperature", 0.06),
+    ("pot_scale", "transport.epsilon", 0.1),
 )
 _EVERY_SYSTEM = ("info_nce_clips", "info_nce_frames", "diversity")
 _WEIGHTS = {
@@ -57,7 +67,7 @@ _WEIGHTS = {
 _OPTIONAL = ("dissent",)
 """Those that may be missing at its end."""
 _HOLMES_BLOCKS = 8  # whatever `attention_num` says
-_PAIRS = ("diversity_margin", "diversity_scale", "diversity_power")
+_PAIRS = ("diversity.margin", "diversity.scale", "diversity.power")
 """Our fields of the numbers in `neg_factor`, whose last may be missing."""
 SYSTEMS = tuple(_WEIGHTS)
 
@@ -172,13 +182,14 @@ def released_config(system: str, config: Mapping[str, Any], words: bool = False)
     weights = _numbers(config, "loss_factor", fields, sum(field not in _OPTIONAL for field in fields), system)
     if not words:
         weights.pop("dissent", None)  # their model with one query branch has no such term
-    loss = LossConfig(
-        **_fields(config, _LOSS),
-        **weights,
-        **_numbers(config, "neg_factor", _PAIRS, 2, system),
-        diversity_form="log_sum" if gmm else "focal",
-    )
-    return model, loss
+    keys = _fields(config, _LOSS) | weights | _numbers(config, "neg_factor", _PAIRS, 2, system)
+    keys["diversity.form"] = "log_sum" if gmm else "focal"
+    if keys.get("dissent"):
+        keys["dissent.temperature"] = keys["evidence.temperature"]
+    values: dict[str, Any] = {}
+    for key, value in keys.items():
+        set_key(values, f"loss.{key}", value, system)
+    return model, LossConfig(values["loss"])
 
 
 def published_config(system: str, preset: Config, state: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -192,19 +203,20 @@ def published_config(system: str, preset: Config, state: Mapping[str, Tensor]) -
     Raises:
         CheckpointError: a tensor that tells a size is missing, or the preset is of another family.
     """
-    model, loss = preset.model, preset.loss
+    model = preset.model
     if not isinstance(model, ModelConfig):
         raise CheckpointError(f"preset {preset.name}: is of another family than {system}. Name one of that system.")
     config = {theirs: getattr(model, ours) for theirs, ours, _ in _MODEL}
-    config |= {theirs: getattr(loss, ours) for theirs, ours, _ in _LOSS}
+    keys = flat(config_to_dict(preset)["loss"])
+    config |= {theirs: keys[ours] for theirs, ours, _ in _LOSS}
     hidden, video_dim = _shape(state, "clip_input_proj.net.1.weight")
     config |= {
         "model": system,
         "visual_feat_dim": video_dim,
         "q_feat_size": _shape(state, "query_input_proj.net.1.weight")[1],
         "hidden_size": hidden,
-        "loss_factor": [getattr(loss, field) for field in _WEIGHTS[system]],
-        "neg_factor": [getattr(loss, field) for field in _PAIRS],
+        "loss_factor": [keys[f"{field}.weight"] for field in _WEIGHTS[system]],
+        "neg_factor": [keys[field] for field in _PAIRS],
         "attention_num": _count(state, r"clip_encoder\.([eh]_attns\.\d+)\."),
     }
     if system == "HLFormer_Net":

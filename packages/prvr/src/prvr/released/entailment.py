@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from prvr.config import LossConfig, ModelConfig
+from prvr.config import ModelConfig
+from prvr.config.losses import EntailmentSettings
 from prvr.losses import LossInputs, Term
 from prvr.released.numerics import guarded_acos, guarded_asin
 from prvr.released.padding import UnmaskedPooling
@@ -15,15 +16,17 @@ from prvr.types import VideoEmbedding
 from regdiff import RegisterGenerator
 
 
-class ReleasedEntailment(Term):
+class ReleasedEntailment(Term[EntailmentSettings]):
     """Mean over queries of max(0, exterior angle - half-aperture asin(2K / (sqrt(c) |v|))) (eq. 18-20).
 
     The curvature c is kept within a factor of 10 of its initial value by projecting the parameter.
     """
 
-    def __init__(self, config: LossConfig, model: ModelConfig, registers: RegisterGenerator | None = None) -> None:
-        super().__init__(config, model)
-        dim, curvature = model.hidden, config.entailment_curvature
+    def __init__(
+        self, settings: EntailmentSettings, model: ModelConfig, registers: RegisterGenerator | None = None
+    ) -> None:
+        super().__init__(settings, model)
+        dim, curvature = model.hidden, settings.curvature
         self.pool_frames = UnmaskedPooling(dim)
         self.pool_clips = UnmaskedPooling(dim)
         self.log_curvature = nn.Parameter(torch.tensor(math.log(curvature)))
@@ -76,7 +79,7 @@ class ReleasedEntailment(Term):
         radius = video.norm(dim=-1)
         bottom = radius * (inner * inner - 1).clamp_min(1e-8).sqrt() + 1e-8
         angle = guarded_acos((text_time + inner * video_time) / bottom)
-        aperture = guarded_asin(2 * self.config.entailment_min_radius / (radius * c.sqrt() + 1e-8))
+        aperture = guarded_asin(2 * self.settings.min_radius / (radius * c.sqrt() + 1e-8))
         return angle, aperture
 
     def violation(self, video_points: Float[Tensor, "q n"], query_points: Float[Tensor, "q n"]) -> Float[Tensor, " q"]:

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -28,7 +28,7 @@ from prvr.losses import Negatives
 from prvr.models import AnyRetriever, build_retriever, load_pretrained, project_bounds
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.layers import bounded_modules
-from prvr.objective import Objective, state_of_version_0_1
+from prvr.objective import Objective
 from prvr.training.card import retriever_card
 from prvr.training.checkpoint import check_state, load_best, load_weights, save_best
 from prvr.training.data import Splits, open_splits, training_batches
@@ -109,7 +109,7 @@ def train(
         def make_task(accelerator: Accelerator, stop: StopRequest) -> RetrievalTask:
             data = splits if splits is not None else stack.enter_context(closing(open_splits(config)))
             taught = None
-            if config.loss.distillation:
+            if config.loss.weight("distillation"):
                 system = Teacher.open(str(config.train.teacher)) if teacher is None else teacher
                 with stop.at_once():  # nothing is trained yet
                     taught = system.scores(data.train, config.train, device=accelerator.device)
@@ -267,7 +267,7 @@ class RetrievalTask:
     def _labels(self, batch: Batch, info: BatchInfo) -> Labels:
         """The labels of the whole batch on the device; a single process has them there already."""
         if self.accelerator.num_processes == 1:
-            return replace(batch.labels, sentences=batch.sentences if self.config.loss.reads_sentences else None)
+            return self.objective.labels(batch)
         device = self.accelerator.device
         return (info.labels.pin_memory() if device.type == "cuda" else info.labels).to(device)
 
@@ -308,7 +308,7 @@ class RetrievalTask:
         check_state(state, kinds, source)
         self._check_teacher(state.get("teacher"), source)
         load_weights(self.retriever, state["retriever"], source)
-        load_weights(self.objective, state_of_version_0_1(state["objective"]), source)
+        load_weights(self.objective, state["objective"], source)
         self._project_bounds()
         self.best_epoch, self.best_score = state["best_epoch"], state["best_score"]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prvr.config import ConfigError, config_to_dict, dump_config, validated
+from prvr.config import ConfigError, config_to_dict, dump_config, flat, validated
 from prvr.data import DataError
 from prvr.data.atomic import LOCK, owned
 from prvr.errors import TrainingError
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 MAY_CHANGE = frozenset(
     {
-        "name",  # a label
+        *("name", "imports"),  # labels
         *(
             "data.root",
             "data.cache_dir",
@@ -45,20 +45,6 @@ MAY_CHANGE = frozenset(
     }
 )
 """Keys that say what a run is called, where things are, how fast they go, or what is done about accidents."""
-
-
-def flat(values: Mapping[str, Any], separator: str = ".", prefix: str = "") -> dict[str, Any]:
-    """The values of nested mappings under joined keys.
-
-    Examples:
-        >>> flat({"optim": {"lr": 0.1}, "name": "tiny"})
-        {'optim.lr': 0.1, 'name': 'tiny'}
-    """
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        name = prefix + key
-        found |= flat(value, separator, name + separator) if isinstance(value, Mapping) else {name: value}
-    return found
 
 
 def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
