@@ -215,5 +215,5 @@ def test_bad_batches_are_refused(folder: Path) -> None:
         with_clip(folder, max_words=4)(batch)
     with pytest.raises(ValueError, match="got 3 frames, this model takes at most 2"):
         with_clip(folder, max_frames=2)(batch)
-    with pytest.raises(ValueError, match=r"from 3 to 14: this CLIP knows 0 to 13\. .* --text pixels:CLIP"):
+    with pytest.raises(ValueError, match=r"from 3 to 14: this CLIP has 0 to 13\. .* --text pixels:CLIP"):
         with_clip(folder)(dataclasses.replace(batch, words=batch.words + (batch.words == 13)))

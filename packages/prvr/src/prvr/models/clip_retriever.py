@@ -1,40 +1,22 @@
 """The token retriever over a CLIP: started from its weights, or trained end to end on pictures and token numbers."""
 
 from collections.abc import Mapping
-from functools import partial
+from itertools import product
 from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from prvr.config import TokenModelConfig, config_to_dict, validated
+from prvr.config import TokenModelConfig
 from prvr.errors import InputError
 from prvr.models.rows import Rows
 from prvr.models.token_retriever import TokenRetrieverBase
 
 __all__ = ["ClipRetriever", "start_from_clip"]
 
-_CARD = """---
-library_name: prvr
-tags:
-- text-to-video-retrieval
-- prvr
----
-# A text-to-video retriever that compares words with frames, with its CLIP
 
-Load it with `prvr.models.ClipRetriever.from_pretrained(PATH)`; inputs are pictures and token numbers, as the encoder
-`pixels:CLIP` gives them, with the CLIP that it was trained from.
-"""
-
-
-class ClipRetriever(
-    TokenRetrieverBase,
-    library_name="prvr",
-    tags=["text-to-video-retrieval"],
-    model_card_template=_CARD,
-    coders={TokenModelConfig: (config_to_dict, partial(validated, TokenModelConfig))},
-):
+class ClipRetriever(TokenRetrieverBase):
     """A token retriever with a CLIP of transformers, trained together (DiffusionRet as published).
 
     Frames are pictures, `(v, l, 3 s s)`, and words token numbers, `(q, w, 1)`, with those that begin and end a text:
@@ -67,11 +49,8 @@ class ClipRetriever(
         self._side, self._end = int(clip.vision_config.image_size), int(clip.text_config.eos_token_id)
         width, most = int(clip.projection_dim), int(clip.text_config.max_position_embeddings)
         wanted = {"hidden": width, "video_dim": 3 * self._side**2, "max_words": min(config.max_words, most)}
-        wrong = [
-            f"{key}={value}, got {getattr(config, key)}"
-            for key, value in wanted.items()
-            if value != getattr(config, key)
-        ]
+        values = {key: getattr(config, key) for key in wanted}
+        wrong = [f"{key}={wanted[key]}, got {value}" for key, value in values.items() if value != wanted[key]]
         if wrong:
             raise InputError(
                 f"this CLIP reads pictures of {self._side} x {self._side} pixels and at most {most} tokens, and "
@@ -85,10 +64,10 @@ class ClipRetriever(
             InputError: a number that is no token of this CLIP; on the CPU.
         """
         tokens = words[..., 0].masked_fill(~word_mask, self._end).long()
-        known = self.backbone.config.text_config.vocab_size
-        if tokens.device.type == "cpu" and not 0 <= int(tokens.min()) <= int(tokens.max()) < known:
+        vocabulary = self.backbone.config.text_config.vocab_size
+        if tokens.device.type == "cpu" and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary:
             raise InputError(
-                f"token numbers from {tokens.min()} to {tokens.max()}: this CLIP knows 0 to {known - 1}. Encode the "
+                f"token numbers from {tokens.min()} to {tokens.max()}: this CLIP has 0 to {vocabulary - 1}. Encode the "
                 "captions with its own tokenizer: --text pixels:CLIP"
             )
         hidden = self.backbone.text_model(input_ids=tokens, attention_mask=word_mask.long()).last_hidden_state
@@ -105,20 +84,14 @@ class ClipRetriever(
 
 
 _LAYER = {
-    "norm1.weight": ("layer_norm1.weight",),
-    "norm1.bias": ("layer_norm1.bias",),
-    "self_attn.in_proj_weight": tuple(f"self_attn.{part}_proj.weight" for part in "qkv"),
-    "self_attn.in_proj_bias": tuple(f"self_attn.{part}_proj.bias" for part in "qkv"),
-    "self_attn.out_proj.weight": ("self_attn.out_proj.weight",),
-    "self_attn.out_proj.bias": ("self_attn.out_proj.bias",),
-    "norm2.weight": ("layer_norm2.weight",),
-    "norm2.bias": ("layer_norm2.bias",),
-    "linear1.weight": ("mlp.fc1.weight",),
-    "linear1.bias": ("mlp.fc1.bias",),
-    "linear2.weight": ("mlp.fc2.weight",),
-    "linear2.bias": ("mlp.fc2.bias",),
+    "norm1.": ["layer_norm1."],
+    "self_attn.in_proj_": [f"self_attn.{part}_proj." for part in "qkv"],
+    "self_attn.out_proj.": ["self_attn.out_proj."],
+    "norm2.": ["layer_norm2."],
+    "linear1.": ["mlp.fc1."],
+    "linear2.": ["mlp.fc2."],
 }
-"""Our names of a layer's tensors, and those of `transformers` that are stacked to give each."""
+"""Our names of a layer's maps, and those of `transformers` that are stacked to give each; weights and biases alike."""
 
 
 @torch.no_grad()
@@ -134,26 +107,24 @@ def start_from_clip(retriever: TokenRetrieverBase, clip: Mapping[str, Tensor]) -
     Raises:
         ValueError: a tensor is missing or has another shape: a CLIP of another width, with fewer layers or positions.
     """
-    found = {
-        "temporal.positions": _tensor(clip, "text_model.embeddings.position_embedding.weight")[
-            : retriever.config.max_frames
-        ]
+    config = retriever.config
+    tensors = {
+        "temporal.positions": _tensor(clip, "text_model.embeddings.position_embedding.weight")[: config.max_frames]
     }
-    for number in range(retriever.config.depth):
-        for ours, theirs in _LAYER.items():
-            parts = [_tensor(clip, f"text_model.encoder.layers.{number}.{name}") for name in theirs]
-            found[f"temporal.layers.{number}.{ours}"] = torch.cat(parts)
+    for number, (ours, theirs), kind in product(range(config.depth), _LAYER.items(), ("weight", "bias")):
+        parts = [_tensor(clip, f"text_model.encoder.layers.{number}.{name}{kind}") for name in theirs]
+        tensors[f"temporal.layers.{number}.{ours}{kind}"] = torch.cat(parts)
     own = dict(retriever.named_parameters())
     if "project_words.weight" in own:
-        found["project_words.weight"] = _tensor(clip, "text_projection.weight")
-    for name, tensor in found.items():
+        tensors["project_words.weight"] = _tensor(clip, "text_projection.weight")
+    for name, tensor in tensors.items():
         if own[name].shape != tensor.shape:
             raise InputError(
                 f"the CLIP gives {name} the shape {tuple(tensor.shape)}, this retriever expects "
-                f"{tuple(own[name].shape)}: choose one whose text encoder has the width {retriever.config.hidden} and "
-                f"at least {retriever.config.max_frames} positions"
+                f"{tuple(own[name].shape)}: choose one whose text encoder has the width {config.hidden} and "
+                f"at least {config.max_frames} positions"
             )
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         own[name].copy_(tensor)
 
 

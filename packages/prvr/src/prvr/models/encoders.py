@@ -7,15 +7,50 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.config import BlockConfig, ModelConfig
+from prvr.config import BLOCKS, FUSIONS, BlockConfig, ModelConfig, released_part
 from prvr.errors import InputError
-from prvr.models.build import build_blocks, build_fusion, build_windows
+from prvr.models.blocks import (
+    AttentionBlocks,
+    GaussianWindows,
+    TransformerBlocks,
+    gaussian_window,
+    printed_window,
+)
 from prvr.models.layers import AttentionPooling, InputProjection, Positions, initialise
 from prvr.models.rows import Sequences
 from prvr.models.token_parts import TokenWeights
 from prvr.scoring import unit_rows, word_scores
 from prvr.text import TextEmbedding, Texts
 from prvr.types import VideoEmbedding
+
+
+def build_blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:
+    """One stack of blocks that share a geometry."""
+    space, num = blocks[0].space, len(blocks)
+    if space == "lorentz" and config.compat.lorentz == "released":
+        mixer = released_part("lorentz_mixer:ReleasedLorentzMixer", "compat.lorentz='released'")(config, num)
+    else:
+        mixer = BLOCKS[space].part(config, num)
+    kind = TransformerBlocks if config.layer == "transformer" else AttentionBlocks
+    return kind(mixer, num, config.hidden, config.dropout)
+
+
+def build_windows(config: ModelConfig, blocks: tuple[BlockConfig, ...], length: int) -> nn.Module:
+    """The Gaussian windows of a stack of blocks, for sequences of at most `length` positions."""
+    widths = [block.width for block in blocks]
+    if config.compat.window != "released":
+        window = {"centred": gaussian_window, "printed": printed_window}[config.compat.window]
+        return GaussianWindows(widths, length, logarithm=config.window == "add", window=window)
+    if config.compat.padding == "to_batch":
+        return released_part("windows:BatchWindows", "compat.window='released'")(widths)
+    return released_part("windows:ReleasedWindows", "compat.window='released'")(widths, length)
+
+
+def build_fusion(config: ModelConfig, length: int) -> nn.Module:
+    """What makes one sequence of at most `length` positions of the outputs of all blocks."""
+    if config.fusion == "mean_guided" and config.compat.padding == "to_length" and not config.drops_padding:
+        return released_part("padding:UnmaskedGuidedFusion", "compat.padding='to_length'")(config, length)
+    return FUSIONS[config.fusion].part(config, length)
 
 
 class QueryEncoder(nn.Module):
@@ -181,7 +216,7 @@ class BranchEncoder(nn.Module):
 
     def __init__(self, config: ModelConfig, length: int) -> None:
         super().__init__()
-        layers = [BlockStack(config, length) for _ in range(config.depth)]  # drawn first, as in version 0.1
+        layers = [BlockStack(config, length) for _ in range(config.depth)]  # drawn first, see `Retriever`
         # The released clip branch owns a position table as long as the frames'; rows past the clips are never used.
         positions = length if config.compat.padding == "masked" else config.max_frames
         has_registers = config.registers.kind != "none"

@@ -119,15 +119,11 @@ class StackedLinear(nn.Module):
         stack = list(range(2, y.ndim - 1))
         return y.permute(*stack, 0, 1, y.ndim - 1)
 
-    def rows(self, x: Float[Tensor, "k m i"]) -> Float[Tensor, "k m o"]:
-        """Map k applied to the rows k (a stack with one axis)."""
-        if self.bias is None:
-            return torch.bmm(x, self.weight.mT)
-        return torch.baddbmm(self.bias[:, None], x, self.weight.mT)
-
     def forward(self, x: Float[Tensor, "k v l i"]) -> Float[Tensor, "k v l o"]:
         """Map k applied to input k (a stack with one axis)."""
-        return self.rows(x.flatten(1, 2)).unflatten(1, x.shape[1:3])
+        rows, weight = x.flatten(1, 2), self.weight.mT
+        y = torch.bmm(rows, weight) if self.bias is None else torch.baddbmm(self.bias[:, None], rows, weight)
+        return y.unflatten(1, x.shape[1:3])
 
 
 class StackedLayerNorm(nn.Module):
@@ -225,10 +221,6 @@ class Dropout(nn.Module):
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """Zeros and scales in training; returns x otherwise."""
         return dropout(x, self.p) if self.training else x
-
-    def extra_repr(self) -> str:
-        """The probability, for the representation of the module."""
-        return f"p={self.p}"
 
 
 def dropout(x: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:

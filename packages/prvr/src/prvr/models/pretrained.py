@@ -25,7 +25,20 @@ ABOUT = "prvr"
 """Key of the metadata in the weights of a shipped model: a JSON object that says how it was trained."""
 
 
-class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC):
+_CARD = """---
+library_name: prvr
+tags:
+- text-to-video-retrieval
+- partially-relevant-video-retrieval
+---
+# A text-to-video retriever
+
+Given a sentence, it ranks videos. Load it with `prvr.models.load_pretrained(PATH)`; inputs are the features that it was
+trained on (`config.json`: `video_dim`, `query_dim`).
+"""
+
+
+class PretrainedModel(nn.Module, PyTorchModelHubMixin, ABC, library_name="prvr", model_card_template=_CARD):
     """Reads nothing but `config.json` and `model.safetensors`, and says what is missing or wrong in them.
 
     Not through the hub's own `from_pretrained`: it drops keys that it does not know, leaves weights that are not in

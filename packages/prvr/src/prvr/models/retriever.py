@@ -5,41 +5,64 @@ from functools import partial
 from typing import Any
 
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from prvr.config import ModelConfig, config_to_dict, validated
+from prvr.config import BlockConfig, ModelConfig, released_part, validated
 from prvr.errors import InputError
-from prvr.models.build import build_guide, build_padding, build_registers
-from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder
-from prvr.models.layers import AttentionPooling, expect_at_most, expect_width
+from prvr.models.encoders import BranchEncoder, FrameQuery, QueryEncoder, build_blocks
+from prvr.models.layers import AttentionPooling, expect_at_most, expect_width, initialise
 from prvr.models.pretrained import PretrainedModel
-from prvr.models.rows import Sequences
+from prvr.models.rows import FramePadding, Sequences, mask_frames
 from prvr.scoring import max_scores, normalised
 from prvr.text import Texts, sentences
 from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
-from regdiff import Registers
-
-_CARD = """---
-library_name: prvr
-tags:
-- partially-relevant-video-retrieval
-- prvr
----
-# A partially relevant video retriever
-
-Given a sentence that describes one moment, it ranks untrimmed videos. Load it with
-`prvr.Retriever.from_pretrained(PATH)`; inputs are the features it was trained on (`config.json`: `video_dim`,
-`query_dim`), rows scaled to unit length.
-"""
+from regdiff import RegisterGenerator, Registers, make_register_generator
 
 
-class Retriever(
-    PretrainedModel,
-    library_name="prvr",
-    tags=["partially-relevant-video-retrieval"],
-    model_card_template=_CARD,
-    coders={ModelConfig: (config_to_dict, partial(validated, ModelConfig))},
-):
+def build_padding(config: ModelConfig) -> FramePadding:
+    """The function that prepares frames for encoding, see `FramePadding`."""
+    if config.compat.padding == "to_length":
+        pad = released_part("padding:pad_to_length", "compat.padding='to_length'")
+        return partial(pad, length=config.max_frames)
+    return mask_frames
+
+
+def build_registers(config: ModelConfig) -> RegisterGenerator | None:
+    """The generator of registers; None where the configuration has none."""
+    chosen = config.registers
+    if chosen.kind == "none":
+        return None
+    if chosen.kind == "diffusion" and config.compat.releases_registers:
+        generator = released_part(
+            "registers:released_registers", "compat.register_noise, .register_times or .register_constants"
+        )(config)
+    else:
+        generator = make_register_generator(
+            config.hidden,
+            chosen.num,
+            config.heads,
+            steps=chosen.steps,
+            layers=chosen.layers,
+            kind=chosen.kind,
+            start=chosen.start,
+            loss_timesteps=chosen.loss_timesteps,
+            length=config.num_clips,
+            dropout=config.dropout,
+            scheduler=chosen.scheduler,
+            scheduler_options=chosen.scheduler_options,
+            prediction_type=chosen.prediction_type,
+            num_sampling_steps=chosen.sampling_steps,
+        )
+    initialise(*(module for module in generator.modules() if isinstance(module, nn.Linear)))
+    for module in generator.modules():  # after all matrices, whose draws stay what they were
+        if isinstance(module, nn.GRU):  # as DreamPRVR does
+            for name, parameter in module.named_parameters():
+                starts = {"weight_ih": nn.init.xavier_uniform_, "weight_hh": nn.init.orthogonal_}
+                starts.get(name[:9], nn.init.zeros_)(parameter)
+    return generator
+
+
+class Retriever(PretrainedModel):
     """A member of the family HLFormer, DreamPRVR, GMMFormer, Holmes and their hybrids, as `config` composes it.
 
     Examples:
@@ -57,14 +80,15 @@ class Retriever(
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config, self.backbone = config, None
-        # The branches are drawn first: a seed gives the weights that it gave version 0.1.
+        # The branches are drawn first: a seed keeps the weights that it gave earlier runs.
         clips = None if config.branches == "frames" else BranchEncoder(config, config.num_clips)
         frames = None if config.branches == "clips" else BranchEncoder(config, config.max_frames)
         self.query = QueryEncoder(config)
         self.clips, self.frames = clips, frames
         self.padding = build_padding(config)
         self.frame_pool = AttentionPooling(config.hidden) if config.frame_pooling == "attention" else None
-        self.guide = build_guide(config)
+        # The block whose output the registers are generated from (Block0 of DreamPRVR).
+        self.guide = None if config.registers.kind == "none" else build_blocks(config, (BlockConfig(),))
         self.registers = build_registers(config)
         self.frame_query = None if config.frame_query == "pooled" else FrameQuery(config)
 
@@ -165,13 +189,9 @@ class Retriever(
             frames, frames_dot = self.frame_query.scores(text, video, dots)
         elif video.frames is not None:
             frames, frames_dot = max_scores(sentences(text), video.frames, video.frame_mask, dots, unit=video.unit)
-        if clips is None:
-            total = frames
-        elif frames is None:
-            total = clips
-        else:
+        if clips is not None and frames is not None:
             total = self.config.clip_weight * clips + self.config.frame_weight * frames
-        if total is None:
+        elif (total := frames if clips is None else clips) is None:
             raise InputError("the video embedding has neither clips nor frames: encode it with encode_video")
         return Scores(total, clips, frames, clips_dot, frames_dot)
 

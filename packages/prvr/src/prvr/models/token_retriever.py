@@ -2,14 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from prvr.config import TokenModelConfig, config_to_dict, released_part, validated
+from prvr.config import TokenModelConfig, released_part, validated
 from prvr.errors import InputError
 from prvr.models.layers import expect_at_most, expect_width
 from prvr.models.pretrained import PretrainedModel
@@ -21,17 +20,6 @@ from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
 __all__ = ["TokenRetriever", "TokenRetrieverBase"]
 
 _Model = TypeVar("_Model", bound="TokenRetrieverBase")
-_CARD = """---
-library_name: prvr
-tags:
-- text-to-video-retrieval
-- prvr
----
-# A text-to-video retriever that compares words with frames
-
-Load it with `prvr.models.TokenRetriever.from_pretrained(PATH)`; inputs are the features it was trained on
-(`config.json`: `video_dim`, `query_dim`), rows scaled to unit length.
-"""
 
 
 class TokenRetrieverBase(PretrainedModel, ABC):
@@ -154,13 +142,7 @@ class TokenRetrieverBase(PretrainedModel, ABC):
         return RetrieverOutput(text.sentence, video, self.score(text, video))
 
 
-class TokenRetriever(
-    TokenRetrieverBase,
-    library_name="prvr",
-    tags=["text-to-video-retrieval"],
-    model_card_template=_CARD,
-    coders={TokenModelConfig: (config_to_dict, partial(validated, TokenModelConfig))},
-):
+class TokenRetriever(TokenRetrieverBase):
     """Frames through a temporal transformer, words as they are, compared token by token (DiffusionRet, eq. 10).
 
     Words that have not attended to each other, unlike CLIP's, pass through layers of their own (`word_depth`).
