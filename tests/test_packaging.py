@@ -230,6 +230,14 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(listed) == sorted([*pages, "cli.md"])  # which scripts/cli_reference.py makes
 
 
+def test_the_picture_of_imports_shows_every_part() -> None:
+    """Of the house as it is; `python scripts/import_graph.py` draws it."""
+    picture = (ROOT / "docs" / "images" / "imports.svg").read_text(encoding="utf-8")
+    parts = {name for title in re.findall(r"<title>([\w, ]+)</title>", picture) for name in title.split(", ")}
+    modules = {found.name for found in pkgutil.iter_modules(importlib.import_module("prvr").__path__)}
+    assert parts - {"imports"} == modules | {"lorentz", "regdiff"}
+
+
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
