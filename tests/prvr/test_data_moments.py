@@ -9,7 +9,7 @@ import pytest
 from commands import cells, explained
 
 from prvr.cli import main
-from prvr.corpora.moments import convert_moments
+from prvr.corpora.ground_truth import convert_moments
 from prvr.data import DataError
 from prvr.data.corpus import open_texts
 from prvr.data.layout import Moment, read_moments
@@ -144,5 +144,5 @@ def test_what_cannot_be_read_is_explained(corpus: Path, tmp_path: Path, capsys: 
     assert "none of its 4 captions" in said(*tvr(tmp_path, [("z", "a cat sleeps", 0.0, 1.0, 2.0)]))
     assert not (corpus / "TextData" / "films_moments.jsonl").exists()
     assert convert_moments(corpus, tvr(tmp_path, SAID["test"])).file.exists()
-    assert "exists already" in said(tmp_path / "tvr.jsonl")
+    assert "already exists" in said(tmp_path / "tvr.jsonl")
     assert "caption.txt" in explained(["convert", "moments", str(tmp_path), str(sta)], capsys)

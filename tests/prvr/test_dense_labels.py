@@ -13,7 +13,7 @@ from runs_of_retrievers import write_run
 from torch import Tensor
 
 from prvr.cli import main
-from prvr.corpora.labels import convert_labels
+from prvr.corpora.ground_truth import convert_labels
 from prvr.data import open_corpus
 from prvr.data.packed import PackedSplit
 from prvr.evaluation import encode_split
@@ -157,7 +157,7 @@ def test_both_forms_of_labels(films: Path, tmp_path: Path, form: str, capsys: py
         {"cap_id": "a#enc#0", "vids": ["a", "b"]},
         {"cap_id": "b#enc#0", "vids": ["a"]},
     ]
-    assert "exists already" in explained(["convert", "labels", str(films), str(tmp_path / "labels.json")], capsys)
+    assert "already exists" in explained(["convert", "labels", str(films), str(tmp_path / "labels.json")], capsys)
 
 
 @pytest.mark.parametrize(

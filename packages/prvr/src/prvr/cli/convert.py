@@ -195,7 +195,7 @@ def run_benchmark(args: Namespace) -> None:
 
 def run_moments(args: Namespace) -> None:
     """Writes the moments and says what was found for how many captions."""
-    from prvr.corpora.moments import convert_moments
+    from prvr.corpora.ground_truth import convert_moments
 
     report = convert_moments(args.corpus, args.files)
     table = Table("", "captions", "with a moment", "ambiguous", "other sentence", "unknown video")
@@ -217,7 +217,7 @@ def run_moments(args: Namespace) -> None:
 
 def run_labels(args: Namespace) -> None:
     """Writes the labels and says how many queries have one."""
-    from prvr.corpora.labels import convert_labels
+    from prvr.corpora.ground_truth import convert_labels
 
     report = convert_labels(args.corpus, args.files)
     table = Table("", "queries", "with a dense label", "without their own video", "right videos, on average")
