@@ -50,7 +50,6 @@ def noise_corpus(
         TextData({"train": texts}),
         videos=((n, rng.standard_normal((length, dims[0]))) for n, length in zip(names, lengths, strict=True)),
         queries=((c.id, rng.standard_normal((rng.integers(*words, endpoint=True), dims[1]))) for c in texts),
-        formats=("hdf5",),
     )
     return open_corpus(root, "noise")
 

@@ -1,7 +1,7 @@
 """Every format of a single file that prvr reads: what writes one, and what reads it."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -55,11 +55,24 @@ class Reader:
     """Bytes of a damaged file; larger ones are left out where they only cost time."""
 
 
+def write_bigfile(folder: Path, videos: Iterable[tuple[str, np.ndarray]]) -> Path:
+    """Frame features as BigFile: a flat matrix, its shape, the names of its rows, and those of each video."""
+    matrices = dict(videos)
+    frames = {name: [f"{name}_{row}" for row in range(len(matrix))] for name, matrix in matrices.items()}
+    rows = np.concatenate([*matrices.values()]).astype("<f4")
+    (folder / "feature.bin").write_bytes(rows.tobytes())
+    (folder / "shape.txt").write_text(f"{rows.shape[0]} {rows.shape[1]}\n")
+    (folder / "id.txt").write_bytes(" ".join(name for names in frames.values() for name in names).encode())
+    (folder / "video2frames.txt").write_text(repr(frames), encoding="utf-8")
+    return folder
+
+
 def written_corpus(root: Path) -> Path:
     rng = np.random.default_rng(0)
     captions = {"test": [Caption(f"{v}#enc#{k}", v, f"text {k} of {v}") for v in ("one", "two") for k in range(2)]}
     some = captions["test"]
-    return write_layout(
+    videos = [(v, rng.standard_normal((3, 4)).astype(np.float32)) for v in ("one", "two")]
+    corpus = write_layout(
         root / "col",
         TextData(
             captions=captions,
@@ -67,12 +80,13 @@ def written_corpus(root: Path) -> Path:
             relevance={c.id: ["one", "two"] for c in some},
             tags={c.id: ["tag"] for c in some},
         ),
-        videos=[(v, rng.standard_normal((3, 4)).astype(np.float32)) for v in ("one", "two")],
+        videos=videos,
         queries=[(c.id, rng.standard_normal((2, 3))) for c in some],
-        formats=("bigfile", "hdf5"),
         about={"benchmark": "msvd", "encoders": encoders(), "look": "day"},
         extras=lambda folder: write_sentences(folder, captions, {c.id: np.ones(4, np.float32) / 2 for c in some}),
     )
+    write_bigfile(corpus / "FeatureData" / "frames", videos)
+    return corpus
 
 
 def encoders() -> dict[str, object]:

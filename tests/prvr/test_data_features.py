@@ -5,8 +5,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from file_formats import write_bigfile
 
-from prvr.data import Caption, DataError, TextData, open_features, open_query_features, write_layout
+from prvr.data import DataError, open_features, open_query_features
 
 IDS = ("plain", "two#signs#in#it", "naïve-日本-Ω", "nbsp\u00e0\u0085x")
 
@@ -17,16 +18,22 @@ def videos() -> dict[str, np.ndarray]:
     return {name: rng.standard_normal((n, 5)).astype(np.float32) for n, name in enumerate(IDS, 1)}
 
 
-def written(root: Path, videos: dict[str, np.ndarray], formats: tuple, name: str = "col") -> Path:
-    captions = {"test": [Caption("plain#enc#0", "plain", "a text")]}
-    queries = [("plain#enc#0", np.ones((2, 3)))]
-    write_layout(root / name, TextData(captions), videos=videos.items(), queries=queries, formats=formats)
-    return root / name / "FeatureData" / "frames"
+@pytest.fixture(params=["bigfile", "hdf5"])
+def layout(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
-@pytest.mark.parametrize("formats", [("bigfile",), ("hdf5",), ("bigfile", "hdf5")])
-def test_both_layouts_give_back_what_was_written(tmp_path: Path, videos: dict, formats: tuple) -> None:
-    with open_features(written(tmp_path, videos, formats)) as reader:
+def written(folder: Path, videos: dict[str, np.ndarray], layout: str) -> Path:
+    if layout == "bigfile":
+        return write_bigfile(folder, videos.items())
+    with h5py.File(folder / "feature.hdf5", "w") as file:
+        for name, rows in videos.items():
+            file[name] = rows
+    return folder
+
+
+def test_both_layouts_give_back_what_was_written(tmp_path: Path, videos: dict, layout: str) -> None:
+    with open_features(written(tmp_path, videos, layout)) as reader:
         assert sorted(reader.video_ids) == sorted(videos)
         assert reader.dim == 5
         for video_id, x in videos.items():
@@ -35,7 +42,7 @@ def test_both_layouts_give_back_what_was_written(tmp_path: Path, videos: dict, f
 
 def test_float64_hdf5_is_read_as_it_is(tmp_path: Path) -> None:
     x = np.random.default_rng(1).standard_normal((3, 2))
-    with open_features(written(tmp_path, {"v": x}, ("hdf5",))) as reader:
+    with open_features(written(tmp_path, {"v": x}, "hdf5")) as reader:
         assert reader.read("v").dtype == np.float64
         np.testing.assert_array_equal(reader.read("v"), x)
 
@@ -51,7 +58,7 @@ def test_bigfile_rows_may_lie_anywhere(tmp_path: Path) -> None:
 
 
 def test_a_truncated_matrix_is_named_with_both_sizes(tmp_path: Path, videos: dict) -> None:
-    folder = written(tmp_path, videos, ("bigfile",))
+    folder = written(tmp_path, videos, "bigfile")
     data = (folder / "feature.bin").read_bytes()
     (folder / "feature.bin").write_bytes(data[:-6])
     with pytest.raises(DataError, match=rf"feature\.bin: {len(data) - 6} bytes.* = {len(data)} bytes"):
@@ -59,7 +66,7 @@ def test_a_truncated_matrix_is_named_with_both_sizes(tmp_path: Path, videos: dic
 
 
 def test_a_truncated_hdf5_is_named(tmp_path: Path, videos: dict) -> None:
-    folder = written(tmp_path, videos, ("hdf5",))
+    folder = written(tmp_path, videos, "hdf5")
     data = (folder / "feature.hdf5").read_bytes()
     (folder / "feature.hdf5").write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=r"feature\.hdf5.*Truncated"):
@@ -80,7 +87,7 @@ def test_a_truncated_hdf5_is_named(tmp_path: Path, videos: dict) -> None:
     ],
 )
 def test_bad_bigfile_text(tmp_path: Path, videos: dict, name: str, content: str, message: str) -> None:
-    folder = written(tmp_path, videos, ("bigfile",))
+    folder = written(tmp_path, videos, "bigfile")
     (folder / name).write_text(content)
     with pytest.raises(DataError, match=message) as caught:
         open_features(folder)
@@ -88,30 +95,28 @@ def test_bad_bigfile_text(tmp_path: Path, videos: dict, name: str, content: str,
 
 
 def test_a_missing_file_is_named(tmp_path: Path, videos: dict) -> None:
-    folder = written(tmp_path, videos, ("bigfile",))
+    folder = written(tmp_path, videos, "bigfile")
     (folder / "id.txt").unlink()
     with pytest.raises(DataError, match=r"feature\.hdf5.*missing: id\.txt"):
         open_features(folder)
 
 
 def test_an_unknown_video_is_named(tmp_path: Path, videos: dict) -> None:
-    with open_features(written(tmp_path, videos, ("bigfile",))) as reader, pytest.raises(DataError, match="'who'"):
+    with open_features(written(tmp_path, videos, "bigfile")) as reader, pytest.raises(DataError, match="'who'"):
         reader.read("who")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("formats", [("bigfile",), ("hdf5",)])
-def test_a_bad_number_is_named_by_video_and_row(tmp_path: Path, videos: dict, formats: tuple, value: float) -> None:
+def test_a_bad_number_is_named_by_video_and_row(tmp_path: Path, videos: dict, layout: str, value: float) -> None:
     videos["two#signs#in#it"][1, 3] = value
-    with open_features(written(tmp_path, videos, formats)) as reader:
+    with open_features(written(tmp_path, videos, layout)) as reader:
         reader.read("plain")
         with pytest.raises(DataError, match=r"'two#signs#in#it'.*NaN or infinity in frame row 1"):
             reader.read("two#signs#in#it")
 
 
-@pytest.mark.parametrize("formats", [("bigfile",), ("hdf5",)])
-def test_a_video_without_frames_is_named(tmp_path: Path, videos: dict, formats: tuple) -> None:
-    folder = written(tmp_path, videos | {"empty": np.zeros((0, 5), np.float32)}, formats)
+def test_a_video_without_frames_is_named(tmp_path: Path, videos: dict, layout: str) -> None:
+    folder = written(tmp_path, videos | {"empty": np.zeros((0, 5), np.float32)}, layout)
     with open_features(folder) as reader, pytest.raises(DataError, match=r"'empty'.*0 frames"):
         reader.read("empty")
 

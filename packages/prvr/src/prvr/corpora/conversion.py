@@ -29,7 +29,7 @@ from prvr.corpora.user_captions import (
 )
 from prvr.data.corpus import Corpus
 from prvr.data.features import FeatureReader
-from prvr.data.layout import Caption, Formats, Moment, TextData, write_layout
+from prvr.data.layout import Caption, Moment, TextData, write_layout
 from prvr.errors import DataError
 from prvr.reading import LARGE, parse_json, read_text
 from prvr.video import TextFeaturizer, VideoStore
@@ -154,7 +154,7 @@ def convert_benchmark(
 
     lines = [f"{split} {video}\n" for split, ids in missing.items() for video in ids]
     files = {MISSING: "".join(lines)} if missing else {}
-    _write(folder, TextData(captions), _features(features, entry_of), queries(), about, files, ("hdf5",), progress)
+    _write(folder, TextData(captions), _features(features, entry_of), queries(), about, files, progress)
     return BenchmarkReport(
         folder, **sizes, missing=missing, uncaptioned=read.uncaptioned, wordless=read.wordless, cut=about["cut"]
     )
@@ -232,7 +232,7 @@ def convert_captions(
     ]
     files = {VIDEOS: "".join(f"{json.dumps(row)}\n" for row in rows)}
     queries = _read_texts(path, pairs, text, joint)
-    _write(folder, texts, _features(store, entry_of), queries, about, files, ("bigfile",), progress)
+    _write(folder, texts, _features(store, entry_of), queries, about, files, progress)
     return CaptionsReport(
         folder=folder,
         videos={split: sum(side == split for side in split_of.values()) for split in SPLITS},
@@ -343,13 +343,12 @@ def _write(
     queries: Iterable[tuple[str, np.ndarray, np.ndarray | None]],
     about: Mapping[str, object],
     files: Mapping[str, str],
-    formats: Formats,
     progress: Progress | None,
 ) -> None:
     """Writes a corpus, and calls `progress` after each caption and each video.
 
     Args:
-        folder, texts, videos, about, formats: as for `prvr.data.layout.write_layout`.
+        folder, texts, videos, about: as for `prvr.data.layout.write_layout`.
         queries: the id of each caption, its features, and its sentence where there is a joint space.
         files: further text files, by name.
         progress: called with (captions and videos done, in all).
@@ -376,7 +375,7 @@ def _write(
         if sentences:
             write_sentences(new, texts.captions, sentences)
 
-    write_layout(folder, texts, videos=reported(videos), queries=words(), formats=formats, about=about, extras=extras)
+    write_layout(folder, texts, videos=reported(videos), queries=words(), about=about, extras=extras)
 
 
 def _features(features: FeatureReader, entry_of: Mapping[str, str]) -> Iterator[tuple[str, np.ndarray]]:

@@ -3,23 +3,21 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import h5py
 import numpy as np
+from pydantic import Field
 
 from prvr.data.atomic import new_folder
 from prvr.errors import DataError
-from prvr.reading import LARGE, parse_json, read_text, short
+from prvr.reading import LARGE, parse_json, parse_record, read_text, short
 
-_T = TypeVar("_T")
 _UNUSABLE = re.compile(r"[/\x00-\x20\x7f\ud800-\udfff]")  # in ids
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-Formats = Sequence[Literal["bigfile", "hdf5"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +77,13 @@ def read_captions(path: Path) -> tuple[Caption, ...]:
 def read_moments(path: Path) -> dict[str, Moment]:
     """Moments by caption id from ``COL_moments.jsonl`` (cap_id, duration, ts = [start, end]).
 
-    Where start and end are swapped, they are put in order. ``ts`` may be null: then only the length of the video is
-    known.
+    Swapped starts and ends are put in order. ``ts`` may be null: then only the length of the video is known.
 
     Raises:
         DataError: a line is no such record, or a caption id is repeated.
     """
-
-    def moment(row: dict[str, Any]) -> tuple[str, Moment]:
-        start, end = (nan, nan) if row["ts"] is None else sorted(float(t) for t in row["ts"])
-        return str(row["cap_id"]), Moment(start, end, float(row["duration"]))
-
-    return _by_caption(path, moment, "cap_id, duration and ts = [start, end] in seconds")
+    records = _records(path, _MomentRecord)
+    return {row.cap_id: Moment(min(ts := row.ts or (nan, nan)), max(ts), row.duration) for row in records}
 
 
 def moment_row(split: str, caption: Caption, moment: Moment) -> dict[str, object]:
@@ -112,13 +105,7 @@ def read_relevance(path: Path) -> dict[str, frozenset[str]]:
     Raises:
         DataError: a line is no such record, or a caption id is repeated.
     """
-
-    def videos(row: dict[str, Any]) -> tuple[str, frozenset[str]]:
-        if not isinstance(row["cap_id"], str) or not isinstance(row["vids"], list):
-            raise TypeError
-        return row["cap_id"], frozenset(map(str, row["vids"]))
-
-    return _by_caption(path, videos, "cap_id and vids = [video id, ...]")
+    return {row.cap_id: frozenset(row.vids) for row in _records(path, _RelevanceRecord)}
 
 
 def read_tags(path: Path) -> dict[str, frozenset[str]]:
@@ -127,28 +114,40 @@ def read_tags(path: Path) -> dict[str, frozenset[str]]:
     Raises:
         DataError: a line is no such record, or a caption id is repeated.
     """
-
-    def tags(row: dict[str, Any]) -> tuple[str, frozenset[str]]:
-        names = row["tags"]
-        if not isinstance(row["cap_id"], str) or not isinstance(names, list) or not all(name.strip() for name in names):
-            raise TypeError
-        return row["cap_id"], frozenset(names)
-
-    return _by_caption(path, tags, "cap_id and tags = [text, ...]")
+    return {row.cap_id: frozenset(row.tags) for row in _records(path, _TagsRecord)}
 
 
-def _by_caption(path: Path, parse: Callable[[dict[str, Any]], tuple[str, _T]], expected: str) -> dict[str, _T]:
-    found: dict[str, _T] = {}
+@dataclass(frozen=True, slots=True)
+class _MomentRecord:
+    cap_id: str
+    duration: float
+    ts: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _RelevanceRecord:
+    cap_id: str
+    vids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _TagsRecord:
+    cap_id: str
+    tags: tuple[Annotated[str, Field(pattern=r"\S")], ...]
+
+
+_Record = TypeVar("_Record", _MomentRecord, _RelevanceRecord, _TagsRecord)
+
+
+def _records(path: Path, kind: type[_Record]) -> Iterator[_Record]:
+    seen = set[str]()
     for number, line in _lines(path):
-        row = parse_json(line, f"{path}, line {number}")
-        try:
-            caption_id, value = parse(row)
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise DataError(f"{path}, line {number}: expected {expected}, got {short(row)}.") from error
-        if caption_id in found:
-            raise DataError(f"{path}, line {number}: caption id {short(caption_id)} is repeated.")
-        found[caption_id] = value
-    return found
+        source = f"{path}, line {number}"
+        record = parse_record(kind, parse_json(line, source), source)
+        if record.cap_id in seen:
+            raise DataError(f"{source}: caption id {short(record.cap_id)} is repeated.")
+        seen.add(record.cap_id)
+        yield record
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -185,7 +184,6 @@ def write_layout(
     videos: Iterable[tuple[str, np.ndarray]],
     queries: Iterable[tuple[str, np.ndarray]],
     feature: str = "frames",
-    formats: Formats = ("bigfile",),
     about: Mapping[str, object] | None = None,
     extras: Callable[[Path], None] | None = None,
 ) -> Path:
@@ -194,10 +192,9 @@ def write_layout(
     Args:
         folder: ``ROOT/COLLECTION``, new or empty; its name is the name of the collection.
         texts: captions, and what is known of them.
-        videos: (video id, (n f) features), each once; float32, or float64 in HDF5 (BigFile is always float32).
+        videos: (video id, (n f) features), each once; float32 or float64.
         queries: (caption id, (w e) features).
         feature: name of the folder of frame features.
-        formats: ``bigfile``, ``hdf5`` or both.
         about: the content of ``corpus.json``; read once videos and queries are written.
         extras: called with the folder before it is published, to put further files into it.
 
@@ -214,13 +211,9 @@ def write_layout(
         frames.mkdir(parents=True)
         (folder / "TextData").mkdir()
         _write_texts(folder / "TextData", target.name, texts)
-        with h5py.File(folder / "TextData" / f"roberta_{target.name}_query_feat.hdf5", "w") as file:
-            for caption_id, words in queries:
-                _check_ids("caption", [caption_id])
-                if caption_id in file:
-                    raise DataError(f"caption {short(caption_id)} was given twice. Ids must be unique.")
-                file.create_dataset(caption_id, data=np.asarray(words, np.float32))
-        _write_videos(frames, videos, formats)
+        words = ((name, np.asarray(rows, np.float32)) for name, rows in queries)
+        _write_matrices(folder / "TextData" / f"roberta_{target.name}_query_feat.hdf5", "caption", words)
+        _write_matrices(frames / "feature.hdf5", "video", videos)
         (folder / "corpus.json").write_text(json.dumps(dict(about or {}), indent=1), encoding="utf-8", newline="\n")
         if extras is not None:
             extras(folder)
@@ -228,30 +221,25 @@ def write_layout(
 
 
 def _write_texts(folder: Path, collection: str, texts: TextData) -> None:
-    known = {caption.id: caption for lines in texts.captions.values() for caption in lines}  # in order
-    _check_ids("caption", known)
+    captions = {caption.id: (split, caption) for split, lines in texts.captions.items() for caption in lines}
+    _check_ids("caption", captions)
     for split, lines in texts.captions.items():
         for caption in lines:
             _check_caption(caption)
         _write_lines(folder / f"{collection}{split}.caption.txt", [f"{c.id} {c.text}" for c in lines])
-    by_caption = {"moments": texts.moments, "relevance": texts.relevance, "tags": texts.tags}
-    for what, given in by_caption.items():
-        lost = [i for i in given or () if i not in known]
-        if lost:
-            raise DataError(f"{what}: {len(lost)} caption ids are in no split, among them {lost[:3]}. Take them out.")
-    rows = {
-        "moments": [
-            moment_row(split, caption, texts.moments[caption.id])
-            for split, lines in texts.captions.items()
-            for caption in lines
-            if texts.moments is not None and caption.id in texts.moments
-        ],
-        "relevance": [{"cap_id": i, "vids": sorted(vids)} for i, vids in (texts.relevance or {}).items()],
-        "tags": [{"cap_id": i, "tags": sorted(names)} for i, names in (texts.tags or {}).items()],
+    rows: dict[str, tuple[Mapping[str, Any] | None, Callable[[str, Any], dict[str, object]]]] = {
+        "moments": (texts.moments, lambda name, moment: moment_row(*captions[name], moment)),
+        "relevance": (texts.relevance, lambda name, videos: {"cap_id": name, "vids": sorted(videos)}),
+        "tags": (texts.tags, lambda name, tags: {"cap_id": name, "tags": sorted(tags)}),
     }
-    for what, given in by_caption.items():
-        if given is not None:
-            _write_lines(folder / f"{collection}_{what}.jsonl", map(json.dumps, rows[what]))
+    for kind, (values, row) in rows.items():
+        unknown = [name for name in values or () if name not in captions]
+        if unknown:
+            raise DataError(
+                f"{kind}: {len(unknown)} caption ids are in no split, among them {unknown[:3]}. Remove them."
+            )
+        if values is not None:
+            _write_lines(folder / f"{collection}_{kind}.jsonl", (json.dumps(row(*item)) for item in values.items()))
 
 
 def _check_ids(what: str, ids: Iterable[str]) -> None:
@@ -271,34 +259,22 @@ def _check_caption(caption: Caption) -> None:
             f"caption {short(caption.id)}, {short(text)}: expected an id 'VIDEO#enc#K' and one line of text."
         )
     if _SURROGATE.search(text):
-        raise DataError(f"caption {short(caption.id)}: {short(text)} is no text that UTF-8 can hold. Mend it.")
+        raise DataError(f"caption {short(caption.id)}: {short(text)} cannot be encoded as UTF-8. Correct it.")
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
 
-def _write_videos(folder: Path, videos: Iterable[tuple[str, np.ndarray]], formats: Formats) -> None:
-    frames: dict[str, list[str]] = {}
-    rows, dim = 0, None
-    with ExitStack() as files:
-        hdf5 = files.enter_context(h5py.File(folder / "feature.hdf5", "w")) if "hdf5" in formats else None
-        binary = files.enter_context((folder / "feature.bin").open("wb")) if "bigfile" in formats else None
-        for video_id, x in videos:
-            _check_ids("video", [video_id])
-            if video_id in frames:
-                raise DataError(f"video {short(video_id)} was given twice. Ids must be unique.")
-            if x.ndim != 2 or (dim is not None and x.shape[1] != dim):
-                raise DataError(f"video {short(video_id)} {x.shape}: expected (frames, {dim or 'f'}).")
-            dim, rows = x.shape[1], rows + len(x)
-            frames[video_id] = [f"{video_id}_{i}" for i in range(len(x))]
-            if hdf5 is not None:
-                hdf5.create_dataset(video_id, data=x)
-            if binary is not None:
-                binary.write(np.ascontiguousarray(x, "<f4").tobytes())
-    if binary is not None:
-        names = " ".join(name for group in frames.values() for name in group)
-        # ISO-8859-1 by convention; a name that it cannot hold is written as UTF-8, which the reader tries first
-        (folder / "id.txt").write_bytes(names.encode("utf-8"))
-        (folder / "shape.txt").write_text(f"{rows} {dim or 0}\n", encoding="ascii", newline="\n")
-        (folder / "video2frames.txt").write_text(repr(frames), encoding="utf-8", newline="\n")
+def _write_matrices(path: Path, kind: str, items: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Writes an HDF5 file with one matrix (rows x features) for each id."""
+    width: int | None = None
+    with h5py.File(path, "w") as file:
+        for name, rows in items:
+            _check_ids(kind, [name])
+            if name in file:
+                raise DataError(f"{kind} {short(name)} is repeated. Ids must be unique.")
+            if rows.ndim != 2 or rows.shape[1] != (width or rows.shape[1]):
+                raise DataError(f"{kind} {short(name)}: got shape {rows.shape}, expected (rows, {width or 'width'}).")
+            width = rows.shape[1]
+            file.create_dataset(name, data=rows)
