@@ -34,18 +34,16 @@ def noise_store(
         owner = np.repeat(np.arange(videos), captions)
         index = {
             "query_to_video": owner,
-            "relevant": owner,
-            "relevant_offsets": np.arange(queries + 1),
             "moments": np.full((queries, 3), np.nan),
             "frame_offsets": np.concatenate([[0], lengths.cumsum()]),
             "word_offsets": np.concatenate([[0], words.cumsum()]),
-            "tag_offsets": np.zeros(queries + 1, np.int64),
         }
         text = {
             "video_ids": [f"video{i:05d}" for i in range(videos)],
             "query_ids": [f"video{v:05d}#enc#{i}" for i, v in enumerate(owner.tolist())],
             "captions": ["noise"] * queries,
-            "tags": [],
+            "relevant": owner[:, None].tolist(),
+            "tags": [[]] * queries,
         }
         about = {"collection": "noise", "split": "train", "settings": {"clips": model.num_clips}, "source": []}
         writer.finish(index, text, about)

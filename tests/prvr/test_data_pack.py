@@ -316,16 +316,16 @@ def test_damage_is_found_and_packing_again_mends_it(
     with caplog.at_level(logging.WARNING):
         again = pack(corpus, "test", cache_dir=tmp_path / "cache")
     assert "Building it again" in caplog.text
-    again.verify()
+    again.files.verify()
     torch.testing.assert_close(again.video(3)[1], good, rtol=0, atol=0)
     assert [p.name for p in (tmp_path / "cache").iterdir()] == [folder.name]
 
 
 def test_verify_finds_damage_done_after_opening(packed: PackedSplit) -> None:
-    packed.verify()
+    packed.files.verify()
     damage(packed.files.folder, "frames.bin", "flip")
     with pytest.raises(DataError, match=r"checksum of frames\.bin"):
-        packed.verify()
+        packed.files.verify()
 
 
 def test_a_closed_store_says_so(packed: PackedSplit) -> None:
@@ -383,7 +383,7 @@ def _pack_in_process(root: str, cache: str, barrier: object, out: object) -> Non
             barrier.wait(60)
 
     packed = pack(corpus, "test", cache_dir=cache, progress=meet)
-    packed.verify()
+    packed.files.verify()
     out.put((waited, packed.files.folder.name, float(packed.video(3)[1].sum())))
 
 

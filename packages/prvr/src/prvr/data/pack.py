@@ -3,8 +3,9 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from prvr.config import AnyModelConfig
 from prvr.data.atomic import discard, publish, temporary_folder
 from prvr.data.corpus import TEXT_FILES, Corpus, Split, check_dim
 from prvr.data.features import FeatureReader, feature_files
-from prvr.data.packed import PackedSplit, PackSource, longest_told
+from prvr.data.layout import Moment
+from prvr.data.packed import PackedSplit, PackSource, longest_durations
 from prvr.data.packed_files import FILES, FORMAT, PackedFiles, PackedWriter
 from prvr.data.sampling import normalise_rows, sample_video
 from prvr.errors import DataError, InputError
@@ -98,16 +100,17 @@ def pack(
             where it should be.
     """
     settings = settings or PackSettings()
-    source = _identity(corpus, split)
+    source = _source_files(corpus, split)
     values = asdict(settings)
-    if settings.unit:  # as before there was a choice: what is packed already keeps its name
-        del values["unit"]
     key = hashlib.sha256(json.dumps([FORMAT, corpus.name, split, source, values], sort_keys=True).encode()).hexdigest()
     origin = PackSource(corpus, split, Path(cache_dir).expanduser())
     target = origin.cache_dir / f"{corpus.name}-{split}-{key[:16]}"
     if target.exists():
         try:
-            return _checked(PackedSplit(PackedFiles(target), source=origin), corpus, feature_dim, query_dim)
+            packed = PackedSplit(PackedFiles(target), source=origin)
+            check_dim(corpus.feature_folder, "frame", packed.feature_dim, feature_dim)
+            check_dim(corpus.query_file, "query", packed.query_dim, query_dim)
+            return packed
         except DataError as error:
             if _is_good(target):  # the files are sound: the model expects another width
                 raise
@@ -117,10 +120,8 @@ def pack(
     content = corpus.split(split)
     about = {"collection": corpus.name, "split": split, "settings": asdict(settings), "source": source}
     with temporary_folder(target) as folder:
-        with corpus.open_features() as videos, corpus.open_queries() as queries:
-            _check_complete(content, videos, queries, corpus)
-            with PackedWriter(folder, settings.dtype) as writer:
-                _write(writer, content, videos, queries, settings, about, progress)
+        with PackedWriter(folder, settings.dtype) as writer:
+            _write(writer, corpus, content, settings, about, progress)
         if not publish(folder, target, _is_good):
             logger.info("%s: another process packed it first, using that", target)
     packed = PackedSplit(PackedFiles(target, verify=False), source=origin)
@@ -199,123 +200,87 @@ def _is_good(folder: Path) -> bool:
     return True
 
 
-def _checked(packed: PackedSplit, corpus: Corpus, feature_dim: int | None, query_dim: int | None) -> PackedSplit:
-    check_dim(corpus.feature_folder, "frame", packed.feature_dim, feature_dim)
-    check_dim(corpus.query_file, "query", packed.query_dim, query_dim)
-    return packed
-
-
-def _identity(corpus: Corpus, split: str) -> list[list[str | int]]:
+def _source_files(corpus: Corpus, split: str) -> list[list[str | int]]:
     """Names, sizes and times of the files that a packed split is made from."""
+    if not corpus.caption_file(split).is_file():
+        corpus.split(split)  # raises, and names the splits
     files = [*feature_files(corpus.feature_folder), corpus.query_file, corpus.caption_file(split)]
     files += [path for path in map(corpus.text_file, TEXT_FILES) if path.is_file()]
-    if not corpus.caption_file(split).is_file():
-        corpus.split(split)  # raises, and says which splits there are
-    found: list[list[str | int]] = []
-    for path in files:
-        try:
-            about = path.stat()
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror}). Check the files of {corpus.name}.") from error
-        found.append([path.relative_to(corpus.folder).as_posix(), about.st_size, about.st_mtime_ns])
-    return found
-
-
-def _check_complete(split: Split, videos: FeatureReader, queries: FeatureReader, corpus: Corpus) -> None:
-    ids = [caption.id for caption in split.captions]
-    for what, names, features, path in (
-        ("videos", split.video_ids, videos, corpus.feature_folder),
-        ("captions", ids, queries, corpus.query_file),
-    ):
-        lost = [name for name in names if name not in features]
-        if lost:
-            raise DataError(
-                f"{corpus.caption_file(split.name)}: {len(lost)} of {len(names)} {what} have no features in {path}, "
-                f"among them {lost[:3]}. Add their features or take their captions out."
-            )
+    try:
+        stats = [path.stat() for path in files]
+    except OSError as error:
+        raise DataError(f"{error.filename}: cannot be read ({error.strerror}). Check its permissions.") from error
+    names = [path.relative_to(corpus.folder).as_posix() for path in files]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in zip(names, stats, strict=True)]
 
 
 def _write(
     writer: PackedWriter,
+    corpus: Corpus,
     split: Split,
-    videos: FeatureReader,
-    queries: FeatureReader,
     settings: PackSettings,
     about: dict[str, Any],
     progress: Progress | None,
 ) -> None:
-    total = len(split.video_ids) + len(split.captions)
-    frame_lengths, word_lengths = list[int](), list[int]()
+    captions, collection = split.captions, about["collection"]
     zero_rows: dict[str, int] = {}
-    for video_id in split.video_ids:
-        x = videos.read(video_id)
-        _note_zeros(zero_rows, video_id, x)
-        clips, frames = settings.video(x)
-        writer.append("clips", clips)
-        writer.append("frames", frames)
-        frame_lengths.append(len(frames))
-        if progress:
-            progress(len(frame_lengths), total)
-    for caption in split.captions:
-        words = queries.read(caption.id)
-        _note_zeros(zero_rows, caption.id, words)
-        words = settings.query(words)
-        writer.append("words", words)
-        word_lengths.append(len(words))
-        if progress:
-            progress(len(frame_lengths) + len(word_lengths), total)
-    if zero_rows and settings.unit:  # among token numbers 0 is one like any other
+    lengths: dict[str, list[int]] = {"frames": [], "words": []}
+
+    def read(features: FeatureReader, ids: Sequence[str]) -> Iterator[np.ndarray]:
+        missing = [name for name in ids if name not in features]
+        if missing:
+            raise DataError(
+                f"{corpus.caption_file(split.name)}: {len(missing)} of {len(ids)} {features.item}s have no features in "
+                f"{features.files[0].parent}, among them {missing[:3]}. Add their features or remove their captions."
+            )
+        for name in ids:
+            rows = features.read(name)
+            if zeros := len(rows) - int(rows.any(axis=1).sum()):
+                zero_rows[name] = zeros
+            yield rows
+            if progress:
+                progress(sum(map(len, lengths.values())), len(split.video_ids) + len(captions))
+
+    def append(matrix: str, rows: np.ndarray) -> None:
+        writer.append(matrix, rows)
+        lengths[matrix].append(len(rows))
+
+    with corpus.open_features() as videos, corpus.open_queries() as queries:
+        for rows in read(videos, split.video_ids):
+            clips, frames = settings.video(rows)
+            writer.append("clips", clips)
+            append("frames", frames)
+        for rows in read(queries, [caption.id for caption in captions]):
+            append("words", settings.query(rows))
+    if zero_rows and settings.unit:  # of token numbers, 0 is one like any other
         logger.warning(
-            "%s %s: %d feature rows are all zero, in %d videos or captions (%s ...). They are kept as they are.",
-            about["collection"], split.name, sum(zero_rows.values()), len(zero_rows), next(iter(zero_rows)),
+            "%s %s: %d feature rows are all zero, in %d videos or captions (%s ...). They are kept.",
+            collection, split.name, sum(zero_rows.values()), len(zero_rows), next(iter(zero_rows)),
         )  # fmt: skip
-    tags = [sorted(split.tags.get(caption.id, ())) for caption in split.captions]
+    index_of = {video: i for i, video in enumerate(split.video_ids)}
+    moments = [split.moments.get(caption.id, Moment(nan, nan, nan)) for caption in captions]
+    index = {
+        "query_to_video": np.array([index_of[caption.video_id] for caption in captions], np.int64),
+        "moments": np.array([(m.start, m.end, m.duration) for m in moments], np.float64),
+        "frame_offsets": _offsets(lengths["frames"]),
+        "word_offsets": _offsets(lengths["words"]),
+    }
     text = {
-        "video_ids": list(split.video_ids),
-        "query_ids": [caption.id for caption in split.captions],
-        "captions": [caption.text for caption in split.captions],
-        "tags": [tag for some in tags for tag in some],
+        "video_ids": split.video_ids,
+        "query_ids": [caption.id for caption in captions],
+        "captions": [caption.text for caption in captions],
+        "relevant": [sorted(index_of[video] for video in split.relevant(caption)) for caption in captions],
+        "tags": [sorted(split.tags.get(caption.id, ())) for caption in captions],
     }
-    relations = _relations(split)
-    _warn_of_lengths(split, relations["query_to_video"], relations["moments"][:, 2], about["collection"])
-    index = relations | {
-        "frame_offsets": _offsets(frame_lengths),
-        "word_offsets": _offsets(word_lengths),
-        "tag_offsets": _offsets([len(some) for some in tags]),
-    }
-    writer.finish(index, text, about | {"zero_rows": sum(zero_rows.values())})
-
-
-def _relations(split: Split) -> dict[str, np.ndarray]:
-    """What belongs to what: the video, the relevant videos and the moment of every query."""
-    number = {video: i for i, video in enumerate(split.video_ids)}
-    relevant = [sorted(number[video] for video in split.relevant(caption)) for caption in split.captions]
-    nan = float("nan")
-    found = [split.moments.get(caption.id) for caption in split.captions]
-    return {
-        "query_to_video": np.array([number[caption.video_id] for caption in split.captions], np.int64),
-        "relevant": np.array([video for videos in relevant for video in videos], np.int64),
-        "relevant_offsets": _offsets([len(videos) for videos in relevant]),
-        "moments": np.array([(m.start, m.end, m.duration) if m else (nan, nan, nan) for m in found], np.float64),
-    }
-
-
-def _warn_of_lengths(split: Split, owner: np.ndarray, told: np.ndarray, collection: str) -> None:
-    """Says so where two queries differ in how long their video is by more than rounding to whole seconds."""
-    longest = longest_told(owner, told, len(split.video_ids))
-    wrong = np.unique(owner[longest[owner] - told > 1.0])
-    if len(wrong):
+    owners, durations = index["query_to_video"], index["moments"][:, 2]
+    longest = longest_durations(owners, durations, len(split.video_ids))
+    if len(wrong := np.unique(owners[longest[owners] - durations > 1.0])):  # seconds: lengths may be rounded
         logger.warning(
-            "%s %s: the moments of %d videos tell different lengths of their video (%s ...). The longest one is used.",
+            "%s %s: the moments of %d videos state different lengths of their video (%s ...). The longest one is used.",
             collection, split.name, len(wrong), split.video_ids[wrong[0]],
         )  # fmt: skip
+    writer.finish(index, text, about | {"zero_rows": sum(zero_rows.values())})
 
 
 def _offsets(lengths: list[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-
-
-def _note_zeros(counts: dict[str, int], name: str, rows: np.ndarray) -> None:
-    zeros = len(rows) - int(rows.any(axis=1).sum())
-    if zeros:
-        counts[name] = zeros

@@ -81,9 +81,9 @@ class PackedSplit:
         """Which labels say what matches: those that captions were written with, or dense ones."""
         total = len(files.text["video_ids"])
         self._videos = np.arange(total) if videos is None else videos
-        self._number = np.full(total, -1)
-        self._number[self._videos] = np.arange(len(self._videos))
-        self._queries = np.flatnonzero(self._number[files.index["query_to_video"]] >= 0)
+        self._positions = np.full(total, -1)  # of the videos of the files among these
+        self._positions[self._videos] = np.arange(len(self._videos))
+        self._queries = np.flatnonzero(self._positions[files.index["query_to_video"]] >= 0)
 
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool | None = None) -> "PackedSplit":
@@ -97,14 +97,6 @@ class PackedSplit:
             DataError: the folder is missing or damaged; the message names the folder to delete.
         """
         return cls(PackedFiles(Path(folder), verify))
-
-    def verify(self) -> None:
-        """Reads every file and compares checksums.
-
-        Raises:
-            DataError: a file is damaged.
-        """
-        self.files.verify()
 
     def close(self) -> None:
         """Closes the files, also for all subsets."""
@@ -164,13 +156,13 @@ class PackedSplit:
     @cached_property
     def query_to_video(self) -> Int[np.ndarray, " q"]:
         """The video that each query was written for."""
-        return self._number[self.files.index["query_to_video"][self._queries]]
+        return self._positions[self.files.index["query_to_video"][self._queries]]
 
     @cached_property
     def relevant(self) -> tuple[frozenset[int], ...]:
         """The videos that match each query; its own is among them, but not always under dense labels."""
-        flat, offsets = self._number[self.files.index["relevant"]], self.files.index["relevant_offsets"]
-        return tuple(frozenset(flat[offsets[j] : offsets[j + 1]].tolist()) - {-1} for j in self._queries)
+        relevant: list[list[int]] = self.files.text["relevant"]
+        return tuple(frozenset(self._positions[relevant[j]].tolist()) - {-1} for j in self._queries)
 
     def with_dense_labels(self) -> "PackedSplit | None":
         """The same split under the dense labels of its corpus, see `Corpus.dense_labels`; None where it has none.
@@ -181,16 +173,16 @@ class PackedSplit:
         Raises:
             DataError: it is not known which corpus it was packed from, or its labels cannot be read.
         """
-        labels, number = self.source.corpus.dense_labels(), {video: i for i, video in enumerate(self.video_ids)}
+        labels, index_of = self.source.corpus.dense_labels(), {video: i for i, video in enumerate(self.video_ids)}
         if labels.keys().isdisjoint(self.query_ids):
             return None
-        found = PackedSplit(self.files, self._videos, self._source)
-        found.labels = "dense"
-        found.relevant = tuple(
-            frozenset(number[video] for video in labels.get(query, ()) if video in number) or own
-            for query, own in zip(self.query_ids, self.relevant, strict=True)
+        split = PackedSplit(self.files, self._videos, self._source)
+        split.labels = "dense"
+        split.relevant = tuple(
+            frozenset(index_of[video] for video in labels.get(query, ()) if video in index_of) or original
+            for query, original in zip(self.query_ids, self.relevant, strict=True)
         )
-        return found
+        return split
 
     @cached_property
     def relevant_matrix(self) -> Bool[np.ndarray, "q v"]:
@@ -203,8 +195,7 @@ class PackedSplit:
     @cached_property
     def tags(self) -> tuple[frozenset[str], ...]:
         """The tags of each query; empty where none is known."""
-        flat, offsets = self.files.text["tags"], self.files.index["tag_offsets"]
-        return tuple(frozenset(flat[offsets[j] : offsets[j + 1]]) for j in self._queries)
+        return tuple(frozenset(self.files.text["tags"][j]) for j in self._queries)
 
     @cached_property
     def moments(self) -> Moments:
@@ -213,8 +204,8 @@ class PackedSplit:
 
     @cached_property
     def durations(self) -> Float[np.ndarray, " v"]:
-        """Length of each video in seconds: the longest that a query of it tells, NaN where none does."""
-        return longest_told(self.query_to_video, self.moments.duration, len(self))
+        """Length of each video in seconds: the longest that its queries state, NaN where none does."""
+        return longest_durations(self.query_to_video, self.moments.duration, len(self))
 
     @cached_property
     def frame_counts(self) -> Int[np.ndarray, " v"]:
@@ -333,18 +324,18 @@ class PackedSplit:
         return PackedSplit(self.files, self._videos[chosen], self._source)
 
 
-def longest_told(
-    query_to_video: Int[np.ndarray, " q"], told: Float[np.ndarray, " q"], videos: int
+def longest_durations(
+    query_to_video: Int[np.ndarray, " q"], durations: Float[np.ndarray, " q"], videos: int
 ) -> Float[np.ndarray, " v"]:
-    """The longest of the lengths that the queries of each video tell; NaN where none of them is a length.
+    """The longest of the lengths that the queries of each video state; NaN where none of them is a length.
 
     Examples:
-        >>> longest_told(np.array([0, 0, 1]), np.array([30.0, np.nan, np.nan]), 2).tolist()
+        >>> longest_durations(np.array([0, 0, 1]), np.array([30.0, np.nan, np.nan]), 2).tolist()
         [30.0, nan]
     """
-    out = np.full(videos, np.nan)
-    np.fmax.at(out, query_to_video, np.where(np.isfinite(told) & (told > 0), told, np.nan))
-    return out
+    longest = np.full(videos, np.nan)
+    np.fmax.at(longest, query_to_video, np.where(np.isfinite(durations) & (durations > 0), durations, np.nan))
+    return longest
 
 
 def _reopen(folder: Path, videos: np.ndarray) -> PackedSplit:

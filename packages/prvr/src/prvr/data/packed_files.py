@@ -11,7 +11,7 @@ from prvr.data.hashes import read_signed, signed
 from prvr.errors import DataError, InputError
 from prvr.reading import LARGE, read_json
 
-FORMAT = 2
+FORMAT = 3
 MATRICES = ("clips", "frames", "words")
 HEADER = "meta.json"
 FILES = (*(f"{name}.bin" for name in MATRICES), "index.npz", "text.json", HEADER)
@@ -83,16 +83,16 @@ class PackedFiles:
         self.header = read_signed(folder / HEADER, range(FORMAT, FORMAT + 1), _MEND, missing)
         self.about: dict[str, Any] = self.header["about"]
         files = self.header["files"]
-        for name, known in files.items():
+        for name, entry in files.items():
             path = folder / name
             size = path.stat().st_size if path.is_file() else None
-            if size != known["size"]:
-                raise _damaged(folder, f"{name} has {size} bytes, expected {known['size']}")
-        total = sum(known["size"] for known in files.values())
+            if size != entry["size"]:
+                raise _damaged(folder, f"{name} has {size} bytes, expected {entry['size']}")
+        total = sum(entry["size"] for entry in files.values())
         self.verify([n for n in files if verify or (verify is None and total <= VERIFY_LIMIT) or not n.endswith("bin")])
         with np.load(folder / "index.npz", allow_pickle=False) as index:
             self.index = {name: index[name] for name in index.files}
-        self.text: dict[str, list[str]] = read_json(folder / "text.json", LARGE)
+        self.text: dict[str, list[Any]] = read_json(folder / "text.json", LARGE)
         dtype = np.dtype(self.header["dtype"]).newbyteorder("<")
         shapes = {name: tuple(files[f"{name}.bin"]["shape"]) for name in MATRICES}
         self._maps: dict[str, np.ndarray] | None = {
