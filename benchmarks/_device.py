@@ -1,8 +1,7 @@
-"""What bounds a step on the device that is present: rates of arithmetic and of memory, bytes moved, bytes kept."""
+"""What bounds a step on the device that is present: rates of arithmetic and of memory, bytes moved."""
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -119,20 +118,3 @@ def longest(traffic: Traffic, profiled: Any, gpu: bool, rates: tuple[float, floa
             }
         )
     return rows
-
-
-@contextmanager
-def kept_for_backward() -> Iterator[list[int]]:
-    """Bytes of the tensors that a forward pass keeps for its backward, each storage once."""
-    found: list[int] = []
-    seen: dict[int, Tensor] = {}
-
-    def pack(t: Tensor) -> Tensor:
-        storage = t.untyped_storage()
-        if storage.data_ptr() not in seen:
-            seen[storage.data_ptr()] = t
-            found.append(storage.nbytes())
-        return t
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        yield found

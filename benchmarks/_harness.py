@@ -212,18 +212,6 @@ class Comparison:
         pairs = zip(self.values(task, slow, what), self.values(task, fast, what), strict=True)
         return Spread.of([a / b for a, b in pairs])
 
-    def total(self, weights: Mapping[str, float], name: str) -> "Comparison":
-        """This comparison with one more task, the weighted sum of others."""
-        contenders = next(iter(self.measured.values()))
-        whole = {
-            contender: [
-                {"seconds": sum(w * self.measured[task][contender][i]["seconds"] for task, w in weights.items())}
-                for i in range(len(rounds))
-            ]
-            for contender, rounds in contenders.items()
-        }
-        return Comparison({**self.measured, name: whole})
-
     def figures(self) -> dict[str, Any]:
         """All measurements as plain dictionaries and lists, for JSON."""
         return {

@@ -108,12 +108,18 @@ def noise_batch(model: Any, videos: int, captions: int = 5, most: int = 90) -> A
 def batches(work: Path, videos: int) -> Callable[[], object]:
     import numpy as np
 
-    from loader import noise_corpus
-
-    lengths = np.random.default_rng(0).integers(20, 160, videos).tolist()
-    corpus = noise_corpus(work, lengths, 5, (6, 29), (1024, 768))
-    packed = first_of("prvr.data:pack")(corpus, "train", cache_dir=work)
-    return partial(deque, first_of("prvr.data:make_loader")(packed, 32), 0)
+    data, rng = importlib.import_module("prvr.data"), np.random.default_rng(0)
+    names = [f"video{i:05d}" for i in range(videos)]
+    texts = [data.Caption(f"{name}#enc#{k}", name, "noise") for name in names for k in range(5)]
+    data.write_layout(
+        work / "noise",
+        data.TextData({"train": texts}),
+        videos=((name, rng.standard_normal((rng.integers(20, 160), 1024))) for name in names),
+        queries=((text.id, rng.standard_normal((rng.integers(6, 30), 768))) for text in texts),
+        formats=("hdf5",),
+    )
+    packed = data.pack(data.open_corpus(work, "noise"), "train", cache_dir=work)
+    return partial(deque, data.make_loader(packed, 32), 0)
 
 
 def extraction(work: Path, seconds: float) -> Callable[[], object]:

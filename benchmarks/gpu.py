@@ -11,7 +11,7 @@ epoch       seconds of an epoch and of a step (the real loop: features on the de
             eager and compiled, for each precision; exact, and with padded rows dropped
 operators   the five that take longest in a step, with their arithmetic and bytes against the measured rates
 evaluation  10,895 queries against 2,179 videos: reading and encoding, ranking, and both
-chunks      memory of a batch of 128 encoded in parts (benchmarks/chunks.py)
+chunks      a step and its memory with a batch that is encoded in parts
 authors     a step of other code and one of ours on the same batches, in turn, counted alike: `--authors FILE`, a Python
             file with `make(config, device)` that returns `step(batch)`
 
@@ -26,7 +26,6 @@ import importlib.util
 import itertools
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -231,10 +230,10 @@ def epochs(bench: Bench) -> Configurations:
         yield chosen, partial(epoch, bench, **chosen)
 
 
-def epoch(bench: Bench, padded_rows: str, precision: str, compiled: bool) -> dict[str, Any]:
+def epoch(bench: Bench, padded_rows: str, precision: str, compiled: bool, **keys: Any) -> dict[str, Any]:
     with ExitStack() as stack:
-        config = bench.config(padded_rows, **{"train.precision": precision, "train.compile": compiled})
-        training = Training(bench, config, stack)
+        changes = {"train.precision": precision, "train.compile": compiled, **keys}
+        training = Training(bench, bench.config(padded_rows, **changes), stack)
         _, first = seconds(partial(training.steps, bench.size.warm), bench.device)
         timed = partial(seconds, partial(training.steps, bench.size.steps), bench.device)
         (_, spent), most = peak(timed, bench.device)
@@ -245,6 +244,11 @@ def epoch(bench: Bench, padded_rows: str, precision: str, compiled: bool) -> dic
             "first_steps_seconds": first,
             "peak_bytes": most,
         }
+
+
+def chunks(bench: Bench) -> Configurations:
+    for videos in (bench.size.batch // 4, bench.size.batch // 8):
+        yield {"chunk_videos": videos}, partial(epoch, bench, "compute", "no", False, **{"train.chunk_videos": videos})
 
 
 def operators(bench: Bench) -> Configurations:
@@ -280,20 +284,6 @@ def evaluation(bench: Bench) -> Configurations:
         return found
 
     yield {}, whole
-
-
-def chunks(bench: Bench) -> Configurations:
-    def parts() -> list[str]:
-        batch = bench.size.batch
-        command = [sys.executable, str(Path(__file__).with_name("chunks.py")), "--device", bench.args.device]
-        command += ["--batch", str(batch), "--chunks", str(batch // 4), str(batch // 8)]
-        command += ["--small"] if bench.args.small else []
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"chunks.py ended with code {done.returncode}:\n{done.stderr}")
-        return done.stdout.splitlines()
-
-    yield {}, parts
 
 
 def authors(bench: Bench) -> Configurations:

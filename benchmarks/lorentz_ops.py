@@ -1,24 +1,38 @@
-"""Ratios of lorentz's operations to plain forms and to other libraries, on one thread.
+"""Ratios of lorentz's operations to plain forms and to geoopt, and of its layers to torch's, on one thread.
 
-    python benchmarks/lorentz_ops.py [--rows 1024 --dim 128]
+    python benchmarks/lorentz_ops.py [--what ops layers] [--rows 1024 --dim 128]
 
 Below 1 is faster than the other side; medians of all rounds with the lowest and the highest. "auto" is the default
 precision, which computes distances and centroids in float64; "compiled" is torch.compile of the operations in native
-precision. The textbook forms and the other libraries compute in float32, not compiled, and lose most digits of close
-pairs (benchmarks/lorentz_accuracy.py). Of the other libraries (geoopt, HyperCore,
-hypll, hyperbolix) those that can be imported run, in the same environment. The last line is about `import lorentz`.
+precision. The textbook forms and geoopt compute in float32, not compiled, and lose most digits of close pairs
+(benchmarks/lorentz_accuracy.py). geoopt runs if it is installed.
+
+Layers have tensors of the same number of ambient coordinates. `need_weights=False` is the attention that counts: ours
+never forms the weights either. The recipe is that of docs/lorentz.md: vectors enter the hyperboloid, attend with an
+output layer, and leave it. The last table holds what is kept for the backward pass.
 """
 
 import importlib.util
-import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import lorentz.functional as lf
-from _harness import Contender, Tasks, compare, environment, parse_options, show, show_imports, write_figures
+from _harness import Contender, Tasks, compare, environment, option, parse_options, show, show_imports, write_figures
+from lorentz.nn import (
+    Curvature,
+    ExpMap0,
+    LogMap0,
+    LorentzActivation,
+    LorentzLayerNorm,
+    LorentzLinear,
+    LorentzMLR,
+    LorentzMultiheadAttention,
+    LorentzResidual,
+)
 
 Function = Callable[..., Tensor]
 PAIRS, SETS = 64, 16
@@ -95,96 +109,175 @@ def plain(shape: tuple[int, int]) -> Tasks:
     return tasks(single | pairwise, shape)
 
 
-def of_manifold(manifold: object, shape: tuple[int, int]) -> Tasks:
-    """geoopt's names; its k is 1/c, and its vectors at the origin are ambient."""
-    names = {name: getattr(manifold, name) for name in ("expmap", "logmap", "logmap0", "dist")}
-
-    def expmap0(v: Tensor) -> Tensor:
-        return manifold.expmap0(torch.nn.functional.pad(v, (1, 0)))  # type: ignore[attr-defined]
-
-    def pairwise(x: Tensor, y: Tensor) -> Tensor:
-        return names["dist"](x.unsqueeze(-2), y)
-
-    return tasks(names | {"expmap0": expmap0, "pairwise_dist": pairwise, "pairwise_dist, exact": pairwise}, shape)
-
-
 def geoopt(shape: tuple[int, int]) -> Tasks:
+    """geoopt's k is 1/c, and its vectors at the origin are ambient."""
     import geoopt as library
 
-    return of_manifold(library.Lorentz(k=1.0), shape)
+    manifold = library.Lorentz(k=1.0)
+
+    def expmap0(v: Tensor) -> Tensor:
+        return manifold.expmap0(nn.functional.pad(v, (1, 0)))
+
+    def pairwise(x: Tensor, y: Tensor) -> Tensor:
+        return manifold.dist(x.unsqueeze(-2), y)
+
+    functions = {name: getattr(manifold, name) for name in ("expmap", "logmap", "logmap0", "dist")}
+    return tasks(functions | {"expmap0": expmap0, "pairwise_dist": pairwise, "pairwise_dist, exact": pairwise}, shape)
 
 
-def hypercore(shape: tuple[int, int]) -> Tasks:
-    from hypercore.manifolds import Lorentz  # type: ignore[import-not-found]
-
-    return of_manifold(Lorentz(c=1.0), shape)
+Layer = Callable[[Tensor], Tensor]
 
 
-def hypll(shape: tuple[int, int]) -> Tasks:
-    """hypll has the Poincare ball only: the same distances there, of points that are there already."""
-    from hypll.manifolds.poincare_ball import Curvature, PoincareBall  # type: ignore[import-not-found]
-    from hypll.tensors import ManifoldTensor  # type: ignore[import-not-found]
-
-    ball = PoincareBall(c=Curvature(1.0))
-
-    def dist(x: Tensor, y: Tensor) -> Tensor:
-        return ball.dist(*(ManifoldTensor(p[..., 1:], manifold=ball) for p in (x, y)))
-
-    pair = [torch.cat([x[..., :1], x[..., 1:] / (1 + x[..., :1])], -1) for x in inputs(*shape)["dist"]]
-    return {"dist": partial(dist, *pair), "dist, b": partial(backward, dist, *pair)}
+def forward(layer: Layer, x: Tensor) -> None:
+    with torch.no_grad():
+        layer(x)
 
 
-def hyperbolix(shape: tuple[int, int]) -> Tasks:
-    """JAX: compiled, mapped over the rows."""
-    import jax
-    from hyperbolix.manifolds import Hyperboloid  # type: ignore[import-not-found]
+def both(layer: Layer, x: Tensor) -> None:
+    layer(x).square().sum().backward()
 
-    manifold = Hyperboloid()
-    singles = {
-        "expmap": lambda x, v: manifold.expmap(v, x, 1.0),
-        "logmap": lambda x, y: manifold.logmap(y, x, 1.0),
-        "dist": lambda x, y: manifold.dist(x, y, 1.0),
-        "logmap0": lambda x: manifold.logmap_0(x, 1.0),
-    }
-    found: dict[str, Callable[[], object]] = {}
-    for name, single in singles.items():
-        arrays = [jax.numpy.asarray(x.numpy()) for x in inputs(*shape)[name]]
-        rows = jax.vmap(single)
-        slope = jax.grad(lambda *given, rows=rows: (rows(*given) ** 2).sum(), tuple(range(len(arrays))))
-        for task, function in ((name, jax.jit(rows)), (f"{name}, b", jax.jit(slope))):
-            found[task] = lambda function=function, given=arrays: jax.block_until_ready(function(*given))
+
+def attention(width: int, heads: int, *, weights: bool = False, evaluate: bool = False) -> Layer:
+    module = nn.MultiheadAttention(width, heads, batch_first=True).train(not evaluate)
+    return lambda x: module(x, x, x, need_weights=weights)[0]
+
+
+def lorentz_attention(dim: int, heads: int, out: int | None) -> Layer:
+    module = LorentzMultiheadAttention(dim, heads, out_features=out)
+    return lambda x: module(x, x, x)
+
+
+def recipe(dim: int, heads: int, head_dim: int | None) -> Layer:
+    c = Curvature(1.0)
+    enter, leave = ExpMap0(c), LogMap0(c)
+    attend = LorentzMultiheadAttention(dim, heads, head_dim=head_dim, out_features=dim, c=c)
+
+    def layer(x: Tensor) -> Tensor:
+        points = enter(x)
+        return leave(attend(points, points, points))
+
+    return layer
+
+
+def kept(layer: Layer, x: Tensor) -> float:
+    """Megabytes of memory that a forward pass keeps for the backward pass, its input and the weights left out."""
+    found: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if not isinstance(tensor, nn.Parameter) and storage.data_ptr() != x.untyped_storage().data_ptr():
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = layer(x)
+    del output
+    return sum(found.values()) / 2**20
+
+
+def layer_inputs(*shape: int) -> tuple[Tensor, Tensor]:
+    """A vector of as many coordinates as the point, and the point."""
+    v = 0.1 * torch.randn(*shape)
+    return torch.randn(*shape[:-1], shape[-1] + 1).requires_grad_(), lf.expmap0(v).requires_grad_()
+
+
+def layers(ours: bool) -> dict[str, tuple[Layer, Tensor]]:
+    """A layer and its input for each row of the table: torch's, or ours."""
+    found: dict[str, tuple[Layer, Tensor]] = {}
+
+    def add(name: str, torchs: Layer, mine: Layer, pair: tuple[Tensor, Tensor]) -> None:
+        found[name] = (mine, pair[1]) if ours else (torchs, pair[0])
+
+    add_single(add)
+    for batch in (8, 128):
+        tokens, odd = layer_inputs(batch, 128, 127), layer_inputs(batch, 128, 128)
+        where = f"attention, {batch} x 128 tokens, 4 heads x 32"
+        whole, joined = lorentz_attention(127, 4, 127), lorentz_attention(127, 4, None)
+        add(f"{where}, need_weights=False", attention(128, 4), whole, tokens)
+        add(f"{where}, without our output layer", attention(128, 4), joined, tokens)
+        uneven = (tokens[0], odd[1])
+        add(f"{where}, space of 128: heads of 33", attention(128, 4), lorentz_attention(128, 4, 128), uneven)
+        add(f"{where}, need_weights=True", attention(128, 4, weights=True), whole, tokens)
+        add(f"{where}, in eval(), whose forward is fused", attention(128, 4, evaluate=True), whole, tokens)
+        vectors = (0.1 * torch.randn(batch, 128, 128)).requires_grad_()
+        for text, head_dim in (("heads of 33", None), ("heads of 32", 31)):
+            name = f"recipe of the page, {batch} x 128 tokens, space of 128, {text}"
+            add(name, attention(128, 4), recipe(128, 4, head_dim), (vectors, vectors))
     return found
 
 
-PEERS = {"geoopt": geoopt, "hypercore": hypercore, "hypll": hypll, "hyperbolix": hyperbolix}
+def add_single(add: Callable[[str, Layer, Layer, tuple[Tensor, Tensor]], None]) -> None:
+    for dim in (127, 511):
+        both, plain = layer_inputs(1024, dim), nn.Linear(dim + 1, dim + 1)
+        add(f"LorentzLinear({dim}) : nn.Linear({dim + 1})", plain, LorentzLinear(dim, dim), both)
+        bounded = LorentzLinear(dim, dim, magnitude="bounded")
+        add(f"LorentzLinear({dim}, bounded) : nn.Linear({dim + 1})", plain, bounded, both)
+    x, point = layer_inputs(1024, 127)
+    add("LorentzLayerNorm : nn.LayerNorm", nn.LayerNorm(128), LorentzLayerNorm(127), (x, point))
+    add("LorentzActivation : nn.GELU", nn.GELU(), LorentzActivation(nn.GELU()), (x, point))
+    residual = LorentzResidual()  # against the plain form of the same: the sum over its Lorentz length, in float32
+
+    def plain_residual(x: Tensor) -> Tensor:
+        s = 0.5 * (x + x.flip(0))
+        return s / (-lf.lorentz_inner(s, s)).sqrt().unsqueeze(-1)
+
+    add("LorentzResidual : its plain form", plain_residual, lambda x: residual(x, x.flip(0)), (point, point))
+    add("LorentzMLR(127, 10) : nn.Linear(128, 10)", nn.Linear(128, 10), LorentzMLR(127, 10), (x, point))
+
+
+def layer_tasks(ours: bool) -> Tasks:
+    found: dict[str, Callable[[], object]] = {}
+    for name, (layer, x) in layers(ours).items():
+        found |= {name: partial(forward, layer, x), f"{name}, b": partial(both, layer, x)}
+    return found
+
+
+def compare_layers(rounds: int, threads: int) -> dict[str, Any]:
+    """Tables of times and of memory; the figures of both."""
+    sides = [Contender(name, layer_tasks, (name == "lorentz",)) for name in ("torch", "lorentz")]
+    comparison = compare(sides, rounds=rounds, threads=threads)
+    names = [task for task in comparison if not task.endswith(", b")]
+    rows = [[name, *(comparison.ratio(task, "lorentz", "torch") for task in (name, f"{name}, b"))] for name in names]
+    show("time of lorentz's layers over torch's", ["layer", "forward", "forward and backward"], rows)
+    tokens, odd = layer_inputs(4, 1024, 127), layer_inputs(4, 1024, 128)
+    memory = {
+        "nn.MultiheadAttention(128)": kept(attention(128, 4), tokens[0]),
+        "LorentzMultiheadAttention, space of 127": kept(lorentz_attention(127, 4, 127), tokens[1]),
+        "LorentzMultiheadAttention, space of 128": kept(lorentz_attention(128, 4, 128), odd[1]),
+        "recipe of the page, heads of 32": kept(recipe(128, 4, 31), tokens[0]),
+    }
+    show("kept for the backward pass, 4 x 1,024 tokens, 4 heads", ["layer", "MB"], list(memory.items()))
+    return comparison.figures() | {"kept": memory}
 
 
 def main() -> None:
-    options = parse_options(__doc__, rounds=7, rows=1024, dim=128)
+    options = parse_options(__doc__, rounds=7, rows=1024, dim=128, what=option(["ops", "layers"]))
     print(environment())
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    shape = (options.rows, options.dim)
-    peers = {name: make for name, make in PEERS.items() if importlib.util.find_spec(name)}
-    print("not here: " + (", ".join(sorted(PEERS.keys() - peers)) or "none"))
+    figures: dict[str, Any] = {}
+    if "ops" in options.what:
+        figures |= compare_ops((options.rows, options.dim), options.rounds, options.threads)
+        show_imports({"lorentz": "import lorentz"}, options.rounds)
+    if "layers" in options.what:
+        figures |= compare_layers(options.rounds, options.threads)
+    write_figures(options, figures)
+
+
+def compare_ops(shape: tuple[int, int], rounds: int, threads: int) -> dict[str, Any]:
+    """Tables of times, forward and with backward; their figures."""
     sides = [Contender("auto", ours, ("auto", shape)), Contender("native", ours, ("native", shape))]
-    sides += [Contender("compiled", compiled, (shape,))]
-    sides += [Contender("plain", plain, (shape,)), *(Contender(name, make, (shape,)) for name, make in peers.items())]
-    comparison = compare(sides, rounds=options.rounds, threads=options.threads)
+    sides += [Contender(make.__name__, make, (shape,)) for make in (compiled, plain)]
+    others = ["plain", *(["geoopt"] if importlib.util.find_spec("geoopt") else [])]
+    sides += [Contender(name, geoopt, (shape,)) for name in others[1:]]
+    comparison = compare(sides, rounds=rounds, threads=threads)
     for suffix, title in (("", "forward"), (", b", "forward and backward")):
         rows = []
         for name in inputs(2, 2):
+            measured = comparison.measured[name + suffix]
             for precision in ("auto", "native", "compiled")[: 3 if name in COMPILED else 2]:
-                known = comparison.measured[name + suffix]
-                others = ["plain", *peers]
-                cells = [comparison.ratio(name + suffix, precision, o) if o in known else "-" for o in others]
+                cells = [comparison.ratio(name + suffix, precision, o) if o in measured else "-" for o in others]
                 rows.append([name, precision, *cells])
-        show(
-            f"{title}: time over that of the others, {options.rounds} rounds",
-            ["operation", "precision", "plain", *peers],
-            rows,
-        )
-    write_figures(options, comparison.figures())
-    show_imports({"lorentz": "import lorentz"}, options.rounds)
+        show(f"{title}: time over that of the others", ["operation", "precision", *others], rows)
+    return comparison.figures()
 
 
 if __name__ == "__main__":

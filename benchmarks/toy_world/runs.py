@@ -1,9 +1,7 @@
-"""The runs of an audit: trained or taken over, and what they find."""
+"""Runs on variants of a toy corpus, and their scores."""
 
 import hashlib
 import json
-import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -12,26 +10,22 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from prvr.config import Config, ConfigError, config_to_dict, load_config
-from prvr.data import Corpus, DataError, PackedSplit
+from prvr.config import Config, config_to_dict
+from prvr.data import Corpus, PackedSplit
 from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate
 from prvr.evaluation.encode import encode_split, evaluation_mode
 from prvr.models import AnyRetriever, build_retriever, project_bounds
 from prvr.stages import ScoreMatrix
-from prvr.training import EpochProgress, TrainingError, open_split, train
+from prvr.training import EpochProgress, train
 from prvr.training.checkpoint import load_best
-from prvr.training.run import config_differences
 from prvr.types import FirstStage
 
-logger = logging.getLogger(__name__)
-
 TEST = "test"
-SAME_SUMR = 0.5  # another machine rounds otherwise
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished run and what it finds in the test split."""
+    """A finished run and its report on the test split."""
 
     config: Config
     folder: Path
@@ -84,25 +78,6 @@ def measure(retriever: AnyRetriever, config: Config, split: PackedSplit, device:
     return evaluate(retriever, split, EvaluationConfig.of_run(config.train, bootstrap=0), device=device)
 
 
-def take_over(folders: Sequence[Path | str], corpus: Corpus, cache: Path, device: str | None) -> list[Trained]:
-    """Opens those of some run folders that were trained on this corpus; says in the log why others are left out.
-
-    A configuration does not tell whether the corpus was the same. So each run must find what it found when it ended.
-    """
-    runs = []
-    for folder in map(Path, folders):
-        try:
-            runs.append(_taken_over(folder, corpus, cache, device))
-        except (ConfigError, DataError, TrainingError, OSError) as error:
-            logger.warning("%s: not used in the audit of %s: %s", folder, corpus.name, error)
-    return runs
-
-
-def same_but_for_places(run: Trained, config: Config) -> bool:
-    """Whether a run was configured like this, wherever its files lay."""
-    return not config_differences(config_to_dict(run.config), config_to_dict(config))
-
-
 def score_matrix(run: Trained, split: PackedSplit, device: str | None) -> Float[Tensor, "q v"]:
     """The scores of all sentences with all videos of a split."""
     train = run.config.train
@@ -125,23 +100,6 @@ def fair_recall(scores: Float[Tensor, "q v"], relevant: Bool[Tensor, "q v"]) -> 
     """
     first = scores == scores.amax(1, keepdim=True)
     return 100 * float(((first & relevant).sum(1) / first.sum(1)).mean())
-
-
-def _taken_over(folder: Path, corpus: Corpus, cache: Path, device: str | None) -> Trained:
-    path = folder / "config.yaml"
-    given = load_config(path)
-    if (given.data.collection, given.data.eval_split) != (corpus.name, TEST):
-        raise DataError(f"{path}: trained on {given.data.collection}, reported on {given.data.eval_split}")
-    stored = EvaluationReport.from_json(folder / "evaluation.json")
-    config = adapted(given, corpus, cache, given.train.seed)
-    with open_split(config, TEST) as split:
-        if (stored.query_ids, stored.video_ids) != (split.query_ids, split.video_ids):
-            raise DataError(f"{folder}: was evaluated on other sentences or videos")
-        run = trained(config, folder, split, device)
-    found, before = run.report.text_to_video.sumr, stored.text_to_video.sumr
-    if abs(found - before) > SAME_SUMR:
-        raise DataError(f"{folder}: SumR was {before:.1f} and is {found:.1f} here; the corpus was another one")
-    return run
 
 
 def _digest(config: Config, corpus: Corpus) -> str:

@@ -2,13 +2,13 @@
 
 import math
 
+import plain_losses as plain
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import _plain_training as plain
 from prvr.losses import (
     diversity_loss,
     info_nce_loss,

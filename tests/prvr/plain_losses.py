@@ -1,11 +1,8 @@
-"""Losses as loops over videos and queries, the released optimiser tensor by tensor: what benchmarks compare with."""
+"""Losses as loops over videos and queries: what tests compare with."""
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-
-from prvr.config import Config, LossConfig
-from prvr.training.optimizer import warmup_linear
+from torch import Tensor
 
 
 def triplet(scores: Tensor, owner: list[int], margin: float, hard_pool: int) -> Tensor:
@@ -64,45 +61,3 @@ def query_structure(text: Tensor, owner: list[int], temperature: float) -> Tenso
             total = total - (own - logits.logsumexp(0)).mean()
             counted += 1
     return total / max(counted, 1)
-
-
-def all_terms(outputs: dict[str, Tensor], owner: list[int], c: LossConfig) -> Tensor:
-    """The weighted sum of DreamPRVR's terms, with hard negatives."""
-    rank, spread = c["triplet"], c["diversity"]
-    total = c.weight("prior_kl") * outputs["prior_kl"] + c.weight("diffusion") * outputs["diffusion"]
-    for branch in ("clips", "frames"):
-        total = total + rank.weight * triplet(outputs[branch], owner, rank.margin, rank.hard_pool)
-        total = total + c.weight(f"info_nce_{branch}") * info_nce(outputs[f"{branch}_dot"], owner)
-    text = outputs["text"]
-    total = total + spread.weight * diversity(text, owner, spread.margin, spread.scale, spread.power)
-    structure = c["query_structure"]
-    return total + structure.weight * query_structure(text, owner, structure.temperature)
-
-
-class PlainBertAdam:
-    """The released optimiser (see `prvr.training.BertAdam`), a handful of operations per tensor."""
-
-    def __init__(self, model: nn.Module, config: Config, steps: int) -> None:
-        self.parameters = list(model.parameters())
-        self.optim, self.steps, self.taken = config.optim, steps, 0
-        self.first = [torch.zeros_like(p) for p in self.parameters]
-        self.second = [torch.zeros_like(p) for p in self.parameters]
-
-    def zero_grad(self) -> None:
-        for p in self.parameters:
-            p.grad = None
-
-    @torch.no_grad()
-    def step(self) -> None:
-        rate = self.optim.lr * warmup_linear(self.taken / self.steps, self.optim.warmup)
-        for p, first, second in zip(self.parameters, self.first, self.second, strict=True):
-            if p.grad is None:
-                continue
-            nn.utils.clip_grad_norm_(p, self.optim.max_grad_norm)
-            first.mul_(0.9).add_(p.grad, alpha=0.1)
-            second.mul_(0.999).addcmul_(p.grad, p.grad, value=0.001)
-            update = first / (second.sqrt() + 1e-6)
-            if p.ndim > 1:
-                update += self.optim.weight_decay * p
-            p.add_(-(rate * update))
-        self.taken += 1
