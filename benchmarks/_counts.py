@@ -17,12 +17,13 @@ from torch import Tensor
 
 from _device import Traffic
 from prvr.config import Config, ModelConfig
+from prvr.data import PackedSplit
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.training import RetrievalTask, Splits
+from prvr.training import RetrievalTask
 from prvr.training.cost import meta_batch
 from prvr.training.data import StreamedLoader
-from prvr.training.step import TrainingStep
+from prvr.training.task import TrainingStep
 from prvr.types import Batch
 
 
@@ -86,12 +87,12 @@ def meta_step(config: Config) -> TrainingStep:
     assert isinstance(config.model, ModelConfig)
     retriever = Retriever(config.model).train()
     objective = Objective(config.loss, config.model, retriever.registers).train()
-    splits, loader = (create_autospec(kind, instance=True) for kind in (Splits, StreamedLoader))
-    task = RetrievalTask(config, OnMeta(), retriever, objective, splits, loader)
+    split, loader = (create_autospec(kind, instance=True) for kind in (PackedSplit, StreamedLoader))
+    task = RetrievalTask(config, OnMeta(), retriever, objective, loader, split)
     optimizer, scheduler = task.optimizer(100_000)
     for group in optimizer.param_groups:
         group["foreach"] = True
-    step = TrainingStep(task, OnMeta(), optimizer, scheduler)
+    step = TrainingStep(config, task, optimizer, scheduler, torch.device("meta"))
     step.lag = 1  # as on a GPU: the numbers of a step are read when the next one is queued
     return step
 
@@ -102,7 +103,7 @@ def count_step(config: Config, videos: int, captions: int = 5) -> Traffic:
     with like_a_gpu():
         step, batch = meta_step(config), batch_of_shapes(config.model, videos, captions)
         epoch = config.train.hard_negatives_from
-        step((batch, None), epoch, 0, None)
+        step((batch, None), "", epoch, 0, None)
         with Traffic() as traffic:
-            step((batch, None), epoch, 1, None)
+            step((batch, None), "", epoch, 1, None)
     return traffic

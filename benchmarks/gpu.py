@@ -52,10 +52,10 @@ from prvr.errors import PrvrError
 from prvr.evaluation import EvaluationConfig, encode_split, evaluate
 from prvr.models import Retriever
 from prvr.objective import Objective
-from prvr.training import RetrievalTask, Splits
+from prvr.training import RetrievalTask
 from prvr.training.processes import make_accelerator, matrix_products
 from prvr.training.retrieval import compile_blocks
-from prvr.training.step import TrainingStep
+from prvr.training.task import TrainingStep
 from prvr.types import Batch
 
 TINY = {"hidden": 32, "video_dim": 64, "query_dim": 48, "num_clips": 8, "max_frames": 16, "lorentz_dim": 31}
@@ -160,22 +160,20 @@ class Training:
             compile_blocks(retriever, bench.args.backend)
             config = replace(config, train=replace(config.train, compile=False))
         packed = self.loader.loader.dataset.packed
-        self.task = RetrievalTask(
-            config, accelerator, retriever, objective, Splits(packed, packed, packed), self.loader
-        )
-        self.step = TrainingStep(self.task, accelerator, *self.task.optimizer(100_000))
+        self.task = RetrievalTask(config, accelerator, retriever, objective, self.loader, packed)
+        self.step = TrainingStep(config, self.task, *self.task.optimizer(100_000), accelerator.device)
         self.generator = torch.Generator(self.device)
         self.batches = self._endless()
         self.done = 0
 
     def _endless(self) -> Iterator[tuple[Batch, BatchInfo | None]]:
         for epoch in itertools.count():
-            yield from self.task.batches(epoch, 0)
+            yield from (batch for batch, _ in self.task.batches(epoch, 0))
 
     def take(self, batch: tuple[Batch, BatchInfo | None]) -> Any:
         """One step, without waiting for its numbers."""
         self.done += 1
-        return self.step(batch, 0, self.done, self.generator)
+        return self.step(batch, "", 0, self.done, self.generator)
 
     def steps(self, count: int) -> None:
         """Takes steps; as in training, the numbers of one are read when the next one is queued."""

@@ -21,7 +21,7 @@ from prvr.models import build_retriever, load_pretrained
 from prvr.pipeline import open_system
 from prvr.stages import ScoreMatrix, load_rerankers, reranker_inputs
 from prvr.training import open_split
-from prvr.training.state import derived_seed
+from prvr.training.checkpoint import derived_seed
 
 QUICK = ["--train.epochs=2", "--train.batch_size", "100", "--reranker.steps=4", "--reranker.candidates", "6"]
 QUICK += ["--candidates.num=5"]

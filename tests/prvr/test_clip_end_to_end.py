@@ -31,8 +31,8 @@ from prvr.models import ClipRetriever, build_retriever, load_pretrained
 from prvr.search import VideoIndex, open_model
 from prvr.stages import RetrieverSettings, RetrieverStage, load_rerankers
 from prvr.training import open_split, resume, train
+from prvr.training.checkpoint import derived_seed
 from prvr.training.data import open_splits
-from prvr.training.state import derived_seed
 from prvr.video import VideoStore, open_encoder, open_featurizer
 
 pytest.importorskip("av")

@@ -26,7 +26,7 @@ from prvr.stages import (
     qb_norm,
     reranker_inputs,
 )
-from prvr.training.candidates import BatchSource, PairSource, candidate_pool, counts_by_weight
+from prvr.training.candidates import BatchCandidates, Pairing, counts_by_weight, hard_candidates
 from prvr.types import VideoEmbedding
 
 WIDTH = 8
@@ -184,25 +184,27 @@ def test_candidates_hold_the_right_one_and_the_hardest_wrong_ones_once_each(
     scores, retriever, encoded, split, direction
 ):
     with torch.inference_mode():
-        pool = candidate_pool(scores, split, direction, 5, block=7)  # every row has five wrong ones
+        pool = hard_candidates(scores, split, direction, 5, block=7)  # every row has five wrong ones
     matrix, right = whole(retriever, encoded), torch.from_numpy(split.relevant_matrix)
     owner = torch.from_numpy(split.query_to_video)
     if direction == "v2t":
         matrix, right = matrix.mT, right.mT
     for query in range(len(owner)):
         asking, own = (query, int(owner[query])) if direction == "t2v" else (int(owner[query]), query)
-        assert int(pool.asking[query]) == asking
+        assert int(pool.asks[query]) == asking
         columns = pool.columns[query].tolist()
         assert columns[0] == own
         order = matrix[asking].argsort(descending=True).tolist()
         assert columns[1:] == [column for column in order if not right[asking, column]][:5]
 
-    picked = pool.draw(len(owner), 4, torch.Generator().manual_seed(0))
+    picked = pool.draw(torch.arange(len(owner)), 4, torch.Generator().manual_seed(0))
     assert picked.shape == (len(owner), 4)
     assert bool((picked[:, 0] == 0).all())
     assert all(len(set(row)) == 4 for row in picked.tolist())
-    assert torch.equal(picked, pool.draw(len(owner), 4, torch.Generator().manual_seed(0)))
-    assert pool.draw(2, 50, torch.Generator()).sort(1).values.tolist() == [list(range(6))] * 2  # all there are
+    assert torch.equal(picked, pool.draw(torch.arange(len(owner)), 4, torch.Generator().manual_seed(0)))
+    assert (
+        pool.draw(torch.arange(2), 50, torch.Generator()).sort(1).values.tolist() == [list(range(6))] * 2
+    )  # all there are
 
 
 @pytest.mark.parametrize("direction", ["t2v", "v2t"])
@@ -210,22 +212,19 @@ def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(scores, s
     reranker = make(direction)
     inputs = reranker_inputs(encoded, reranker.config)
     with torch.inference_mode():
-        found = candidate_pool(scores, split, direction, 6)
-    pool = replace(found, asking=found.asking.clone(), columns=found.columns.clone())
-    kept, anew = (PairSource(reranker, inputs, pool, mib) for mib in (100, 0))
-    assert kept.kept is not None
-    assert anew.kept is None
+        pool = hard_candidates(scores, split, direction, 6)
+    kept, anew = (Pairing(reranker, inputs, pool, mib) for mib in (100, 0))
     rows = torch.tensor([3, 0, 5])
-    picked = pool.draw(3, 4, torch.Generator().manual_seed(1))
+    picked = pool.draw(rows, 4, torch.Generator().manual_seed(1))
     for a, b in zip(kept.pairs(rows, picked), anew.pairs(rows, picked), strict=True):
         torch.testing.assert_close(a, b)
     columns = pool.columns[rows].gather(1, picked)
     if direction == "t2v":
-        given = inputs.text[pool.asking[rows]], inputs.frames[columns], inputs.mask[columns]
+        given = inputs.text[pool.asks[rows]], inputs.frames[columns], inputs.mask[columns]
     else:
-        asking = pool.asking[rows]
+        asking = pool.asks[rows]
         given = inputs.text[columns], inputs.frames[asking], inputs.mask[asking]
-    target = kept.target(picked)
+    target = picked == 0
     losses = [
         reranker.loss_of_pairs(target, kept.pairs(rows, picked), generator=torch.Generator().manual_seed(2)),
         reranker.loss(target, *given, generator=torch.Generator().manual_seed(2)),
@@ -237,7 +236,7 @@ def test_pooled_once_or_in_each_step_is_the_same_and_that_of_the_class(scores, s
 def test_the_other_rows_of_a_step_are_its_wrong_candidates(split, encoded, direction) -> None:
     reranker, owner = make(direction), torch.from_numpy(split.query_to_video)
     inputs = reranker_inputs(encoded, reranker.config)
-    source, rows = BatchSource(reranker, inputs, owner), torch.tensor([4, 0, 7, 2, 9])
+    source, rows = BatchCandidates(direction, owner), torch.tensor([4, 0, 7, 2, 9])
     videos, own = owner[rows], owner[rows] if direction == "t2v" else rows
     others = [{int(own[j]) for j in range(5) if videos[j] != videos[i]} for i in range(5)]
     most = 1 + min(sum(int(videos[j] != videos[i]) for j in range(5)) for i in range(5))
@@ -247,15 +246,18 @@ def test_the_other_rows_of_a_step_are_its_wrong_candidates(split, encoded, direc
         assert picked.shape == (5, num)
         assert torch.equal(picked[:, 0], own)
         assert all(set(row[1:].tolist()) <= known for row, known in zip(picked, others, strict=True))
-        assert source.target(picked).nonzero().tolist() == [[row, 0] for row in range(5)]
     assert source.draw(rows[:1], 3, torch.Generator()).tolist() == [[int(own[0])]]
     if direction == "t2v":
         given = inputs.text[rows], inputs.frames[drawn], inputs.mask[drawn]
     else:
         given = inputs.text[drawn], inputs.frames[videos], inputs.mask[videos]
-    target = source.target(drawn)
+    target, pairing = torch.arange(3).expand(5, 3) == 0, Pairing(reranker, inputs, source, 100)
     losses = [
-        reranker.loss_of_pairs(target, source.pairs(rows, drawn), generator=torch.Generator().manual_seed(2)),
+        reranker.loss_of_pairs(
+            target,
+            pairing.pairs(rows, drawn),
+            generator=torch.Generator().manual_seed(2),
+        ),
         reranker.loss(target, *given, generator=torch.Generator().manual_seed(2)),
     ]
     torch.testing.assert_close(*losses)
@@ -307,7 +309,7 @@ class TestBadInput:
         with pytest.raises(ValueError, match=rf"{split.query_ids[4]}.*without a valid word"):
             evaluate(reranking(retriever, {"t2v": make()}), split, encoded=replace(encoded, text=text))
         with torch.inference_mode(), pytest.raises(ValueError, match=r"NaN for query 4 of .*test"):
-            candidate_pool(ScoreMatrix(retriever, replace(encoded, text=text), split.relevant), split, "t2v", 3)
+            hard_candidates(ScoreMatrix(retriever, replace(encoded, text=text), split.relevant), split, "t2v", 3)
 
     def test_another_width(self, retriever, split, encoded) -> None:
         reranker = CandidateReranker(RerankerConfig(width=6)).double()
@@ -339,4 +341,4 @@ class TestBadInput:
         lonely = split.subset([0])
         scores = ScoreMatrix(retriever, encode_split(retriever, lonely), lonely.relevant)
         with torch.inference_mode(), pytest.raises(ValueError, match="no wrong candidate to learn from"):
-            candidate_pool(scores, lonely, "t2v", 3)
+            hard_candidates(scores, lonely, "t2v", 3)

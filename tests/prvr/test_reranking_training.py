@@ -35,10 +35,10 @@ from prvr.training import (
     reranker_run_config,
     train_reranker,
 )
-from prvr.training.reranker import learning_splits, rsum
+from prvr.training.rerankers import learning_splits, rsum
 
 WIDTH = 8
-ENDED = ("networks", "optimizer", "scheduler", "epoch", "best", "best_weights")
+ENDED = ("networks", "optimizer", "scheduler", "epoch", "best")
 
 
 def open_packed(corpora: Path, cache: Path) -> Splits:
@@ -186,7 +186,7 @@ def test_the_mean_of_epochs_is_kept_for_each_direction(straight, retriever, spli
     for direction, reranker in kept.items():
         assert result.best[direction].epoch == 1
         for name, value in reranker.state_dict().items():
-            ends = [networks[f"{direction}.{name}"] for networks in (first, last)]
+            ends = [networks[direction][name] for networks in (first, last)]
             torch.testing.assert_close(value, (ends[0] + ends[1]) / 2)
     resumed = train_reranker(config, retriever, splits, output=tmp_path / "cut", resume=True)
     assert same(state_of(tmp_path / "cut")["average"], state_of(tmp_path / "run")["average"])
@@ -251,8 +251,9 @@ def test_two_processes_train_as_one(retriever, splits, toy_cache, tmp_path) -> N
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-5)
         assert ours["selection"] == theirs["selection"]
     two, alone = state_of(tmp_path / "two"), state_of(tmp_path / "one")
-    for name, value in alone["networks"].items():
-        torch.testing.assert_close(two["networks"][name], value, rtol=0, atol=5e-5)  # Adam divides small gradients
+    for direction, weights in alone["networks"].items():
+        for name, value in weights.items():  # Adam divides small gradients
+            torch.testing.assert_close(two["networks"][direction][name], value, rtol=0, atol=5e-5)
     for number, value in alone["optimizer"]["state"].items():  # sums of gradients, which no step has normalised
         gradients, expected = two["optimizer"]["state"][number]["exp_avg"], value["exp_avg"]
         torch.testing.assert_close(gradients, expected, rtol=0, atol=max(1e-7, 1e-4 * float(expected.abs().max())))

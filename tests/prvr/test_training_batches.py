@@ -14,7 +14,7 @@ from training_runs import losses, make_config, same_end
 from prvr.data import Corpus, PackedSplit, PackSettings, make_loader, open_corpus, pack
 from prvr.data.on_device import Batches, DeviceLoader, DeviceSplit, read_ahead, split_bytes
 from prvr.training import train
-from prvr.training.data import StreamedLoader, training_batches
+from prvr.training.data import StreamedLoader, batches_on_device
 from prvr.types import Batch
 
 CPU = torch.device("cpu")
@@ -102,9 +102,9 @@ def test_reading_ahead_keeps_order_and_what_goes_wrong() -> None:
 
 def test_where_features_are_kept(packed: PackedSplit) -> None:
     loader = make_loader(packed, 6)
-    assert isinstance(training_batches(loader, CPU, "always"), DeviceLoader)
+    assert isinstance(batches_on_device(loader, CPU, "always"), DeviceLoader)
     for choice in ("auto", "never"):
-        assert isinstance(training_batches(loader, CPU, choice), StreamedLoader)
+        assert isinstance(batches_on_device(loader, CPU, choice), StreamedLoader)
 
 
 def test_a_run_may_change_where_its_features_are(toy_cache: Path, tmp_path: Path) -> None:

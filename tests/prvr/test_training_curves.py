@@ -12,7 +12,7 @@ from PIL import Image
 from training_runs import make_config
 
 from prvr.training import Splits, train
-from prvr.training.progress import terminal_bar
+from prvr.training.processes import terminal_bar
 from prvr.training.run import curves_figure, plot_curves
 
 HISTORY = [

@@ -13,9 +13,9 @@ from training_runs import DIFFUSION, StopInEpoch, interrupt, losses, make_config
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.training import Splits, TrainingError, resume, train
-from prvr.training.step import StepMetrics, TrainingStep
+from prvr.training.task import StepMetrics, TrainingStep
 
-PARAMETER = "query.project.linear.weight"
+PARAMETER = "retriever.query.project.linear.weight"
 
 
 def poisoned(config: Any, when: Callable[[int], bool], value: float = math.nan) -> Retriever:
@@ -26,7 +26,7 @@ def poisoned(config: Any, when: Callable[[int], bool], value: float = math.nan) 
     def spoil(gradient: Tensor) -> Tensor:
         return torch.full_like(gradient, value) if when(next(passes)) else gradient
 
-    dict(retriever.named_parameters())[PARAMETER].register_hook(spoil)
+    dict(retriever.named_parameters())[PARAMETER.removeprefix("retriever.")].register_hook(spoil)
     return retriever
 
 

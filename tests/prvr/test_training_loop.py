@@ -29,10 +29,10 @@ from prvr.training import (
     resume,
     train,
 )
-from prvr.training.processes import make_accelerator
+from prvr.training.data import training_batches
+from prvr.training.processes import StopRequest, make_accelerator
 from prvr.training.retrieval import _in_float32
-from prvr.training.run import RunFolder
-from prvr.training.signals import StopRequest
+from prvr.training.run import Run, RunFolder
 
 
 def test_a_run_leaves_a_folder_that_agrees_with_its_result(straight: RunResult, cache: str, splits: Splits) -> None:
@@ -167,9 +167,10 @@ def test_tf32_wants_a_gpu_and_holds_for_the_steps_alone(tmp_path: Path, cache: s
     retriever = Retriever(config.model)
     retriever.query.register_forward_hook(lambda *_: seen[retriever.training].add(torch.get_float32_matmul_precision()))
     with make_accelerator("no", tmp_path, "cpu", ()) as accelerator:
-        objective = Objective(config.loss, config.model, retriever.registers)
-        task = RetrievalTask(config, accelerator, retriever, objective, splits)
-        Trainer(task, RunFolder(tmp_path), accelerator, StopRequest()).train()
+        objective, batches = Objective(config.loss, config.model), training_batches(config, splits.train, accelerator)
+        task = RetrievalTask(config, accelerator, retriever, objective, batches, splits.selection)
+        run = Run(RunFolder(tmp_path), accelerator, StopRequest())
+        Trainer(config, task, run, *task.optimizer(4), steps=len(batches)).train(lambda: None)
     assert seen == {True: {"high"}, False: {"highest"}}
     assert torch.get_float32_matmul_precision() == "highest"
 

@@ -13,13 +13,14 @@ from torch.utils._pytree import tree_iter
 
 from _counts import OnMeta
 from prvr.config import Config, ModelConfig, load_config
+from prvr.data import PackedSplit
 from prvr.models import Retriever
 from prvr.models.rows import Rows
 from prvr.objective import Objective
-from prvr.training import RetrievalTask, Splits
+from prvr.training import RetrievalTask
 from prvr.training.data import StreamedLoader
 from prvr.training.gradients import backward_in_parts
-from prvr.training.step import TrainingStep
+from prvr.training.task import TrainingStep
 from prvr.types import Counts
 
 KINDS = [
@@ -64,14 +65,14 @@ def parts(config: Config) -> tuple[Retriever, Objective]:
 def test_a_step_neither_reads_from_the_device_nor_sends_to_it(preset: str, rows: str) -> None:
     config = configured(preset, rows, **{"train.hard_negatives_from": 1, "train.warm_up_epochs": 1})
     retriever, objective = parts(config)
-    splits, batches = create_autospec(Splits, instance=True), create_autospec(StreamedLoader, instance=True)
-    task = RetrievalTask(config, OnMeta(), retriever, objective, splits, batches)
-    step = TrainingStep(task, OnMeta(), *task.optimizer(10))
+    batches, split = create_autospec(StreamedLoader, instance=True), create_autospec(PackedSplit, instance=True)
+    task = RetrievalTask(config, OnMeta(), retriever, objective, batches, split)
+    step = TrainingStep(config, task, *task.optimizer(10), torch.device("meta"))
     step.lag = 1  # as on a GPU: the numbers of a step are read when the next one is queued
     batch = make_batch([12, 5, 1], dtype=torch.float32).to("meta")
-    step((batch, None), 0, 0, None)  # fills caches
+    step((batch, None), "", 0, 0, None)  # fills caches
     with Transfers() as transfers:
-        numbers = step((batch, None), 1, 1, None)
+        numbers = step((batch, None), "", 1, 1, None)
     assert transfers.found == []
     assert numbers.sent.device.type == "meta"
     assert len(numbers.parameters) > 20

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from prvr.config import Config, OptimConfig, config_from_dict, load_config
+from prvr.config import OptimConfig, config_from_dict, load_config
 from prvr.models import Retriever
 from prvr.objective import Objective
 from prvr.released import names
 from prvr.training import BertAdam, build_optimizer, parameter_groups
 from prvr.training.optimizer import warmup_cosine, warmup_linear
-from prvr.training.processes import make_accelerator
-from prvr.training.step import TrainingStep
+from prvr.training.task import TrainingStep
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "prvr_bertadam.npz"
 
@@ -168,15 +167,6 @@ def test_diffusionrets_own_values_reach_every_step() -> None:
         np.testing.assert_allclose(weight.detach().numpy(), expected, rtol=1e-10, atol=1e-12)
 
 
-def test_a_state_of_version_0_1_has_a_linear_schedule() -> None:
-    p = nn.Parameter(torch.ones(2))
-    optimizer = BertAdam([{"params": [p], "schedule": "cosine"}], lr=0.1, total_steps=4)
-    state = optimizer.state_dict()
-    del state["param_groups"][0]["schedule"]
-    optimizer.load_state_dict(state)
-    assert optimizer.param_groups[0]["schedule"] == "linear"
-
-
 @pytest.mark.parametrize(
     "bad",
     [{"lr": 0.0}, {"lr": float("nan")}, {"warmup": 1.0}, {"total_steps": 0}, {"betas": (1.0, 0.9)}, {"eps": -1.0}],
@@ -303,28 +293,21 @@ def test_released_decay_covers_parts_that_the_authors_never_had() -> None:
 class Given:
     """A task of one weight and one bias whose gradient is given."""
 
-    def __init__(self, config: Config, gradient: torch.Tensor) -> None:
-        self.config, self.gradient, self.networks = config, gradient, (nn.Linear(2, 1),)
+    def __init__(self, gradient: torch.Tensor) -> None:
+        self.gradient, self.networks = gradient, {"model": nn.Linear(2, 1)}
 
     def backward(self, *_: object) -> dict[str, torch.Tensor]:
-        for p, part in zip(self.networks[0].parameters(), self.gradient.split([2, 1]), strict=True):
+        for p, part in zip(self.networks["model"].parameters(), self.gradient.split([2, 1]), strict=True):
             p.grad = part.view(p.shape).clone()
         return {"total": self.gradient.sum()}
 
-    def clip_groups(self, optimizer: torch.optim.Optimizer) -> list[list[nn.Parameter]]:
-        return [list(self.networks[0].parameters())]
-
-    def describe(self, batch: object) -> str:
-        return ""
-
 
 @pytest.mark.parametrize(("clip", "norms"), [("auto", (1.0, 1.0)), ("whole", (0.6, 0.8))])
-def test_bert_adam_may_clip_the_whole_gradient_first(tmp_path: Path, clip: str, norms: tuple[float, float]) -> None:
+def test_bert_adam_may_clip_the_whole_gradient_first(clip: str, norms: tuple[float, float]) -> None:
     config = tiny_config(name="bert_adam", warmup=0.0, clip=clip)
-    task: Any = Given(config, torch.tensor([0.0, 3.0, 4.0]))
-    optimizer, scheduler = build_optimizer(config, task.networks[0], nn.Module(), total_steps=4)
-    with make_accelerator("no", tmp_path, "cpu", ()) as accelerator:
-        TrainingStep(task, accelerator, optimizer, scheduler)(None, 0, 0, None)
-    weight, bias = task.networks[0].parameters()
+    task: Any = Given(torch.tensor([0.0, 3.0, 4.0]))
+    optimizer, scheduler = build_optimizer(config.optim, task.networks["model"], nn.Module(), total_steps=4)
+    TrainingStep(config, task, optimizer, scheduler, torch.device("cpu"))(None, "", 0, 0, None)
+    weight, bias = task.networks["model"].parameters()
     found = [optimizer.state[p]["exp_avg"].norm().item() / 0.1 for p in (weight, bias)]
     assert found == pytest.approx(norms, rel=1e-5)

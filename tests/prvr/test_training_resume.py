@@ -23,6 +23,7 @@ from prvr.data import make_loader
 from prvr.data.dataset import EpochBatches, VideoDataset
 from prvr.errors import PrvrError
 from prvr.models import Retriever
+from prvr.objective import Objective
 from prvr.training import Splits, TrainingError, resume, train
 from prvr.training.checkpoint import save_state
 
@@ -139,11 +140,15 @@ def test_resume_without_a_run_says_so(tmp_path: Path, cache: str, splits: Splits
         train(make_config(cache), output=tmp_path, resume=True, splits=splits, device="cpu")
 
 
-def test_a_state_of_another_model_is_refused_by_name(finished: Path, cache: str, splits: Splits) -> None:
+def test_a_resume_with_other_parts_or_loss_terms_is_refused_by_name(finished: Path, cache: str, splits: Splits) -> None:
     config = make_config(cache, **RUNS["short"])
-    other = Retriever(dataclasses.replace(config.model, branches="clips"))
-    with pytest.raises(TrainingError, match=r"another model: frames\.[\w.]+ is unknown here.* and \d+ more"):
-        train(config, output=finished, resume=True, splits=splits, device="cpu", retriever=other)
+    retriever = Retriever(dataclasses.replace(config.model, branches="clips"))
+    with pytest.raises(TrainingError, match=r"other parts: model\.retriever\.frames: 'BranchEncoder' -> 'absent'"):
+        train(config, output=finished, resume=True, splits=splits, device="cpu", retriever=retriever)
+    objective = Objective(config.loss, config.model)
+    objective.add_module("own", torch.nn.Identity())  # a loss term without parameters
+    with pytest.raises(TrainingError, match=r"other parts: model\.objective\.own: 'absent' -> 'Identity'"):
+        train(config, output=finished, resume=True, splits=splits, device="cpu", objective=objective)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +158,8 @@ def test_a_state_of_another_model_is_refused_by_name(finished: Path, cache: str,
         {"config": 3},
         {"epoch": "1"},
         {"history": None},
-        {"best_score": "x"},
-        {"retriever": [1]},
+        {"best": {"model": {"value": "x"}}},
+        {"networks": {"model": [1]}},
         {"optimizer": {}},
         {"optimizer": {"param_groups": 3, "state": 1}},
         {"scheduler": 5},
@@ -233,17 +238,6 @@ def test_a_run_killed_before_its_first_state_starts_over(
         (run / "last" / "state.pt").unlink()
         with pytest.raises(TrainingError, match=r"state\.pt: no such file"):
             resume(run, splits=splits, device="cpu")
-
-
-def test_a_state_of_the_first_format_is_read(stopped: Path, splits: Splits, straight_runs: StraightRuns) -> None:
-    state = state_of(stopped)
-    for key in ("position", "skipped_in_row"):
-        del state[key]
-    for key in ("checkpoint_every", "on_nonfinite", "max_skipped", "compile", "data_on_device"):  # newer than it
-        del state["config"]["train"][key]
-    del state["config"]["loss"]["contrastive"]
-    torch.save(state | {"format": 1}, stopped / "last" / "state.pt")
-    assert losses(resume(stopped, splits=splits, device="cpu").history) == losses(straight_runs["plain"].history)
 
 
 def test_a_state_of_another_device_goes_on_with_other_draws(

@@ -141,7 +141,7 @@ def test_a_broken_off_run_goes_on_with_its_teacher(
     with pytest.raises(KeyboardInterrupt):
         train(config, output=broken, splits=splits, device="cpu", progress=StopInEpoch(2, interrupt, step=0))
     other = Teacher(Pipeline(build_retriever(config.model)))
-    with pytest.raises(TrainingError, match=r"otherwise than the one this run began with\. Put the old one back"):
+    with pytest.raises(TrainingError, match=r"gives other scores than the one this run began with\. Restore it"):
         resume(broken, splits=splits, device="cpu", teacher=other)
     resume(broken, splits=splits, device="cpu")
     assert same_end(whole.output, broken)

@@ -110,7 +110,12 @@ def interrupt() -> None:
 
 
 def state_of(run: Path) -> dict[str, Any]:
-    return torch.load(run / "last" / "state.pt", weights_only=True)
+    """The saved state, with the weights of retriever and objective under their own names too."""
+    state = torch.load(run / "last" / "state.pt", weights_only=True)
+    model = state["networks"].get("model", {})
+    for part in ("retriever", "objective"):
+        state[part] = {name.partition(".")[2]: weight for name, weight in model.items() if name.startswith(part)}
+    return state
 
 
 def same(left: Any, right: Any) -> bool:
@@ -127,7 +132,7 @@ def same(left: Any, right: Any) -> bool:
 def same_end(left: Path, right: Path) -> bool:
     """Whether two runs have ended in the same weights, optimiser and schedule, bit by bit."""
     a, b = state_of(left), state_of(right)
-    parts = ("retriever", "objective", "optimizer", "scheduler", "epoch", "best_epoch", "best_score")
+    parts = ("retriever", "objective", "optimizer", "scheduler", "epoch", "best")
     return same({part: a[part] for part in parts}, {part: b[part] for part in parts})
 
 

@@ -113,7 +113,7 @@ def _show(args: Namespace, config: Config | AnyModelConfig, parts: "list[PartCos
     columns = ("parameters", "a query", "a video", "a pair", "a step")
     table = new_table(args.name, "\n".join(below), ["part"], columns)
     for cost in parts:
-        table.add_row(*_cells(cost), end_section=cost.part == "losses")
+        table.add_row(*_cells(cost), end_section=cost.part == "training step")
     table.add_section()
     for cost in stages:
         table.add_row(*_cells(cost))

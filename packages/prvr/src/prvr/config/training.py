@@ -77,9 +77,6 @@ class TrainerConfig:
     """More skipped steps than this in a row end the run."""
     eval_queries: int = Field(default=256, ge=1, le=MANY)
     """Queries scored at a time in evaluation."""
-    keep_memory: bool = True
-    """Keep memory that a step has freed for the next one, where the C library is glibc. Otherwise a step on a CPU gets
-    its large tensors from the system each time, page by page, which takes a sixth of the step."""
 
     @model_validator(mode="after")
     def _enough_epochs(self) -> "TrainerConfig":

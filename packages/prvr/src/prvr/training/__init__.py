@@ -1,22 +1,20 @@
 """Training: one `Trainer` for retrievers and for re-rankers over them, with its runs, checkpoints and optimisers."""
 
 from prvr.errors import TrainingError
-from prvr.training.data import Splits, cache_folder, open_split, open_splits
+from prvr.training.data import Splits, Teacher, cache_folder, open_split, open_splits
 from prvr.training.optimizer import BertAdam, build_optimizer, parameter_groups
-from prvr.training.progress import EpochProgress, no_progress, terminal_bar
-from prvr.training.reranker import RerankerResult, RerankerTask, train_reranker
-from prvr.training.reranker_run import (
+from prvr.training.processes import EpochProgress, Terminated, no_progress, terminal_bar
+from prvr.training.reranker_config import (
     RerankerRunConfig,
     is_reranker_run,
     read_reranker_config,
     reranker_run_config,
-    save_rerankers,
 )
+from prvr.training.rerankers import RerankerResult, RerankerTask, save_rerankers, train_reranker
 from prvr.training.retrieval import RetrievalTask, RunResult, resume, train
-from prvr.training.signals import Terminated
+from prvr.training.run import RunOptions
 from prvr.training.task import Task
-from prvr.training.teacher import Teacher
-from prvr.training.trainer import RunOptions, Trainer, train_task
+from prvr.training.trainer import Trainer
 
 __all__ = [
     "BertAdam",
@@ -47,5 +45,4 @@ __all__ = [
     "terminal_bar",
     "train",
     "train_reranker",
-    "train_task",
 ]

@@ -5,7 +5,7 @@ from typing import Any
 
 from prvr.config import Config, TokenModelConfig
 from prvr.evaluation.metrics import RetrievalMetrics
-from prvr.training.reranker_run import RerankerRunConfig
+from prvr.training.reranker_config import RerankerRunConfig
 
 
 def retriever_card(config: Config, scores: RetrievalMetrics, split: str, epoch: int) -> str:

@@ -1,5 +1,6 @@
-"""Checkpoints that appear whole or not at all: `best/` to use, `last/state.pt` to go on from."""
+"""Checkpoints that appear whole or not at all: `best/` to use, `last/state.pt` to resume from."""
 
+import hashlib
 import logging
 import pickle
 import re
@@ -33,8 +34,7 @@ from prvr.models.pretrained import PretrainedModel, write_model
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 2
-"""2: a state may stand inside an epoch. States of format 1 never do, and are read as well."""
+FORMAT = 3
 _REPLACED = ".replaced"
 _UNREADABLE = (
     *(OSError, RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError),
@@ -87,7 +87,7 @@ def load_state(path: Path) -> dict[str, Any]:
         raise TrainingError(
             f"{path}: not a readable training state ({error}). Use best/ of the same folder, or start a new run."
         ) from error
-    if not isinstance(state, dict) or state.get("format") not in (1, FORMAT):
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise TrainingError(
             f"{path}: training state of format {found!r}, this version reads {FORMAT}. Start a new run."
@@ -231,3 +231,51 @@ def _recover(folder: Path) -> None:
             replaced.rename(folder)
     unmark(folder)
     clear_abandoned(folder)
+
+
+def random_states(objective: torch.Generator) -> dict[str, Any]:
+    """The states of all that draws in a step: torch's global generators (dropout, registers) and the objective's.
+
+    Args:
+        objective: the generator of the loss terms; its device is the one trained on.
+    """
+    device = objective.device
+    states: dict[str, Any] = {
+        "device": device.type,
+        "cpu": torch.get_rng_state(),
+        "objective": objective.get_state(),
+    }
+    if device.type == "cuda":
+        states["accelerator"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["accelerator"] = torch.mps.get_rng_state()
+    return states
+
+
+def restore_random_states(states: Mapping[str, Any], objective: torch.Generator) -> bool:
+    """Puts back what `random_states` gave, if the run is still on a device of the same kind.
+
+    Returns:
+        whether it could be: generators of other devices have other states.
+    """
+    device = objective.device
+    if states["device"] != device.type:
+        return False
+    torch.set_rng_state(states["cpu"])
+    objective.set_state(states["objective"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states["accelerator"], device)
+    elif device.type == "mps":
+        torch.mps.set_rng_state(states["accelerator"])
+    return True
+
+
+def derived_seed(*parts: int | str) -> int:
+    """A seed in [0, 2^63) that depends on all parts, for example (run seed, epoch, purpose).
+
+    Examples:
+        >>> derived_seed(0, 1, "dropout") == derived_seed(0, 1, "dropout") != derived_seed(0, 2, "dropout")
+        True
+    """
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

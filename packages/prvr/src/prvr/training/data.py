@@ -1,4 +1,4 @@
-"""What a run reads: the splits of its corpus, and their batches on the device that trains."""
+"""What a run reads: the splits of its corpus, their batches on the device that trains, and the scores of a teacher."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -7,14 +7,33 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from accelerate import Accelerator
+from jaxtyping import Float
+from torch import Tensor
 
-from prvr.config import Config
-from prvr.data import COLLECTIONS, Corpus, PackedSplit, PackSettings, holdout, open_corpus, pack, write_corpus
+from prvr.config import Config, TrainConfig, load_config
+from prvr.data import (
+    COLLECTIONS,
+    Corpus,
+    PackedSplit,
+    PackSettings,
+    holdout,
+    make_loader,
+    open_corpus,
+    pack,
+    write_corpus,
+)
 from prvr.data.atomic import user_cache
-from prvr.data.dataset import VideoLoader
+from prvr.data.dataset import Shard, VideoLoader
 from prvr.data.on_device import AHEAD, Batches, DeviceLoader, read_ahead, split_bytes
+from prvr.data.pack import repack
 from prvr.data.synthetic import corpus_key
-from prvr.errors import TrainingError
+from prvr.errors import InputError, TrainingError
+from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
+from prvr.evaluation.rank import ranked_rows
+from prvr.models import load_pretrained
+from prvr.models.pretrained import model_files, shipped_model
+from prvr.stages import Pipeline
 from prvr.types import Batch
 
 logger = logging.getLogger(__name__)
@@ -135,6 +154,40 @@ class StreamedLoader(Batches):
 
 
 def training_batches(
+    config: Config, split: PackedSplit, accelerator: Accelerator, teacher: Float[Tensor, "q v"] | None = None
+) -> Batches:
+    """The batches of a training split on the device, each process its shard of them.
+
+    Args:
+        config: the configuration of the run.
+        split: what is learned from.
+        accelerator: device and processes.
+        teacher: `(q, v)` scores of the split, see `Teacher.scores`.
+
+    Raises:
+        TrainingError: more processes than videos in a batch, or as `batches_on_device`.
+    """
+    size, videos, processes = config.train.batch_size, len(split), accelerator.num_processes
+    if min(size, videos) < processes:
+        raise TrainingError(
+            f"{processes} processes share batches of {min(size, videos)} videos: each needs one. Start fewer, or "
+            f"raise train.batch_size={size}"
+        )
+    loader = make_loader(
+        split,
+        size,
+        seed=config.train.seed,
+        captions_per_video=config.data.captions_per_video,
+        # A video alone has no negatives: a last batch of one is left out, as is one with a process idle.
+        drop_last=videos > size and 0 < videos % size < max(2, processes),
+        workers=config.train.workers,
+        shard=Shard(accelerator.process_index, processes),
+        teacher=teacher,
+    )
+    return batches_on_device(loader, accelerator.device, config.train.data_on_device)
+
+
+def batches_on_device(
     loader: VideoLoader, device: torch.device, on_device: Literal["auto", "always", "never"] = "auto"
 ) -> Batches:
     """The batches of a loader on a device, its features kept there or not: the same batches either way.
@@ -160,3 +213,85 @@ def training_batches(
             f"{device}. Set it to 'auto' or 'never'"
         )
     return DeviceLoader(loader, device)
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A trained system whose scores another one learns from.
+
+    A stage over the best candidates alone keeps them ahead of the others by a constant (`prvr.stages.merge_top_k`),
+    which a softmax takes for a large difference: a stage that teaches should have `top_k=all`.
+
+    Args:
+        pipeline: gives the scores; a retriever alone is one without stages.
+        keep_last_frame: how its frames are sampled: `data.keep_last_frame` of the run that trained its first stage.
+        name: for messages.
+    """
+
+    pipeline: Pipeline
+    keep_last_frame: bool = True
+    name: str = "the teacher"
+
+    @classmethod
+    def open(cls, name: str) -> "Teacher":
+        """The system that a name stands for.
+
+        Args:
+            name: a run of `prvr train`, a folder of save_pretrained, a model that ships with prvr, or a folder that
+                `prvr pipeline` has saved, which holds stages as well.
+
+        Raises:
+            DataError: there is no such model, or it is damaged.
+        """
+        folder = shipped_model(name) or Path(name).expanduser()
+        if Pipeline.is_folder(folder):
+            pipeline, file = Pipeline.from_pretrained(folder), folder / "config.yaml"
+        else:
+            weights, file = model_files(folder)
+            pipeline = Pipeline(load_pretrained(weights).eval())
+        known = file is not None and file.is_file()
+        return cls(pipeline, load_config(str(file)).data.keep_last_frame if known else True, name)
+
+    def scores(
+        self, split: PackedSplit, train: TrainConfig, *, device: torch.device | str | None = None
+    ) -> Float[Tensor, "q v"]:
+        """Its scores, after all stages, of every query of a split with every video.
+
+        Args:
+            split: what is learned from; its videos are sampled anew as the teacher reads them.
+            train: the seed, and how much is encoded at a time.
+            device: where to compute; default: where the parameters of the teacher are. Modes and the random state are
+                as before afterwards.
+
+        Returns:
+            `(q, v)` float16 on the host: 2 bytes for each pair, 3 GB for TVR.
+
+        Raises:
+            DataError: the features have another width than the teacher reads, or the corpus of the split is not known.
+            InputError: a score is not finite.
+        """
+        first = self.pipeline.first
+        where, model = device_of(first, device), first.config  # pyright: ignore[reportAttributeAccessIssue]
+        logger.info("%s teaches: it scores %d queries with %d videos", self.name, len(split.query_ids), len(split))
+        settings = PackSettings.of(model, self.keep_last_frame)
+        sampled = repack(split, settings, feature_dim=model.video_dim, query_dim=model.query_dim)
+        encoded = encode_split(
+            self.pipeline,
+            sampled,
+            device=where,
+            video_batch=train.eval_videos,
+            query_batch=train.eval_queries,
+            seed=train.seed,
+        )
+        found = torch.empty(len(split.query_ids), len(split), dtype=torch.float16)
+        with evaluation_mode(self.pipeline, where, train.seed):
+            for rows, some in ranked_rows(self.pipeline, encoded, "t2v", train.eval_queries):
+                found[rows] = some.to("cpu", torch.float16)
+                finite = found[rows].isfinite().all(1)
+                if not bool(finite.all()):
+                    query = split.query_ids[rows.start + int(finite.int().argmin())]
+                    raise InputError(
+                        f"{self.name}: its scores of query {query!r} are not finite, or above 65504. Look for NaN in "
+                        "its weights and in the features, or let another system teach."
+                    )
+        return found

@@ -135,11 +135,6 @@ class BertAdam(torch.optim.Optimizer):
                         "it has fewer axes than that"
                     )
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:  # a state of version 0.1 has no schedule
-            group.setdefault("schedule", "linear")
-
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One update of every tensor that has a gradient; returns what `closure` returns."""

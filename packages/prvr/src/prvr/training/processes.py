@@ -1,11 +1,13 @@
-"""The process of a run, and several of them: what is set for them, and what they have to agree on."""
+"""The process of a run, and several of them: signals, progress bar, device, and what all have to agree on."""
 
 import ctypes
 import platform
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -13,14 +15,111 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, is_initialized
 from accelerate.utils import broadcast_object_list
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from prvr.errors import TrainingError
-from prvr.training.signals import StopRequest
 
 T = TypeVar("T")
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # parameters of mallopt in <malloc.h>
+
+ShowStep = Callable[[Mapping[str, float]], None]
+"""Called after each step with the loss terms of that step."""
+
+EpochProgress = Callable[[str, int], AbstractContextManager[ShowStep]]
+"""Called at the start of each epoch with a title and the number of steps."""
+
+
+@contextmanager
+def no_progress(title: str, steps: int) -> Iterator[ShowStep]:
+    """Shows nothing."""
+    yield lambda terms: None
+
+
+@contextmanager
+def terminal_bar(title: str, steps: int) -> Iterator[ShowStep]:
+    """A bar with the loss and its terms, largest first, on standard error; nothing where that is no terminal."""
+    console = Console(stderr=True)
+    columns = ("{task.description}", BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
+    loss = TextColumn("{task.fields[loss]}", markup=False)
+    with Progress(*columns, loss, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=steps, loss="")
+
+        def show(terms: Mapping[str, float]) -> None:
+            parts = sorted((item for item in terms.items() if item[0] != "total"), key=lambda item: -item[1])
+            shown = " ".join(f"{name} {value:.2g}" for name, value in parts)
+            bar.update(task, advance=1, loss=f"loss {terms.get('total', sum(terms.values())):.3g}: {shown}")
+
+        yield show
+
+
+class Terminated(SystemExit):
+    """Raised by `train` after SIGTERM, once the run is saved; uncaught, the process exits with code 143 (128 + 15)."""
+
+    def __init__(self) -> None:
+        super().__init__(143)
+
+
+class StopRequest:
+    """The signal that was received since `listening` began, if any."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._at_once = False
+
+    def raise_if_received(self) -> None:
+        """Raises the exception that belongs to the signal, if one was received.
+
+        Raises:
+            KeyboardInterrupt: after SIGINT.
+            Terminated: after SIGTERM.
+        """
+        if self.received is not None:
+            raise KeyboardInterrupt if self.received == signal.SIGINT else Terminated
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """A context in which a signal raises at once: for work that may be interrupted, such as an evaluation."""
+        self._at_once = True  # before the check, so that no signal falls between the two
+        try:
+            self.raise_if_received()
+            yield
+        finally:
+            self._at_once = False
+
+    def receive(self, number: int, frame: FrameType | None = None) -> None:
+        """The signal handler: records the first signal; a second SIGINT raises at once."""
+        again = self.received is not None
+        if not again:
+            self.received = number
+        if again and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self._at_once:
+            self._at_once = False  # only once: saving follows
+            self.raise_if_received()
+
+
+@contextmanager
+def listening() -> Iterator[StopRequest]:
+    """Handles SIGTERM and SIGINT during a run, and restores the previous handlers afterwards.
+
+    This works in the main thread only, as Python requires, and only where the default handler is installed: a program
+    that handles a signal itself, or ignores it (nohup), continues to do so.
+    """
+    request = StopRequest()
+    before: dict[int, object] = {}
+    if threading.current_thread() is threading.main_thread():
+        defaults = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+        before = {number: default for number, default in defaults.items() if signal.getsignal(number) == default}
+    try:
+        for number in before:
+            signal.signal(number, request.receive)
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
 
 
 @contextmanager

@@ -3,8 +3,7 @@
 import inspect
 import itertools
 import logging
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,34 +11,29 @@ from typing import Any, Unpack
 
 import torch
 from accelerate import Accelerator
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from prvr.config import Config, TokenModelConfig, load_config
-from prvr.data import PackedSplit, make_loader
-from prvr.data.dataset import BatchInfo, Shard
+from prvr.data import PackedSplit
+from prvr.data.dataset import BatchInfo
 from prvr.data.on_device import Batches
 from prvr.errors import TrainingError
 from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import EvaluationReport
-from prvr.losses import Negatives
 from prvr.models import AnyRetriever, build_retriever, load_pretrained, project_bounds
 from prvr.models.blocks import AttentionBlocks, TransformerBlocks
 from prvr.models.layers import bounded_modules
 from prvr.objective import Objective
 from prvr.training.card import retriever_card
-from prvr.training.checkpoint import check_state, load_best, load_weights, save_best
-from prvr.training.data import Splits, open_splits, training_batches
+from prvr.training.checkpoint import derived_seed, load_best, save_best
+from prvr.training.data import Splits, Teacher, open_splits, training_batches
 from prvr.training.gradients import backward_in_parts
 from prvr.training.optimizer import build_optimizer
-from prvr.training.run import RunFolder
-from prvr.training.signals import StopRequest
-from prvr.training.state import derived_seed
-from prvr.training.task import Selection
-from prvr.training.teacher import Teacher
-from prvr.training.trainer import RunOptions, train_task
+from prvr.training.run import Run, RunFolder, RunOptions, open_run
+from prvr.training.task import Score, Selection
+from prvr.training.trainer import Trainer
 from prvr.types import Batch, Labels, tensors_of, with_tensors
 from regdiff import RegisterDenoiser
 
@@ -104,28 +98,25 @@ def train(
         KeyboardInterrupt: Ctrl-C; after the first one the run is saved.
         prvr.data.DataError: bad data.
     """
-    with ExitStack() as stack:
+    with open_run(config, output, **options) as run, ExitStack() as stack:
+        data = stack.enter_context(closing(open_splits(config))) if splits is None else splits
+        scores = _teacher_scores(config, teacher, data.train, run)
+        batches = training_batches(config, data.train, run.accelerator, scores)
 
-        def make_task(accelerator: Accelerator, stop: StopRequest) -> RetrievalTask:
-            data = splits if splits is not None else stack.enter_context(closing(open_splits(config)))
-            taught = None
-            if config.loss.weight("distillation"):
-                system = Teacher.open(str(config.train.teacher)) if teacher is None else teacher
-                with stop.at_once():  # nothing is trained yet
-                    taught = system.scores(data.train, config.train, device=accelerator.device)
-            torch.manual_seed(derived_seed(config.train.seed, "weights"))
-            model = _retriever(config, RunFolder(Path(output))) if retriever is None else retriever
-            losses = Objective(config.loss, config.model, model.registers) if objective is None else objective
-            return RetrievalTask(config, accelerator, model, losses, data, teacher=taught)
+        torch.manual_seed(derived_seed(config.train.seed, "weights"))
+        model = _retriever(config, run.folder) if retriever is None else retriever
+        losses = Objective(config.loss, config.model, model.registers) if objective is None else objective
+        task = RetrievalTask(config, run.accelerator, model, losses, batches, data.selection)
 
-        trainer, report = train_task(config, make_task, output=output, **options)
-    task = trainer.task
-    assert isinstance(task, RetrievalTask)
+        optimizer, scheduler = task.optimizer(max(1, len(batches) * config.train.epochs))
+        constants = {"teacher": None if scores is None else scores[:1].clone()}
+        trainer = Trainer(config, task, run, optimizer, scheduler, len(batches), constants)
+        report = trainer.train(lambda: task.evaluate(data.report, run))
     return RunResult(
-        output=trainer.run.path,
+        output=run.folder.path,
         epochs=trainer.epoch,
-        best_epoch=task.best_epoch,
-        best_score=task.best_score,
+        best_epoch=trainer.best_epoch,
+        best_score=trainer.best["model"].value,
         stopped_early=trainer.stopped_early,
         history=tuple(trainer.history),
         report=report,
@@ -148,19 +139,36 @@ def _retriever(config: Config, run: RunFolder) -> AnyRetriever:
     return build_retriever(config.model)
 
 
+def _teacher_scores(config: Config, teacher: Teacher | None, split: PackedSplit, run: Run) -> Tensor | None:
+    """The scores that `loss.distillation` learns from; those of a resumed run must be as they were.
+
+    Scores of one teacher differ by the rounding of another device.
+    """
+    if not config.loss.weight("distillation"):
+        return None
+    system = Teacher.open(str(config.train.teacher)) if teacher is None else teacher
+    with run.stop.at_once():  # nothing is trained yet
+        scores = system.scores(split, config.train, device=run.accelerator.device)
+    saved = None if run.state is None else run.state.get("teacher")
+    if isinstance(saved, Tensor):
+        now, before = scores[:1].float(), saved.float()
+        if now.shape != before.shape or bool(((now - before).abs() > 0.01 * (before.amax() - before.amin())).any()):
+            raise TrainingError(
+                f"{run.folder.state}: the teacher ({config.train.teacher}) gives other scores than the one this run "
+                "began with. Restore it, or set train.teacher to the place it was moved to."
+            )
+    return scores
+
+
 class RetrievalTask:
-    """A retriever and its objective, trained on videos with their captions; a `prvr.training.task.Task`.
+    """A retriever and its objective, trained on videos with their captions; a `prvr.training.Task`.
 
     Args:
         config: the configuration of the run.
         accelerator: device, precision and processes.
         retriever, objective: the model, moved to the device and trained in place.
-        splits: training, selecting and reported split.
-        batches: the batches of the training split, on the device; None = as `config` says.
-        teacher: `(q, v)` scores of the training split, see `Teacher.scores`, for batches that are made here.
-
-    Raises:
-        TrainingError: more processes than videos in a batch.
+        batches: the batches of the training split, on the device.
+        selection: the split that selects the epoch.
     """
 
     def __init__(
@@ -169,30 +177,20 @@ class RetrievalTask:
         accelerator: Accelerator,
         retriever: AnyRetriever,
         objective: Objective,
-        splits: Splits,
-        batches: Batches | None = None,
-        teacher: Float[Tensor, "q v"] | None = None,
+        batches: Batches,
+        selection: PackedSplit,
     ) -> None:
-        self.config, self.accelerator, self.splits = config, accelerator, splits
-        self.retriever, self.objective = retriever, objective
-        for module in (retriever, objective):
-            module.to(accelerator.device)
+        self.config, self.accelerator, self.loader, self.selection = config, accelerator, batches, selection
+        self.retriever, self.objective = retriever.to(accelerator.device), objective.to(accelerator.device)
+        self.networks = {"model": nn.ModuleDict({"retriever": retriever, "objective": objective})}
         self._bounded = bounded_modules(retriever, objective)
         self._project_bounds()
         if config.train.compile:
             if accelerator.device.type == "cpu":
                 logger.warning("train.compile: on a CPU, compiled training steps take longer than others")
             compile_blocks(retriever)
-        self.loader = _batches(config, splits, accelerator, teacher) if batches is None else batches
-        self.networks = (retriever, nn.ModuleDict({"objective": objective}))
-        self._taught = None if teacher is None else teacher[:1].clone()
         self.in_parts = config.train.chunk_videos is not None or accelerator.num_processes > 1
         """Whether a batch is encoded in parts: chunk after chunk, or by several processes."""
-        self.best_epoch, self.best_score = -1, -math.inf
-
-    def __len__(self) -> int:
-        """Steps of an epoch."""
-        return len(self.loader)
 
     def _project_bounds(self, *_: Any) -> None:
         for module in self._bounded:
@@ -200,23 +198,18 @@ class RetrievalTask:
 
     def optimizer(self, total_steps: int) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
         """The configured optimiser; after each of its steps bounded parameters are put back into their bounds."""
-        backbone = self.retriever.backbone
-        optimizer, scheduler = build_optimizer(self.config, self.retriever, self.objective, total_steps, backbone)
+        optimizer, scheduler = build_optimizer(
+            self.config.optim, self.retriever, self.objective, total_steps, self.retriever.backbone
+        )
         optimizer.register_step_post_hook(self._project_bounds)
         return optimizer, scheduler
 
-    def clip_groups(self, optimizer: torch.optim.Optimizer) -> list[list[nn.Parameter]]:
-        """One group: the gradient is clipped by its global norm."""
-        return [[p for group in optimizer.param_groups for p in group["params"]]]
-
-    def batches(self, epoch: int, first_step: int) -> Iterator[tuple[Batch, BatchInfo | None]]:
+    def batches(self, epoch: int, first_step: int) -> Iterator[tuple[tuple[Batch, BatchInfo | None], str]]:
         """Batches on the device, with what the process knows of the whole batch where it is encoded in parts."""
         self.loader.set_epoch(epoch, first_batch=first_step)
-        return zip(self.loader, self.loader.batch_infos() if self.in_parts else itertools.repeat(None), strict=False)
-
-    def describe(self, batch: tuple[Batch, BatchInfo | None]) -> str:
-        """The videos of a batch, for messages."""
-        return f"Videos of this batch: {', '.join(batch[0].video_ids)}"
+        infos = self.loader.batch_infos() if self.in_parts else itertools.repeat(None)
+        for batch, info in zip(self.loader, infos, strict=False):
+            yield (batch, info), f"Videos of this batch: {', '.join(batch.video_ids)}"
 
     def backward(
         self, batch: tuple[Batch, BatchInfo | None], epoch: int, step: int, generator: torch.Generator | None
@@ -229,15 +222,17 @@ class RetrievalTask:
             output = self.retriever(videos)
         if self.config.train.precision == "bf16":
             output = _in_float32(output)  # losses exponentiate: they are computed in full precision
-        terms = self.objective(output, videos, generator=generator, **self._course(epoch))
+        terms = self.objective(output, videos, generator=generator, **self._loss_options(epoch))
         self.accelerator.backward(terms["total"])
         return terms
 
-    def _course(self, epoch: int) -> dict[str, Any]:
-        """What the losses change in the course of a run."""
+    def _loss_options(self, epoch: int) -> dict[str, Any]:
+        """The negatives of an epoch, and whether it is one of the warm-up."""
         train = self.config.train
-        negatives: Negatives = "hard" if epoch >= train.hard_negatives_from else "random"
-        return {"negatives": negatives, "warm_up": epoch < train.warm_up_epochs}
+        return {
+            "negatives": "hard" if epoch >= train.hard_negatives_from else "random",
+            "warm_up": epoch < train.warm_up_epochs,
+        }
 
     def _backward_in_parts(
         self,
@@ -261,7 +256,7 @@ class RetrievalTask:
             generator=generator,
             seeds=[derived_seed(train.seed, epoch, step, first, "dropout") for first in firsts],
             autocast=lambda: self.accelerator.autocast(),
-            **self._course(epoch),
+            **self._loss_options(epoch),
         )
 
     def _labels(self, batch: Batch, info: BatchInfo) -> Labels:
@@ -273,93 +268,32 @@ class RetrievalTask:
 
     def select(self, epoch: int) -> Selection:
         """SumR, text to video, on the split that selects."""
-        report = self._evaluate(self.splits.selection, bootstrap=0)
+        report = self._evaluate(self.selection, bootstrap=0)
         metrics = asdict(report.text_to_video)
-        notes = {"negatives": self._course(epoch)["negatives"], "chance": report.chance}
-        return Selection("SumR", metrics["sumr"], metrics, notes)
+        notes = {"negatives": self._loss_options(epoch)["negatives"], "chance": report.chance}
+        return Selection("SumR", {"model": Score(epoch, metrics["sumr"], metrics)}, metrics, notes)
 
-    def keep(self, epoch: int, selection: Selection, folder: Path | None) -> None:
+    def save(self, folder: Path, best: Mapping[str, Score], improved: Collection[str]) -> None:
         """Saves the retriever of the best epoch, or of the mean of epochs."""
-        if selection.score <= self.best_score and not self.config.train.average:
-            return
-        self.best_epoch, self.best_score = epoch, selection.score
-        if folder is not None:
-            scores = RetrievalMetrics(**selection.metrics)
-            save_best(
-                folder,
-                self.retriever,
-                self.objective,
-                retriever_card(self.config, scores, self.splits.selection.name, epoch),
-            )
+        score = best["model"]
+        card = retriever_card(self.config, RetrievalMetrics(**score.details), self.selection.name, score.epoch)
+        save_best(folder, self.retriever, self.objective, card)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Weights of retriever and objective, the best epoch, and the teacher's scores of one query, to know it by."""
-        return {
-            "teacher": self._taught,
-            "retriever": self.retriever.state_dict(),
-            "objective": self.objective.state_dict(),
-            "best_epoch": self.best_epoch,
-            "best_score": self.best_score,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any], source: Path) -> None:
-        """Restores what `state_dict` returned."""
-        kinds = {"retriever": dict, "objective": dict, "best_epoch": int, "best_score": float | int}
-        check_state(state, kinds, source)
-        self._check_teacher(state.get("teacher"), source)
-        load_weights(self.retriever, state["retriever"], source)
-        load_weights(self.objective, state["objective"], source)
-        self._project_bounds()
-        self.best_epoch, self.best_score = state["best_epoch"], state["best_score"]
-
-    def _check_teacher(self, known: Any, source: Path) -> None:
-        """Refuses to go on with another teacher; scores of the same one differ by the rounding of another device."""
-        if self._taught is None or not isinstance(known, Tensor):  # or a run that began before this was saved
-            return
-        now, before = self._taught.float(), known.float()
-        if now.shape != before.shape or bool(((now - before).abs() > 0.01 * (before.amax() - before.amin())).any()):
-            raise TrainingError(
-                f"{source}: the system that teaches ({self.config.train.teacher}) scores otherwise than the one this "
-                "run began with. Put the old one back, or name the place it was moved to in train.teacher."
-            )
-
-    def evaluate(self, run: RunFolder, stop: StopRequest) -> EvaluationReport:
-        """What is kept on the reported split; what a finished run has written is read."""
-        load_best(run.best, self.retriever)
+    def evaluate(self, split: PackedSplit, run: Run) -> EvaluationReport:
+        """Evaluates what is saved as best on the reported split; the report of a finished run is read."""
+        load_best(run.folder.best, self.retriever)
         project_bounds(self.retriever)
-        if run.evaluation.exists():
-            return EvaluationReport.from_json(run.evaluation)
-        with stop.at_once():  # all training is saved: a resumed run comes back here
-            report = self._evaluate(self.splits.report, bootstrap=1000)
-        run.save_report(report)
-        sumr, name = report.text_to_video.sumr, self.splits.report.name
-        logger.info("%s: SumR %.1f on %s", self.config.train.kept_text(self.best_epoch), sumr, name)
+        if run.folder.evaluation.exists():
+            return EvaluationReport.from_json(run.folder.evaluation)
+        with run.stop.at_once():  # all training is saved: a resumed run comes back here
+            report = self._evaluate(split, bootstrap=1000)
+        run.folder.save_report(report)
+        logger.info("SumR %.1f on %s", report.text_to_video.sumr, split.name)
         return report
 
     def _evaluate(self, split: PackedSplit, bootstrap: int) -> EvaluationReport:
         config = EvaluationConfig.of_run(self.config.train, bootstrap=bootstrap)
         return evaluate(self.retriever, split, config, device=self.accelerator.device)
-
-
-def _batches(config: Config, splits: Splits, accelerator: Accelerator, teacher: Float[Tensor, "q v"] | None) -> Batches:
-    size, videos, processes = config.train.batch_size, len(splits.train), accelerator.num_processes
-    if min(size, videos) < processes:
-        raise TrainingError(
-            f"{processes} processes share batches of {min(size, videos)} videos: each needs one. Start fewer, or "
-            f"raise train.batch_size={size}"
-        )
-    loader = make_loader(
-        splits.train,
-        size,
-        seed=config.train.seed,
-        captions_per_video=config.data.captions_per_video,
-        # A video alone has no negatives: a last batch of one is left out, as is one with a process idle.
-        drop_last=videos > size and 0 < videos % size < max(2, processes),
-        workers=config.train.workers,
-        shard=Shard(accelerator.process_index, processes),
-        teacher=teacher,
-    )
-    return training_batches(loader, accelerator.device, config.train.data_on_device)
 
 
 def _in_float32(record: Any) -> Any:

@@ -16,19 +16,43 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
-from prvr.config import ConfigError, config_to_dict, dump_config, flat, validated
+import torch
+from accelerate import Accelerator
+
+from prvr.config import OptimConfig, TrainerConfig, config_to_dict, dump_config, flat
 from prvr.data import DataError
 from prvr.data.atomic import LOCK, owned
 from prvr.errors import TrainingError
 from prvr.evaluation.report import EvaluationReport
 from prvr.training.checkpoint import check_state, load_state, recover, save_state, write_file
+from prvr.training.processes import (
+    EpochProgress,
+    StopRequest,
+    in_main,
+    kept_memory,
+    listening,
+    make_accelerator,
+    no_progress,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
+
+
+class RunConfig(Protocol):
+    """The configuration of a run, whatever it trains."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def train(self) -> TrainerConfig: ...
+    @property
+    def optim(self) -> OptimConfig: ...
+
 
 MAY_CHANGE = frozenset(
     {
@@ -39,7 +63,6 @@ MAY_CHANGE = frozenset(
             "train.teacher",
             "train.workers",
             "train.data_on_device",
-            "train.keep_memory",
         ),  # a run may move
         *("train.checkpoint_every", "train.on_nonfinite", "train.max_skipped"),  # or become more careful
     }
@@ -47,11 +70,11 @@ MAY_CHANGE = frozenset(
 """Keys that say what a run is called, where things are, how fast they go, or what is done about accidents."""
 
 
-def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Keys of two nested configurations that differ, each as "key: old -> new".
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Keys of two nested mappings that differ, each as "key: old -> new"; those in `MAY_CHANGE` are left out.
 
     Examples:
-        >>> config_differences({"optim": {"lr": 0.1}}, {"optim": {"lr": 0.2}})
+        >>> differences({"optim": {"lr": 0.1}}, {"optim": {"lr": 0.2}})
         ['optim.lr: 0.1 -> 0.2']
     """
     before, after = flat(old), flat(new)
@@ -60,14 +83,6 @@ def config_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
         for key in dict.fromkeys([*before, *after])
         if key not in MAY_CHANGE and before.get(key, "absent") != after.get(key, "absent")
     ]
-
-
-def _completed(stored: Mapping[str, Any], kind: type) -> Mapping[str, Any]:
-    """A stored configuration with the keys that are newer than it: their defaults are what was done before them."""
-    try:
-        return config_to_dict(validated(kind, stored, "stored configuration"))
-    except ConfigError:
-        return stored
 
 
 @dataclass(frozen=True)
@@ -129,10 +144,10 @@ class RunFolder:
         state = load_state(self.state) if self.state.exists() else None
         if state is not None:
             check_state(state, {"config": Mapping, "epoch": int, "history": list}, self.state)
-            differences = config_differences(_completed(state["config"], type(config)), config_to_dict(config))
-            if differences:
+            changes = differences(state["config"], config_to_dict(config))
+            if changes:
                 raise TrainingError(
-                    f"{self.path}: cannot resume with another configuration; {'; '.join(differences)}. "
+                    f"{self.path}: cannot resume with another configuration; {'; '.join(changes)}. "
                     "Resume with its own config.yaml, or start a new run in another folder."
                 )
         elif self._has_saved_an_epoch:
@@ -195,6 +210,57 @@ class RunFolder:
 
     def _write_text(self, name: str, text: str) -> None:
         write_file(self.path / name, lambda file: file.write(text.encode()))
+
+
+class RunOptions(TypedDict, total=False):
+    """What is chosen for every run, beside its configuration: keywords of `train`, `resume` and `train_reranker`."""
+
+    resume: bool
+    """Continue the run in `output` from its last checkpoint: the end of an epoch, or a step inside one."""
+    device: torch.device | str | None
+    """Where to compute: "cpu", or None for accelerate's choice."""
+    progress: EpochProgress
+    """Shows the steps of an epoch, for example `terminal_bar`."""
+    trackers: Sequence[Any]
+    """Trackers of accelerate, for example ["tensorboard"]."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run has, whatever it trains.
+
+    Args:
+        folder: where it is written.
+        accelerator: device, precision, processes and trackers.
+        stop: requests of the system to stop.
+        progress: shows the steps of an epoch.
+        state: what it continues from, as `RunFolder.open` returned it; None = the start.
+    """
+
+    folder: RunFolder
+    accelerator: Accelerator
+    stop: StopRequest
+    progress: EpochProgress = no_progress
+    state: Mapping[str, Any] | None = None
+
+
+@contextmanager
+def open_run(config: RunConfig, output: Path | str, **options: Unpack[RunOptions]) -> Iterator[Run]:
+    """A run in a folder that belongs to this process, new or continued; signals ask it to stop.
+
+    Raises:
+        TrainingError: as `RunFolder.owned`, `RunFolder.open` and `make_accelerator`.
+    """
+    folder, precision, resume = RunFolder(Path(output)), config.train.precision, options.get("resume", False)
+    trackers = options.get("trackers", ())
+    with ExitStack() as stack:
+        accelerator = stack.enter_context(make_accelerator(precision, folder.path, options.get("device"), trackers))
+        in_main(accelerator, lambda: stack.enter_context(folder.owned(resume)))
+        state = folder.open(config, resume)
+        stop = stack.enter_context(listening())
+        stack.enter_context(kept_memory(accelerator.device.type == "cpu"))
+        progress = options.get("progress", no_progress) if accelerator.is_main_process else no_progress
+        yield Run(folder, accelerator, stop, progress, state)
 
 
 def plot_curves(history: Sequence[Mapping[str, Any]], path: Path, title: str = "") -> None:

@@ -1,79 +1,75 @@
-"""The protocol between the `Trainer` and what it trains."""
+"""What is trained, and a step of it: forward and backward pass, a look at the numbers, clipping and the update."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import Config
-from prvr.training.reranker_run import RerankerRunConfig
-from prvr.training.run import RunFolder
-from prvr.training.signals import StopRequest
+from prvr.errors import DivergedError
+from prvr.training.optimizer import BertAdam
+from prvr.training.run import RunConfig
 
-Report = TypeVar("Report", covariant=True)
+logger = logging.getLogger(__name__)
+
+_SHOWN = 8
 
 
-RunConfig = Config | RerankerRunConfig
-"""The configuration of a run."""
+@dataclass(frozen=True)
+class Score:
+    """The validation score of a network after an epoch.
+
+    Args:
+        epoch: from 0; -1 = before the first. With `train.average`, the last of those that are averaged.
+        value: in percent.
+        details: what else describes it, as plain values.
+    """
+
+    epoch: int = -1
+    value: float = -math.inf
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The validation score of an epoch.
+    """The validation of an epoch.
 
     Args:
         measure: the name of the score, "SumR" or "Rsum"; in lower case its key in `metrics.jsonl`.
-        score: in percent.
-        metrics: what the score was computed from; plain values, stored in `metrics.jsonl` under "selection".
+        scores: by the name of the network.
+        metrics: what the scores were computed from; plain values, stored in `metrics.jsonl` under "selection".
         notes: further entries of the epoch's line in `metrics.jsonl`.
     """
 
     measure: str
-    score: float
+    scores: Mapping[str, Score]
     metrics: Mapping[str, Any]
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def score(self) -> float:
+        """The sum of the scores, in percent."""
+        return sum(score.value for score in self.scores.values())
+
 
 @runtime_checkable
-class Task(Protocol[Report]):
-    """What a `Trainer` trains: the batches of an epoch, a step, a validation score, what is kept as best, its state.
-
-    `len(task)` is the number of steps of an epoch.
-    """
+class Task(Protocol):
+    """What a `Trainer` trains: batches, a step, a validation score, and how the best is saved."""
 
     @property
-    def config(self) -> RunConfig:
-        """The configuration of the run, stored with its state."""
+    def networks(self) -> Mapping[str, nn.Module]:
+        """The trained modules by name, on the device: each is clipped by its own norm and kept by its own score."""
         ...
 
-    @property
-    def networks(self) -> Sequence[nn.Module]:
-        """The modules that are trained, on the device."""
-        ...
-
-    @property
-    def best_epoch(self) -> int:
-        """The last epoch (from 0) in which something was kept as best; -1 before the first."""
-        ...
-
-    def __len__(self) -> int:
-        """Steps of an epoch."""
-        ...
-
-    def optimizer(self, total_steps: int, /) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
-        """The optimiser of all trained parameters, and its schedule where it has none of its own."""
-        ...
-
-    def clip_groups(self, optimizer: torch.optim.Optimizer, /) -> Sequence[Sequence[nn.Parameter]]:
-        """The trained parameters in groups; the gradient of each group is clipped by its own norm."""
-        ...
-
-    def batches(self, epoch: int, first_step: int, /) -> Iterator[Any]:
-        """The batches of an epoch, from `first_step` on."""
+    def batches(self, epoch: int, first_step: int, /) -> Iterable[tuple[Any, str]]:
+        """The batches of an epoch from `first_step` on, each with its examples for messages, "Videos: a, b"."""
         ...
 
     def backward(self, batch: Any, epoch: int, step: int, generator: torch.Generator | None, /) -> dict[str, Tensor]:
@@ -83,30 +79,198 @@ class Task(Protocol[Report]):
         """
         ...
 
-    def describe(self, batch: Any, /) -> str:
-        """The examples of a batch, for messages about it."""
-        ...
-
     def select(self, epoch: int, /) -> Selection:
-        """The validation score after an epoch. Called in the main process only."""
+        """The validation after an epoch. Called in the main process only."""
         ...
 
-    def keep(self, epoch: int, selection: Selection, folder: Path | None, /) -> None:
-        """Keeps what this epoch improved, and saves it to `folder`, which is None in all but the main process."""
-        ...
+    def save(self, folder: Path, best: Mapping[str, Score], improved: Collection[str], /) -> None:
+        """Saves the networks named by `improved` as they are; the others stay in `folder` as they were saved.
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state of the task, besides optimiser and progress: plain values and tensors."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any], source: Path, /) -> None:
-        """Restores what `state_dict` returned.
-
-        Raises:
-            TrainingError: it is the state of something else; the message names `source`.
+        Called in the main process only.
         """
         ...
 
-    def evaluate(self, run: RunFolder, stop: StopRequest, /) -> Report:
-        """Evaluates what was kept on the reported split, and writes it to the run. Called in the main process only."""
-        ...
+
+class StepMetrics:
+    """The numbers of one step, in transfer from the device to the host from the start.
+
+    Args:
+        step: in its epoch, from 0.
+        examples: the examples of its batch, for messages.
+        terms: the loss terms by name, on the device.
+        parameters: names of the tensors that have a gradient.
+        norms: the norms of the gradient of each parameter, on the device: fetched only if something is wrong.
+        total_norm: the norm of the whole gradient.
+        wait: until the numbers are on the host; False: continue at once, and reading `values` waits for this transfer
+            alone, not for what was queued behind it.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        examples: str,
+        terms: Mapping[str, Float[Tensor, ""]],
+        parameters: Sequence[str],
+        norms: Float[Tensor, " p"],
+        total_norm: Float[Tensor, ""],
+        wait: bool,
+    ) -> None:
+        self.step, self.examples, self.terms = step, examples, tuple(terms)
+        self.parameters, self.norms, self._arrived = parameters, norms, None
+        self.sent = torch.stack([*(term.detach().float() for term in terms.values()), total_norm.float()])
+        """Loss terms, in order, and the norm of the whole gradient."""
+        if not wait and self.sent.is_cuda:
+            self.sent = self.sent.to("cpu", non_blocking=True)  # into pinned memory
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    @cached_property
+    def _numbers(self) -> list[float]:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self.sent.tolist()
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The loss terms by name."""
+        return dict(zip(self.terms, self._numbers, strict=False))
+
+    @property
+    def finite(self) -> bool:
+        """Whether every loss term and the gradient are finite."""
+        return all(map(math.isfinite, self._numbers))
+
+    def problem(self) -> str:
+        """Describes what is not finite: the loss terms, or else the parameters whose gradient is not."""
+        terms = [f"{name}={value}" for name, value in self.values.items() if not math.isfinite(value)]
+        if terms:
+            return f"the loss is not finite ({', '.join(terms)})"
+        norms = self.norms.tolist()
+        bad = [name for name, norm in zip(self.parameters, norms, strict=True) if not math.isfinite(norm)]
+        if not bad:
+            return f"the norm of the gradient is not finite ({self._numbers[-1]}), though each of its parts is"
+        more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+        return f"the loss is finite, its gradient is not (in {', '.join(bad[:_SHOWN])}{more})"
+
+
+class TrainingStep:
+    """Takes steps, and leaves out the update of those whose numbers are not finite, where it knows in time.
+
+    The host needs a step's numbers for the log, for the progress bar, and to see that all is well. With
+    `train.on_nonfinite="skip"`, and on the CPU, they are read between the backward pass and the update, so that the
+    update can be left out: one transfer for all terms and the gradient's norm. With `"stop"` on a GPU nothing waits:
+    the update is queued, the numbers travel meanwhile, and are read when the next step has been queued (`lag` 1).
+
+    The norm is the one the global clip needs anyway (AdamW); BertAdam clips each tensor, and it is computed beside.
+
+    Args:
+        config: the configuration of the run.
+        task: what is trained, on the device.
+        optimizer, scheduler: as `build_optimizer` gives them.
+        device: where its networks are.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        task: Task,
+        optimizer: torch.optim.Optimizer,
+        scheduler: LRScheduler | None,
+        device: torch.device,
+    ) -> None:
+        self.config, self.task, self.optimizer, self.scheduler = config, task, optimizer, scheduler
+        self.lag = int(config.train.on_nonfinite == "stop" and device.type == "cuda")
+        """How many steps later the numbers are read."""
+        networks = task.networks.values()
+        self._names = {p: name for network in networks for name, p in network.named_parameters()}
+        trained = [p for group in optimizer.param_groups for p in group["params"]]
+        self._groups = [[p for p in trained if p in own] for own in (set(network.parameters()) for network in networks)]
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next step."""
+        if isinstance(self.optimizer, BertAdam):
+            return self.optimizer.scheduled_lr()
+        return self.optimizer.param_groups[0]["lr"]
+
+    def __call__(
+        self, batch: Any, examples: str, epoch: int, step: int, generator: torch.Generator | None
+    ) -> StepMetrics:
+        """Takes one step; without an update if its numbers are read in time and not finite.
+
+        Args:
+            batch: one of the task's batches.
+            examples: what it holds, for messages.
+            epoch: the epoch of the run.
+            step: in its epoch.
+            generator: for draws that do not follow from epoch and step; None = the global one.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        terms = self.task.backward(batch, epoch, step, generator)
+        groups = [[p for p in group if p.grad is not None] for group in self._groups]
+        norms = [torch.stack(torch._foreach_norm([p.grad for p in group if p.grad is not None])) for group in groups]
+        totals = [torch.linalg.vector_norm(part) for part in norms]
+        metrics = StepMetrics(
+            step,
+            examples,
+            terms,
+            [self._names[p] for group in groups for p in group],
+            torch.cat(norms),
+            torch.linalg.vector_norm(torch.stack(totals)) if len(totals) > 1 else totals[0],
+            wait=self.lag == 0,
+        )
+        if self.lag or metrics.finite:
+            self._update(groups, totals)
+        return metrics
+
+    def _update(self, groups: list[list[nn.Parameter]], norms: list[Tensor]) -> None:
+        optim = self.config.optim
+        if self.scheduler is not None or optim.clip == "whole":  # BertAdam, which has no scheduler, clips each tensor
+            for group, norm in zip(groups, norms, strict=True):
+                torch.nn.utils.clip_grads_with_norm_(group, optim.max_grad_norm, norm)
+        self.optimizer.step()
+        if self.scheduler is not None:
+            self.scheduler.step()
+
+
+class NonFinitePolicy:
+    """Decides about steps whose loss or gradient is not finite, by `train.on_nonfinite` and `train.max_skipped`.
+
+    Args:
+        config: the configuration of the run.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.in_row = 0
+        """Steps skipped one after the other so far."""
+
+    def accepts(self, metrics: StepMetrics, where: str, saved: str) -> bool:
+        """Whether a step counts; one that does not is logged with its examples.
+
+        Args:
+            metrics: the metrics of the step.
+            where: run, epoch and step, for messages.
+            saved: how far the run is saved, for messages.
+
+        Raises:
+            DivergedError: it is not finite, and `stop` is chosen, or it is one too many in a row.
+        """
+        if metrics.finite:
+            self.in_row = 0
+            return True
+        train, rate = self.config.train, self.config.optim.lr
+        message = f"{where}: {metrics.problem()}. {metrics.examples}."
+        if train.on_nonfinite == "stop":
+            raise DivergedError(
+                f"{message} Look for NaN in their features, lower optim.lr={rate}, or leave such steps out with "
+                f"train.on_nonfinite=skip; {saved}."
+            )
+        self.in_row += 1
+        if self.in_row > train.max_skipped:
+            raise DivergedError(
+                f"{message} These are {self.in_row} such steps in a row, more than train.max_skipped="
+                f"{train.max_skipped}. Look for NaN in the features, or lower optim.lr={rate}; {saved}."
+            )
+        logger.warning("%s Step skipped, %d in a row.", message, self.in_row)
+        return False

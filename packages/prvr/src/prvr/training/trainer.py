@@ -1,36 +1,31 @@
-"""The trainer: epochs of steps, a score after each, what is kept of them, early stopping, the final evaluation."""
+"""The trainer: epochs of steps, a score after each, what is kept as best, early stopping."""
 
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Generic, TypedDict, TypeVar, Unpack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
 import torch
-from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import config_to_dict
+from prvr.config import config_to_dict, flat
 from prvr.errors import TrainingError
 from prvr.reading import parse_record
-from prvr.training.average import WeightAverage
-from prvr.training.checkpoint import check_state, restore_optimizer
-from prvr.training.processes import (
-    agree_to_stop,
-    from_main,
-    in_main,
-    kept_memory,
-    make_accelerator,
-    matrix_products,
+from prvr.training.checkpoint import (
+    check_state,
+    derived_seed,
+    load_weights,
+    random_states,
+    restore_optimizer,
+    restore_random_states,
 )
-from prvr.training.progress import EpochProgress, ShowStep, no_progress
-from prvr.training.run import RunFolder, flat
-from prvr.training.signals import StopRequest, Terminated, listening
-from prvr.training.state import TrainerState, derived_seed, random_states, restore_random_states
-from prvr.training.step import NonFinitePolicy, StepMetrics, TrainingStep
-from prvr.training.task import RunConfig, Selection, Task
+from prvr.training.processes import ShowStep, Terminated, agree_to_stop, from_main, matrix_products
+from prvr.training.run import Run, RunConfig, differences
+from prvr.training.task import NonFinitePolicy, Score, Selection, StepMetrics, Task, TrainingStep
 
 logger = logging.getLogger(__name__)
 
@@ -38,185 +33,235 @@ CURVES_EVERY = 10.0
 """Seconds between two drawings of the curves, which take a few tenths of a second: more than an epoch of a tiny run."""
 
 Report = TypeVar("Report")
-MakeTask = Callable[[Accelerator, StopRequest], Task[Report]]
 
 
-class RunOptions(TypedDict, total=False):
-    """What is chosen for every run, beside its configuration: keywords of `train`, `resume` and `train_reranker`."""
-
-    resume: bool
-    """Continue the run in `output` from its last checkpoint: the end of an epoch, or a step inside one."""
-    device: torch.device | str | None
-    """Where to compute: "cpu", or None for accelerate's choice."""
-    progress: EpochProgress
-    """Shows the steps of an epoch, for example `terminal_bar`."""
-    trackers: Sequence[Any]
-    """Trackers of accelerate, for example ["tensorboard"]."""
-
-
-def train_task(
-    config: RunConfig, make_task: MakeTask[Report], *, output: Path | str, **options: Unpack[RunOptions]
-) -> "tuple[Trainer[Report], Report]":
-    """Trains a task into a run folder, from its start or from its last checkpoint, and evaluates what was kept.
-
-    `prvr.training.train` and `prvr.training.train_reranker` are this function with their tasks; see `train` for what
-    signals, seeds and several processes mean.
+@dataclass
+class TrainerState:
+    """How far an epoch has come, with the sums of its loss terms.
 
     Args:
-        config: the configuration of the run; stored in `config.yaml` and in every state.
-        make_task: opens the data and makes the task, once the folder is found to be free.
-        output: the run folder, new or empty.
-        options: see `RunOptions`.
+        step: batches of the epoch that are done, skipped ones included.
+        skipped: steps that were left out because loss or gradient was not finite.
+        rate: learning rate of the last step.
+        seconds: spent in the steps so far, also before an interruption.
+        processor: seconds of all processor cores in these steps, of this process alone.
+        sums: the sums of each loss term over the steps that were not skipped.
+    """
 
-    Returns:
-        The trainer at the end of its run, and what `Task.evaluate` returned.
+    step: int = 0
+    skipped: int = 0
+    rate: float = 0.0
+    seconds: float = 0.0
+    processor: float = 0.0
+    sums: dict[str, float] = field(default_factory=dict)
+
+    def add(self, terms: Mapping[str, float]) -> None:
+        """Adds the loss terms of a step to the sums."""
+        for name, value in terms.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
+    def means(self) -> dict[str, float]:
+        """The mean of each loss term over the steps that were not skipped; empty if all were."""
+        return {name: value / (self.step - self.skipped) for name, value in self.sums.items()}
+
+
+class WeightAverage:
+    """The running mean of weights over epochs (Izmailov et al., 2018, "Averaging weights leads to wider optima").
+
+    After the n-th of its epochs it is m_n = m_{n-1} + (w_n - m_{n-1}) / n, in the type of the weights, so that a saved
+    run holds one copy more, however many epochs are averaged. Buffers of whole numbers are those of the last epoch.
+    `torch.optim.swa_utils.AveragedModel` averages these as well, and needs a copy of the networks.
+
+    A mean has a meaning because every parameter of a retriever, a re-ranker or a loss is a free number or one kept in
+    an interval: none is a point of hyperbolic space. Curvatures, scales and temperatures are averaged as they are
+    trained, by their logarithm or logit, and so stay within their bounds.
+
+    Args:
+        config: the configuration of the run, which says which epochs are averaged.
+        networks: the modules that are trained, by name.
+    """
+
+    def __init__(self, config: RunConfig, networks: Mapping[str, nn.Module]) -> None:
+        self.train, self.networks = config.train, nn.ModuleDict(networks)
+        self.mean: dict[str, Tensor] = {}
+        """Of the epochs up to now; empty before the first that is averaged."""
+
+    def of(self, epoch: int) -> dict[str, Tensor]:
+        """The mean over the epochs that are averaged up to the end of `epoch`, whose weights the networks hold.
+
+        Empty where the run averages nothing.
+        """
+        if not self.train.average:
+            return {}
+        share = 1 / len(self.train.kept_epochs(epoch))
+        return {
+            name: self.mean[name].to(now).lerp(now, share)
+            if share < 1 and now.is_floating_point()
+            else now.detach().clone()
+            for name, now in self.networks.state_dict().items()
+        }
+
+    @contextmanager
+    def applied(self, mean: Mapping[str, Tensor]) -> Iterator[None]:
+        """The networks with the mean as their weights, for the length of the `with` statement; as they are if empty."""
+        if not mean:
+            yield
+            return
+        trained = {name: tensor.detach().clone() for name, tensor in self.networks.state_dict().items()}
+        load_weights(self.networks, mean, "the mean of the weights")
+        try:
+            yield
+        finally:
+            self.networks.load_state_dict(trained)
+
+
+class Trainer:
+    """Trains a task: epochs of steps, checkpoints, selection, early stopping.
+
+    Args:
+        config: the configuration of the run.
+        task: what is trained, on the device of the run.
+        run: the folder, device, processes and signals of the run, and the state that it continues from.
+        optimizer, scheduler: as `build_optimizer` gives them.
+        steps: steps of an epoch.
+        constants: plain values and tensors that are saved in every state.
 
     Raises:
-        TrainingError, Terminated, KeyboardInterrupt: see `train`.
-    """
-    run = RunFolder(Path(output))
-    resume, trackers = options.get("resume", False), options.get("trackers", ())
-    with ExitStack() as stack:
-        accelerator = stack.enter_context(
-            make_accelerator(config.train.precision, run.path, options.get("device"), trackers)
-        )
-        in_main(accelerator, lambda: stack.enter_context(run.owned(resume)))
-        state = run.open(config, resume)
-        stop = stack.enter_context(listening())
-        stack.enter_context(kept_memory(config.train.keep_memory))
-        task = make_task(accelerator, stop)
-        accelerator.wait_for_everyone()  # all have looked into the folder before anything is written there
-        if accelerator.is_main_process:
-            run.write_config(config)
-        if trackers:
-            accelerator.init_trackers(config.name)
-        progress = options.get("progress", no_progress) if accelerator.is_main_process else no_progress
-        trainer = Trainer(task, run, accelerator, stop, progress)
-        if state is not None:
-            trainer.restore(state)
-        return trainer, trainer.train()
-
-
-class Trainer(Generic[Report]):
-    """Trains a task: epochs of steps, checkpoints, selection, early stopping, and the evaluation at the end.
-
-    Args:
-        task: what is trained, on the accelerator's device.
-        run: the folder that the run is written to.
-        accelerator: device, precision, processes and trackers.
-        stop: requests of the system to stop.
-        progress: shows the steps of an epoch.
+        TrainingError: `run.state` is the state of another task or model.
     """
 
     def __init__(
         self,
-        task: Task[Report],
-        run: RunFolder,
-        accelerator: Accelerator,
-        stop: StopRequest,
-        progress: EpochProgress = no_progress,
+        config: RunConfig,
+        task: Task,
+        run: Run,
+        optimizer: torch.optim.Optimizer,
+        scheduler: LRScheduler | None,
+        steps: int,
+        constants: Mapping[str, Any] | None = None,
     ) -> None:
-        self.task, self.run, self.accelerator, self.stop, self.progress = task, run, accelerator, stop, progress
-        self.config = task.config
-        self.average = WeightAverage(task.config, task.networks)
-        self.optimizer, self.scheduler = task.optimizer(max(1, len(task) * self.config.train.epochs))
-        self.step = TrainingStep(task, accelerator, self.optimizer, self.scheduler)
-        self.nonfinite = NonFinitePolicy(self.config)
-        self.generator = torch.Generator(accelerator.device)
+        self.config, self.task, self.run, self.steps = config, task, run, steps
+        self.optimizer, self.scheduler, self.constants = optimizer, scheduler, dict(constants or {})
+        self.average = WeightAverage(config, task.networks)
+        self.step = TrainingStep(config, task, optimizer, scheduler, run.accelerator.device)
+        self.nonfinite = NonFinitePolicy(config)
+        self.generator = torch.Generator(run.accelerator.device)
         self.epoch, self.state = 0, TrainerState()
+        self.best = dict.fromkeys(task.networks, Score())
         self.history: list[dict[str, Any]] = []
         self._random: Mapping[str, Any] | None = None  # of a run that is resumed inside an epoch, until it continues
         self._saved = "nothing is saved yet, --resume starts over"
         self._drawn = time.monotonic()
+        if run.state is not None:
+            self._restore(run.state)
+
+    @property
+    def best_epoch(self) -> int:
+        """The last epoch, from 0, in which a network was saved as best; -1 before the first."""
+        return max(score.epoch for score in self.best.values())
 
     @property
     def stopped_early(self) -> bool:
         """Whether patience ran out before the last epoch."""
         return self.epoch < self.config.train.epochs
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from a state that `RunFolder.open` returned.
-
-        Raises:
-            TrainingError: it is the state of another task or model.
-        """
-        source = self.run.state
-        self.task.load_state_dict(state, source)
-        self.average.restore(state, source)
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        source = self.run.folder.state
+        kinds = {"parts": dict, "networks": dict, "best": dict, "average": dict, "skipped_in_row": int}
+        check_state(state, kinds | {"position": dict | None, "random": dict | None}, source)
+        changes = differences(state["parts"], part_names(self.task.networks))
+        if changes:
+            raise TrainingError(
+                f"{source}: a checkpoint of other parts: {'; '.join(changes[:3])}"
+                f"{f' and {len(changes) - 3} more' if len(changes) > 3 else ''}. Resume with the model, losses and "
+                "stages that the run began with."
+            )
+        check_state(state["networks"], dict.fromkeys(self.task.networks, dict), source)
+        check_state(state["best"], dict.fromkeys(self.task.networks, dict), source)
+        for name, network in self.task.networks.items():
+            load_weights(network, state["networks"][name], source)
+            self.best[name] = parse_record(Score, state["best"][name], f"{source}: best")
+        self.average.mean = state["average"]
+        if self.config.train.average and self.best_epoch >= 0 and not self.average.mean:
+            raise TrainingError(f"{source}: not the state of such a run: average is empty. Name its own run folder.")
         restore_optimizer(self.optimizer, self.scheduler, state, source)
-        self.epoch, self.history = state["epoch"], state["history"]
-        self.nonfinite.in_row = state.get("skipped_in_row", 0)
-        if state.get("position") is not None:
-            # a re-ranker's run of version 0.1 has no random states: its draws follow from epoch and step
-            check_state({"random": None} | dict(state), {"position": dict, "random": dict | None}, source)
+        self.epoch, self.history, self._random = state["epoch"], state["history"], state["random"]
+        self.nonfinite.in_row = state["skipped_in_row"]
+        if state["position"] is not None:
             self.state = parse_record(TrainerState, state["position"], f"{source}: position")
-            self._random = state.get("random")
         self._saved = self._where
-        self._log("%s: resuming (%s)", self.run.path, self._saved)
+        self._log("%s: resuming (%s)", self.run.folder.path, self._saved)
 
-    def train(self) -> Report:
-        """Trains to the end, then evaluates what was kept.
+    def train(self, evaluate: Callable[[], Report]) -> Report:
+        """Trains to the end.
+
+        Args:
+            evaluate: what is done last, in the main process: it evaluates what was saved as best.
+
+        Returns:
+            What `evaluate` returned, in all processes.
 
         Raises:
             TrainingError: the run cannot be written, or a loss or gradient is not finite.
             Terminated, KeyboardInterrupt: a signal arrived; the run is saved.
         """
-        train = self.config.train
+        train, accelerator, stop = self.config.train, self.run.accelerator, self.run.stop
+        accelerator.wait_for_everyone()  # all have looked into the folder before anything is written there
+        if self._is_main:
+            self.run.folder.write_config(self.config)
+        if accelerator.log_with:
+            accelerator.init_trackers(self.config.name)
         try:
             if not train.epochs:
-                self._keep_untrained()
-            while self.epoch < train.epochs and not (
-                self.epoch and self.epoch - 1 - self.task.best_epoch > train.patience
-            ):
+                self._save_best(from_main(accelerator, self._select))
+                self._save_epoch()
+            while self.epoch < train.epochs and not (self.epoch and self.epoch - 1 - self.best_epoch > train.patience):
                 self._train_epoch()
                 self._finish_epoch()
-                self.stop.raise_if_received()
-            if self.accelerator.is_main_process:
-                self._draw_curves()
-            report = from_main(self.accelerator, lambda: self.task.evaluate(self.run, self.stop))
-            self.stop.raise_if_received()  # all is done, but whoever asked to stop should not see the program continue
+                stop.raise_if_received()
+            self._draw_curves()
+            report = from_main(accelerator, evaluate)
+            stop.raise_if_received()  # all is done, but whoever asked to stop should not see the program continue
             return report
         except (KeyboardInterrupt, Terminated) as error:
             what = "terminated" if isinstance(error, Terminated) else "interrupted"
-            logger.warning("%s: %s; %s", self.run.path, what, self._saved)
+            logger.warning("%s: %s; %s", self.run.folder.path, what, self._saved)
             raise
 
-    def _draw_curves(self) -> None:
-        self.run.save_curves(self.history, self.config.name)
-        self._drawn = time.monotonic()
+    @property
+    def _is_main(self) -> bool:
+        return self.run.accelerator.is_main_process
 
-    def _keep_untrained(self) -> None:
-        """Keeps and saves what is to be trained as it starts, in a run of no epoch."""
-        selection, main = from_main(self.accelerator, self._select), self.accelerator.is_main_process
-        self.task.keep(-1, selection, self.run.best if main else None)
-        if main:
-            self.run.save_epoch(self._state_dict(), self.history)
+    def _draw_curves(self) -> None:
+        if self._is_main:
+            self.run.folder.save_curves(self.history, self.config.name)
+            self._drawn = time.monotonic()
 
     def _train_epoch(self) -> None:
         """One pass over the batches of an epoch, or what is left of it; `state` holds its result."""
-        state, train, steps = self.state, self.config.train, len(self.task)
+        state, train, stop = self.state, self.config.train, self.run.stop
         self._seed_epoch()
-        for network in self.task.networks:
+        for network in self.task.networks.values():
             network.train()
         began, busy = time.perf_counter() - state.seconds, time.process_time() - state.processor
         waiting: deque[StepMetrics] = deque()
         with (
             matrix_products(train.precision),  # of the steps alone: scores that select or are reported are float32
-            self.progress(f"epoch {self.epoch + 1}/{train.epochs}", steps - state.step) as show,
+            self.run.progress(f"epoch {self.epoch + 1}/{train.epochs}", self.steps - state.step) as show,
         ):
-            for step, batch in enumerate(self.task.batches(self.epoch, state.step), state.step):
+            for step, (batch, examples) in enumerate(self.task.batches(self.epoch, state.step), state.step):
                 state.rate = self.step.learning_rate
-                waiting.append(self.step(batch, self.epoch, step, self.generator))
+                waiting.append(self.step(batch, examples, self.epoch, step, self.generator))
                 state.step, state.seconds = step + 1, time.perf_counter() - began
                 state.processor = time.process_time() - busy
                 self._account(waiting, show, keep=self.step.lag)
-                agree_to_stop(self.accelerator, self.stop)
+                agree_to_stop(self.run.accelerator, stop)
                 every = train.checkpoint_every
-                due = every is not None and (self.epoch * steps + state.step) % every == 0
-                if due or self.stop.received is not None:
+                due = every is not None and (self.epoch * self.steps + state.step) % every == 0
+                if due or stop.received is not None:
                     self._account(waiting, show)  # nothing is saved that has not been checked
                     self._save_inside_epoch()
-                    self.stop.raise_if_received()
+                    stop.raise_if_received()
             self._account(waiting, show)
         state.seconds, state.processor = time.perf_counter() - began, time.process_time() - busy
 
@@ -226,7 +271,7 @@ class Trainer(Generic[Report]):
         if states is not None and restore_random_states(states, self.generator):
             return
         if states is not None:
-            logger.warning("%s: saved on another kind of device, the draws of this epoch differ", self.run.path)
+            logger.warning("%s: saved on another kind of device, the draws of this epoch differ", self.run.folder.path)
         where = (self.config.train.seed, self.epoch) + ((self.state.step,) if self.state.step else ())
         torch.manual_seed(derived_seed(*where, "dropout"))  # dropout can only draw from the global generator
         self.generator.manual_seed(derived_seed(*where, "objective"))
@@ -235,7 +280,7 @@ class Trainer(Generic[Report]):
         """Reads and counts the metrics of steps, all but the last `keep`."""
         while len(waiting) > keep:
             metrics = waiting.popleft()
-            where = f"{self.run.path}: epoch {self.epoch}, step {metrics.step} of {len(self.task)}"
+            where = f"{self.run.folder.path}: epoch {self.epoch}, step {metrics.step} of {self.steps}"
             if self.nonfinite.accepts(metrics, where, self._saved):
                 self.state.add(metrics.values)
             else:
@@ -243,15 +288,16 @@ class Trainer(Generic[Report]):
             show(metrics.values)
 
     def _finish_epoch(self) -> None:
-        """Scores the epoch, keeps what is better, and saves the state between two epochs."""
+        """Scores the epoch, saves what is better, and saves the state between two epochs."""
         epoch, state, train = self.epoch, self.state, self.config.train
         trained, losses = time.perf_counter(), state.means()
         if not losses:
             raise TrainingError(
-                f"{self.run.path}: epoch {epoch}: no step had a finite loss and gradient, all were skipped. Look for "
-                f"NaN in the features, or lower optim.lr={self.config.optim.lr}; {self._saved}."
+                f"{self.run.folder.path}: epoch {epoch}: no step had a finite loss and gradient, all were skipped. "
+                f"Look for NaN in the features, or lower optim.lr={self.config.optim.lr}; {self._saved}."
             )
-        selection = self._keep()
+        selection = self._score_epoch()
+        evaluated = time.perf_counter() - trained
         line = {
             "epoch": epoch,
             "loss": losses,
@@ -260,11 +306,7 @@ class Trainer(Generic[Report]):
             selection.measure.lower(): selection.score,
             "selection": selection.metrics,
             "steps": state.step,
-            "seconds": {
-                "train": state.seconds,
-                "evaluate": time.perf_counter() - trained,
-                "processor": state.processor,
-            },
+            "seconds": {"train": state.seconds, "evaluate": evaluated, "processor": state.processor},
         }
         if train.average:
             line["averaged"] = list(train.kept_epochs(epoch))
@@ -272,70 +314,94 @@ class Trainer(Generic[Report]):
             line["skipped"] = state.skipped
         self.history.append(line)
         self.epoch, self.state = epoch + 1, TrainerState()
-        if self.accelerator.is_main_process:
-            self.run.save_epoch(self._state_dict(), self.history)
-        self._saved = self._where
-        if self.accelerator.is_main_process and time.monotonic() > self._drawn + CURVES_EVERY:
+        self._save_epoch()
+        if time.monotonic() > self._drawn + CURVES_EVERY:
             self._draw_curves()
-        if self.accelerator.trackers:
+        if self.run.accelerator.trackers:
             shown = {"loss": losses, "lr": state.rate, "selection": selection.metrics}
-            self.accelerator.log(flat(shown, "/"), step=epoch)
+            self.run.accelerator.log(flat(shown, "/"), step=epoch)
         self._log(
             "epoch %d: loss %.4f, %s %.1f (%s), lr %.2e, %.1f + %.1f s",
             *(epoch, losses["total"], selection.measure, selection.score),
-            *(train.kept_text(self.task.best_epoch), state.rate),
-            *(line["seconds"][what] for what in ("train", "evaluate")),
+            *(train.kept_text(self.best_epoch), state.rate, state.seconds, evaluated),
         )
 
-    def _keep(self) -> Selection:
-        """Scores the epoch, or the mean of the weights up to it, and hands it to the task to be kept."""
-        mean, main = self.average.of(self.epoch), self.accelerator.is_main_process
+    def _score_epoch(self) -> Selection:
+        """Scores the epoch, or the mean of the weights up to it, and saves it where it is better."""
+        mean = self.average.of(self.epoch)
         with self.average.applied(mean):
             try:
-                selection = from_main(self.accelerator, self._select)
+                selection = from_main(self.run.accelerator, self._select)
             except (KeyboardInterrupt, Terminated) as error:
                 selection = error
             else:
-                self.task.keep(self.epoch, selection, self.run.best if main else None)
+                self._save_best(selection)
         if not isinstance(selection, Selection):
-            if self.accelerator.num_processes == 1:
+            if self.run.accelerator.num_processes == 1:
                 self._save_inside_epoch()  # the epoch's training is not lost with the evaluation
             raise selection
         self.average.mean = mean
         return selection
 
     def _select(self) -> Selection:
-        if self.accelerator.num_processes > 1:  # the others wait: interrupting it would leave them waiting
-            return self.task.select(self.epoch)
-        with self.stop.at_once():
-            return self.task.select(self.epoch)
+        epoch = self.epoch if self.config.train.epochs else -1
+        if self.run.accelerator.num_processes > 1:  # the others wait: interrupting it would leave them waiting
+            return self.task.select(epoch)
+        with self.run.stop.at_once():
+            return self.task.select(epoch)
+
+    def _save_best(self, selection: Selection) -> None:
+        scores, average = selection.scores, self.config.train.average
+        improved = [name for name, score in scores.items() if average or score.value > self.best[name].value]
+        self.best |= {name: scores[name] for name in improved}
+        if improved and self._is_main:
+            self.task.save(self.run.folder.best, self.best, improved)
 
     def _state_dict(self) -> dict[str, Any]:
         """The state between two epochs."""
-        return self.task.state_dict() | {
+        return self.constants | {
             "config": config_to_dict(self.config),
+            "parts": part_names(self.task.networks),
+            "networks": {name: network.state_dict() for name, network in self.task.networks.items()},
+            "best": {name: asdict(score) for name, score in self.best.items()},
             "epoch": self.epoch,
             "history": self.history,
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "average": self.average.mean,
             "skipped_in_row": self.nonfinite.in_row,
             "position": None,
-            "average": self.average.mean,
+            "random": None,
         }
 
+    def _save_epoch(self) -> None:
+        if self._is_main:
+            self.run.folder.save_epoch(self._state_dict(), self.history)
+        self._saved = self._where
+
     def _save_inside_epoch(self) -> None:
-        if self.accelerator.is_main_process:
+        if self._is_main:
             inside = {"position": asdict(self.state), "random": random_states(self.generator)}
-            self.run.save_state(self._state_dict() | inside)
-        self.accelerator.wait_for_everyone()  # a process that ends now must not take the writing one along
+            self.run.folder.save_state(self._state_dict() | inside)
+        self.run.accelerator.wait_for_everyone()  # a process that ends now must not take the writing one along
         self._saved = self._where
 
     @property
     def _where(self) -> str:
         epoch, step = self.epoch, self.state.step
-        where = f"step {step} of {len(self.task)} of epoch {epoch}" if step else f"the end of epoch {epoch - 1}"
+        where = f"step {step} of {self.steps} of epoch {epoch}" if step else f"the end of epoch {epoch - 1}"
         return f"saved up to {where}, --resume goes on from there"
 
     def _log(self, message: str, *values: object) -> None:
         """Logs for the user in the main process, and for debugging in the others."""
-        logger.log(logging.INFO if self.accelerator.is_main_process else logging.DEBUG, message, *values)
+        logger.log(logging.INFO if self._is_main else logging.DEBUG, message, *values)
+
+
+def part_names(networks: Mapping[str, nn.Module]) -> dict[str, str]:
+    """The classes of networks, their parts and the parts of these, loss terms among them, by path."""
+    return {
+        f"{name}.{path}".strip("."): type(module).__name__
+        for name, network in networks.items()
+        for path, module in network.named_modules()
+        if path.count(".") < 2
+    }

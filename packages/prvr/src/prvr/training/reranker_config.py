@@ -1,4 +1,4 @@
-"""The configuration of a run that trains re-rankers, and the files of its folder."""
+"""The configuration of a run that trains re-rankers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,8 +11,7 @@ from pydantic.dataclasses import dataclass
 from prvr.config import OptimConfig, TrainerConfig, read_values, read_yaml_file, validated
 from prvr.config.strict import LARGE, MANY, STRICT
 from prvr.errors import InputError
-from prvr.stages import CandidateReranker, Direction, RerankerConfig
-from prvr.training.checkpoint import replace_folder
+from prvr.stages import Direction, RerankerConfig
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -75,14 +74,6 @@ class RerankerRunConfig:
     train: RerankerTrainConfig = RerankerTrainConfig()
     optim: OptimConfig = OptimConfig(lr=1e-3, weight_decay=0.0, warmup=0.05)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_version_0_1(cls, values: Any) -> Any:
-        """Version 0.1 wrote the key `train` as `course`."""
-        if isinstance(values, dict) and "course" in values and "train" not in values:
-            return {"train" if key == "course" else key: value for key, value in values.items()}
-        return values
-
     @model_validator(mode="after")
     def _consistent(self) -> "RerankerRunConfig":
         if len(set(self.directions)) != len(self.directions):
@@ -116,11 +107,11 @@ def reranker_run_config(
         >>> reranker_run_config({"reranker": {"steps": 10}}, width=64).network.steps
         10
     """
-    given = dict(values or {})
-    reranker = given.get("reranker", {})
-    known = {} if width is None else {"width": width}
-    given["reranker"] = known | dict(reranker) if isinstance(reranker, Mapping) else reranker
-    return validated(RerankerRunConfig, given, source)
+    values = dict(values or {})
+    reranker = values.get("reranker", {})
+    if isinstance(reranker, Mapping) and width is not None:
+        values["reranker"] = {"width": width, **reranker}
+    return validated(RerankerRunConfig, {"reranker": reranker, **values}, source)
 
 
 def is_reranker_run(folder: Path) -> bool:
@@ -144,24 +135,3 @@ def read_reranker_config(name_or_path: Path | str, width: int | None = None) -> 
     """
     source, values = read_values(name_or_path)
     return reranker_run_config(values, width=width, source=source)
-
-
-def save_rerankers(folder: Path, rerankers: Mapping[Direction, CandidateReranker], card: str | None = None) -> None:
-    """Replaces `folder` by one with a re-ranker of each direction, whole or not at all.
-
-    Args:
-        folder: usually `best/` of a run.
-        rerankers: by direction.
-        card: the text of README.md; None = none.
-
-    Raises:
-        prvr.training.TrainingError: it cannot be written.
-    """
-
-    def write(temporary: Path) -> None:
-        if card is not None:
-            (temporary / "README.md").write_text(card, encoding="utf-8", newline="\n")
-        for direction, reranker in rerankers.items():
-            reranker.save_pretrained(temporary / direction)
-
-    replace_folder(folder, write)
