@@ -33,8 +33,11 @@ def make_config(cache: str, **changes: Any) -> Config:
         "train": {"epochs": 2, "batch_size": 16, "hard_negatives_from": 1},
     }
     for key, value in changes.items():
-        group, name = key.split("__")
-        values.setdefault(group, {})[name] = value
+        group, _, name = key.partition("__")
+        if name:
+            values.setdefault(group, {})[name] = value
+        else:
+            values[group] = value
     return config_from_dict(values)
 
 

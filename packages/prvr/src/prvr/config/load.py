@@ -1,6 +1,7 @@
 """Reads configurations from presets, YAML files, dictionaries and dotted overrides, and writes them as YAML."""
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module, resources
@@ -249,7 +250,9 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
             key = _key(problem["loc"])
             if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
                 close = get_close_matches(key, config_leaves(kind), n=2)
-                lines.append(f"unknown key {key!r}" + (f"; did you mean {' or '.join(close)}?" if close else ""))
+                hint = f"; did you mean {' or '.join(close)}?" if close else ""
+                own = ". For a loss of your own, name its module with --import" if problem["loc"][0] == "loss" else ""
+                lines.append(f"unknown key {key!r}{hint}{own}")
             elif problem["type"] in ("missing", "missing_argument"):
                 lines.append(f"{key} is required")
             else:
@@ -294,7 +297,7 @@ def load_config(
 
 
 def import_modules(names: Any, source: str) -> None:
-    """Imports modules that register losses, blocks or fusions.
+    """Imports modules that register losses, blocks or fusions, from Python's path or the current folder.
 
     Args:
         names: their dotted names; anything but a list of strings is left to the validation.
@@ -304,6 +307,7 @@ def import_modules(names: Any, source: str) -> None:
         ConfigError: there is no such module. Whatever a module itself raises is passed on.
     """
     for name in names if isinstance(names, list | tuple) else ():
+        sys.path.append("")
         try:
             import_module(str(name))
         except ModuleNotFoundError as error:
@@ -311,8 +315,10 @@ def import_modules(names: Any, source: str) -> None:
                 raise  # a module that it imports is missing
             raise ConfigError(
                 f"{source}: imports: no module named {name!r}. Install it, add its folder to PYTHONPATH, or run in its "
-                f"folder with --import {name}"
+                "folder"
             ) from error
+        finally:
+            sys.path.remove("")
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:

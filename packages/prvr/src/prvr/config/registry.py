@@ -30,6 +30,11 @@ class Entry(Generic[P]):
     needs: tuple[str, ...] = ()
 
     @property
+    def module(self) -> str:
+        """The name of the module that holds the part."""
+        return self.source.partition(":")[0] if isinstance(self.source, str) else str(cast(Any, self.source).__module__)
+
+    @property
     def part(self) -> P:
         """The class or function that was registered."""
         if not isinstance(self.source, str):

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic.dataclasses import dataclass
 
-from prvr.config.losses import LossConfig, expect_losses_fit
-from prvr.config.model import ModelConfig
+from prvr.config.losses import LOSSES, LossConfig, expect_losses_fit
+from prvr.config.model import BLOCKS, FUSIONS, ModelConfig
 from prvr.config.strict import STRICT
 from prvr.config.token_model import TokenModelConfig
 from prvr.config.training import DataConfig, OptimConfig, TrainConfig
@@ -27,12 +27,22 @@ class Config:
     model: Annotated[
         Annotated[ModelConfig, Tag("pooled")] | Annotated[TokenModelConfig, Tag("tokens")], Discriminator(_kind)
     ]
-    loss: LossConfig = LossConfig()
+    loss: LossConfig = Field(default_factory=LossConfig)
     optim: OptimConfig = OptimConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
     imports: tuple[str, ...] = ()
-    """Modules that are imported before anything else is read: they register losses, blocks and fusions of your own."""
+    """Modules that are imported before the rest is read. Those of losses, blocks and fusions in use that are not of
+    prvr are added."""
+
+    @model_validator(mode="after")
+    def _names_the_modules_of_its_parts(self) -> "Config":
+        entries = [LOSSES[name] for name in self.loss.terms if self.loss.weight(name) > 0]
+        if isinstance(self.model, ModelConfig):
+            entries += [FUSIONS[self.model.fusion], *(BLOCKS[block.space] for block in self.model.blocks)]
+        own = {entry.module for entry in entries if not f"{entry.module}.".startswith(("prvr.", "__main__."))}
+        object.__setattr__(self, "imports", tuple(dict.fromkeys([*self.imports, *sorted(own)])))
+        return self
 
     @model_validator(mode="after")
     def _losses_fit_the_model(self) -> "Config":

@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from prvr.config import Config, TokenModelConfig, load_config
+from prvr.config import Config, TokenModelConfig, expect_readable, load_config
 from prvr.data import PackedSplit
 from prvr.data.dataset import BatchInfo
 from prvr.data.on_device import Batches
@@ -96,8 +96,10 @@ def train(
             loss or gradient is not finite.
         Terminated: SIGTERM arrived, and the run is saved; a SystemExit with code 143.
         KeyboardInterrupt: Ctrl-C; after the first one the run is saved.
+        prvr.ConfigError: the configuration cannot be read back from its own `config.yaml`.
         prvr.data.DataError: bad data.
     """
+    expect_readable(config)
     with open_run(config, output, **options) as run, ExitStack() as stack:
         data = stack.enter_context(closing(open_splits(config))) if splits is None else splits
         scores = _teacher_scores(config, teacher, data.train, run)
