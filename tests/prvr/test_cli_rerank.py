@@ -18,8 +18,8 @@ from prvr.evaluation.encode import encode_split
 from prvr.evaluation.metrics import ranks
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import build_retriever, load_pretrained
-from prvr.pipeline import open_system
 from prvr.stages import ScoreMatrix, load_rerankers, reranker_inputs
+from prvr.systems import open_system
 from prvr.training import open_split
 from prvr.training.checkpoint import derived_seed
 

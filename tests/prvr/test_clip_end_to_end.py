@@ -276,7 +276,7 @@ def test_as_a_stage_it_is_searched_as_it_is_evaluated(films: Films, run: Path, t
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"video_dim": 768, "query_dim": 1, "hidden": 8, "heads": 2, "num_clips": 4}
     first = Retriever(ModelConfig(**sizes, max_frames=9, max_words=15, lorentz_dim=7)).eval()
-    stage = RetrieverStage.build(RetrieverSettings(combine="replace", top_k=10), run, None)
+    stage = RetrieverStage.load(RetrieverSettings(combine="replace", top_k=10), run, None)
     pipeline = Pipeline(first, [stage])
     pipeline.save_pretrained(tmp_path / "saved")
     store, settings = VideoStore(films.store), PackSettings.of(first.config, keep_last=True)

@@ -21,7 +21,6 @@ from prvr.cli import main
 from prvr.data import DataError, PackedSplit, open_corpus, pack
 from prvr.evaluation import ranked_rows
 from prvr.evaluation.encode import encode_split
-from prvr.pipeline import System, open_system
 from prvr.plot import draw, save_figure
 from prvr.plot.figures import RIGHT, WRONG, brief
 from prvr.plot.reranker import (
@@ -41,6 +40,7 @@ from prvr.stages import (
     fingerprint,
     reranker_inputs,
 )
+from prvr.systems import System, open_system
 from prvr.training import save_rerankers
 
 
@@ -140,7 +140,7 @@ class TestScores:
         everything = [np.concatenate([part.positive, part.negative]) for part in (alone, moved)]
         assert len(everything[0]) == len(everything[1])
         added = everything[1].sum() - everything[0].sum()  # every row's probabilities have sum 1
-        assert added == pytest.approx(reranker.config.weight * scores.texts, rel=1e-4)
+        assert added == pytest.approx(reranker.config.weight * scores.shape("t2v")[0], rel=1e-4)
         assert (np.sort(everything[1]) >= np.sort(everything[0]) - 1e-6).all()
 
     @given(

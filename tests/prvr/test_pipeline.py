@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_files import TOY, make_index, tiny_model, walk, write_store
 
-from prvr import InputError, Pipeline, Retriever
+from prvr import InputError, Pipeline, Retriever, stages
 from prvr.config import RegisterConfig, TokenModelConfig
 from prvr.data import DataError, PackedSplit, PackSettings, open_corpus, pack
 from prvr.data.features import open_features
@@ -25,13 +25,18 @@ from prvr.stages import (
     AnchorStage,
     CandidateReranker,
     DiffusionStage,
+    Direction,
     QBNormSettings,
     QBNormStage,
     RerankerConfig,
+    Rescore,
     RetrieverSettings,
     RetrieverStage,
+    ScoreMatrix,
+    Stage,
     ZeroShotSettings,
     ZeroShotStage,
+    add_scores,
     best_columns,
     fingerprint,
     merge_top_k,
@@ -78,18 +83,67 @@ def qb_norm(beta: float = 5.0, videos: VideoEmbedding | None = None) -> QBNormSt
     return QBNormStage(torch.randn(31, 16, generator=torch.Generator().manual_seed(2)), videos, QBNormSettings(beta))
 
 
-def tokens(**changes: Any) -> RetrieverStage:
+def token_retriever() -> TokenRetriever:
     torch.manual_seed(4)
     sizes: dict[str, Any] = {"video_dim": 512, "query_dim": 48, "hidden": 8, "heads": 2, "depth": 1}
     config = TokenModelConfig("tokens", max_frames=20, max_words=12, frame_projection="linear", **sizes)
-    return RetrieverStage(TokenRetriever(config).eval(), RetrieverSettings(**{"top_k": 7, "weight": 2.0} | changes))
+    return TokenRetriever(config).eval()
+
+
+def tokens(**changes: Any) -> RetrieverStage:
+    return RetrieverStage(token_retriever(), RetrieverSettings(**{"top_k": 7, "weight": 2.0} | changes))
 
 
 def anchors(kind: Any, **changes: Any) -> AnchorStage:
     return AnchorStage(AnchorSettings(anchors=kind, top_k=6, weight=2.0, **changes))
 
 
+class IdStage(Stage):
+    """Prefers videos by their ids, which it sees in evaluation and in search alike."""
+
+    kind = "ids"
+
+    def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
+        bonus = torch.tensor([int(id[-1]) / 10 for id in matrix.column_ids(direction)])
+        return lambda scores, rows, columns: scores + (bonus if columns is None else bonus[columns])
+
+
+class OwnRetrieverStage(Stage):
+    """Brings a retriever of its own, for which an index stores rows without knowing this class."""
+
+    kind = "own_retriever"
+    inputs = "features"
+    top_k = 7
+
+    def __init__(self, encoder: TokenRetriever) -> None:
+        super().__init__()
+        self.retriever = self.encoder = encoder
+
+    def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
+        return add_scores(matrix, direction, 2.0)
+
+    def open_split(self, split: PackedSplit) -> PackedSplit:
+        return tokens().open_split(split)
+
+    def save(self, folder: Path) -> None:
+        self.retriever.save_pretrained(folder)
+
+    @classmethod
+    def load(cls, settings: None, folder: Path | None, encode: Any) -> "OwnRetrieverStage":
+        assert folder is not None
+        return cls(TokenRetriever.from_pretrained(folder).eval())
+
+
+@pytest.fixture(autouse=True)
+def own_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages.STAGES, "_entries", dict(stages.STAGES._entries))
+    for kind in (IdStage, OwnRetrieverStage):
+        stages.STAGES.register(kind.kind, kind, "For this test.")
+
+
 STAGES = {
+    "a stage that sees ids": lambda first: [IdStage()],
+    "a stage with a retriever of its own": lambda first: [OwnRetrieverStage(token_retriever())],
     "diffusion over clips and frames": lambda first: [diffusion(first, tokens="both", unit_length=True)],
     "QB-Norm": lambda first: [qb_norm()],
     "zero-shot": lambda first: [ZeroShotStage(ZeroShotSettings(weight=0.5))],
@@ -172,10 +226,10 @@ def test_a_search_with_a_second_vector_for_frames_finds_what_evaluation_ranks(
 ) -> None:
     split, store = corpus
     first = Retriever.from_pretrained(tiny_model(tmp_path / "two", frame_query="pooled_words")).eval()
-    stages = [QBNormStage(encode_split(first, split).text[:31], None, QBNormSettings(5.0))] if bank else []
-    expected = evaluate(Pipeline(first, stages), split, PLAIN).ranks
+    bank_stage = [QBNormStage(encode_split(first, split).text[:31], None, QBNormSettings(5.0))] if bank else []
+    expected = evaluate(Pipeline(first, bank_stage), split, PLAIN).ranks
     assert (expected != evaluate(clips_alone(first), split, PLAIN).ranks).any()
-    Pipeline(first, stages).save_pretrained(tmp_path / "saved")
+    Pipeline(first, bank_stage).save_pretrained(tmp_path / "saved")
     with make_index(tmp_path / "index", tmp_path / "saved", dtype="float32") as index:
         index.add(store)
         assert index.verify() == ()
@@ -263,7 +317,9 @@ def test_an_index_without_videos_finds_nothing(name: str, first: Retriever, tmp_
 
 class TestRefusals:
     def test_an_order_without_a_meaning(self, first: Retriever) -> None:
-        with pytest.raises(InputError, match="must stand before those over the best candidates: diffusion, zero_shot"):
+        with pytest.raises(
+            InputError, match="must come before stages over the best candidates, got: diffusion, zero_shot"
+        ):
             Pipeline(first, [diffusion(first), ZeroShotStage()])
         with pytest.raises(InputError, match="qb_norm reads the scores of the first stage"):
             Pipeline(first, [ZeroShotStage(), qb_norm()])
@@ -293,11 +349,11 @@ class TestRefusals:
         (folder / "stages" / "sha256.txt").unlink()
         with pytest.raises(InputError, match="unknown stage 'dream'"):
             Pipeline.from_pretrained(folder)
-        with pytest.raises(DataError, match="no pipeline"):
+        with pytest.raises(DataError, match=r"not a pipeline, pipeline\.json is missing"):
             Pipeline.from_pretrained(tmp_path)
 
     def test_a_token_retriever_is_no_first_stage_of_an_index(self, tmp_path: Path) -> None:
-        tokens().encoder.save_pretrained(tmp_path / "tokens")
+        token_retriever().save_pretrained(tmp_path / "tokens")
         with pytest.raises(DataError, match="--stage retriever:"):
             open_model(tmp_path / "tokens", TOY)
 

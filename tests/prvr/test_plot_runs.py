@@ -17,7 +17,6 @@ from prvr.data.synthetic import write_videos
 from prvr.evaluation import EvaluationReport, ranked_rows
 from prvr.evaluation.encode import encode_split
 from prvr.evaluation.moments import ExampleQuery, Hit, find_moments
-from prvr.pipeline import System, open_system
 from prvr.plot import PlotInput, draw
 from prvr.plot.embeddings import (
     FrameMap,
@@ -32,6 +31,7 @@ from prvr.plot.embeddings import (
 from prvr.plot.examples import examples_figure, pictures_of
 from prvr.plot.figures import RIGHT
 from prvr.plot.hyperbolic import entailment_of, hyperbolic_figure, hyperbolic_points
+from prvr.systems import System, open_system
 from prvr.text import sentences
 from prvr.types import VideoEmbedding
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from prvr.cli import main
 from prvr.config import TokenCompat, load_config
 from prvr.models import ClipRetriever, load_pretrained
-from prvr.pipeline import open_system
 from prvr.released.convert import convert_checkpoint
 from prvr.stages import load_rerankers
+from prvr.systems import open_system
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:.*token_id.*")

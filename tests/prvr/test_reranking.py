@@ -11,8 +11,9 @@ from torch import Tensor
 
 from prvr.config import ConfigError
 from prvr.evaluation.metrics import ranks, recall_at_k
-from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig, TextFrameAttention
-from prvr.stages.diffusion import pooling
+from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
+from prvr.stages.diffusion import network
+from prvr.stages.diffusion.network import TextFrameAttention
 
 both_ways = pytest.mark.parametrize("direction", ["t2v", "v2t"])
 
@@ -268,7 +269,7 @@ def test_in_half_precision_autocast_nothing_is_rounded(process):
 @pytest.mark.usefixtures("unchecked")
 def test_configurations_that_cannot_be():
     for changes, message in (
-        ({"sampling_steps": 11}, "sampling_steps=11 is beyond steps=10"),
+        ({"sampling_steps": 11}, "sampling_steps=11 is larger than steps=10"),
         ({"negative": -1}, "negative=-1 needs compat.output='released'"),
         ({"process": "one_step", "sampling_steps": 2}, "needs process='diffusion'"),
         ({"width": 0}, "width"),
@@ -286,8 +287,8 @@ def test_the_gather_is_bounded_and_shares_frames(monkeypatch):
         reranker = make(direction)
         expected = reranker.rerank(given, text, frames, mask)
         for block, shared in ((1, 8), (2, 1), (2, 3)):
-            monkeypatch.setattr(pooling, "_BLOCK", block * FRAMES * WIDTH)
-            monkeypatch.setattr(pooling, "_SHARED", shared)
+            monkeypatch.setattr(network, "_BLOCK", block * FRAMES * WIDTH)
+            monkeypatch.setattr(network, "_SHARED", shared)
             torch.testing.assert_close(reranker.rerank(given, text, frames, mask), expected)
         monkeypatch.undo()
 

@@ -313,7 +313,7 @@ class TestBadInput:
 
     def test_another_width(self, retriever, split, encoded) -> None:
         reranker = CandidateReranker(RerankerConfig(width=6)).double()
-        with pytest.raises(ValueError, match="have width 8, this re-ranker was built for 6"):
+        with pytest.raises(ValueError, match="got width 8, this re-ranker expects 6"):
             evaluate(reranking(retriever, {"t2v": reranker}), split, encoded=encoded)
 
     def test_another_retriever_of_the_same_width(self, retriever, split, encoded) -> None:
@@ -329,7 +329,7 @@ class TestBadInput:
         )
 
     def test_the_other_direction(self, retriever, split, encoded) -> None:
-        with pytest.raises(ValueError, match="is of direction 'v2t'"):
+        with pytest.raises(ValueError, match="has direction 'v2t'"):
             evaluate(reranking(retriever, {"t2v": make("v2t")}), split, encoded=encoded)
 
     def test_rows_that_the_retriever_has_not(self, encoded) -> None:

@@ -95,7 +95,7 @@ def test_bad_galleries_are_refused():
     silent[2], dark[3], broken[1, 1] = torch.nan, False, torch.nan
     for changes, message in (
         ({"scores": scores.mT}, r"scores: got shape \(9, 7\), expected \(7, 9\), \(texts, videos\)"),
-        ({"text": wide}, "text: have width 24, this re-ranker was built for 12"),
+        ({"text": wide}, "text: got width 24, this re-ranker expects 12"),
         ({"text": silent}, "text: row 2 is not finite: a query without a valid word"),
         ({"scores": broken}, "scores are NaN in row 1"),
         ({"frame_mask": dark}, "video 3 has no valid frame"),
@@ -124,9 +124,9 @@ def test_bad_pairs_are_refused():
         (lambda: reranker.denoise(x, t + 1, text, frames, mask), "timestep: got 1 to 10, expected 0 to 9"),
         (lambda: reranker.denoise(x[:, :2], t, text, frames, mask), r"x: got shape \(2, 2\), expected \(2, 3\)"),
         (lambda: reranker.loss(right[:, :2], text, frames, mask), r"target: got shape \(2, 2\)"),
-        (lambda: reranker.loss(right & False, text, frames, mask), "no candidate of row 0 is right"),
+        (lambda: reranker.loss(right & False, text, frames, mask), "row 0 has no relevant candidate"),
         (lambda: reranker.loss(right, text, frames, mask, timesteps=t - 1), "timestep: got -1 to 8"),
-        (lambda: reranker.sample(text, frames[..., :3], mask), "frames: have width 3"),
+        (lambda: reranker.sample(text, frames[..., :3], mask), "frames: got width 3"),
         (lambda: reranker.sample(text, frames, mask, initial=x[:1]), r"initial: got shape \(1, 3\)"),
         (lambda: reranker.sample(text, frames, mask, num_steps=50), "num_steps: got 50, expected 1 to 10"),
     ):

@@ -13,7 +13,7 @@ from golden import check_close
 
 from prvr.config import ConfigError
 from prvr.released import CheckpointError
-from prvr.released.reranker import released_reranker_config, released_token_alignment
+from prvr.released.denoiser import released_reranker_config, released_token_alignment
 from prvr.scoring import token_alignment
 from prvr.stages import CandidateReranker, RerankerCompat, RerankerConfig
 from prvr.stages.diffusion.config import reranker_config_from_dict

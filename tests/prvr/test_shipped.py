@@ -14,7 +14,7 @@ from prvr.evaluation import EvaluationConfig, evaluate
 from prvr.evaluation.zero_shot import beside_zero_shot
 from prvr.models import load_pretrained
 from prvr.models.pretrained import ABOUT, SHIPPED, WEIGHTS, model_files, shipped_model
-from prvr.pipeline import open_system
+from prvr.systems import open_system
 from prvr.training import open_split
 
 NAME = "toy-world"

@@ -1,10 +1,9 @@
 """Frozen records that the parts exchange, and the protocols of parts that are exchangeable."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -21,10 +20,8 @@ __all__ = [
     "Direction",
     "FirstStage",
     "Labels",
-    "Rescore",
     "RetrieverOutput",
     "Scores",
-    "Stage",
     "VideoEmbedding",
     "cat_padded",
     "lengthened",
@@ -477,88 +474,4 @@ class FirstStage(Scorer, Protocol):
 
     def eval(self) -> Any:
         """The same as in `torch.nn.Module`."""
-        ...
-
-
-Rescore = Callable[[Tensor, slice, Tensor | None], Tensor]
-"""`(scores, rows, columns) -> new scores`: scores `(r, k)` of the rows `rows`, and the columns `(r, k)` that they
-belong to, best first; columns None: every column, in order. A higher score is better."""
-
-
-@runtime_checkable
-class Stage(Protocol):
-    """What re-scores a ranking that the stages before it have made: everything, or the best candidates of each row.
-
-    A row belongs to one who asks, a column to what is found, see `prvr.stages.ScoreMatrix`.
-
-    Attributes:
-        kind: its name in the registry `prvr.stages.STAGES`.
-        top_k: how many of the best candidates are re-scored; None = every column.
-        directions: what it can re-score; the other direction stays as it was.
-        encoder: what gives the embeddings that it reads; None = those of the first stage.
-        rows: which rows of the first stage's videos it reads as they were encoded, `clips`, `frames` or `registers`; an
-            index then keeps their lengths, and the registers, which it would not store otherwise.
-    """
-
-    kind: str
-
-    @property
-    def top_k(self) -> int | None:
-        """How many of the best candidates are re-scored; None = every column."""
-        ...
-
-    @property
-    def directions(self) -> frozenset[Direction]:
-        """The directions that it can re-score."""
-        ...
-
-    @property
-    def encoder(self) -> FirstStage | None:
-        """What gives the embeddings that it reads; None = the first stage."""
-        ...
-
-    @property
-    def rows(self) -> frozenset[str]:
-        """Rows of the first stage that it reads as they were encoded."""
-        ...
-
-    def check(self, first: FirstStage, /) -> None:
-        """Refuse a first stage that this stage was not made for.
-
-        Raises:
-            InputError: it was made for another.
-        """
-        ...
-
-    def open_split(self, split: Any, /) -> Any:
-        """The videos and queries of a `prvr.data.PackedSplit` as `encoder` reads them; not called without one."""
-        ...
-
-    def prepare(self, direction: Direction, score: Callable[[Any], Tensor], /) -> Any:
-        """What must be known of the whole gallery before any row is re-scored, computed once; None for most stages.
-
-        Args:
-            direction: the direction of the ranking.
-            score: gives scores `(b, n)` of the first stage: of `b` texts with all videos ("t2v"), or of `b` videos with
-                all texts ("v2t").
-        """
-        ...
-
-    def bind(self, direction: Direction, matrix: Any, prepared: Any, /) -> Rescore:
-        """The function that re-scores rows of a ranking.
-
-        Args:
-            direction: the direction of the ranking, one of `directions`.
-            matrix: a `prvr.stages.ScoreMatrix` of the embeddings that the stage reads.
-            prepared: what `prepare` gave.
-        """
-        ...
-
-    def save(self, folder: Path, /) -> dict[str, Any]:
-        """Write parameters and data into a new folder; returns the settings, which JSON can hold.
-
-        The class of a stage also has `build(settings, run, encode)`, which makes one from a run of `prvr train` and
-        from embeddings of a split of the first stage's data, and `load(folder, settings)`, which reads what `save`
-        wrote.
-        """
         ...

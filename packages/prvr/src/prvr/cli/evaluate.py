@@ -20,7 +20,7 @@ from prvr.errors import DataError, MissingExtraError
 if TYPE_CHECKING:
     from prvr.evaluation.report import EvaluationReport
     from prvr.evaluation.zero_shot import Beside
-    from prvr.pipeline import System
+    from prvr.systems import System
 
     Reports = Mapping[str, Mapping[str, EvaluationReport]]
 
@@ -69,7 +69,7 @@ def register(prvr: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Evaluates, prints the tables and writes the numbers."""
-    from prvr.pipeline import open_system, parse_stage
+    from prvr.systems import open_system, parse_stage
 
     keys = parsed_keys(more_keys(args))
     strange = [f"--{key}" for key in keys if not key.startswith("model.")]

@@ -182,8 +182,8 @@ def run_verify(args: Namespace) -> int:
 
 
 def _made(folder: Path, store: Any, args: Namespace) -> "VideoIndex":
-    from prvr.pipeline import parse_stage
     from prvr.search import VideoIndex, open_model
+    from prvr.systems import parse_stage
 
     if args.model is None:
         raise CommandError(

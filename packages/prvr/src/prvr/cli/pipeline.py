@@ -24,7 +24,7 @@ def register(prvr: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Opens every part, checks that they fit together, and writes them."""
-    from prvr.pipeline import open_system, parse_stage
+    from prvr.systems import open_system, parse_stage
 
     system = open_system(args.system, [parse_stage(text) for text in args.stage], device=device_of(args.device))
     config = None if system.config_file is None else system.config_file.read_text(encoding="utf-8")

@@ -33,8 +33,8 @@ def register(prvr: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Draws a picture and writes it."""
-    from prvr.pipeline import open_system, parse_stage
     from prvr.plot import draw, save_figure
+    from prvr.systems import open_system, parse_stage
 
     device = device_of(args.device)
     system = open_system(args.system, [parse_stage(text) for text in args.stage], device=device)

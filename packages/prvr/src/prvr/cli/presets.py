@@ -146,9 +146,9 @@ _Stages = list[tuple[str, Any, Path | None]]
 def _system(name: str, keys: Mapping[str, Any]) -> tuple[Config | AnyModelConfig, _Stages]:
     """The configuration that a name stands for, and the stages over it: kind, settings and folder of each."""
     from prvr.models.pretrained import read_model_config, shipped_model
-    from prvr.pipeline import read_system
     from prvr.stages import Pipeline
-    from prvr.stages.pipeline import FIRST, stage_settings, written_stages
+    from prvr.stages.pipelines import FIRST, read_stages
+    from prvr.systems import read_system
 
     path = Path(name).expanduser()
     is_file = path.suffix in (".yaml", ".yml")
@@ -159,7 +159,7 @@ def _system(name: str, keys: Mapping[str, Any]) -> tuple[Config | AnyModelConfig
     files = read_system(name)
     weights, stages = files.first, list(files.stages)
     if Pipeline.is_folder(weights):
-        stages[:0] = [(*stage_settings(values, str(weights)), place) for values, place in written_stages(weights)]
+        stages[:0] = read_stages(weights)
         weights = weights / FIRST
     if files.config_file is not None:
         return load_config(files.config_file, keys), stages
@@ -174,7 +174,7 @@ def _stage(
     kind: str, settings: Any, place: Path | None, config: Config | AnyModelConfig, args: Namespace
 ) -> "list[PartCost]":
     """What a stage costs; only re-rankers and second retrievers have parameters."""
-    from prvr.stages.diffusion.stage import load_rerankers
+    from prvr.stages import load_rerankers
     from prvr.training import is_reranker_run, read_reranker_config
     from prvr.training.cost import PartCost, describe, describe_reranker
 

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from prvr.data.on_device import batches_on
 from prvr.data.packed import PackedSplit
-from prvr.stages.pipeline import Pipeline, as_pipeline
-from prvr.stages.scores import EncodedSplit
+from prvr.stages.matrix import EncodedSplit
+from prvr.stages.pipelines import Pipeline, as_pipeline
+from prvr.stages.stage import SplitInputs
 from prvr.text import cat_texts
 from prvr.types import FirstStage
 
@@ -50,7 +50,7 @@ def encode_split(
     pipeline = as_pipeline(system)
     where = device_of(pipeline.first, device)
 
-    def encoded(model: FirstStage, some: Any) -> EncodedSplit:
+    def encoded(model: FirstStage, some: SplitInputs) -> EncodedSplit:
         with evaluation_mode(model, where, seed):
             videos, texts, done = [], [], 0
             for module in model.modules():
@@ -59,14 +59,14 @@ def encode_split(
                 videos.append(model.encode_video(*batch[:3]))
                 done += len(batch[0])
                 if progress is not None:
-                    progress("videos", done, len(some.video_ids))
+                    progress("videos", done, len(split.video_ids))
             done = 0
             for batch in batches_on(where, some.query_batches(query_batch)):
                 texts.append(model.encode_text(*batch[:2]))
                 done += len(batch[0])
                 if progress is not None:
-                    progress("queries", done, len(some.query_ids))
-            return EncodedSplit(cat_texts(texts), tuple(videos))
+                    progress("queries", done, len(split.query_ids))
+            return EncodedSplit(cat_texts(texts), tuple(videos), (), split.query_ids, split.video_ids)
 
     stages = tuple(
         None if stage.encoder is None else encoded(stage.encoder, stage.open_split(split)) for stage in pipeline.stages

@@ -11,8 +11,8 @@ from prvr.errors import InputError
 from prvr.evaluation.encode import device_of, encode_split, evaluation_mode
 from prvr.evaluation.rank import ranked_rows
 from prvr.scoring import at_steps, best_moment, clip_scores
-from prvr.stages.pipeline import Pipeline, as_pipeline
-from prvr.stages.scores import EncodedSplit
+from prvr.stages.matrix import EncodedSplit
+from prvr.stages.pipelines import Pipeline, as_pipeline
 from prvr.text import Texts, sentences
 from prvr.types import FirstStage, VideoEmbedding
 

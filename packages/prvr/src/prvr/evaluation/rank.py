@@ -26,8 +26,8 @@ from prvr.evaluation.metrics import (
 from prvr.evaluation.report import EvaluationReport, GroupMetrics, TagMetrics
 from prvr.evaluation.significance import bootstrap_intervals
 from prvr.evaluation.streaming import stream_counts, stream_set_counts
-from prvr.stages.pipeline import Pipeline, as_pipeline, rescored
-from prvr.stages.scores import EncodedSplit, ScoreMatrix
+from prvr.stages.matrix import EncodedSplit, ScoreMatrix
+from prvr.stages.pipelines import Pipeline, as_pipeline, rescored
 from prvr.text import sentences
 from prvr.types import Direction, FirstStage, VideoEmbedding
 
@@ -156,8 +156,8 @@ def ranked_rows(
             raise InputError(f"stage {stage.kind!r} encodes texts and videos itself: encode_split takes the pipeline")
         else:
             matrices.append(ScoreMatrix(stage.encoder, own, block=size))
-    prepared = pipeline.prepared(direction, lambda bank: first.with_bank(direction, bank))
-    bound = pipeline.bound(direction, matrices, prepared)
+    prepared = pipeline.prepare(direction, lambda bank: first.with_bank(direction, bank))
+    bound = pipeline.bind(direction, matrices, prepared)
     chosen = first.blocks(direction, size) if only is None else (slice(row, row + 1) for row in only)
     for rows in chosen:
         yield rows, rescored(bound, first.rows(direction, rows), rows)

@@ -14,7 +14,7 @@ from prvr.evaluation.metrics import RECALLS, RetrievalMetrics, chance_recall
 from prvr.evaluation.rank import EvaluationConfig, report_from_scores
 from prvr.evaluation.report import EvaluationReport
 from prvr.evaluation.significance import Difference, paired_test
-from prvr.stages.rescoring import JointSplit
+from prvr.stages.joint_space import JointSplit
 from prvr.video import TextFeaturizer
 
 _SURE = 0.05  # p-value from which on a difference is one
@@ -111,7 +111,7 @@ def zero_shot_scores(
         ValueError: a text without a word, or with too many.
     """
     joint = JointSplit(corpus, split, texts=None if texts is None else tuple(texts), text=text)
-    return torch.stack([(joint.sentences @ F.normalize(some, dim=-1).T).amax(1) for some in joint.frames()], 1)
+    return torch.stack([(joint.text_vectors @ F.normalize(some, dim=-1).T).amax(1) for some in joint.frames()], 1)
 
 
 def beside_zero_shot(report: EvaluationReport, corpus: Corpus, split: PackedSplit) -> Beside:

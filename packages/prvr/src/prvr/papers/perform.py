@@ -23,7 +23,7 @@ from prvr.evaluation.zero_shot import has_zero_shot, zero_shot_scores
 from prvr.models import load_pretrained
 from prvr.papers.runs import Run
 from prvr.papers.study import Study
-from prvr.pipeline import System, open_system
+from prvr.systems import System, open_system
 from prvr.training import EpochProgress, Teacher, no_progress, open_split, open_splits, train, train_reranker
 from prvr.training.data import run_corpus
 

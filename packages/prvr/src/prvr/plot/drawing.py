@@ -12,9 +12,9 @@ from prvr.config import Config, validated
 from prvr.data import PackedSplit
 from prvr.errors import InputError
 from prvr.evaluation.encode import encode_split, evaluation_mode
-from prvr.pipeline import System
 from prvr.plot.registry import PLOTS
 from prvr.stages import DiffusionStage, EncodedSplit, Pipeline
+from prvr.systems import System
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ class PlotInput:
     """What a picture is drawn of.
 
     Args:
-        system: a retriever or a pipeline, as `prvr.pipeline.open_system` opens it.
+        system: a retriever or a pipeline, as `prvr.systems.open_system` opens it.
         config: says where and how the data are read.
         split: `train`, `val` or `test`.
         device: where to compute.
@@ -88,7 +88,7 @@ def draw(
 
     Args:
         name: one of `PLOTS`.
-        system: as `prvr.pipeline.open_system` opens it.
+        system: as `prvr.systems.open_system` opens it.
         config: says where and how the data are read; default: that of the run that trained the first stage.
         split: default: the one that the configuration reports.
         settings: fields of the settings of the plot; default: none.
@@ -100,7 +100,7 @@ def draw(
         DataError: the data are missing or damaged.
 
     Examples:
-        >>> from prvr.pipeline import open_system
+        >>> from prvr.systems import open_system
         >>> draw("attention", open_system("runs/reranker-1"), settings={"video": 3})  # doctest: +SKIP
         <Figure size 1000x350 with 2 Axes>
     """

@@ -140,7 +140,7 @@ def draw_trajectory(given: PlotInput, settings: TrajectorySettings) -> "Figure":
             ScoreMatrix(before.first, encoded, packed.relevant),
             packed,
             row,
-            top_k=settings.candidates or min(stage.top_k, len(packed)),
+            top_k=settings.candidates or min(stage.top_k or len(packed), len(packed)),
             num_steps=settings.steps or stage.settings.num_steps,
             seed=stage.settings.seed if settings.seed is None else settings.seed,
             before=scores,

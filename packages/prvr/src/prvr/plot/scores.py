@@ -22,7 +22,7 @@ from prvr.plot.drawing import PlotInput
 from prvr.plot.figures import COLOURS, RIGHT, WRONG, brief, new_figure
 from prvr.plot.registry import RatiosSettings, ScoresSettings
 from prvr.stages import EncodedSplit, FirstStage, Pipeline, ScoreMatrix
-from prvr.stages.pipeline import as_pipeline
+from prvr.stages.pipelines import as_pipeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

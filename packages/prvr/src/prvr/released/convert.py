@@ -25,7 +25,7 @@ from prvr.objective import Objective
 from prvr.released.checkpoint import CheckpointError, has_words, load_released, published_config, system_of
 from prvr.released.diffusionret import is_diffusionret, load_released_diffusionret
 from prvr.stages import CandidateReranker, DiffusionStage, Pipeline
-from prvr.stages.pipeline import FIRST
+from prvr.stages.pipelines import FIRST
 from prvr.types import Direction
 
 DATASETS = ("tvr", "activitynet", "charades")

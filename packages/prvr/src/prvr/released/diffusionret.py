@@ -12,8 +12,7 @@ from torch import Tensor
 from prvr.config import TokenCompat, TokenModelConfig
 from prvr.models import ClipRetriever
 from prvr.released.checkpoint import CheckpointError
-from prvr.stages.diffusion.inputs import fingerprint
-from prvr.stages.diffusion.reranker import CandidateReranker
+from prvr.stages import CandidateReranker, fingerprint
 from prvr.types import Direction
 
 _DENOISERS: dict[Direction, str] = {"t2v": "diffusion_model.", "v2t": "diffusion_model_v."}

@@ -7,13 +7,13 @@ from typing import Any
 
 from prvr.errors import DataError, InputError
 from prvr.models import Retriever, clips_alone
-from prvr.pipeline import System, open_system
 from prvr.search.joint import JointModel
 from prvr.search.model import ZERO_SHOT, ModelIdentity, Score, SearchModel
 from prvr.search.pipeline import PipelineModel, fingerprint_of
 from prvr.search.trained import load_retriever, load_trained, open_trained, score_of, text_encoder
 from prvr.stages import Pipeline, RetrieverSettings, RetrieverStage
-from prvr.stages.pipeline import FIRST
+from prvr.stages.pipelines import FIRST
+from prvr.systems import System, open_system
 from prvr.video import StoreHeader, TextFeaturizer, open_featurizer
 
 CANDIDATES = 200
@@ -31,13 +31,13 @@ def open_model(
 
     Args:
         name: a run of `prvr train` (its best epoch), a folder of `save_pretrained`, or `zero-shot`: the encoder alone,
-            the cosine of the sentence with the frame that it fits best. Or a pipeline, see `prvr.pipeline.open_system`.
+            the cosine of the sentence with the frame that it fits best. Or a pipeline, see `prvr.systems.open_system`.
             Of a retriever with `frame_query: words` the clips are searched, and its score with words and frames
             replaces that of the best `CANDIDATES`.
         encoder: header of the store that holds the features.
         device: the torch device.
         text: what reads queries; default: the text side of the encoder.
-        stages: put after those that the name stands for, see `prvr.pipeline.open_system`.
+        stages: put after those that the name stands for, see `prvr.systems.open_system`.
 
     Raises:
         DataError: there is no such model, or it does not read these features or these texts.

@@ -4,7 +4,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from prvr.search.joint import JointEncoder
 from prvr.search.model import RowSet, WindowVectors
 from prvr.search.rescoring import Rescorer
 from prvr.search.trained import TrainedModel, WindowEncoder
-from prvr.stages import Pipeline, RetrieverStage, Stage, ZeroShotStage
-from prvr.stages.pipeline import FIRST, written_stages
+from prvr.stages import Pipeline, Stage
+from prvr.stages.pipelines import FIRST, read_stages
 from prvr.video import StoreHeader, TextFeaturizer
 
 
@@ -123,8 +123,9 @@ class RetrieverEncoder:
         DataError: it does not read these features or these texts.
     """
 
-    def __init__(self, stage: RetrieverStage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device) -> None:
-        config = stage.encoder.config
+    def __init__(self, stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device) -> None:
+        retriever: Any = stage.encoder
+        config = retriever.config
         widths = {"frames": (config.video_dim, encoder.dim), "words": (config.query_dim, text.word_dim)}
         for what, (wanted, found) in widths.items():
             if wanted != found:
@@ -132,7 +133,7 @@ class RetrieverEncoder:
                     f"stage {stage.kind}: reads {what} of width {wanted}, those given have {found}. Name a retriever "
                     "that was trained on features of this encoder."
                 )
-        self.windows = WindowEncoder(stage.encoder, stage.settings.keep_last_frame, text, device)
+        self.windows = WindowEncoder(retriever, stage.keep_last_frame, text, device)
         (shape,) = self.encode_windows([np.zeros((1, encoder.dim), np.float32)])
         self.sets = {name: RowSet(rows.shape[-1], lengths=True) for name, rows in shape.items()}
 
@@ -160,15 +161,13 @@ def _encoder(
     stage: Stage, encoder: StoreHeader, text: TextFeaturizer, device: torch.device
 ) -> RetrieverEncoder | JointEncoder | None:
     """What a stage reads of windows and of queries; None where it reads what the first stage gives."""
-    match stage:
-        case RetrieverStage():
+    match stage.inputs:
+        case "features":
             return RetrieverEncoder(stage, encoder, text, device)
-        case ZeroShotStage():
+        case "joint":
             return JointEncoder(encoder, text)
-        case _ if stage.encoder is None:
+        case "first":
             return None
-        case _:
-            raise DataError(f"stage {stage.kind}: an index cannot store what it reads. Leave it out.")
 
 
 def fingerprint_of(first: str, pipeline: Pipeline, folder: Path | None) -> str:
@@ -184,9 +183,10 @@ def fingerprint_of(first: str, pipeline: Pipeline, folder: Path | None) -> str:
             pipeline.write_stages(Path(made))
             return fingerprint_of(first, pipeline, Path(made))
     digest = hashlib.sha256(first.encode())
-    for values, place in written_stages(folder):
-        settings = {key: value for key, value in values.items() if key != "kind"}
-        digest.update(json.dumps([values["kind"], settings], sort_keys=True).encode())
+    for kind, settings, place in read_stages(folder):
+        assert place is not None
+        values = {} if settings is None else asdict(settings)
+        digest.update(json.dumps([kind, values], sort_keys=True).encode())
         for file in sorted(place.rglob("*")):
             if file.is_file() and file.name != "README.md":
                 digest.update(f"{file.relative_to(place).as_posix()} {hash_file(file)}\n".encode())

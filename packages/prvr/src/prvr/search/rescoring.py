@@ -13,7 +13,7 @@ from prvr.search.ranking import Ranked, best_windows, rank, video_scores, window
 from prvr.search.snapshot import Snapshot
 from prvr.search.vectors import query_rows
 from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix, best_columns
-from prvr.stages.pipeline import rescored
+from prvr.stages.pipelines import rescored
 from prvr.text import Texts
 from prvr.types import Direction, FirstStage, VideoEmbedding
 
@@ -45,7 +45,7 @@ class Rescorer:
         stages = pipeline.stages
         self._whole = [i for i, stage in enumerate(stages) if stage.top_k is None]
         self._best = [i for i, stage in enumerate(stages) if stage.top_k is not None]
-        self._prepared = pipeline.prepared(_T2V, self._bank_scores) if len(snapshot.video_ids) else []
+        self._prepared = pipeline.prepare(_T2V, self._bank_scores) if len(snapshot.video_ids) else []
 
     def depth(self, k: int) -> int:
         """How many candidates the first stage has to find so that the k best after all stages are known."""
@@ -99,7 +99,9 @@ class Rescorer:
                 continue
             gallery = _StoredVideos(self.snapshot, self.sets[i], windows)
             scorer: FirstStage = self.pipeline.first if stage.encoder is None else stage.encoder
-            matrix = ScoreMatrix(scorer, EncodedSplit(texts[i], gallery), numbers=torch.from_numpy(numbers))
+            ids = [self.snapshot.video_ids[number] for number in numbers.tolist()]
+            encoded = EncodedSplit(texts[i], gallery, video_ids=ids)
+            matrix = ScoreMatrix(scorer, encoded, indices=torch.from_numpy(numbers))
             bound.append((stage, stage.bind(_T2V, matrix, self._prepared[i])))
         return bound
 

@@ -21,10 +21,10 @@ from prvr.data.sampling import pad, segment_mean
 from prvr.errors import DataError
 from prvr.evaluation.encode import evaluation_mode
 from prvr.models import AnyRetriever, Retriever, load_pretrained
-from prvr.pipeline import System
 from prvr.reading import parse_record, read_json
 from prvr.search.model import ModelIdentity, RowSet, Score, WindowVectors
 from prvr.search.vectors import query_rows, unit
+from prvr.systems import System
 from prvr.video import Identity, StoreHeader, TextFeaturizer, open_encoder, open_featurizer
 from prvr.video.encoders import TOY
 from prvr.video.hub import hash_model

@@ -1,24 +1,21 @@
-"""A pipeline and its stages: what re-scores everything, or the best candidates, that the first stage has found."""
+"""A pipeline and its stages, which re-score the ranking of a first stage."""
 
 from prvr.stages.anchors import AnchorSettings, AnchorStage, anchor_scores
+from prvr.stages.diffusion.candidate_reranker import CandidateReranker, RerankerInputs, reranker_inputs
 from prvr.stages.diffusion.config import RerankerCompat, RerankerConfig
-from prvr.stages.diffusion.denoiser import CandidateDenoiser
-from prvr.stages.diffusion.inputs import RerankerInputs, fingerprint, reranker_inputs
-from prvr.stages.diffusion.pooling import TextFrameAttention
-from prvr.stages.diffusion.reranker import CandidateReranker
-from prvr.stages.diffusion.stage import DiffusionSettings, DiffusionStage, load_rerankers
-from prvr.stages.merge import best_columns, merge_top_k
-from prvr.stages.pipeline import STAGES, Pipeline
+from prvr.stages.diffusion.reranking import DiffusionSettings, DiffusionStage, fingerprint, load_rerankers
+from prvr.stages.joint_space import ZeroShotSettings, ZeroShotStage
+from prvr.stages.matrix import EncodedSplit, ScoreMatrix, best_columns, merge_top_k, rescore_best
+from prvr.stages.pipelines import Pipeline
 from prvr.stages.qb_norm import QBNormSettings, QBNormStage, QueryBank, qb_norm
-from prvr.stages.rescoring import RetrieverSettings, RetrieverStage, ZeroShotSettings, ZeroShotStage
-from prvr.stages.scores import EncodedSplit, ScoreMatrix
-from prvr.types import Direction, FirstStage, Stage
+from prvr.stages.second_retriever import RetrieverSettings, RetrieverStage
+from prvr.stages.stage import STAGES, Rescore, Stage, add_scores
+from prvr.types import Direction, FirstStage
 
 __all__ = [
     "STAGES",
     "AnchorSettings",
     "AnchorStage",
-    "CandidateDenoiser",
     "CandidateReranker",
     "DiffusionSettings",
     "DiffusionStage",
@@ -32,13 +29,14 @@ __all__ = [
     "RerankerCompat",
     "RerankerConfig",
     "RerankerInputs",
+    "Rescore",
     "RetrieverSettings",
     "RetrieverStage",
     "ScoreMatrix",
     "Stage",
-    "TextFrameAttention",
     "ZeroShotSettings",
     "ZeroShotStage",
+    "add_scores",
     "anchor_scores",
     "best_columns",
     "fingerprint",
@@ -46,4 +44,5 @@ __all__ = [
     "merge_top_k",
     "qb_norm",
     "reranker_inputs",
+    "rescore_best",
 ]

@@ -1,9 +1,7 @@
-"""A stage that also compares queries with videos by way of anchors: the registers of a video, or means of its parts."""
+"""TRACE's scores over anchors: the registers of a video, or means of its parts."""
 
-from collections.abc import Callable
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,29 +14,30 @@ from prvr.config.strict import MANY, STRICT
 from prvr.errors import InputError
 from prvr.models import Retriever
 from prvr.scoring import full_precision, unit_rows
-from prvr.stages.rescoring import weighted
-from prvr.stages.scores import ScoreMatrix
+from prvr.stages.matrix import ScoreMatrix
+from prvr.stages.stage import STAGES, Rescore, Stage, add_scores
 from prvr.text import Texts, sentences
-from prvr.types import Direction, FirstStage, Rescore, Scores, VideoEmbedding
+from prvr.types import Direction, FirstStage, Scores, VideoEmbedding
 
 
 @dataclass(frozen=True, config=STRICT)
 class AnchorSettings:
-    """What the anchors are, and how much the scores that go by way of them count."""
+    """The anchors, and the weights of their scores."""
 
     top_k: int = Field(default=50, ge=1, le=MANY)
-    """How many candidates of each row are re-scored."""
+    """The number of candidates of each row that are re-scored."""
     anchors: Literal["registers", "segments"] = "registers"
-    """registers: those that the first stage generated; segments, the control: means of equal parts of the frames."""
+    """registers: the registers of the first stage; segments, the control: means of equal parts of the frames."""
     segments: int = Field(default=8, ge=1, le=1024)
-    """How many parts."""
+    """The number of parts."""
     weight: float = Field(default=0.03, ge=0, le=1e6)
-    """What both routes count beside the score so far."""
+    """The weight of the anchor scores, which are added to the score so far."""
     residual: float = Field(default=0.3, ge=0, le=1e6)
-    """What the way over the anchors adds to the score of a frame."""
+    """The weight a of the residual route in the score of a frame."""
     soft: float = Field(default=0.2, ge=0, le=1e6)
-    """What the frames count that the anchors read, beside the best frame."""
+    """The weight b of the soft route."""
     temperature: float = Field(default=0.07, ge=1e-3, le=1e3)
+    """The temperature tau of both routes."""
 
 
 def anchor_scores(
@@ -51,14 +50,14 @@ def anchor_scores(
     r"""The residual and the soft route of TRACE (preprint, 2026) over anchors r of each video, without its projections.
 
     $\max_i [\cos(q, f_i) + a \rho_i] + b \cos(q, \sum_i u_i f_i)$ over the valid unit frames f, with
-    $\rho_i = \tau \log \sum_k e^{(\cos(q, r_k) + \cos(r_k, f_i)) / \tau}$: a frame counts more where an anchor is near
-    both to it and to the query; and $u_i = \sum_k \mathrm{softmax}_k(\cos(q, r_k) / \tau)\,
-    \mathrm{softmax}_i(\cos(r_k, f_i) / \tau)$: the frames that those anchors read which the query picks.
+    $\rho_i = \tau \log \sum_k e^{(\cos(q, r_k) + \cos(r_k, f_i)) / \tau}$, which is large for a frame near an anchor
+    near the query, and $u_i = \sum_k \mathrm{softmax}_k(\cos(q, r_k) / \tau)\,
+    \mathrm{softmax}_i(\cos(r_k, f_i) / \tau)$, the attention of the query over frames by way of the anchors.
 
     Args:
         text: q.
         frames: f.
-        mask: True = valid; None = every frame counts.
+        mask: True = valid; None = all frames are valid.
         anchors: r.
         settings: a is `residual`, b is `soft`, tau is `temperature`.
 
@@ -85,7 +84,7 @@ def anchor_scores(
 def segment_anchors(
     frames: Float[Tensor, "v l d"], mask: Bool[Tensor, "v l"] | None, segments: int
 ) -> Float[Tensor, "v s d"]:
-    """The mean unit frame of each of s equal parts of a video; short videos have parts that overlap, none is empty.
+    """The mean unit frame of each of s equal parts of a video; the parts of short videos overlap, and none is empty.
 
     Examples:
         >>> segment_anchors(torch.tensor([[[1.0], [1.0], [-1.0]]]), None, 2).flatten().tolist()
@@ -99,55 +98,38 @@ def segment_anchors(
     return torch.einsum("vsl,vld->vsd", F.normalize(inside.to(torch.float32), p=1, dim=-1), unit_rows(frames).float())
 
 
-class AnchorStage:
-    """Adds TRACE's residual routes over the registers of a video, or over means of its parts.
+class AnchorStage(Stage):
+    """Adds TRACE's routes over the registers of a video, or over means of its parts.
 
     Args:
-        settings: how they are computed and what they count.
+        settings: the anchors and their weights.
     """
 
     kind = "anchors"
-    encoder = None
-    directions: frozenset[Direction] = frozenset(["t2v", "v2t"])
 
     def __init__(self, settings: AnchorSettings | None = None) -> None:
         self.settings = settings or AnchorSettings()
-
-    @property
-    def top_k(self) -> int:
-        """How many candidates are re-scored."""
-        return self.settings.top_k
-
-    @property
-    def rows(self) -> frozenset[str]:
-        """The frames, and the registers where these are the anchors."""
-        return frozenset(["frames", "registers"] if self.settings.anchors == "registers" else ["frames"])
+        self.top_k = self.settings.top_k
+        self.rows = frozenset(["frames", "registers"] if self.settings.anchors == "registers" else ["frames"])
 
     def check(self, first: FirstStage) -> None:
-        """Refuse a retriever without the frames or registers that this stage reads.
+        """Refuses a retriever without the frames or registers that this stage reads.
 
         Raises:
-            InputError: it lacks them.
+            InputError: the retriever lacks them.
         """
-        known = first if isinstance(first, Retriever) else None
-        if known is not None and known.frames is None:
+        retriever = first if isinstance(first, Retriever) else None
+        if retriever is not None and retriever.frames is None:
             raise InputError("an anchors stage reads frames: the first stage needs model.branches='both' or 'frames'")
-        if self.settings.anchors == "registers" and (known is None or known.registers is None):
+        if self.settings.anchors == "registers" and (retriever is None or retriever.registers is None):
             raise InputError(
                 "anchors='registers': the first stage has no registers (model.registers.kind='none'): use a retriever "
                 "with registers, or set anchors=segments"
             )
 
-    def open_split(self, split: Any) -> Any:
-        """As it is: this stage reads what the first stage gave."""
-        return split
-
-    def prepare(self, direction: Direction, score: Callable[[Any], Tensor]) -> None:
-        """Nothing needs to be known of the gallery."""
-
     def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
-        """The function that adds the scores by way of anchors."""
-        return weighted(replace(matrix, retriever=self), direction, self.settings.weight, keep=True)
+        """The function that adds the anchor scores."""
+        return add_scores(replace(matrix, retriever=self), direction, self.settings.weight)
 
     def score(self, text: Texts, video: VideoEmbedding) -> Scores:
         """`anchor_scores` of every text with every video."""
@@ -158,22 +140,5 @@ class AnchorStage:
         assert anchors is not None
         return Scores(anchor_scores(sentences(text), video.frames, video.frame_mask, anchors, self.settings))
 
-    def save(self, folder: Path) -> dict[str, Any]:
-        """There is nothing to write but the settings."""
-        return asdict(self.settings)
 
-    @classmethod
-    def build(cls, settings: AnchorSettings, run: Path | None, encode: Any) -> "AnchorStage":
-        """A stage with these settings; there is nothing to train.
-
-        Raises:
-            InputError: a run is named.
-        """
-        if run is not None:
-            raise InputError(f"an anchors stage has no run, got {run}: leave it out")
-        return cls(settings)
-
-    @classmethod
-    def load(cls, folder: Path, settings: AnchorSettings) -> "AnchorStage":
-        """A stage with these settings."""
-        return cls(settings)
+STAGES.register("anchors", AnchorStage, "Adds TRACE's scores over registers or segments.", AnchorSettings)

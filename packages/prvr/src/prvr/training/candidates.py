@@ -11,7 +11,7 @@ from prvr.errors import InputError
 from prvr.evaluation.metrics import RankCounts
 from prvr.evaluation.rank import count_rows
 from prvr.stages import CandidateReranker, Direction, RerankerInputs, ScoreMatrix, best_columns, merge_top_k
-from prvr.stages.diffusion.pooling import Pairs
+from prvr.stages.diffusion.network import Pairs
 
 
 class HardCandidates:

@@ -1,4 +1,4 @@
-"""What can be chosen of a re-ranker, as a frozen dataclass."""
+"""The configuration of a re-ranker."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -16,68 +16,68 @@ class RerankerCompat:
     """Where DiffusionRet's released code differs from its paper or from what is correct. Defaults are correct."""
 
     pooling: Literal["masked", "released"] = "masked"
-    """released: padded frames take part in the softmax of eq. 4 and are only then set to zero: a padded video is
-    pooled with weights of sum below one."""
+    """released: padded frames take part in the softmax of eq. 4 and are set to zero afterwards, so that the weights of
+    a padded video add up to less than one."""
     decoder: Literal["paper", "released"] = "paper"
     """released: the attended embedding passes one more linear map, and the attention weights are added to the output
     (neither is in eq. 6)."""
     output: Literal["distribution", "released"] = "distribution"
-    """distribution: the decoder's output goes through a softmax, so that the prediction is a distribution over the
-    candidates, as x_0 is. released: it is x_0 as it stands, without bounds; the softmax is in the loss, and once more
-    in the combined score."""
+    """distribution: the prediction of x_0 is the softmax of the decoder's output, a distribution over the candidates as
+    x_0 is. released: it is the decoder's output without bounds; the softmax is in the loss, and again in the combined
+    score."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class RerankerConfig:
-    """A `CandidateReranker`: its network, its diffusion, and how its answer is combined with the retriever's."""
+    """A `CandidateReranker`: its network, its diffusion, and the combination with the retriever's score."""
 
     width: int = Field(gt=0, le=65_536)
     """Width d of the text and frame embeddings."""
     steps: int = Field(default=50, ge=1, le=10_000)
-    """K, the number of diffusion steps trained."""
+    """K, the number of trained diffusion steps."""
     sampling_steps: int | None = Field(default=None, ge=1, le=10_000)
-    """Steps taken when sampling, at most `steps`; None = all of them."""
+    """The number of steps in sampling, at most `steps`; None for all."""
     spacing: Literal["trailing", "linspace", "leading"] = "trailing"
-    """Which steps, if fewer than trained. trailing: evenly down from the noisiest, which is the one of a single step;
-    linspace: evenly between noisiest and cleanest, but the cleanest if there is only one (released); leading: every
-    (K / steps)-th from the cleanest, never the noisiest."""
+    """The steps that are taken, if fewer than trained. trailing: evenly spaced, starting at the noisiest; linspace
+    (released): evenly spaced from the noisiest to the cleanest, a single step at the cleanest; leading: every
+    (K / steps)-th, starting at the cleanest and without the noisiest."""
     schedule: Literal["cosine", "linear"] = "cosine"
     beta_scale: float = Field(default=1.0, ge=1e-6, le=1e6)
-    """Factor of every beta; the result is capped at 0.999 (table 3f of the paper)."""
+    """A factor of every beta; the product is capped at 0.999 (table 3f of the paper)."""
     sampler: Literal["ddim", "ddpm"] = "ddim"
-    """ddim: nothing is random but the start; ddpm: each step adds noise."""
+    """ddim: only the start is random; ddpm: each step adds noise."""
     process: Literal["diffusion", "one_step"] = "diffusion"
-    """one_step: the control, the same network trained and asked once, at x = 0 and step 0, without any noise."""
+    """one_step: the control, the same network called once, at x = 0 and step 0, in training too."""
     loss: Literal["kl", "mse"] = "kl"
     attention_temperature: float = Field(default=1.0, ge=1e-6, le=1e6)
-    """tau' of eq. 4. Embeddings of unit length want less, such as 0.1: their products lie in [-1, 1]."""
+    """tau' of eq. 4. Embeddings of unit length need a smaller one, about 0.1: their products lie in [-1, 1]."""
     loss_temperature: float = Field(default=1.0, ge=1e-6, le=1e6)
-    """What the decoder's output is multiplied by before its softmax (released: 100)."""
+    """A factor of the decoder's output before its softmax (released: 100)."""
     negative: Literal[0, -1] = 0
     """x_0 of a wrong candidate. -1 needs `compat.output='released'`: a distribution has no negative values."""
     candidates: int = Field(default=32, ge=1, le=MANY)
-    """How many of the highest-scored candidates are re-ranked; a smaller gallery is re-ranked whole."""
+    """The number of candidates; a smaller gallery is re-ranked as a whole."""
     weight: float = Field(default=1.0, ge=0, le=1e6)
-    """What the generated probability counts beside the retriever's score."""
+    """The weight of the generated probability."""
     combine: Literal["add", "alone"] = "add"
-    """add: the score plus `weight` times the probability; alone: candidates go by the probability alone, ahead of all
-    others."""
+    """add: the score plus `weight` times the probability; alone: candidates are ordered by the probability alone, ahead
+    of all others."""
     tokens: Literal["frames", "clips", "both"] = "frames"
-    """Which rows of the retriever's videos stand for frames; both: clips and frames, one after the other."""
+    """The rows of the retriever's videos that are used as frames; both: clips, then frames."""
     unit_length: bool = False
-    """Text and rows are scaled to unit length first; `attention_temperature` then wants about 0.1."""
+    """Scale text and rows to unit length first; then use an `attention_temperature` of about 0.1."""
     score_temperature: float = Field(default=1.0, ge=1e-6, le=1e6)
-    """With `compat.output='released'`: what x_0 is multiplied by before the softmax of the combined score."""
+    """With `compat.output='released'`: a factor of x_0 before the softmax of the combined score."""
     trained_on: str | None = None
-    """Name of the retriever whose embeddings it was trained on; see `CandidateReranker.expect_trained_on`."""
+    """The fingerprint of the retriever whose embeddings it was trained on; see `prvr.stages.fingerprint`."""
     compat: RerankerCompat = RerankerCompat()
 
     @model_validator(mode="after")
     def _consistent(self) -> "RerankerConfig":
         if self.sampling_steps is not None and self.sampling_steps > self.steps:
             raise InputError(
-                f"sampling_steps={self.sampling_steps} is beyond steps={self.steps}, the trained ones: a step that was "
-                "never trained has no meaning; take fewer, or train with more"
+                f"sampling_steps={self.sampling_steps} is larger than steps={self.steps}: only trained steps can be "
+                "sampled; use fewer steps, or train with more"
             )
         if self.negative and self.compat.output != "released":
             raise InputError(f"negative={self.negative} needs compat.output='released', or set negative=0")
@@ -93,5 +93,5 @@ def reranker_config_from_dict(values: Mapping[str, Any]) -> RerankerConfig:
     Raises:
         ConfigError: an unknown key, a wrong type or a value out of range; the message names each.
     """
-    own = {key: value for key, value in values.items() if key != "direction"}  # stored beside it by the hub's mixin
-    return validated(RerankerConfig, own, "re-ranker configuration")
+    options = {key: value for key, value in values.items() if key != "direction"}  # config.json holds it too
+    return validated(RerankerConfig, options, "re-ranker configuration")

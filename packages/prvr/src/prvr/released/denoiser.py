@@ -1,4 +1,4 @@
-"""Parts in which the released DiffusionRet generator differs from its paper, and the names of its weights."""
+"""The parts of the released DiffusionRet denoiser that differ from its paper, and the names of its weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from prvr.released.checkpoint import CheckpointError
 from prvr.scoring import token_alignment
 from prvr.stages.diffusion.config import RerankerCompat, RerankerConfig
+from prvr.stages.diffusion.network import CandidateDenoiser
 from prvr.types import Direction
 
 _NAMES = {
@@ -37,7 +38,7 @@ def released_token_alignment(
     word_weights: Float[Tensor, "q w"],
     frame_weights: Float[Tensor, "v f"],
 ) -> Float[Tensor, "q v"]:
-    """`prvr.scoring.token_alignment` in which padding takes part in the maxima, with a cosine of 0: as zero vectors."""
+    """`prvr.scoring.token_alignment` with padding as zero vectors, which take part in the maxima with a cosine of 0."""
     return token_alignment(
         words.masked_fill(~word_mask[..., None], 0),
         torch.ones_like(word_mask),
@@ -49,7 +50,7 @@ def released_token_alignment(
 
 
 class ReleasedTextFrameAttention(nn.Module):
-    """Eq. 4 with the mask after the softmax: padded frames take their share, which is then thrown away."""
+    """Eq. 4 with the mask after the softmax: the weight of padded frames is lost."""
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()
@@ -58,27 +59,27 @@ class ReleasedTextFrameAttention(nn.Module):
     def weights(
         self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
     ) -> Float[Tensor, "b m f"]:
-        """Weights of the frames `(b, f)` for each text; their sum is below one where frames are padded."""
+        """Weights of the frames for each text; they add up to less than one if frames are padded."""
         return (text @ frames.mT / self.temperature).softmax(-1).masked_fill(~frame_mask[:, None], 0)
 
     def forward(
         self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
     ) -> Float[Tensor, "b m d"]:
-        """The frames `(b, f, d)` weighted for each text `(b, m, d)`; `frame_mask` is True at valid frames."""
+        """The weighted frames for each text; `frame_mask` is True at valid frames."""
         return self.weights(text, frames, frame_mask) @ frames
 
 
 def with_weights(decoded: Float[Tensor, "b n"], weights: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
-    """The output is what the decoder says plus the attention weights, which eq. 6 does not have."""
+    """The decoded scores plus the attention weights, which are not in eq. 6."""
     return decoded + weights
 
 
 class ReleasedScores:
-    """x_0 is 1 and `negative`, and its prediction the decoder's output as it stands.
+    """x_0 is 1 for relevant candidates and `negative` for others; its prediction is the decoder's output unchanged.
 
     Args:
-        negative: x_0 of wrong candidates.
-        temperature: What a generated x_0 is multiplied by before the softmax that is added to the score.
+        negative: x_0 of irrelevant candidates.
+        temperature: factor of a generated x_0 before the softmax that is added to the score.
     """
 
     def __init__(self, negative: float, temperature: float) -> None:
@@ -89,7 +90,7 @@ class ReleasedScores:
         return scores
 
     def target(self, positives: Bool[Tensor, "b n"]) -> Float[Tensor, "b n"]:
-        """x_0: 1 at right candidates, `negative` at wrong ones."""
+        """x_0: 1 for relevant candidates, `negative` for others."""
         right = torch.ones((), dtype=torch.get_default_dtype(), device=positives.device)
         return torch.where(positives, right, self.negative)
 
@@ -99,7 +100,7 @@ class ReleasedScores:
 
 
 def released_reranker_config(config: Mapping[str, Any], direction: Direction, width: int) -> RerankerConfig:
-    """Our configuration of a released generator.
+    """The configuration of a released denoiser.
 
     Args:
         config: the authors' options by their names: `diffusion_steps` and, where they are not the published ones,
@@ -112,7 +113,7 @@ def released_reranker_config(config: Mapping[str, Any], direction: Direction, wi
     """
     if "diffusion_steps" not in config:
         raise CheckpointError(
-            f"the configuration lacks 'diffusion_steps', the number of trained steps; it has: "
+            "the configuration lacks 'diffusion_steps', the number of trained steps; it has: "
             f"{', '.join(sorted(config)) or 'nothing'}"
         )
     if config.get("width", width) != width:
@@ -132,50 +133,45 @@ def released_reranker_config(config: Mapping[str, Any], direction: Direction, wi
     )
 
 
-def released_reranker_state(state: Mapping[str, Tensor], direction: Direction) -> dict[str, Tensor]:
-    """The denoiser's tensors by our names.
+def read_released_denoiser(
+    state: Mapping[str, Tensor], config: Mapping[str, Any], direction: Direction
+) -> tuple[RerankerConfig, dict[str, Tensor]]:
+    """The configuration of a released denoiser, and its tensors under our names.
 
     Args:
-        state: tensors (or arrays) by the authors' names, with or without a prefix such as `t2v.`; where several
-            denoisers are in it, the one whose prefix names the direction is taken.
+        state: tensors (or arrays) by the authors' names, with or without a prefix such as `t2v.`; of several
+            denoisers, the one whose prefix names the direction is read.
+        config: see `released_reranker_config`.
         direction: "t2v" or "v2t".
 
     Raises:
-        CheckpointError: no denoiser, several, or a tensor missing or unknown.
+        CheckpointError: no denoiser, several, or a tensor missing, unknown or of another shape.
     """
     marker, other = _NAMES["query.weight"], "v2t" if direction == "t2v" else "t2v"
     prefixes = [key.removesuffix(marker) for key in state if key.endswith(marker)]
-    found = [prefix for prefix in prefixes if other not in prefix]
-    if len(found) > 1:
-        found = [prefix for prefix in found if direction in prefix]
-    if len(found) != 1:
-        shown = ", ".join(repr(prefix + marker) for prefix in prefixes) or "none"
+    matches = [prefix for prefix in prefixes if other not in prefix]
+    if len(matches) > 1:
+        matches = [prefix for prefix in matches if direction in prefix]
+    if len(matches) != 1:
+        names = ", ".join(repr(prefix + marker) for prefix in prefixes) or "none"
         raise CheckpointError(
             f"the weights of the {direction} denoiser: expected one tensor named {marker!r} (after a prefix that "
-            f"names {direction!r}, if there are several), found {shown}"
+            f"names {direction!r}, if there are several), found {names}"
         )
-    own = {key.removeprefix(found[0]): value for key, value in state.items() if key.startswith(found[0])}
+    own = {key.removeprefix(matches[0]): value for key, value in state.items() if key.startswith(matches[0])}
     missing = sorted(set(_NAMES.values()) - set(own))
-    # The sinusoidal table is the same for everybody.
-    unknown = sorted(key for key in set(own) - set(_NAMES.values()) if not key.endswith(".pe"))
+    unknown = sorted(key for key in set(own) - set(_NAMES.values()) if not key.endswith(".pe"))  # a constant table
     if missing or unknown:
         raise CheckpointError(
-            f"this is no checkpoint of the DiffusionRet denoiser: it lacks {', '.join(missing) or 'nothing'} and has "
+            f"not a checkpoint of the DiffusionRet denoiser: it lacks {', '.join(missing) or 'nothing'} and has "
             f"unknown {', '.join(unknown) or 'nothing'}"
         )
-    return {ours: torch.as_tensor(own[theirs]) for ours, theirs in _NAMES.items()}
-
-
-@torch.no_grad()
-def fill_released_denoiser(denoiser: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Copies what `released_reranker_state` gave into a denoiser.
-
-    Raises:
-        CheckpointError: a tensor of another shape.
-    """
-    for name, slot in denoiser.named_parameters():
-        if slot.shape != weights[name].shape:
+    weights = {ours: torch.as_tensor(own[theirs]) for ours, theirs in _NAMES.items()}
+    width = weights["query.weight"].shape[-1]
+    expected = CandidateDenoiser(width, 1, merge=nn.Linear(width, width)).state_dict()
+    for name, tensor in weights.items():
+        if tensor.shape != expected[name].shape:
             raise CheckpointError(
-                f"{_NAMES[name]!r} has shape {tuple(weights[name].shape)}, this denoiser asks for {tuple(slot.shape)}"
+                f"{_NAMES[name]!r} has shape {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
             )
-        slot.copy_(weights[name])
+    return released_reranker_config(config, direction, width), weights

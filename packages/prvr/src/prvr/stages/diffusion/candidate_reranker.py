@@ -1,0 +1,488 @@
+"""The re-ranker of DiffusionRet: it generates a distribution over the best candidates of a retriever."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from prvr.config import config_to_dict, released_part
+from prvr.errors import InputError
+from prvr.models.pretrained import PretrainedModel
+from prvr.scoring import full_precision
+from prvr.stages.diffusion.config import RerankerConfig, reranker_config_from_dict
+from prvr.stages.diffusion.network import (
+    CandidateDenoiser,
+    Pairs,
+    TextFrameAttention,
+    TextToVideo,
+    VideoToText,
+)
+from prvr.stages.diffusion.process import DiffusionProcess, Distribution, OneStepProcess, Output, SampleOptions
+from prvr.stages.matrix import EncodedSplit, rescore_best
+from prvr.text import sentences
+from prvr.types import Direction, VideoEmbedding
+
+_CARD = """---
+library_name: prvr
+tags:
+- text-video-retrieval
+- diffusion
+- prvr
+---
+# A re-ranker of candidates for text-video retrieval
+
+It generates a distribution over the best candidates of a retriever (DiffusionRet, Jin et al. 2023). Load it with
+`prvr.CandidateReranker.from_pretrained(PATH)`. Its inputs are the text and frame embeddings of the retriever it was
+trained on (`config.json`: `width`, `trained_on`).
+"""
+_VIEWS = {"t2v": TextToVideo, "v2t": VideoToText}
+
+
+@dataclass(frozen=True)
+class RerankerInputs:
+    """Embeddings of a split as a `CandidateReranker` reads them.
+
+    Args:
+        text: `(q, d)`.
+        frames: `(v, f, d)`; may be of lower precision, and on another device than the text.
+        mask: `(v, f)` True = valid.
+    """
+
+    text: Float[Tensor, "q d"]
+    frames: Float[Tensor, "v f d"]
+    mask: Bool[Tensor, "v f"]
+
+
+def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerInputs:
+    """The embeddings of a split that `config.tokens` and `config.unit_length` select.
+
+    Raises:
+        ValueError: the retriever has no such embeddings, or they have another width than the re-ranker.
+    """
+    # Copies: what was encoded in inference mode cannot be used in training.
+    text, video = sentences(encoded.text).clone(), VideoEmbedding.cat(encoded.videos)
+    parts, masks = [], []
+    for name in ("clips", "frames") if config.tokens == "both" else (config.tokens,):
+        rows: Tensor | None = getattr(video, name)
+        if rows is None:
+            other = "clips" if name == "frames" else "frames"
+            raise InputError(f"reranker.tokens={config.tokens!r}: this retriever has no {name} of videos; use {other}")
+        mask = video.frame_mask if name == "frames" else None
+        masks.append(torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device) if mask is None else mask)
+        parts.append(rows)
+    frames, mask = torch.cat(parts, 1), torch.cat(masks, 1)
+    for name, x in (("text", text), ("frames", frames)):
+        _expect_width(name, x, config.width)
+    if config.unit_length:
+        text, frames = F.normalize(text, dim=-1), F.normalize(frames, dim=-1)
+    return RerankerInputs(text, frames, mask)
+
+
+class CandidateReranker(
+    PretrainedModel,
+    library_name="prvr",
+    tags=["text-video-retrieval", "diffusion"],
+    model_card_template=_CARD,
+    coders={RerankerConfig: (config_to_dict, reranker_config_from_dict)},
+):
+    r"""DiffusionRet's generator (Jin et al., ICCV 2023): from noise to a distribution over candidates, in K steps.
+
+    For a query and n candidates, x_0 is the distribution over the relevant ones. Training adds noise,
+    $x_k = \sqrt{\bar\alpha_k} x_0 + \sqrt{1 - \bar\alpha_k} \epsilon$, and the network predicts x_0 (eq. 7 to 9);
+    `sample` starts from noise; `rerank` does so for the best candidates of each query and adds the probabilities to
+    their scores. It works with any frozen retriever that has one vector per text and several per video.
+
+    Shapes: in direction "t2v" text is `(b, d)`, frames `(b, n, f, d)` and their mask `(b, n, f)`; in direction "v2t"
+    text is `(b, n, d)`, frames `(b, f, d)` and their mask `(b, f)`. Candidates without the axis b are the same for
+    every row, and are not copied: for example all items of a training batch.
+
+    Args:
+        config: sizes, diffusion, loss, and released behaviour.
+        direction: "t2v" ranks videos for a text, "v2t" texts for a video.
+
+    Examples:
+        >>> import torch
+        >>> reranker = CandidateReranker(RerankerConfig(width=8, steps=10, candidates=3))
+        >>> text, frames, mask = torch.randn(4, 8), torch.randn(6, 5, 8), torch.ones(6, 5, dtype=torch.bool)
+        >>> relevant = torch.eye(4, 6, dtype=torch.bool)
+        >>> reranker.loss(relevant, text, frames, mask).shape
+        torch.Size([])
+        >>> scores = torch.rand(4, 6)
+        >>> ((reranker.rerank(scores, text, frames, mask) - scores) > 0).sum(1).tolist()
+        [3, 3, 3, 3]
+    """
+
+    def __init__(self, config: RerankerConfig, direction: Direction = "t2v") -> None:
+        super().__init__()
+        if direction not in _VIEWS:
+            raise InputError(f"direction: got {direction!r}, expected 't2v' (videos for a text) or 'v2t'")
+        self.config = config
+        self.direction: Direction = direction
+        # The content of config.json: with a dataclass as `config`, the mixin forgets all other arguments.
+        self._hub_mixin_config = config_to_dict(config) | {"direction": direction}
+        self.view = _VIEWS[direction]()
+        self.pool = _pool(config)
+        self.denoiser = _denoiser(config)
+        self.output: Output = _output(config)
+        process = DiffusionProcess if config.process == "diffusion" else OneStepProcess
+        self.process = process(self.denoiser, self.output, config)
+
+    @classmethod
+    def from_config_file(cls, values: Mapping[str, Any]) -> "CandidateReranker":
+        """A new re-ranker from the content of `config.json`, which holds the configuration and the direction."""
+        return cls(reranker_config_from_dict(values), values.get("direction", "t2v"))
+
+    @property
+    def _like(self) -> Tensor:
+        return self.denoiser.key.weight
+
+    def _full_precision(self) -> Any:
+        # The softmax over candidates has no 1 / sqrt(d): in half precision its logits are off by tenths.
+        return full_precision(self._like.device)
+
+    def _pairs(self, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Pairs:
+        _expect_pairs(self.view, self.config.width, text, frames, frame_mask)
+        return self.view.pair(self.pool, text.to(self._like.dtype), frames.to(self._like.dtype), frame_mask)
+
+    def denoise(
+        self,
+        x: Float[Tensor, "b n"],
+        timestep: Int[Tensor, "b"],
+        text: Float[Tensor, "*t d"],
+        frames: Float[Tensor, "*v f d"],
+        frame_mask: Bool[Tensor, "*v f"],
+    ) -> Float[Tensor, "b n"]:
+        """The prediction of x_0 from x_k.
+
+        Args:
+            x: `(b, n)` the noised distribution.
+            timestep: `(b,)` k in [0, K).
+            text, frames, frame_mask: see the class.
+
+        Raises:
+            ValueError: a shape or width that does not fit, a mask that is not boolean, or a step that was not trained.
+        """
+        _expect_timestep(timestep, self.config.steps)
+        with self._full_precision():
+            pairs = self.denoiser.prepare(*self._pairs(text, frames, frame_mask))
+            _expect_shape("x", x, pairs.products)
+            return self.output.clean(self.denoiser(x.to(self._like.dtype), timestep, pairs))
+
+    def loss(
+        self,
+        target: Float[Tensor, "b n"] | Bool[Tensor, "b n"],
+        text: Float[Tensor, "*t d"],
+        frames: Float[Tensor, "*v f d"],
+        frame_mask: Bool[Tensor, "*v f"],
+        noise: Float[Tensor, "..."] | None = None,
+        timesteps: Int[Tensor, "b"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, ""]:
+        """The generation loss (eq. 9), the mean over rows.
+
+        Args:
+            target: `(b, n)` the relevant candidates, at least one in each row; or x_0 itself.
+            text, frames, frame_mask: see the class.
+            noise: `(b, n)` epsilon; None draws it.
+            timesteps: `(b,)` k; None draws one uniformly for each row.
+            generator: source of the draws.
+
+        Raises:
+            ValueError: as `denoise`, or (on the CPU) a row without a relevant candidate.
+        """
+        with self._full_precision():
+            pairs = self._pairs(text, frames, frame_mask)
+        return self.loss_of_pairs(target, pairs, noise, timesteps, generator)
+
+    def loss_of_pairs(
+        self,
+        target: Float[Tensor, "b n"] | Bool[Tensor, "b n"],
+        pairs: Pairs,
+        noise: Float[Tensor, "..."] | None = None,
+        timesteps: Int[Tensor, "b"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, ""]:
+        """`loss` of pooled queries and candidates; pooling has no parameters, so its result can be kept.
+
+        Args:
+            target: as in `loss`.
+            pairs: the result of `gather`.
+            noise, timesteps, generator: as in `loss`.
+        """
+        if timesteps is not None:
+            _expect_timestep(timesteps, self.config.steps)
+        with self._full_precision():
+            prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
+            _expect_target(target, prepared.products)
+            clean = self.output.target(target) if target.dtype == torch.bool else target
+            return self.process.loss(clean.to(self._like.dtype), prepared, noise, timesteps, generator)
+
+    def sample(
+        self,
+        text: Float[Tensor, "*t d"],
+        frames: Float[Tensor, "*v f d"],
+        frame_mask: Bool[Tensor, "*v f"],
+        *,
+        initial: Float[Tensor, "b n"] | None = None,
+        **options: Unpack[SampleOptions],
+    ) -> Float[Tensor, "*k b n"]:
+        """Generate x_0; gradients flow through every step.
+
+        Args:
+            text, frames, frame_mask: see the class.
+            initial: `(b, n)` x_K; None draws it.
+            options: see [SampleOptions][prvr.stages.diffusion.process.SampleOptions].
+
+        Raises:
+            ValueError: as `denoise`, or more steps than trained.
+        """
+        with self._full_precision():
+            pairs = self.denoiser.prepare(*self._pairs(text, frames, frame_mask))
+            if initial is not None:
+                _expect_shape("initial", initial, pairs.products)
+                initial = initial.to(self._like.dtype)
+            return self.process.sample(initial, pairs, **options)
+
+    def gather(self, inputs: RerankerInputs, rows: slice | Int[Tensor, " r"], columns: Int[Tensor, "r k"]) -> Pairs:
+        """Pooled queries and candidates.
+
+        Args:
+            inputs: embeddings of all texts and videos.
+            rows: texts in direction "t2v", videos in direction "v2t".
+            columns: the candidates of each row.
+        """
+        return self.view.gather(self.pool, inputs.text, inputs.frames, inputs.mask, rows, columns)
+
+    @torch.no_grad()
+    def probabilities(
+        self,
+        pairs: Pairs,
+        *,
+        initial: Float[Tensor, "b n"] | None = None,
+        num_steps: int | None = None,
+        timesteps: Sequence[int] | None = None,
+        seed: int = 0,
+    ) -> Float[Tensor, "b n"]:
+        """The generated probability of each candidate.
+
+        Args:
+            pairs: the result of `gather`.
+            initial, num_steps, timesteps, seed: as in `rerank`.
+        """
+        with self._full_precision():
+            prepared = self.denoiser.prepare(*(x.to(self._like) for x in pairs))
+            initial = None if initial is None else initial.to(self._like)
+            sample = self.process.sample_seeded(initial, prepared, seed, num_steps=num_steps, timesteps=timesteps)
+            return self.output.probability(sample)
+
+    def combined(
+        self, scores: Float[Tensor, "b n"], probabilities: Float[Tensor, "b n"], weight: float
+    ) -> Float[Tensor, "b n"]:
+        """New scores of candidates from their scores and their generated probabilities, see `config.combine`.
+
+        Args:
+            scores: `(b, n)`, best first.
+            probabilities: `(b, n)` the result of `probabilities`.
+            weight: the weight of the probabilities.
+        """
+        base = scores if self.config.combine == "add" else scores[:, :1].expand_as(scores)
+        return base + weight * probabilities.to(base)
+
+    @torch.no_grad()
+    def rerank(
+        self,
+        scores: Float[Tensor, "q v"],
+        text: Float[Tensor, "t d"],
+        frames: Float[Tensor, "w f d"],
+        frame_mask: Bool[Tensor, "w f"],
+        *,
+        top_k: int | None = None,
+        weight: float | None = None,
+        initial: Float[Tensor, "q k"] | None = None,
+        num_steps: int | None = None,
+        timesteps: Sequence[int] | None = None,
+        seed: int = 0,
+        batch_size: int = 256,
+    ) -> Float[Tensor, "q v"]:
+        """Adds `weight` times the generated probability to the scores of the `top_k` best columns of each row.
+
+        Probabilities are not negative, so candidates stay ahead of all other columns. The result is deterministic:
+        unless `initial` is given, every row starts from the same `top_k` numbers of the seed, one for each rank. So a
+        query gets the same list alone, in a batch and in another order.
+
+        Args:
+            scores: `(texts, videos)` in direction "t2v", `(videos, texts)` in "v2t".
+            text: `(texts, d)` embeddings of all texts.
+            frames: `(videos, f, d)` frame embeddings of all videos. They may be of lower precision and on another
+                device; a bounded number is copied at a time.
+            frame_mask: `(videos, f)` True = valid.
+            top_k: number of candidates; None for that of `initial`, or `config.candidates` or the whole gallery.
+            weight: None for `config.weight`.
+            initial: `(q, top_k)` x_K of each row, for its candidates in descending order of their scores.
+            num_steps, timesteps: as in `sample`.
+            seed: the seed of the noise.
+            batch_size: number of rows that are denoised together; changes memory, and the result by rounding.
+
+        Raises:
+            ValueError: a shape or width that does not fit, `top_k` out of range, a score or text that is not finite, a
+                video without a valid frame, or more steps than trained.
+        """
+        _expect_gallery(self.view, self.config.width, scores, text, frames, frame_mask)
+        if top_k is None:
+            top_k = min(self.config.candidates, scores.shape[1]) if initial is None else initial.shape[1]
+        weight = self.config.weight if weight is None else weight
+        if initial is not None and initial.shape != (len(scores), top_k):
+            expected = (len(scores), top_k)
+            raise InputError(f"initial: got shape {tuple(initial.shape)}, expected {expected}, (rows, candidates)")
+        if batch_size < 1:
+            raise InputError(f"batch_size: got {batch_size}, expected at least 1")
+        if not 0 <= weight < float("inf"):
+            raise InputError(f"weight: got {weight}, expected a finite number of at least 0")
+        inputs, parts = RerankerInputs(text.to(self._like), frames, frame_mask), []
+        for first in range(0, len(scores), batch_size):
+            rows = slice(first, min(first + batch_size, len(scores)))
+            start = None if initial is None else initial[rows]
+
+            def rescore(best: Tensor, columns: Tensor, rows: slice = rows, start: Tensor | None = start) -> Tensor:
+                pairs = self.gather(inputs, rows, columns)
+                likely = self.probabilities(pairs, initial=start, num_steps=num_steps, timesteps=timesteps, seed=seed)
+                return self.combined(best, likely, weight)
+
+            parts.append(rescore_best(scores[rows], top_k, rescore))
+        return torch.cat(parts) if parts else scores.clone()
+
+    def expect_trained_on(self, name: str) -> None:
+        """Refuse another retriever than the one whose embeddings this re-ranker was trained on.
+
+        Args:
+            name: the fingerprint of the retriever.
+
+        Raises:
+            ValueError: `config.trained_on` is another one.
+        """
+        if self.config.trained_on not in (None, name):
+            raise InputError(
+                f"this re-ranker was trained on the embeddings of {self.config.trained_on!r}, not of {name!r}: their "
+                f"embeddings differ even if their widths agree; train a re-ranker on {name!r}"
+            )
+
+    @classmethod
+    def load_released(
+        cls, state_dict: Mapping[str, Tensor], config: Mapping[str, Any], direction: Direction = "t2v"
+    ) -> "CandidateReranker":
+        """A re-ranker from the authors' tensors and options, with the behaviour of the released code.
+
+        Args:
+            state_dict: tensors (or arrays) by the authors' names, of one denoiser, or of both under prefixes.
+            config: the authors' options, see `prvr.released.denoiser.released_reranker_config`.
+            direction: "t2v" or "v2t".
+
+        Returns:
+            In eval mode and in the checkpoint's precision.
+
+        Raises:
+            CheckpointError: a tensor is missing, unknown or of another shape, or an option is missing.
+        """
+        options, weights = released_part("denoiser:read_released_denoiser", "load_released")(
+            state_dict, config, direction
+        )
+        reranker = cls(options, direction).to(weights["query.weight"].dtype)
+        reranker.denoiser.load_state_dict(weights)
+        return reranker.eval()
+
+
+def _pool(config: RerankerConfig) -> nn.Module:
+    if config.compat.pooling == "masked":
+        return TextFrameAttention(config.attention_temperature)
+    part = released_part("denoiser:ReleasedTextFrameAttention", "compat.pooling='released'")
+    return part(config.attention_temperature)
+
+
+def _denoiser(config: RerankerConfig) -> CandidateDenoiser:
+    if config.compat.decoder == "paper":
+        return CandidateDenoiser(config.width, config.steps)
+    finish = released_part("denoiser:with_weights", "compat.decoder='released'")
+    merge = nn.Linear(config.width, config.width)
+    return CandidateDenoiser(config.width, config.steps, merge=merge, finish=finish)
+
+
+def _output(config: RerankerConfig) -> Output:
+    if config.compat.output == "distribution":
+        return Distribution(config.loss_temperature)
+    part = released_part("denoiser:ReleasedScores", "compat.output='released'")
+    return part(float(config.negative), config.score_temperature)
+
+
+def _expect_width(name: str, x: Tensor, width: int) -> None:
+    if x.shape[-1] != width:
+        raise InputError(
+            f"{name}: got width {x.shape[-1]}, this re-ranker expects {width}: use the embeddings of the retriever "
+            "that it was trained on, or train a re-ranker for these"
+        )
+
+
+def _expect_mask(frames: Tensor, frame_mask: Tensor) -> None:
+    if frame_mask.dtype != torch.bool:
+        raise InputError(f"frame_mask is {frame_mask.dtype}, expected torch.bool (True = valid): use frame_mask > 0")
+    if frame_mask.shape != frames.shape[:-1]:
+        raise InputError(f"frame_mask: got shape {tuple(frame_mask.shape)}, expected {tuple(frames.shape[:-1])}")
+
+
+def _expect_pairs(
+    view: TextToVideo | VideoToText, width: int, text: Tensor, frames: Tensor, frame_mask: Tensor
+) -> None:
+    for name, x, ranks, shape in (
+        ("text", text, view.text_rank, view.text_shape),
+        ("frames", frames, view.frames_rank, view.frames_shape),
+    ):
+        if x.ndim not in ranks:
+            raise InputError(f"{name}: got shape {tuple(x.shape)}, expected {shape} in direction {view.name!r}")
+        _expect_width(name, x, width)
+    _expect_mask(frames, frame_mask)
+    if text.ndim == view.text_rank[0] and frames.ndim == view.frames_rank[0] and len(text) != len(frames):
+        raise InputError(f"text has {len(text)} rows, frames {len(frames)}: expected the same number")
+
+
+def _expect_gallery(
+    view: TextToVideo | VideoToText, width: int, scores: Tensor, text: Tensor, frames: Tensor, frame_mask: Tensor
+) -> None:
+    _expect_width("text", text, width)
+    _expect_width("frames", frames, width)
+    _expect_mask(frames, frame_mask)
+    shape, order = (len(text), len(frames)), "(texts, videos)"
+    if view.name == "v2t":
+        shape, order = shape[::-1], "(videos, texts)"
+    if scores.shape != shape:
+        raise InputError(
+            f"scores: got shape {tuple(scores.shape)}, expected {shape}, {order} in direction {view.name!r}"
+        )
+    for bad, message in (
+        (scores.isnan().any(1), "scores are NaN in row {}: check its embedding"),
+        (~text.isfinite().all(1), "text: row {} is not finite: a query without a valid word? Remove it"),
+        (~frame_mask.any(1), "frame_mask: video {} has no valid frame: remove it"),
+    ):
+        if bool(bad.any()):
+            raise InputError(message.format(int(bad.int().argmax())))
+
+
+def _expect_shape(name: str, x: Tensor, like: Tensor) -> None:
+    if x.shape != like.shape:
+        raise InputError(f"{name}: got shape {tuple(x.shape)}, expected {tuple(like.shape)}, (rows, candidates)")
+
+
+def _expect_target(target: Tensor, like: Tensor) -> None:
+    _expect_shape("target", target, like)
+    if target.device.type == "cpu" and not bool((target > 0).any(1).all()):  # reading a GPU would mean waiting
+        row = int((target > 0).any(1).int().argmin())
+        raise InputError(f"target: row {row} has no relevant candidate: add one, or remove the row")
+
+
+def _expect_timestep(timestep: Tensor, steps: int) -> None:
+    if timestep.device.type == "cpu" and bool(((timestep < 0) | (timestep >= steps)).any()):
+        raise InputError(
+            f"timestep: got {timestep.min()} to {timestep.max()}, expected 0 to {steps - 1}, the trained steps"
+        )

@@ -1,0 +1,273 @@
+"""The network of DiffusionRet: text-frame attention, pairs of queries and candidates, and the denoiser."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regdiff.timestep import sincos_table
+
+Pool = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""`TextFrameAttention`, or the released one: text (b, m, d), frames (b, f, d) and their mask to (b, m, d)."""
+
+Finish = Callable[[Tensor, Tensor], Tensor]
+"""The output (b, n) from decoded scores (b, n) and attention weights (b, n)."""
+
+#: Numbers of frame embeddings that are gathered at a time: 64 MB of float32.
+_BLOCK = 2**24
+#: The most pairs that share one copy of the frames of a video; unused places are computed in vain.
+_SHARED = 8
+
+
+class TextFrameAttention(nn.Module):
+    r"""One vector of a video's frames for each text, C_v = Softmax(C_t F^T / tau') F (DiffusionRet, eq. 4).
+
+    It has no parameters. Padded frames are masked before the softmax and may hold anything; a video without a valid
+    frame gives zeros.
+
+    Args:
+        temperature: tau'; a smaller one makes the weights sharper.
+
+    Examples:
+        >>> import torch
+        >>> frames = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [9.0, 9.0]]])
+        >>> mask = torch.tensor([[True, True, False]])
+        >>> TextFrameAttention(temperature=0.5)(torch.tensor([[[2.0, 0.0], [0.0, 0.0]]]), frames, mask)
+        tensor([[[0.9820, 0.0180],
+                 [0.5000, 0.5000]]])
+    """
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def weights(
+        self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
+    ) -> Float[Tensor, "b m f"]:
+        """The weight of each frame for each text: the attention map of figure B."""
+        return self._weights(text, _blank(frames, frame_mask), frame_mask)
+
+    def _weights(self, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Tensor:
+        logits = text @ frames.mT / self.temperature
+        # Not -inf: a video without a valid frame would have a gradient of NaN.
+        lowest = torch.finfo(logits.dtype).min
+        return logits.masked_fill(~frame_mask[:, None], lowest).softmax(-1).masked_fill(~frame_mask[:, None], 0)
+
+    def forward(
+        self, text: Float[Tensor, "b m d"], frames: Float[Tensor, "b f d"], frame_mask: Bool[Tensor, "b f"]
+    ) -> Float[Tensor, "b m d"]:
+        """Pool the frames of b videos, each for its own m texts.
+
+        Args:
+            text: `(b, m, d)` text embeddings.
+            frames: `(b, f, d)` frame embeddings.
+            frame_mask: `(b, f)` True = valid.
+        """
+        frames = _blank(frames, frame_mask)
+        return self._weights(text, frames, frame_mask) @ frames
+
+    def extra_repr(self) -> str:
+        """Shown in the module's repr."""
+        return f"temperature={self.temperature}"
+
+
+def _blank(frames: Tensor, frame_mask: Tensor) -> Tensor:
+    """Zeros in place of padding: a weight of 0 does not remove a NaN."""
+    return frames.masked_fill(~frame_mask[..., None], 0)
+
+
+class Pairs(NamedTuple):
+    """Queries `(b, m, d)`, one for all candidates (m = 1) or one for each (m = n), and candidates `(b, n, d)`."""
+
+    queries: Float[Tensor, "b m d"]
+    candidates: Float[Tensor, "b n d"]
+
+
+class TextToVideo:
+    """One text and n candidate videos, each pooled for the text."""
+
+    name: Literal["t2v"] = "t2v"
+    text_rank, frames_rank = (2,), (4, 3)
+    text_shape, frames_shape = "(b, d)", "(b, n, f, d), or (n, f, d) for the same candidates in every row"
+
+    def pair(self, pool: Pool, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Pairs:
+        """Pairs of texts with candidates of each row, or with the same ones for all rows, which are not copied."""
+        if frames.ndim == 3:
+            shared = text.expand(len(frames), *text.shape)
+            return Pairs(text[:, None], pool(shared, frames, frame_mask).transpose(0, 1))
+        rows, num = frames.shape[:2]
+        each = text[:, None].expand(rows, num, -1).reshape(rows * num, 1, -1)
+        pooled = pool(each, frames.flatten(0, 1), frame_mask.flatten(0, 1))
+        return Pairs(text[:, None], pooled.view(rows, num, -1))
+
+    def gather(
+        self,
+        pool: Pool,
+        text: Tensor,
+        frames: Tensor,
+        frame_mask: Tensor,
+        rows: slice | Tensor,
+        columns: Int[Tensor, "r k"],
+    ) -> Pairs:
+        """Pairs of the texts `rows` with the videos `columns` of each, a bounded number of frames at a time."""
+        queries, (groups, members) = text[rows], _grouped(columns.flatten().to(frames.device))
+        device, members = queries.device, members.to(queries.device)
+        pooled = queries.new_empty(columns.numel(), text.shape[-1])
+        size = max(1, _BLOCK // (frames.shape[1] * frames.shape[2]))
+        for videos, pairs in zip(groups.split(size), members.split(size), strict=True):
+            used = pairs >= 0
+            texts = queries[pairs.clamp_min(0) // columns.shape[1]]
+            pooled[pairs[used]] = pool(texts, frames[videos].to(queries), frame_mask[videos].to(device))[used]
+        return Pairs(queries[:, None], pooled.view(*columns.shape, -1))
+
+
+def _grouped(videos: Int[Tensor, " p"]) -> tuple[Int[Tensor, " g"], Int[Tensor, "g m"]]:
+    """Groups of at most `_SHARED` pairs with the same video, whose frames are gathered once for all of them.
+
+    Returns the video of each group and the pairs in it, padded with -1.
+    """
+    order = videos.argsort(stable=True)
+    unique, member, counts = videos[order].unique_consecutive(return_inverse=True, return_counts=True)
+    size = min(_SHARED, int(counts.max()))
+    groups = (counts + size - 1) // size
+    place = torch.arange(len(videos), device=videos.device) - (counts.cumsum(0) - counts)[member]
+    group = (groups.cumsum(0) - groups)[member] + place // size
+    pairs = videos.new_full((int(groups.sum()), size), -1)
+    pairs[group, place % size] = order
+    return unique.repeat_interleave(groups), pairs
+
+
+class VideoToText:
+    """One video and n candidate texts; the query is the video, pooled for each text."""
+
+    name: Literal["v2t"] = "v2t"
+    text_rank, frames_rank = (3, 2), (3,)
+    text_shape, frames_shape = "(b, n, d), or (n, d) for the same candidates in every row", "(b, f, d)"
+
+    def pair(self, pool: Pool, text: Tensor, frames: Tensor, frame_mask: Tensor) -> Pairs:
+        """Pairs of videos with candidates of each row, or with the same candidates for all rows."""
+        text = text.expand(len(frames), *text.shape[-2:])
+        return Pairs(pool(text, frames, frame_mask), text)
+
+    def gather(
+        self,
+        pool: Pool,
+        text: Tensor,
+        frames: Tensor,
+        frame_mask: Tensor,
+        rows: slice | Tensor,
+        columns: Int[Tensor, "r k"],
+    ) -> Pairs:
+        """Pairs of the videos `rows` with the texts `columns` of each, a bounded number of frames at a time."""
+        size = max(1, _BLOCK // (frames.shape[1] * frames.shape[2]))
+        blocks = zip(frames[rows].split(size), frame_mask[rows].split(size), columns.split(size), strict=True)
+        parts = [self.pair(pool, text[some], x.to(text), mask.to(text.device)) for x, mask, some in blocks]
+        return Pairs(*(torch.cat(both) for both in zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True)
+class StepCodes:
+    """The codes Proj(k) of all K steps, `(K, d)` each, after the query, key and value projections."""
+
+    query: Float[Tensor, "k d"]
+    key: Float[Tensor, "k d"]
+    value: Float[Tensor, "k d"]
+
+
+class PreparedPairs(NamedTuple):
+    """Everything of the denoiser that does not depend on x and the step.
+
+    Attributes:
+        queries: `(b, m, d)` projected queries, one for all candidates (m = 1) or one for each (m = n).
+        keys: `(b, n, d)` projected candidates.
+        candidates: `(b, n, d)` candidates without projection; their values are projected after the weighted mean.
+        products: `(b, n)` inner products of queries and keys.
+        decoded: `(b, n, 2d)` the part of the decoder's first layer that reads the candidates.
+        codes: the codes of the steps.
+    """
+
+    queries: Float[Tensor, "b m d"]
+    keys: Float[Tensor, "b n d"]
+    candidates: Float[Tensor, "b n d"]
+    products: Float[Tensor, "b n"]
+    decoded: Float[Tensor, "b n h"]
+    codes: StepCodes
+
+
+class CandidateDenoiser(nn.Module):
+    r"""Scores of n candidates for a query, given the noised distribution x over them (DiffusionRet, eq. 5 and 6).
+
+    With te = Proj(k) the code of the step, q the query and c_n the candidates:
+    p = Softmax_n(<W_q(q + te), W_k(c_n + te)> + x_n),  E = sum_n p_n W_v(c_n + te),  s_n = MLP([E; c_n]).
+    The candidates have no order: permuting them and x permutes the output.
+
+    `prepare` computes once what does not depend on x and the step. Each step then costs O(n d) instead of O(n d^2):
+    linear maps are applied to the weighted mean alone, because the weights add up to one.
+
+    Args:
+        width: d.
+        steps: K, the number of steps that have a code.
+        merge: a map that is applied to E; None for the identity.
+        finish: computes the output from decoded scores and attention weights; None for the decoded scores (eq. 6).
+
+    Examples:
+        >>> import torch
+        >>> denoiser = CandidateDenoiser(width=8, steps=10)
+        >>> text, videos = torch.randn(2, 1, 8), torch.randn(2, 5, 8)
+        >>> denoiser(torch.zeros(2, 5), torch.tensor([0, 9]), denoiser.prepare(text, videos)).shape
+        torch.Size([2, 5])
+    """
+
+    time_table: Tensor
+
+    def __init__(self, width: int, steps: int, *, merge: nn.Module | None = None, finish: Finish | None = None) -> None:
+        super().__init__()
+        self.width = width
+        self.finish = finish
+        self.register_buffer("time_table", sincos_table(steps, width).to(torch.get_default_dtype()), persistent=False)
+        self.time_in = nn.Linear(width, width)
+        self.time_out = nn.Linear(width, width)
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width, bias=False)
+        self.merge = nn.Identity() if merge is None else merge
+        self.decoder_in = nn.Linear(2 * width, 2 * width)
+        self.decoder_out = nn.Linear(2 * width, 1)
+
+    def prepare(self, queries: Float[Tensor, "b m d"], candidates: Float[Tensor, "b n d"]) -> PreparedPairs:
+        """Everything before x and the step.
+
+        Args:
+            queries: `(b, m, d)`, m = 1 or m = n.
+            candidates: `(b, n, d)`.
+        """
+        projected, keys = self.query(queries), self.key(candidates)
+        decoded = F.linear(candidates, self.decoder_in.weight[:, self.width :], self.decoder_in.bias)
+        time = self.time_out(F.silu(self.time_in(self.time_table)))
+        codes = StepCodes(self.query(time), self.key(time), self.value(time))
+        return PreparedPairs(projected, keys, candidates, (projected * keys).sum(-1), decoded, codes)
+
+    def forward(
+        self, x: Float[Tensor, "b n"], timestep: Int[Tensor, "b"], pairs: PreparedPairs
+    ) -> Float[Tensor, "b n"]:
+        """Scores of the candidates.
+
+        Args:
+            x: `(b, n)` the noised distribution.
+            timestep: `(b,)` in [0, K).
+            pairs: the result of `prepare`.
+        """
+        codes = pairs.codes
+        # <q + a, k + b> without <a, b>, which is the same for every candidate: no softmax sees it.
+        logits = pairs.products + (pairs.keys @ codes.query[timestep][..., None]).squeeze(-1)
+        logits = logits + (pairs.queries @ codes.key[timestep][..., None]).squeeze(-1)
+        weights = (logits + x).softmax(-1)
+        mean = (weights[:, None] @ pairs.candidates)[:, 0]
+        attended = self.merge(self.value(mean) + codes.value[timestep])
+        hidden = pairs.decoded + F.linear(attended, self.decoder_in.weight[:, : self.width])[:, None]
+        decoded = self.decoder_out(hidden.relu_()).squeeze(-1)
+        return decoded if self.finish is None else self.finish(decoded, weights)

@@ -1,0 +1,191 @@
+"""Zero-shot scores as a stage: cosines in the joint space of an encoder of images and text, such as CLIP."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from prvr.config.strict import MANY, STRICT
+from prvr.corpora.corpus_encoders import CorpusEncoders, corpus_encoders, read_sentences
+from prvr.data.corpus import Corpus
+from prvr.data.packed import PackedSplit, QueryBatch, VideoBatch
+from prvr.data.sampling import pad
+from prvr.errors import DataError
+from prvr.scoring import max_scores, normalised
+from prvr.stages.matrix import ScoreMatrix
+from prvr.stages.stage import STAGES, Rescore, Stage, add_scores
+from prvr.types import Direction, Scores, VideoEmbedding
+from prvr.video import TextFeaturizer, check_joint, open_featurizer
+
+
+@dataclass(frozen=True, config=STRICT)
+class ZeroShotSettings:
+    """The use of the zero-shot score."""
+
+    top_k: Annotated[int, Field(ge=1, le=MANY)] | Literal["all"] = "all"
+    """The number of candidates of each row that are re-scored, or all."""
+    weight: float = Field(default=1.0, ge=0, le=1e6)
+    """The weight of the zero-shot score, which is added to the score so far."""
+
+
+class ZeroShotStage(Stage):
+    """Adds the zero-shot score: the cosine of the text with the best matching frame of the video.
+
+    Both are vectors of the joint space of the features, as they were extracted.
+
+    Args:
+        settings: the use of the score.
+    """
+
+    kind = "zero_shot"
+    inputs = "joint"
+
+    def __init__(self, settings: ZeroShotSettings | None = None) -> None:
+        self.encoder, self.settings = JointScorer(), settings or ZeroShotSettings()
+        self.top_k = None if self.settings.top_k == "all" else self.settings.top_k
+
+    def open_split(self, split: PackedSplit) -> "JointSplit":
+        """The joint vectors of the same videos and captions.
+
+        Raises:
+            DataError: the corpus of the split is unknown, or has no joint space.
+        """
+        source = split.source
+        return JointSplit(source.corpus, source.split, split.video_ids)
+
+    def bind(self, direction: Direction, matrix: ScoreMatrix, prepared: None) -> Rescore:
+        """The function that adds the zero-shot scores."""
+        return add_scores(matrix, direction, self.settings.weight)
+
+
+STAGES.register("zero_shot", ZeroShotStage, "Adds the score of the joint encoder alone.", ZeroShotSettings)
+
+
+class JointScorer(nn.Module):
+    """A joint space as a retriever without parameters: its inputs are joint vectors of texts and frames."""
+
+    def encode_text(self, words: Float[Tensor, "q 1 d"], word_mask: Bool[Tensor, "q 1"]) -> Float[Tensor, "q d"]:
+        """The vectors of texts, `(q, 1, d)` to `(q, d)`."""
+        return words[:, 0]
+
+    def encode_video(
+        self, clips: Float[Tensor, "v c d"], frames: Float[Tensor, "v l d"], frame_mask: Bool[Tensor, "v l"]
+    ) -> VideoEmbedding:
+        """The vectors of frames unchanged; clips are ignored."""
+        return VideoEmbedding(frames=frames, frame_mask=frame_mask)
+
+    def score(self, text: Float[Tensor, "q d"], video: VideoEmbedding) -> Scores:
+        """The cosine of each text with the best matching frame of each video.
+
+        Raises:
+            DataError: the videos have no frames.
+        """
+        if video.frames is None:
+            raise DataError("the zero-shot score needs frames, and these videos have none")
+        return Scores(max_scores(text, video.frames, video.frame_mask, dots=False, unit=video.unit)[0])
+
+    def for_scoring(self, video: VideoEmbedding) -> VideoEmbedding:
+        """The same videos with frames of unit length."""
+        return normalised(video)
+
+
+class JointSplit:
+    """Joint vectors of the texts and of all stored frames of a split.
+
+    Its batches are those of a `prvr.data.PackedSplit` in which every query has one word, the vector of its text.
+
+    Args:
+        corpus: a toy corpus of this version, or one of `prvr convert captions` with frames of a CLIP or SigLIP.
+        split: `train`, `val` or `test`.
+        video_ids: some videos of the split, in order; None for all.
+        texts: any texts; None for the captions of these videos.
+        text: the text side of the encoder of the frames; None opens it by its name if it is needed.
+
+    Attributes:
+        text_vectors: `(q, d)` joint vectors of the texts.
+
+    Raises:
+        DataError: the corpus has no such split, does not name the encoder of its features, or has no joint space; or
+            `text` is of another model.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        split: str,
+        video_ids: tuple[str, ...] | None = None,
+        texts: tuple[str, ...] | None = None,
+        text: TextFeaturizer | None = None,
+    ) -> None:
+        content = corpus.split(split)
+        self.corpus, self.encoders = corpus, joint_encoders(corpus)
+        self.video_ids = tuple(content.video_ids) if video_ids is None else video_ids
+        videos = set(self.video_ids)
+        indices = [i for i, caption in enumerate(content.captions) if caption.video_id in videos]
+        captions = [content.captions[i] for i in indices]
+        self.query_ids = tuple(caption.id for caption in captions) if texts is None else texts
+        rows = read_sentences(corpus, split) if texts is None and text is None else None
+        if rows is not None:
+            self.text_vectors = torch.from_numpy(rows)[indices]
+        else:
+            side = text or open_featurizer(self.encoders.frames)
+            check_joint(side.identity, self.encoders.frames)
+            texts = tuple(caption.text for caption in captions) if texts is None else texts
+            self.text_vectors = torch.from_numpy(np.stack([side.sentence(text) for text in texts]))
+
+    def frames(self) -> Iterator[Float[Tensor, "l d"]]:
+        """The frames of each video in order, `(l, d)`.
+
+        Raises:
+            DataError: the features have another width than `corpus.json` says.
+        """
+        with self.corpus.open_features() as features:
+            if features.dim != self.encoders.dim:
+                raise DataError(
+                    f"{self.corpus.feature_folder}: features have width {features.dim}, but corpus.json says "
+                    f"{self.encoders.dim}. Create the corpus again."
+                )
+            for video in self.video_ids:
+                yield torch.from_numpy(features.read(video)[:, : self.encoders.joint_dim]).float()
+
+    def video_batches(self, size: int) -> Iterator[VideoBatch]:
+        """All videos in order, `size` at a time."""
+        frames = self.frames()
+        for start in range(0, len(self.video_ids), size):
+            rows, mask = pad(list(islice(frames, size)))
+            clips = rows.new_zeros(len(rows), 1, rows.shape[-1])
+            yield VideoBatch(clips, rows, mask, torch.arange(start, start + len(rows)))
+
+    def query_batches(self, size: int) -> Iterator[QueryBatch]:
+        """All texts in order, `size` at a time."""
+        for start in range(0, len(self.text_vectors), size):
+            rows = self.text_vectors[start : start + size, None]
+            mask = torch.ones(len(rows), 1, dtype=torch.bool)
+            yield QueryBatch(rows, mask, torch.arange(start, start + len(rows)))
+
+
+def joint_encoders(corpus: Corpus) -> CorpusEncoders:
+    """The encoders of a corpus with a joint space of frames and texts.
+
+    Raises:
+        DataError: the corpus does not name its encoders, or they have no joint space.
+    """
+    path = corpus.folder / "corpus.json"
+    encoders = corpus_encoders(corpus)
+    if encoders is None:
+        raise DataError(
+            f"{path}: does not name the encoder of its features. Zero-shot retrieval needs a toy corpus "
+            "(prvr data make) or a corpus of your own captions (prvr convert captions)."
+        )
+    if not encoders.joint_dim:
+        raise DataError(
+            f"{path}: frames of {encoders.frames} and captions of {encoders.text} have no joint space. Extract with a "
+            "CLIP or SigLIP, and convert on a machine where that model can be opened."
+        )
+    return encoders
