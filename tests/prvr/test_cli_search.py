@@ -91,7 +91,7 @@ def test_a_minimum_confidence_cuts_the_list(index: Path, tmp_path: Path, capsys:
     assert [(hit["video"]["id"], hit["confidence"]) for hit in written] == [(name, least) for name in kept]
     assert [row[1] for row in rows(capsys.readouterr().out)] == kept
     assert main(["search", str(index), "a centaur signs a peace treaty", "--min-confidence", "1"]) == 0
-    assert "0 of 4 videos; nothing fits well" in capsys.readouterr().out
+    assert "0 of 4 videos; no good match" in capsys.readouterr().out
 
 
 def test_a_file_of_sentences(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -224,7 +224,7 @@ def test_an_index_whose_segments_are_a_link_is_refused(index: VideoIndex, store:
     segments.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     before = sorted(tmp_path.rglob("*"))
     for act in (lambda: VideoIndex.open(index.folder), lambda: index.add(store), lambda: index.remove(["v000.mp4"])):
-        with pytest.raises(DataError, match=r"segments: expected a folder of the index, found a symbolic link"):
+        with pytest.raises(DataError, match=r"segments: expected a folder inside the index, found a symbolic link"):
             act()
     assert "symbolic link" in index.verify()[0]
     assert sorted(tmp_path.rglob("*")) == before

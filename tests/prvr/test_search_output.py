@@ -125,7 +125,7 @@ class TestTable:
 
     def test_nothing_fits(self) -> None:
         out = shown(result(hit(confidence=0.5), hit("b.mp4", confidence=0.1)))
-        assert "2 of 1,234 videos; nothing fits well" in out
+        assert "2 of 1,234 videos; no good match" in out
         assert out.index("weaker matches") < out.index("a.mp4")
         assert "nothing fits well" in shown(result())
         assert "nothing fits" not in shown(result(hit()))
@@ -272,7 +272,7 @@ class TestHtml:
         assert first.index("a.mp4") < first.index("weaker matches") < first.index("b.mp4")
         assert "score 0.500, confidence 99 %" in first
         assert "nothing fits well" not in first
-        assert second.startswith("; nothing fits well")
+        assert second.startswith("; no good match")
         assert second.index("weaker matches") < second.index("b.mp4")
 
     def test_the_time_line(self, tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def test_the_end_comes_in_time_whatever_clients_do(served: Served) -> None:
     assert process.returncode == 0, err
     assert found["a short red one"].status_code == 200
     late = found["a long red one"]
-    assert (late.status_code, late.json()["detail"]) == (503, "the server is ending")
+    assert (late.status_code, late.json()["detail"]) == (503, "the server is shutting down")
     assert "content-security-policy" in late.headers
     assert "Traceback" not in out + err
     assert "Exception" not in err

@@ -114,7 +114,7 @@ def test_a_query_and_a_click_play_the_moment(page: Any, address: str, told: list
     assert names[0] == shown(best["video"]["name"])
     assert any(name.endswith(" day 1") for name in names)
     assert len(names) == 8
-    assert "The same film: old.avi" in page.locator(".card", has_text="inner.mp4").text_content()
+    assert "Same content: old.avi" in page.locator(".card", has_text="inner.mp4").text_content()
     assert "10 videos" in page.locator("#status").text_content()
     assert "Zero-shot" in page.locator("#note").text_content()
     assert page.locator(".card").first.locator(".strip rect.heat").count() == len(best["relevance"])
@@ -362,7 +362,7 @@ def test_more_like_this_and_options_by_keyboard(browser: Any, address: str, told
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.id") == "options"
     page.get_by_role("button", name="Options").press("Enter")
-    page.get_by_role("button", name="Clear the options").press("Enter")
+    page.get_by_role("button", name="Clear options").press("Enter")
     until(page, "document.querySelectorAll('.card').length > 2")
     page.locator(".open").first.click()
     until(page, PLAYING)
@@ -445,7 +445,7 @@ def test_weaker_matches_stand_below_a_line(page: Any, address: str, told: list[s
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("3. ")
     sure[:2] = [0.94, 0.5]
     page.reload()
-    until(page, "document.querySelector('#status').textContent.startsWith('Nothing fits well. ')")
+    until(page, "document.querySelector('#status').textContent.startsWith('No good match. ')")
     assert items.first.text_content() == "Weaker matches"
     sure[:] = [None, None]  # an index without such sentences
     page.reload()

@@ -44,7 +44,7 @@ inside a pyramid|in a shipyard|on an iceberg"""
 
 
 def unrelated_sentences(draw: int = 0) -> tuple[str, ...]:
-    """1024 sentences that describe what no collection of films is expected to show.
+    """1024 sentences that describe what no collection of videos is expected to show.
 
     A sentence is one of 32 subjects, one of 32 actions and one of 32 places. In every draw each pair of them stands
     exactly once (a Latin square), so that draws differ far less than random ones; the 32 draws share no sentence. An

@@ -1,4 +1,4 @@
-"""A folder of films that is searched as it stands: what was extracted and indexed is kept, and follows the folder."""
+"""A folder of videos that is searched as it stands: what was extracted and indexed is kept, and follows the folder."""
 
 import hashlib
 import json
@@ -46,10 +46,10 @@ from prvr.video.own import is_own
 from prvr.video.store import HEADER, read_header
 
 Progress = Callable[[float, float, str], None]
-"""Called with how much is done, how much there is in all, and the id of the film that is being worked on."""
+"""Called with how much is done, how much there is in all, and the id of the video that is being worked on."""
 
 _ABOUT, _UNREADABLE, _STORE, _INDEX = "library.json", "unreadable.json", "store", "index"
-_EMBEDDING = 0.02  # of the bar: vectors from features take far less time than features from films
+_EMBEDDING = 0.02  # of the bar: vectors from features take far less time than features from videos
 _JOINT = ("clip", "siglip")  # families whose frames lie in one space with sentences
 
 
@@ -59,7 +59,7 @@ class LibraryBusy(DataError):
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A film from which no picture can be read; it is tried again when it has changed.
+    """A video from which no picture can be read; it is tried again when it has changed.
 
     Args:
         id: its path below the folder.
@@ -77,14 +77,14 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class LibraryReport:
-    """What bringing a library up to date has done, by the ids of films.
+    """What bringing a library up to date has done, by the ids of videos.
 
     Args:
-        encoded: films that are new, or whose content has changed.
-        reused: films that were renamed, moved or copied; nothing was encoded.
-        forgotten: films that are gone.
-        unreadable: films from which no picture can be read, those of earlier times included.
-        away: the folder is absent or holds no film any more, for example because its disk is not plugged in. Nothing
+        encoded: videos that are new, or whose content has changed.
+        reused: videos that were renamed, moved or copied; nothing was encoded.
+        forgotten: videos that are gone.
+        unreadable: videos from which no picture can be read, those of earlier times included.
+        away: the folder is absent or holds no video any more, for example because its disk is not plugged in. Nothing
             was changed then.
     """
 
@@ -96,10 +96,10 @@ class LibraryReport:
 
 
 def library_folder(folder: Path | str) -> Path:
-    """Where the library of a folder of films is kept: in the user's cache, so that films may lie on a read-only disk.
+    """Where the library of a folder of videos is kept: in the user's cache, so that videos may lie on a read-only disk.
 
     Args:
-        folder: a folder of films; its absolute path counts, and it need not exist.
+        folder: a folder of videos; its absolute path counts, and it need not exist.
 
     Examples:
         >>> library_folder("/films").parent == user_cache() / "libraries"
@@ -110,9 +110,9 @@ def library_folder(folder: Path | str) -> Path:
 
 
 def choose_encoder(films: Sequence[Path]) -> str:
-    """The encoder of films for which none is named.
+    """The encoder of videos for which none is named.
 
-    Films that prvr has drawn itself take `toy`; all others the CLIP or SigLIP of the Hugging Face hub's cache that
+    Videos that prvr has drawn itself take `toy`; all others the CLIP or SigLIP of the Hugging Face hub's cache that
     was last used, or `DEFAULT_ENCODER` where there is none.
 
     Args:
@@ -124,13 +124,13 @@ def choose_encoder(films: Sequence[Path]) -> str:
 
 
 class Library:
-    """A folder of films that can be searched: films are extracted and indexed where needed, and forgotten when gone.
+    """A folder of videos that can be searched: videos are extracted and indexed where needed, and forgotten when gone.
 
-    Films are told apart by their content: one that was renamed, moved or copied is never encoded twice. Everything is
+    Videos are told apart by their content: one that was renamed, moved or copied is never encoded twice. Everything is
     kept in one folder, see `library_folder`, one store and index for each encoder. It is a context manager.
 
     Args:
-        folder: the folder of films; it is searched with all folders below it.
+        folder: the folder of videos; it is searched with all folders below it.
         encoder: an encoder as `prvr.video.open_encoder` takes it; default: the last one used, else `choose_encoder`.
         model: what makes the vectors: `zero-shot`, the encoder alone, or whatever `prvr.search.open_model` takes.
         device: torch device of encoder and model.
@@ -193,12 +193,12 @@ class Library:
 
     @property
     def unreadable(self) -> tuple[Unreadable, ...]:
-        """The films from which no picture could be read at the last `update`."""
+        """The videos from which no picture could be read at the last `update`."""
         return () if self.place is None else tuple(_read_unreadable(self.place))
 
     @property
     def index(self) -> VideoIndex:
-        """The index of the films as the last `update` left it.
+        """The index of the videos as the last `update` left it.
 
         Raises:
             DataError: there was none yet.
@@ -206,7 +206,7 @@ class Library:
         if self._shown is None:
             place = self.place
             if place is None:
-                raise DataError(f"{self.folder}: nothing was indexed yet. Update the library first.")
+                raise DataError(f"{self.folder}: nothing is indexed yet. Update the library first.")
             self._shown = self._open_index(place)
         return self._shown
 
@@ -219,7 +219,7 @@ class Library:
         where: SearchFilter | None = None,
         min_confidence: float = 0.0,
     ) -> SearchResult:
-        """The k best films for a query, see `VideoIndex.search`; the first search of this object updates before.
+        """The k best videos for a query, see `VideoIndex.search`; the first search of this object updates before.
 
         Raises:
             ValueError, DataError: as `update` and `VideoIndex.search_many`.
@@ -237,11 +237,17 @@ class Library:
         Raises:
             LibraryBusy: another process is doing it.
             prvr.video.DownloadNeeded: the encoder is not on this computer, and `download` is False.
-            DataError: there is no film and never was one, or the state cannot be written.
+            DataError: there is no video and never was one, or the state cannot be written.
         """
         films = gather([self.folder]) if self.folder.is_dir() else []
         if not films and self.place is None:
-            what = "no film in it" if self.folder.is_dir() else "is no folder" if self.folder.exists() else "not found"
+            what = (
+                "no videos found"
+                if self.folder.is_dir()
+                else "not a directory"
+                if self.folder.exists()
+                else "not found"
+            )
             raise DataError(
                 f"{self.folder}: {what}. Expected a folder with video files (.mp4, .mkv, .webm, ...), or an index of "
                 "prvr index add."
@@ -255,7 +261,7 @@ class Library:
             self.state.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"{self.state}: cannot be made ({error.strerror}). Set XDG_CACHE_HOME.") from error
-        busy = f"{self.folder}: another process is bringing its library up to date. Wait for it."
+        busy = f"{self.folder}: another process is updating its library. Wait until it has finished."
         with owned(self.state, busy, LibraryBusy):
             self.report = self._update(films, progress)
         return self.report
@@ -312,7 +318,7 @@ class Library:
         return LibraryReport(encoded, reused, forgotten, tuple(failed.values()))
 
     def _adopt(self, films: Sequence[Named]) -> None:
-        """Starts from the library of a folder that is gone and held these films: it was moved, or its disk was."""
+        """Starts from the library of a folder that is gone and held these videos: it was moved, or its disk was."""
         sizes = {(film.id, film.state[0]) for film in films}
         for about in sorted(self.state.parent.glob(f"*/{_ABOUT}")):
             with suppress(DataError, OSError):  # a damaged one, or one that is just being changed
@@ -350,7 +356,7 @@ class Library:
         return self.state / _key(identity.name, identity.weights + identity.preprocessing)
 
     def _open_encoder(self, place: Path, films: Sequence[Named]) -> FrameEncoder:
-        """The encoder of a place; the one of drawn films is refused if any of these films was not drawn by prvr."""
+        """The encoder of a place; the one of drawn videos is refused if any of these videos was not drawn by prvr."""
         if self._opened is None:
             name = self._encoder or read_header(place / _STORE).encoder
             self._opened = open_encoder(name, self._device, download=self._download)
@@ -358,8 +364,8 @@ class Library:
             strange = next((film.id for film in films if _is_drawn(film.path) is False), None)
             if strange is not None:
                 raise DataError(
-                    f"{self.folder}: {strange} was not drawn by prvr, and the encoder of drawn films knows nothing "
-                    "else. Name another encoder: --encoder NAME."
+                    f"{self.folder}: {strange} was not drawn by prvr, and the encoder of drawn videos knows nothing "
+                    "else. Pass another encoder with --encoder NAME."
                 )
         return self._opened
 
@@ -385,7 +391,7 @@ class Library:
         return place / f"{_INDEX}-{_key(Path(self._model).name, what)}"
 
     def _known(self, place: Path) -> dict[str, VideoEntry]:
-        """What the index knows of each film."""
+        """What the index knows of each video."""
         folder = self._index_folder(place)
         if not (folder / MANIFEST).exists():
             return {}
@@ -398,7 +404,7 @@ class _About:
     """What `library.json` holds.
 
     Args:
-        folder: the folder of films.
+        folder: the folder of videos.
         current: name of the folder of the encoder that was used last.
         by_name: whether somebody has named this encoder, not `choose_encoder`.
     """
@@ -415,7 +421,7 @@ def _key(name: str, what: str) -> str:
 
 
 def _is_drawn(film: Path) -> bool | None:
-    """Whether prvr has drawn a film; None where it cannot be read."""
+    """Whether prvr has drawn a video; None where it cannot be read."""
     try:
         with open_video(film) as video:
             return video.info.comment == DRAWN

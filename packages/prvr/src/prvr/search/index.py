@@ -232,14 +232,14 @@ class VideoIndex:
             return ()
         if min_confidence and (other := next((one for one in asked if one.sentence is None), None)):
             raise InputError(
-                f"{printable(str(other))}: only hits of one sentence have a confidence. Search without a minimum."
+                f"{printable(str(other))}: only hits for a single sentence have a confidence. Search without a minimum."
             )
         with self._lock:
             snapshot = self._snapshot
             if min_confidence and not snapshot.manifest.bank:
                 raise DataError(
                     f"{self.folder}: this index has no confidences, because it was made by an older version or its "
-                    "model cannot read long sentences. Make the index anew, or search without a minimum confidence."
+                    "model cannot read long sentences. Rebuild the index, or search without a minimum confidence."
                 )
             text = alike([query_vector(query, self.model, snapshot) for query in asked])
             backend, rescorer = self._in_step(snapshot)
@@ -342,7 +342,7 @@ class VideoIndex:
     def _loaded(self, manifest: Manifest) -> SearchModel:
         problems = check_files(self.folder / MODEL, manifest.model_files)
         if problems and Manifest.read(self.folder).index_id != manifest.index_id:
-            raise DataError(f"{self.folder}: another index has replaced it since it was opened. Open it again.")
+            raise DataError(f"{self.folder}: the index was replaced after it was opened. Open it again.")
         if problems:
             raise DataError(f"{problems[0]}. {MEND}")
         found = load_model(self.folder / MODEL, manifest.model, manifest.encoder, self._device, self._text)
@@ -364,7 +364,7 @@ class VideoIndex:
         model = self.model
         with opened_for_writing(self.folder) as writer:
             if writer.manifest.index_id != manifest.index_id:
-                raise DataError(f"{self.folder}: another index has just replaced it. Run again.")
+                raise DataError(f"{self.folder}: the index was replaced in the meantime. Run the command again.")
             bank = read_bank(self.folder / MODEL, manifest)
             report = sync(writer, model, bank, store, prune, progress)
         self.refresh()
@@ -389,11 +389,11 @@ def _candidates(
     where: SearchFilter | None,
     k: int,
 ) -> list[Int64[np.ndarray, " _"]] | None:
-    """For each query the videos that are scored: of copies only the first, and never the film that is asked for."""
+    """For each query the videos that are scored: of copies only the first, and never the video that is asked for."""
     found, passages = None, [query.passage for query in queries]
     originals = snapshot.originals
     if where is None:
-        found = find_candidates(backend, snapshot, text, k + any(passages))  # the film that is asked for is found too
+        found = find_candidates(backend, snapshot, text, k + any(passages))  # the video that is asked for is found too
         if found is None and passages == [None] * len(queries) and (originals == np.arange(len(originals))).all():
             return None
     if found is None:

@@ -40,7 +40,7 @@ class JointEncoder:
     def __init__(self, encoder: StoreHeader, text: TextFeaturizer) -> None:
         if not encoder.joint_dim:
             raise DataError(
-                f"{encoder.encoder}: none of its features lie in one space with sentences, so there is no zero-shot "
+                f"{encoder.encoder}: its features do not share a space with sentences, so there is no zero-shot "
                 "score. Use a trained model without it, or extract with a CLIP or SigLIP."
             )
         check_joint(text.identity, encoder.encoder)
@@ -110,13 +110,13 @@ class JointModel:
         return unit(self._joint.encode_texts(texts))
 
     def encode_picture(self, pixels: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, " d"]:
-        """A picture as a film of one frame."""
+        """A picture as a video of one frame."""
         if self._pictures is None:
             found = open_encoder(self.identity.text, self._device)  # both sides lie where the text side was found
             if found.identity != self.identity.frames:
                 raise DataError(
                     f"pictures would be read by {found.identity}, the index was made for {self.identity.frames}: "
-                    "their vectors cannot be compared. Name the encoder of the index with --encoder."
+                    "their vectors cannot be compared. Pass the encoder of the index with --encoder."
                 )
             self._pictures = found
         rows = self._pictures.finish(self._pictures.encode(self._pictures.prepare(pixels)[None]))

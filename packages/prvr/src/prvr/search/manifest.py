@@ -22,7 +22,7 @@ FORMATS = range(1, 4)
 that it has a bank of unrelated sentences."""
 MANIFEST, MODEL, SEGMENTS = "index.json", "model", "segments"
 VIDEOS, BANK_SCORES = "videos.json", "bank_scores"
-MEND = "Put back a copy of it, or delete the index and make it anew."
+MEND = "Restore it from a backup, or delete the index and rebuild it."
 TABLES = {"keys": ("<i8", 1), "owners": ("<i8", 1), "spans": ("<f8", 2), "steps": ("<i8", 1)}
 """The tables of every segment that are not of a set of rows, with their types and numbers of axes."""
 SHOTS: Literal["shots"] = "shots"
@@ -156,7 +156,9 @@ class Manifest:
             DataError: there is none, it is damaged or of another format, or the segments are not a folder beside it.
         """
         path = folder / MANIFEST
-        body = read_signed(path, FORMATS, MEND, f"{folder}: no index, it has no {MANIFEST}. Make one: prvr index add.")
+        body = read_signed(
+            path, FORMATS, MEND, f"{folder}: index not found, there is no {MANIFEST}. Create one with prvr index add."
+        )
         try:
             found = parse_record(cls, body.get("index"), str(path), file_names=True)
             _check(found)
@@ -164,7 +166,9 @@ class Manifest:
             raise DataError(f"{path}: cannot be used ({error}). {MEND}") from error
         if not is_real_folder(segments := folder / SEGMENTS):
             what = "a symbolic link" if segments.is_symlink() else "none"
-            raise DataError(f"{segments}: expected a folder of the index, found {what}. Put the folder itself there.")
+            raise DataError(
+                f"{segments}: expected a folder inside the index, found {what}. Put the folder itself there."
+            )
         return found
 
 
@@ -207,7 +211,10 @@ def _check(manifest: Manifest) -> None:
         (0 < manifest.dim < _MOST and 0 < manifest.clips < _MOST, f"dim={manifest.dim}, clips={manifest.clips}"),
         (0 <= manifest.next_key < _MOST, f"next_key={manifest.next_key}"),
         (0 <= manifest.bank < _MOST, f"bank={manifest.bank}"),
-        (all(_PLAIN.fullmatch(name) for name in manifest.model_files), "a file of its model that has no plain name"),
+        (
+            all(_PLAIN.fullmatch(name) for name in manifest.model_files),
+            "a model file that is not a plain name",
+        ),
         (len(set(names)) == len(names), "the same segment twice"),
         (manifest.model.frames == manifest.encoder.encoder, "a model of another encoder"),
         (

@@ -51,7 +51,7 @@ def open_model(
     """
     if str(name) == ZERO_SHOT:
         if stages:
-            raise InputError("zero-shot alone has no stages: name a trained first stage, and zero_shot as its stage")
+            raise InputError("zero-shot alone has no stages. Pass a trained model, and zero_shot as its stage.")
         return JointModel(encoder, text or open_featurizer(encoder.encoder, device), device)
     system = _with_one_vector(open_system(name, stages, device=device))
     text = text or open_featurizer(text_encoder(system, encoder), device)
@@ -99,7 +99,7 @@ def load_model(
     if text.identity != identity.text:
         raise DataError(
             f"queries would be read by {text.identity}, the index was made for {identity.text}: their vectors cannot "
-            "be compared. Give the text model of the index, or make the index anew with the other one."
+            "be compared. Pass the text model of the index, or rebuild the index with the other one."
         )
     if identity.kind == ZERO_SHOT:
         found: SearchModel = JointModel(encoder, text, device)
@@ -142,4 +142,4 @@ def check_copy(folder: Path, identity: ModelIdentity, encoder: StoreHeader) -> S
 
 
 def _another(folder: Path, identity: ModelIdentity) -> DataError:
-    return DataError(f"{folder}: not the model that the index was made with ({identity}). Make the index anew.")
+    return DataError(f"{folder}: not the model that the index was built with ({identity}). Rebuild the index.")

@@ -130,7 +130,7 @@ class RetrieverEncoder:
         for what, (wanted, found) in widths.items():
             if wanted != found:
                 raise DataError(
-                    f"stage {stage.kind}: reads {what} of width {wanted}, those given have {found}. Name a retriever "
+                    f"stage {stage.kind}: reads {what} of width {wanted}, the features have {found}. Pass a retriever "
                     "that was trained on features of this encoder."
                 )
         self.windows = WindowEncoder(retriever, stage.keep_last_frame, text, device)

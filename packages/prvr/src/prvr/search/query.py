@@ -1,4 +1,4 @@
-"""What is searched for: sentences, a picture, a moment of a film, what is not wanted; and filters: in which videos."""
+"""What is searched for: sentences, a picture, a moment of a video, what is not wanted; and filters: in which videos."""
 
 import re
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ from prvr.video import VideoEntry
 from prvr.video.picture import read_picture
 
 WITHOUT = 0.5
-"""How much what is not wanted counts, beside 1 for what is wanted."""
+"""Weight of the excluded part of a query; the wanted part has weight 1."""
 
 
 class Passage(NamedTuple):
-    """A moment or a stretch of a film of the index.
+    """A moment or a stretch of a video of the index.
 
     Args:
-        video: the id of the film.
+        video: the id of the video.
         start: in seconds from its start.
         end: in seconds; None: the moment `start` alone.
     """
@@ -47,8 +47,8 @@ class Passage(NamedTuple):
 class Query:
     """What is searched for, if it is more than one sentence. Each part becomes a unit vector of the space of the index.
 
-    With the unit vector `p` of the sum of all parts that are wanted and that of all that are not, `n`, films are
-    compared with `p - 0.5 n`. So a moment that shows what is not wanted falls behind equal ones that do not; films
+    With the unit vector `p` of the sum of all parts that are wanted and that of all that are not, `n`, videos are
+    compared with `p - 0.5 n`. So a moment that shows what is not wanted falls behind equal ones that do not; videos
     that show it elsewhere stay.
 
     Args:
@@ -56,8 +56,8 @@ class Query:
         without: one sentence, or several, about what is not wanted.
         image: a picture: its file, the content of the file, or its pixels, `(h, w, 3)` from 0 to 255. The index must be
             one of a joint encoder alone (`zero-shot`).
-        like: a moment of a film of the index: a `Passage`, or a tuple of its fields. This film and its copies are left
-            out.
+        like: a moment of a video of the index: a `Passage`, or a tuple of its fields. This video and its copies are
+            excluded.
 
     Raises:
         ValueError: nothing is wanted, or a time is not from 0, or the end not after the start.
@@ -84,7 +84,7 @@ class Query:
                 raise InputError(f"Query: like={tuple(like)}; expected a time from 0, and an end after the start")
             object.__setattr__(self, "like", like)
         if not self.texts and self.image is None and self.like is None:
-            raise InputError("Query: nothing to look for. Give a sentence, a picture or a moment of a film.")
+            raise InputError("Query: nothing to search for. Pass a sentence, a picture or a moment of a video.")
 
     @staticmethod
     def of(given: "str | Query") -> "Query":
@@ -123,8 +123,8 @@ class SearchFilter:
         names: patterns of file names, the last part of the id; one of them has to fit.
         after: the file was last changed at this time or later. A time without a zone is local.
         before: the file was last changed earlier than this.
-        longer: the video lasts at least so many seconds.
-        shorter: the video lasts at most so many seconds.
+        longer: the video lasts minimum duration in seconds.
+        shorter: the video lasts maximum duration in seconds.
 
     Raises:
         ValueError: a pattern is empty, a duration is no number from 0, or no video can meet both of two conditions.
@@ -151,14 +151,14 @@ class SearchFilter:
             if value is not None and not value >= 0:
                 raise InputError(f"SearchFilter: {name}={value}; expected a number of seconds from 0")
         if self.longer is not None and self.shorter is not None and self.longer > self.shorter:
-            raise InputError(f"SearchFilter: longer={self.longer} and shorter={self.shorter}: no video is both")
+            raise InputError(f"SearchFilter: longer={self.longer} and shorter={self.shorter}: no video can be both")
         for name in ("after", "before"):
             try:
                 _ = getattr(self, name) and getattr(self, name).timestamp()
             except (ValueError, OverflowError, OSError) as error:  # the years at both ends of the calendar
                 raise InputError(f"SearchFilter: {name}={getattr(self, name)}; expected a year from 1970 on") from error
         if self.after and self.before and self.after.timestamp() >= self.before.timestamp():
-            raise InputError(f"SearchFilter: after={self.after} and before={self.before}: no file is of such a time")
+            raise InputError(f"SearchFilter: after={self.after} and before={self.before}: no file can have such a time")
 
     def numbers(self, videos: Sequence[VideoEntry]) -> Int64[np.ndarray, " n"]:
         """The positions of the videos that pass, ascending."""
@@ -187,7 +187,7 @@ class SearchFilter:
 
 
 def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float32[np.ndarray, " e"]:
-    """The unit vector that films are compared with, or the two in one row that their clips and their frames are.
+    """The unit vector that videos are compared with, or the two in one row that their clips and their frames are.
 
     Args:
         query: what is searched for.
@@ -202,7 +202,7 @@ def query_vector(query: Query, model: SearchModel, snapshot: Snapshot) -> Float3
         if not isinstance(model, EncodesPictures):
             raise InputError(
                 f"{model.identity.name}: this index was made with a trained model, which reads sentences and no "
-                "pictures. Search by picture in an index of the encoder alone: for a folder of films, leave out "
+                "pictures. Search by picture in an index of the encoder alone: for a folder of videos, leave out "
                 "--model; or make an index with --model zero-shot."
             )
         wanted.append(model.encode_picture(read_picture(query.image)))
@@ -245,17 +245,17 @@ def passage_vector(snapshot: Snapshot, passage: Passage) -> Float32[np.ndarray, 
         passage: where; where windows overlap, the rows of all of them count.
 
     Raises:
-        ValueError: there is no such film, or it is shorter.
+        ValueError: there is no such video, or it is shorter.
     """
     if passage.video not in snapshot.places:
         close = [printable(name) for name in get_close_matches(passage.video, snapshot.places, n=3)]
         raise InputError(
-            f"{printable(passage.video)}: no film of this index{f'; close: {close}' if close else ''}. Expected the "
-            "name of a film as the results show it, with its folder."
+            f"{printable(passage.video)}: no such video in this index{f'; close: {close}' if close else ''}. Pass the "
+            "name as the results show it, with its folder."
         )
     duration = snapshot.video(passage.video).duration
     if passage.start > duration:
-        raise InputError(f"{printable(str(passage))}: the film ends at {clock(duration)}. Name an earlier time.")
+        raise InputError(f"{printable(str(passage))}: the video ends at {clock(duration)}. Pass an earlier time.")
     start = min(passage.start, duration * (1 - 1e-9))  # the very end belongs to the last row
     end = start if passage.end is None else passage.end
     number = np.array([snapshot.video_ids.index(passage.video)])

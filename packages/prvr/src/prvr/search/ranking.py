@@ -59,7 +59,7 @@ def find_candidates(
 ) -> list[Int64[np.ndarray, " _"]] | None:
     """For each query, numbers of the videos of its nearest clips, ascending: `enough(k)` of them, if there are.
 
-    Of copies of a film, only the first is a candidate.
+    Of copies of a video, only the first is a candidate.
 
     A backend is asked for more clips until enough videos are among them. It is not asked where there are not more than
     enough, so that every video is scored.
@@ -332,5 +332,5 @@ def _expect_numbers(scores: np.ndarray) -> None:
     if np.isnan(scores).any():
         raise DataError(
             "a score is not a number: the model gives NaN for this query, or the index is damaged. `prvr index verify` "
-            "tells which."
+            "checks the index."
         )

@@ -73,7 +73,7 @@ class SearchResult:
     """What was found for a query.
 
     Args:
-        query: what was searched for, in words.
+        query: the query, in words.
         hits: best first; of equal scores, the one with the smaller id first.
         videos: how many the index holds.
         backend: the name of the backend that looked for candidates.

@@ -142,9 +142,9 @@ class Segment:
             try:
                 check_entry(entry, manifest.encoder.rate)
             except ValueError as error:
-                yield VIDEOS, f"an impossible video: {error}"
+                yield VIDEOS, f"invalid video: {error}"
         if len({entry.id for entry in self.entries}) != videos:
-            yield VIDEOS, "it holds a video twice"
+            yield VIDEOS, "it contains a video twice"
         if self.keys[0] < 0 or (self.keys[1:] <= self.keys[:-1]).any() or self.keys[-1] >= manifest.next_key:
             yield "keys.npy", "keys are not in ascending order, or beyond those that were given"
         if self.owners[0] != 0 or self.owners[-1] != videos - 1 or not np.isin(np.diff(self.owners), (0, 1)).all():
@@ -220,7 +220,7 @@ def check_files(folder: Path, files: Mapping[str, FileStamp], *, sizes_only: boo
     for name, known in files.items():
         path = folder / name
         if not path.is_file():  # opening a pipe would wait for somebody to write to it
-            problems.append(f"{path}: {'is a folder, a pipe or a device' if path.exists() else 'is missing'}")
+            problems.append(f"{path}: {'is not a regular file' if path.exists() else 'is missing'}")
         elif (size := path.stat().st_size) != known.size:
             problems.append(f"{path}: has {size} bytes, expected {known.size}")
         elif not sizes_only and hash_file(path) != known.sha256:

@@ -74,14 +74,14 @@ class Snapshot:
             except (DataError, OSError):
                 if Manifest.read(folder) == manifest:
                     raise
-        raise DataError(f"{folder}: changes faster than it can be read. Try again.")
+        raise DataError(f"{folder}: the index changes while it is read. Try again.")
 
     def contradictions(self) -> list[str]:
         """Problems between segments, each of which may be right by itself."""
         keys = [one.keys[~np.isin(one.owners, one.record.removed)] for one in self.opened]
         checks = {
-            "a video stands twice in the index": len(self.places) == sum(one.record.live for one in self.opened),
-            "a key stands twice in the index": sum(map(len, keys))
+            "a video is listed twice in the index": len(self.places) == sum(one.record.live for one in self.opened),
+            "a key is listed twice in the index": sum(map(len, keys))
             == len(np.unique(np.concatenate([np.empty(0, np.int64), *keys]))),
         }
         return [f"{self.folder / MANIFEST}: {what}. {MEND}" for what, good in checks.items() if not good]

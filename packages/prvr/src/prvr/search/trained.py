@@ -169,17 +169,17 @@ def open_trained(system: System, encoder: StoreHeader, text: TextFeaturizer, dev
         sampling, known = Sampling(system.config.data.keep_last_frame), _encoders(system.config)
     if known is not None and known[0] != encoder.encoder:
         raise DataError(
-            f"{system.folder}: was trained on features of {known[0]}, these are of {encoder.encoder}. Name a model "
+            f"{system.folder}: was trained on features of {known[0]}, these are of {encoder.encoder}. Pass a model "
             "that was trained on features of this encoder, or zero-shot."
         )
     if known is not None and known[1] != text.identity:
         raise DataError(
-            f"{system.folder}: was trained on words of {known[1]}, queries would be read by {text.identity}. Give the "
+            f"{system.folder}: was trained on words of {known[1]}, queries would be read by {text.identity}. Pass the "
             "text model of its captions."
         )
     if not isinstance(retriever, Retriever):
         raise DataError(
-            f"{system.folder}: compares every word with every frame; an index holds one vector for a query. Name a "
+            f"{system.folder}: compares every word with every frame; an index holds one vector for a query. Pass a "
             "retriever of the other kind (hybrid-*, hlformer-*, dreamprvr-*, gmmformer-*), with this one as a stage: "
             f"--stage retriever:{system.folder}"
         )
@@ -244,12 +244,12 @@ def _assembled(
     config = retriever.config
     if config.video_dim != encoder.dim:
         raise DataError(
-            f"{name}: reads frames of width {config.video_dim}, those of {encoder.encoder} have {encoder.dim}. Name a "
+            f"{name}: reads frames of width {config.video_dim}, those of {encoder.encoder} have {encoder.dim}. Pass a "
             "model that was trained on features of this encoder."
         )
     if config.query_dim != text.word_dim:
         raise DataError(
-            f"{name}: reads words of width {config.query_dim}, {text.identity} gives {text.word_dim}. Give the text "
+            f"{name}: reads words of width {config.query_dim}, {text.identity} gives {text.word_dim}. Pass the text "
             "model that its training captions were encoded with."
         )
     identity = ModelIdentity("trained", name, weights, encoder.encoder, text.identity)
@@ -272,7 +272,7 @@ def _load(weights: Path) -> Retriever:
 
     _read(weights / _CONFIG)
     if not (weights / _WEIGHTS).is_file():
-        raise DataError(f"{weights / _WEIGHTS}: is missing, or is no file.")
+        raise DataError(f"{weights / _WEIGHTS}: is missing, or is not a file.")
     try:
         found = load_pretrained(weights)
     except (SafetensorError, RuntimeError, TypeError, ValueError, OSError) as error:
@@ -281,7 +281,7 @@ def _load(weights: Path) -> Retriever:
         ) from error
     if not isinstance(found, Retriever):
         raise DataError(
-            f"{weights}: compares every word with every frame; an index holds one vector for a query. Name a retriever "
+            f"{weights}: compares every word with every frame; an index holds one vector for a query. Pass a retriever "
             "of the other kind (hybrid-*, hlformer-*, dreamprvr-*, gmmformer-*), or zero-shot."
         )
     return found

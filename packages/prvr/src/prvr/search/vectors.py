@@ -137,7 +137,7 @@ def unpack_rows(packed: PackedRows, *, raw: bool = False) -> Float32[np.ndarray,
         rows = rows.mul_(torch.from_numpy(packed.arrays["_scales"])[:, None])
     if raw:
         if "_lengths" not in packed.arrays:
-            raise ValueError("the lengths of these rows were not kept: only unit rows can be given")
+            raise ValueError("the lengths of these rows are not stored; only unit rows are available")
         rows = rows * torch.from_numpy(packed.arrays["_lengths"])[:, None]
     return rows.numpy()
 

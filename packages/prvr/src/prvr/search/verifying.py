@@ -13,7 +13,7 @@ from prvr.search.vectors import PackedRows, unpack_rows
 
 _BLOCK = 1 << 14  # vectors that are read together
 _TOLERANCE = {"float16": 2e-3, "float32": 1e-4, "int8": 1e-4}
-"""How far the length of a vector may be from 1: numbers are rounded, scales are not."""
+"""Largest difference of a vector's length from 1; numbers are rounded, scales are not."""
 
 
 def verify_index(folder: Path | str) -> tuple[str, ...]:

@@ -156,11 +156,13 @@ def opened_for_writing(folder: Path) -> Iterator[IndexWriter]:
     """
     Manifest.read(folder)  # or else the lock would be made in any folder
     try:
-        with owned(folder, f"{folder}: another process is writing this index. Wait for it; searching goes on."):
+        with owned(
+            folder, f"{folder}: another process is writing this index. Wait until it has finished; searches still work."
+        ):
             yield IndexWriter(folder, Snapshot.open(folder))
     except OSError as error:
         why = "the disk is full" if error.errno in DISK_FULL else "it cannot be written"
         raise DataError(
             f"{folder}: {why} ({error}). The index is as it was after the last videos that were finished: free space "
-            "or mend the folder, then run again."
+            "or fix the permissions of the folder, then run the command again."
         ) from error

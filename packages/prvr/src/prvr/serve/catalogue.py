@@ -95,7 +95,7 @@ class Catalogue:
                 self._unchanged[state] = _is_unchanged(entry.video, file, status)
             if not self._unchanged[state]:
                 raise HTTPException(
-                    409, "the file has changed since it was indexed: run prvr extract and prvr index update"
+                    409, "the file changed after it was indexed; run prvr extract and prvr index update"
                 )
         except BaseException:
             file.close()
@@ -143,19 +143,19 @@ def _open_inside(video: VideoEntry) -> BufferedReader:
         place = Path(video.path).resolve(strict=True)
         inside = place.is_relative_to(_root(video).resolve(strict=True))
     except (OSError, RuntimeError, ValueError) as error:  # links in a circle, names that no file can have
-        raise HTTPException(410, "the file is no longer there: run prvr index update") from error
+        raise HTTPException(410, "file not found; run prvr index update") from error
     if not inside:
-        raise HTTPException(403, "the file is a link that leads out of its folder")
+        raise HTTPException(403, "the file is a link that points outside its folder")
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(place, flags)
     except FileNotFoundError as error:
-        raise HTTPException(410, "the file is no longer there: run prvr index update") from error
+        raise HTTPException(410, "file not found; run prvr index update") from error
     except OSError as error:
         raise HTTPException(403, "the file cannot be read") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise HTTPException(403, "it is not a regular file")
+        raise HTTPException(403, "not a regular file")
     return os.fdopen(descriptor, "rb")
 
 

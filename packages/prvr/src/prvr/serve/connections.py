@@ -143,7 +143,7 @@ class Connection(H11Protocol):
             self.transport.close()
             return
         headers = SECURITY_HEADERS | {"Cache-Control": "no-store", "Connection": "close"}
-        said = {"detail": "this is not a request of HTTP/1.1 that the server understands"}
+        said = {"detail": "bad request: not valid HTTP/1.1"}
         answer = JSONResponse(said, headers=headers)
         lines = [b"HTTP/1.1 400 Bad Request", *map(b": ".join, answer.raw_headers), b"", bytes(answer.body)]
         self.transport.write(b"\r\n".join(lines))

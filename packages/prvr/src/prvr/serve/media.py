@@ -134,7 +134,7 @@ def encode_thumbnail(path: Path, at: float, width: int, limits: ServeLimits) -> 
     try:
         return thumbnail(path, at, width=width, limits=limits.video)
     except VideoError as error:
-        raise HTTPException(415, f"no picture can be made: {error.reason}") from error
+        raise HTTPException(415, f"cannot make a picture: {error.reason}") from error
 
 
 def _av() -> ModuleType:
@@ -168,11 +168,11 @@ def encode_preview(path: Path, start: float, end: float, kind: PreviewKind, limi
             frames = video.excerpt(start, end, most=limits.preview_pixels, patience=limits.media_seconds / 2)
             _encode(target, frames, start, kind, until)
     except VideoError as error:
-        raise HTTPException(415, f"no preview can be made: {error.reason}") from error
+        raise HTTPException(415, f"cannot make a preview: {error.reason}") from error
     except InputError as error:
-        raise HTTPException(415, f"no preview can be made: {error}") from error
+        raise HTTPException(415, f"cannot make a preview: {error}") from error
     except _av().FFmpegError as error:  # from the encoder: a picture that it does not take
-        raise HTTPException(415, f"no preview can be made (FFmpeg: {error.strerror})") from error
+        raise HTTPException(415, f"cannot make a preview (FFmpeg: {error.strerror})") from error
     return target.getvalue()
 
 
@@ -182,7 +182,7 @@ def _encode(target: io.BytesIO, frames: Any, start: float, kind: PreviewKind, un
         encoder: PictureEncoder | None = None
         for frame in frames:
             if time.monotonic() > until:
-                raise HTTPException(503, "a preview of this video takes too long")
+                raise HTTPException(503, "making a preview of this video takes too long")
             if encoder is None:
                 encoder = PictureEncoder(container, name, options, frame.pixels.shape, threads=1)
             encoder.put(frame.pixels, frame.time - start)

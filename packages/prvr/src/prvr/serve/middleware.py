@@ -113,7 +113,7 @@ class SecurityMiddleware:
             except Exception:  # a bug: handled here, so that this answer too has its headers and is counted
                 logger.exception("%s %s", scope["method"], _route(scope))
                 if not status:
-                    await _error(500, "internal error; the log of the server says more")(scope, receive, answer)
+                    await _error(500, "internal server error; see the server log")(scope, receive, answer)
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         """The answer to a request that is refused; None if it is not."""
@@ -122,15 +122,15 @@ class SecurityMiddleware:
             return _error(503, "too many connections are open", {"Retry-After": "2", "Connection": "close"})
         if len(headers.getlist("host")) != 1 or host_name(headers["host"]) not in self.hosts:
             # DNS rebinding: another site may let its own name point to this machine, and then calls it by that name
-            return _error(400, "this server does not answer to this name; start it with --allow-host NAME")
+            return _error(400, "unknown host name; start the server with --allow-host NAME")
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and path != "/":
-            return _error(403, "pages of other servers may not ask this one")
+            return _error(403, "cross-origin requests are not allowed")
         client = (scope.get("client") or ("?",))[0]
         of_page = path == "/" or path.startswith(_STATIC)
         if not of_page and (wait := self.buckets.wait(client)) > 0:
             return _error(429, "too many requests", {"Retry-After": str(math.ceil(wait))})
         if not self._authorised(scope, headers):
-            return _error(401, "a token is needed", {"WWW-Authenticate": "Bearer"})
+            return _error(401, "token required", {"WWW-Authenticate": "Bearer"})
         length = headers.get("content-length", "0")
         most = self._most(scope)
         if not length.isdecimal() or int(length) > most:

@@ -39,19 +39,19 @@ _IMMUTABLE = {"Cache-Control": "private, max-age=86400, immutable"}  # the key c
 
 Responses = dict[int | str, dict[str, Any]]
 _ERRORS = {
-    400: "the request is not valid",
-    401: "a token is needed",
+    400: "invalid request",
+    401: "token required",
     403: "the request comes from another site, or the file is not served",
     413: "the request is too large",
-    429: "too many requests; Retry-After says when to ask again",
-    503: "too much work is waiting; Retry-After says when to ask again",
+    429: "too many requests; retry after the time in Retry-After",
+    503: "the server is busy; retry after the time in Retry-After",
 }
 _MEDIA_ERRORS = {
     404: "no such video",
-    409: "the file has changed since it was indexed",
-    410: "the file is no longer there",
-    415: "the file cannot be read, or no picture can be made of it",
-    501: "this server cannot make such a preview",
+    409: "the file changed after it was indexed",
+    410: "file not found",
+    415: "the file cannot be read, or has no picture",
+    501: "this server cannot make this kind of preview",
 }
 Key = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit")]
 Seconds = Annotated[float, Query(ge=0, le=LATEST, allow_inf_nan=False, description="seconds from the start")]
@@ -92,14 +92,14 @@ def _described(errors: Mapping[int, str]) -> Responses:
 
 
 def _add_server_routes(router: APIRouter, service: Service, sessions: Sessions, version: str) -> None:
-    @router.get("/health", summary="Whether the server answers", tags=["server"])
+    @router.get("/health", summary="Liveness: whether the server answers", tags=["server"])
     async def health() -> StatusResponse:
         return StatusResponse(status="ok")
 
-    @router.get("/ready", summary="Whether a search would be answered now", tags=["server"])
+    @router.get("/ready", summary="Readiness: whether the server can search now", tags=["server"])
     async def ready() -> StatusResponse:
         if not service.ready:
-            raise Busy("the index is being prepared, or cannot be read; the log of the server says more")
+            raise Busy("the index is being prepared, or cannot be read; see the server log")
         return StatusResponse(status="ready")
 
     text: Responses = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -133,13 +133,13 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
     async def filtered(
         in_: Annotated[list[Pattern], Query(alias="in", max_length=PARTS, description="a folder of videos")] = [],  # noqa: B006
         name: Annotated[list[Pattern], Query(max_length=PARTS, description="a pattern of file names")] = [],  # noqa: B006
-        after: Annotated[datetime | None, Query(description="files last changed then or later")] = None,
-        before: Annotated[datetime | None, Query(description="files last changed earlier")] = None,
+        after: Annotated[datetime | None, Query(description="files modified at this time or later")] = None,
+        before: Annotated[datetime | None, Query(description="files modified before this time")] = None,
         longer: Annotated[
-            float | None, Query(ge=0, allow_inf_nan=False, description="at least so many seconds")
+            float | None, Query(ge=0, allow_inf_nan=False, description="minimum duration in seconds")
         ] = None,
         shorter: Annotated[
-            float | None, Query(ge=0, allow_inf_nan=False, description="at most so many seconds")
+            float | None, Query(ge=0, allow_inf_nan=False, description="maximum duration in seconds")
         ] = None,
     ) -> searching.SearchFilter | None:
         found = FilterRequest(folders=in_, names=name, after=after, before=before, longer=longer, shorter=shorter)
@@ -149,10 +149,10 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
         where: Annotated[searching.SearchFilter | None, Depends(filtered)],
         q: Annotated[
             list[Annotated[str, sentence]],
-            Query(max_length=PARTS, description="a sentence; several are to be true at once"),
+            Query(max_length=PARTS, description="a sentence; several must all match"),
         ] = [],  # noqa: B006
         without: Annotated[
-            list[Annotated[str, sentence]], Query(max_length=PARTS, description="a sentence about what is not wanted")
+            list[Annotated[str, sentence]], Query(max_length=PARTS, description="exclude matches for this sentence")
         ] = [],  # noqa: B006
         k: Annotated[int, Query(ge=1, le=limits.results, description="number of videos")] = default_k,
         moments: Annotated[int, Query(ge=1, le=limits.moments, description="moments per video")] = default_moments,
@@ -165,10 +165,10 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
     async def search(
         given: Annotated[_Asked, Depends(asked)],
         like: Annotated[
-            str | None, Query(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit: more like it")
+            str | None, Query(pattern="^[0-9a-f]{24}$", description="`video.key` of a hit; search for similar moments")
         ] = None,
-        start: Annotated[float, Query(ge=0, le=LATEST, description="with `like`: its moment, in seconds")] = 0.0,
-        end: Annotated[float | None, Query(ge=0, le=LATEST, description="with `like`: where the moment ends")] = None,
+        start: Annotated[float, Query(ge=0, le=LATEST, description="with `like`: its start in seconds")] = 0.0,
+        end: Annotated[float | None, Query(ge=0, le=LATEST, description="with `like`: its end in seconds")] = None,
     ) -> SearchResponse:
         passage = None if like is None else LikeRequest(key=like, start=start, end=end)
         query = _query(service, QueryRequest(texts=given.texts, without=given.without, like=passage))
@@ -182,7 +182,7 @@ def _add_search_routes(router: APIRouter, service: Service) -> None:
         description="The body is the file of the picture (JPEG, PNG, WebP, GIF, BMP); it is not kept.",
         tags=["search"],
         openapi_extra={"requestBody": {"required": True} | body},
-        responses=_described({415: "not a picture that can be read"}),
+        responses=_described({415: "not a readable picture"}),
     )
     async def search_picture(request: Request, given: Annotated[_Asked, Depends(asked)]) -> SearchResponse:
         query = searching.Query(given.texts, given.without, await service.picture(request.body))

@@ -25,20 +25,20 @@ class VideoResponse(BaseModel):
     """A video of the index."""
 
     key: str = Field(description="identifies the video in addresses; changes with the content of the file")
-    name: str = Field(description="path below the folder that was extracted")
+    name: str = Field(description="path relative to the extracted folder")
     duration: float = Field(description="seconds")
     width: int
     height: int
     codec: str
     type: str = Field(description="media type of the file")
-    plays: bool = Field(description="whether browsers usually play the file itself; if not, ask for a preview")
+    plays: bool = Field(description="whether browsers usually play the file itself; otherwise request a preview")
 
 
 class FormatResponse(BaseModel):
     """A container or a codec."""
 
-    name: str = Field(description="as people call it")
-    type: str | None = Field(description="media type for `canPlayType` of a browser; null: browsers know none for it")
+    name: str = Field(description="common name")
+    type: str | None = Field(description="media type for `canPlayType` of a browser; null if browsers have none")
 
 
 class FormatsResponse(BaseModel):
@@ -46,7 +46,7 @@ class FormatsResponse(BaseModel):
 
     container: FormatResponse
     picture: FormatResponse
-    sound: FormatResponse | None = Field(description="null if it has no sound")
+    sound: FormatResponse | None = Field(description="null if there is no sound")
 
 
 class HitResponse(BaseModel):
@@ -57,27 +57,23 @@ class HitResponse(BaseModel):
     start: float = Field(description="start of the best moment, in seconds")
     end: float = Field(description="end of the best moment, in seconds")
     moments: list[MomentResponse] = Field(description="disjoint, best first")
-    relevance: list[float] = Field(description="highest score in each of equal parts of the video, in order of time")
+    relevance: list[float] = Field(description="highest score in each of equal parts of the video, in temporal order")
     confidence: float | None = Field(
         description="one minus the share of unrelated sentences that score as high somewhere in the index; null if the "
         "index has none, or if the query is not one sentence"
     )
     weaker: bool = Field(description="whether the confidence is known and so low that the hit is a weaker match")
     video: VideoResponse
-    copies: list[VideoResponse] = Field(
-        description="other videos with the same content, which are no hits of their own"
-    )
+    copies: list[VideoResponse] = Field(description="other videos with the same content, which are not listed as hits")
 
 
 class SearchResponse(BaseModel):
     """The results of a query, best first."""
 
-    query: str = Field(description="what was searched for, in words")
+    query: str = Field(description="the query, in words")
     videos: int = Field(description="number of videos that were searched")
     backend: str
-    level: float | None = Field(
-        description="the score that a hit surpasses if it is no weaker match; null if not known"
-    )
+    level: float | None = Field(description="the score above which a hit is not a weaker match; null if unknown")
     hits: list[HitResponse]
 
 
@@ -102,8 +98,8 @@ class QueryRequest(BaseModel):
     """A query that is more than one sentence."""
 
     model_config = ConfigDict(extra="forbid")
-    texts: list[Sentence] = Field(default=[], max_length=PARTS, description="sentences that are to be true at once")
-    without: list[Sentence] = Field(default=[], max_length=PARTS, description="sentences about what is not wanted")
+    texts: list[Sentence] = Field(default=[], max_length=PARTS, description="sentences that must all match")
+    without: list[Sentence] = Field(default=[], max_length=PARTS, description="exclude matches for these sentences")
     like: LikeRequest | None = None
 
 
@@ -113,10 +109,10 @@ class FilterRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     folders: list[Pattern] = Field(default=[], max_length=PARTS, description="folders, or patterns of whole names")
     names: list[Pattern] = Field(default=[], max_length=PARTS, description="patterns of file names")
-    after: datetime | None = Field(default=None, description="files last changed then or later")
-    before: datetime | None = Field(default=None, description="files last changed earlier")
-    longer: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="at least so many seconds")
-    shorter: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="at most so many seconds")
+    after: datetime | None = Field(default=None, description="files modified at this time or later")
+    before: datetime | None = Field(default=None, description="files modified before this time")
+    longer: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="minimum duration in seconds")
+    shorter: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="maximum duration in seconds")
 
 
 class BatchRequest(BaseModel):
@@ -124,7 +120,7 @@ class BatchRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     queries: list[Sentence | QueryRequest] = Field(min_length=1)
-    where: FilterRequest | None = Field(default=None, description="default: all videos are searched")
+    where: FilterRequest | None = Field(default=None, description="default: search all videos")
     k: int | None = Field(default=None, ge=1, description="videos per query; default: 10, or the server's maximum")
     moments: int | None = Field(default=None, ge=1, description="per video; default: 3, or the server's maximum")
 
@@ -149,13 +145,13 @@ class InfoResponse(BaseModel):
     windows: int
     hours: float
     model: str
-    pictures: bool = Field(description="whether this index can be asked by a picture")
+    pictures: bool = Field(description="whether this index can be searched by a picture")
     zero_shot: bool = Field(description="whether the encoder alone ranks the videos, without a trained model")
     encoder: str
     previews: list[Literal["mp4", "webm"]] = Field(description="kinds of preview that this server can make")
     query_characters: int = Field(description="maximum length of a sentence")
-    picture_bytes: int = Field(description="maximum size of a picture that is searched for")
-    results: int = Field(description="maximum number of videos in an answer")
+    picture_bytes: int = Field(description="maximum size of an uploaded picture")
+    results: int = Field(description="maximum number of videos in a response")
     preview_seconds: float = Field(description="maximum length of a preview")
     version: str
 

@@ -59,7 +59,7 @@ def read_host(name: str) -> str:
     """
     known = (_ipv6(name.partition("%")[0]) if name.count(":") > 1 else None) or host_name(name)
     if known is None:
-        raise ConfigError(f"{name!r} is not the name of a server. Expected a name such as films.lan, or an address.")
+        raise ConfigError(f"{name!r} is not a host name. Expected a name such as films.lan, or an address.")
     return known
 
 
@@ -83,7 +83,7 @@ def read_token(file: Path | str | None, environment: Mapping[str, str] = os.envi
             token, where = Path(file).expanduser().read_text(encoding="utf-8").strip(), str(file)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"--token-file {file}: cannot be read ({error}). Name a file that holds a token."
+                f"--token-file {file}: cannot be read ({error}). Pass a file that contains a token."
             ) from error
     else:
         token, where = environment.get("PRVR_TOKEN", "").strip(), "PRVR_TOKEN"

@@ -41,7 +41,7 @@ def check_bind(host: str, token: str | None, without_token: bool) -> None:
     if not is_loopback(host) and token is None and not without_token:
         raise ConfigError(
             f"--host {host}: other machines could watch every indexed video. Set a token (--token-file FILE, or "
-            "PRVR_TOKEN), keep to --host 127.0.0.1, or pass --without-token if a proxy before the server asks for one."
+            "PRVR_TOKEN), keep to --host 127.0.0.1, or pass --without-token behind a proxy that requires one."
         )
 
 
@@ -153,7 +153,7 @@ def _listen(address: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:  # taken, not permitted, unknown, or not a valid port
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
-            f"cannot listen at {address or 'all addresses'}, port {port} ({reason}). Name an address of this machine "
+            f"cannot listen at {address or 'all addresses'}, port {port} ({reason}). Pass an address of this machine "
             "with --host, and a free port with --port; 0 takes any free port."
         ) from error
 

@@ -59,7 +59,7 @@ class Service:
         self._thumbnail = keep(lambda key, path, at, width: encode_thumbnail(path, at, width, limits))
         self._preview = keep(lambda key, path, start, end, kind: encode_preview(path, start, end, kind, limits))
         for name, help_, value in (
-            ("prvr_ready", "Whether a search would be answered now.", lambda: self.ready),
+            ("prvr_ready", "Readiness: whether the server can search now.", lambda: self.ready),
             ("prvr_videos", "Videos of the index.", lambda: len(self.catalogue)),
             ("prvr_searches_waiting", "Requests that wait for a search.", lambda: self._searches.pending),
             ("prvr_media_pending", "Pictures and previews not yet made.", lambda: self._media_workers.pending),
@@ -68,7 +68,7 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """Whether a search would be answered now: the model is loaded, and the backend knows the current index."""
+        """Whether the server can search now: the model is loaded, and the backend knows the current index."""
         return self._ready.is_set()
 
     def prepare(self) -> None:
@@ -94,7 +94,7 @@ class Service:
             results = await self._searches.ask(queries, k, moments, where)
         except DataError as error:  # the index is damaged: nothing that the client could mend
             logger.error("%s", error)
-            raise HTTPException(503, "the index cannot be read; the log of the server says more") from error
+            raise HTTPException(503, "the index cannot be read; see the server log") from error
         return [_response(result) for result in results]
 
     async def picture(self, receive: Callable[[], Awaitable[bytes]]) -> np.ndarray:
@@ -116,7 +116,7 @@ class Service:
         except InputError as error:
             raise HTTPException(415, str(error)) from error
         except ClientDisconnect as error:
-            raise HTTPException(400, "the picture did not arrive as a whole") from error
+            raise HTTPException(400, "the upload is incomplete") from error
         finally:
             self._receiving -= 1
 
@@ -179,7 +179,7 @@ class Service:
         )
 
     def end(self) -> None:
-        """Tells every client that waits for a search or a picture that the server is ending."""
+        """Tells every client that waits for a search or a picture that the server is shutting down."""
         self._search_worker.end()
         self._media_workers.end()
 

@@ -25,7 +25,7 @@ class ServeLimits:
         moments: maximum number of moments per video in an answer.
         batch: maximum number of queries in one request.
         body_bytes: maximum size of a request body, but for pictures.
-        picture_bytes: maximum size of a picture that is searched for.
+        picture_bytes: maximum size of an uploaded picture.
         pictures: pictures that may be received and decoded at the same time.
         rate: requests per second of one client in the long run; 0: unlimited. The page itself is not counted.
         burst: requests that one client may send at once. The page asks for up to 20 pictures at once.

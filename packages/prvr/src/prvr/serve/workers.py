@@ -78,7 +78,7 @@ class Workers:
         """The result of an answer.
 
         Raises:
-            Busy: it took too long, or the server is ending.
+            Busy: it took too long, or the server is shutting down.
             Exception: what the computation raised.
         """
         if self._ended:
@@ -93,7 +93,7 @@ class Workers:
         """The result of `work()`, computed in a thread.
 
         Raises:
-            Busy: too many jobs are waiting, it took too long, or the server is ending.
+            Busy: too many jobs are waiting, it took too long, or the server is shutting down.
         """
         return await self.wait(self.submit(work))
 
@@ -127,7 +127,7 @@ class Workers:
 
 
 def _ending() -> Busy:
-    return Busy("the server is ending", 10)
+    return Busy("the server is shutting down", 10)
 
 
 def settle(answer: Future[T], compute: Callable[[], T]) -> None:
@@ -196,7 +196,7 @@ class SearchQueue(Generic[T]):
         """Waits for one result per query.
 
         Raises:
-            Busy: too many requests are waiting, the search took too long, or the server is ending.
+            Busy: too many requests are waiting, the search took too long, or the server is shutting down.
             Exception: what the search raised.
         """
         return await self._worker.wait(self.submit(queries, *options))

@@ -203,15 +203,13 @@ def gather(videos: Iterable[Path | str | Named]) -> list[Named]:
         try:
             root = Path(given).expanduser().absolute()
         except RuntimeError as error:  # ~ and somebody who is not known here
-            raise DataError(
-                f"{given}: names the folder of nobody ({error}). Write ./ before it if it is a file."
-            ) from error
+            raise DataError(f"{given}: no such user ({error}). Write ./ in front of it if it is a file.") from error
         paths = _below(root) if root.is_dir() else [root]
         for path in paths:
             name = path.relative_to(root).as_posix() if root.is_dir() else path.name
             if found.setdefault(name, path) != path:
                 raise DataError(
-                    f"{path} and {found[name]} would both be called {name!r}. Name a folder that holds both, or "
+                    f"{path} and {found[name]} would both be called {name!r}. Pass a folder that contains both, or "
                     "extract them into two stores."
                 )
     return [Named(name, path) for name, path in found.items()]
@@ -308,7 +306,7 @@ class _Job:
     def bring_up_to_date(self, one: Named, known: VideoEntry | None, report: Callable[[float], None]) -> Outcome:
         if known is not None and _is_another(Path(known.path), one.path):
             reason = f"{known.path} has its name {one.id!r} in the store, and is still there"
-            raise VideoError(one.path, reason, "Name a folder that holds both, or extract them into two stores.")
+            raise VideoError(one.path, reason, "Pass a folder that contains both, or extract them into two stores.")
         with open_video(one.path, self.limits) as video:
             try:
                 (size, changed), sha256 = one.state, self._hash(one)

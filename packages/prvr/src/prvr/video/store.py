@@ -227,7 +227,7 @@ def read_features(path: Path, header: StoreHeader, check: bool = False) -> tuple
 def _read_meta(path: Path, header: StoreHeader) -> tuple[VideoEntry, str]:
     """What is known of a video, and the hash of its features."""
     if not path.is_file():  # opening a pipe would wait for somebody to write to it
-        raise _damaged(path, "it is missing" if not path.exists() else "it is a folder, a pipe or a device")
+        raise _damaged(path, "it is missing" if not path.exists() else "it is not a regular file")
     try:
         with safe_open(path, "np") as file:
             text = (file.metadata() or {}).get(META)
@@ -311,7 +311,7 @@ class VideoStore(FeatureReader):
         what = f"{len(fits)} videos fit" if fits else "no video fits"
         some = f", among them {', '.join(map(repr, close[:3]))}" if fits else f"; close: {', '.join(map(repr, close))}"
         raise DataError(
-            f"{self.folder}: {what} {name!r}{some if close else ''}. Write the id as it stands in the store "
+            f"{self.folder}: {what} {name!r}{some if close else ''}. Pass the id as it is in the store "
             f"({len(self.video_ids)} videos)."
         )
 
@@ -364,7 +364,7 @@ def opened_for_writing(folder: Path, header: StoreHeader) -> Iterator[Path]:
         DataError: the store is of another encoder or rate, another process is writing it, the folder holds something
             else, or it cannot be written.
     """
-    busy = f"{folder}: another process is writing this store. Wait for it, or name another."
+    busy = f"{folder}: another process is writing this store. Wait until it has finished, or choose another store."
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with owned(folder, busy):
@@ -378,8 +378,8 @@ def opened_for_writing(folder: Path, header: StoreHeader) -> Iterator[Path]:
             yield folder
     except OSError as error:
         raise DataError(
-            f"{folder}: cannot be written ({error}). The videos that were finished are intact: free space or mend the "
-            "folder or name another, then run again."
+            f"{folder}: cannot be written ({error}). The finished videos are intact. Free disk space, fix "
+            "its permissions or choose another folder, then run the command again."
         ) from error
 
 
@@ -388,14 +388,14 @@ def _check_same(folder: Path, header: StoreHeader) -> None:
     if found != header:
         raise DataError(
             f"{folder}: was made with {found.encoder} at {found.rate:g} frames per second; asked for {header.encoder} "
-            f"at {header.rate:g}. Extract with the same as before, or name another store."
+            f"at {header.rate:g}. Extract with the same settings, or choose another store."
         )
 
 
 def _check_empty(folder: Path) -> None:
     others = [path.name for path in folder.iterdir() if path.name not in (LOCK, FOLDER)]
     if others or ((folder / FOLDER).exists() and any((folder / FOLDER).iterdir())):
-        raise DataError(f"{folder}: holds something else ({(others or [FOLDER])[0]}). Name a new or empty folder.")
+        raise DataError(f"{folder}: contains other files ({(others or [FOLDER])[0]}). Choose a new or empty folder.")
 
 
 def _damaged(path: Path, why: str) -> DataError:

@@ -193,7 +193,7 @@ def _read(path: Path) -> tuple[_Header | None, Any]:
     try:
         if not path.is_file():  # opening a pipe would wait
             if path.exists():
-                raise ValueError("it is no regular file")
+                raise ValueError("not a regular file")
             return None, None
         with path.open("rb") as file:
             # Before faiss reads it: a damaged length could make it ask for any amount of memory.
@@ -210,7 +210,7 @@ def _read(path: Path) -> tuple[_Header | None, Any]:
             faiss = import_faiss()
             return header, faiss.read_index(faiss.PyCallbackIOReader(file.read))
     except (OSError, ValueError, RuntimeError) as error:
-        logger.warning("%s cannot be used (%s): it is built anew", path, str(error).rstrip("."))
+        logger.warning("%s cannot be used (%s) and is rebuilt", path, str(error).rstrip("."))
         return None, None
 
 
@@ -237,8 +237,8 @@ def _write(folder: Path, header: _Header, index: Any) -> None:
     except OSError as error:
         if error.errno not in _READ_ONLY:
             raise DataError(
-                f"{folder}: cannot be written ({error}). Free space or mend the folder; the backend 'exact' needs no "
-                "files."
+                f"{folder}: cannot be written ({error}). Free disk space or fix its permissions; the backend "
+                "'exact' needs no files."
             ) from error
         logger.warning("%s is read-only: the faiss index is built in memory each time it is opened", folder)
         return

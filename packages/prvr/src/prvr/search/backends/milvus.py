@@ -133,7 +133,7 @@ class MilvusBackend:
         if width != source.dim:
             raise DataError(
                 f"{self._shown}: collection {self._collection} holds vectors of width {width}, the index of width "
-                f"{source.dim}. It belongs to something else: drop it, or use another server."
+                f"{source.dim}. It belongs to another program. Drop it, or use another server."
             )
         self._client = client
 
@@ -147,7 +147,7 @@ class MilvusBackend:
             self._delete(f"segment not in [{named}]" if named else "id >= 0")
         for name in torn:
             if counts[name]:
-                message = "%s: %s has %d rows of segment %s, not as many as it should: they are inserted again"
+                message = "%s: %s has %d rows of segment %s, which is not the expected number; they are inserted again"
                 logger.info(message, self._shown, self._collection, counts[name], name)
                 self._delete(f'segment == "{name}"')
             for block in source.blocks(name):
@@ -215,7 +215,7 @@ class MilvusBackend:
         except MilvusException as error:
             reason = " ".join(str(error.message).split())[:300]
             if "://" in self._shown:
-                remedy = f"Is a server running there, and is {TOKEN} set if it wants one?"
+                remedy = f"Is a server running there, and is {TOKEN} set if it requires one?"
             else:
                 remedy = "milvus-lite serves a file to one process: close the other, use a server, or use faiss."
             raise DataError(f"{self._shown}: Milvus refuses ({reason}). {remedy}") from error
@@ -238,6 +238,6 @@ def _expect_library(*, lite: bool) -> None:
     require("pymilvus", "milvus", "The milvus backend")
     if lite and importlib.util.find_spec("milvus_lite") is None:
         raise MissingExtraError(
-            "the backend milvus without an address needs milvus-lite: pip install milvus-lite, or name a server: "
+            "the backend milvus without an address needs milvus-lite: pip install milvus-lite, or pass a server: "
             "milvus:http://host:19530"
         )

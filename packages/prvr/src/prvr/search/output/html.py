@@ -16,7 +16,7 @@ from prvr.video import VideoError
 Picture = Callable[[SearchHit], bytes]
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_LINE = "; the dashed line is what one in 20 unrelated sentences reaches"
+_LINE = "; one in 20 unrelated sentences reaches the dashed line"
 _STYLE = """
 :root {
   color-scheme: light dark;
@@ -87,11 +87,11 @@ def _result(result: SearchResult, picture: Picture, headed: bool) -> str:
     if result.fitting < len(shown):
         shown.insert(result.fitting, '<li class="small">weaker matches</li>')
     items = "\n".join(shown)
-    verdict = "; nothing fits well" if result.nothing_fits else ""
+    verdict = "; no good match" if result.nothing_fits else ""
     return (
         f"<section>{heading}\n"
         f'<p class="small">{len(result.hits)} of {result.videos:,} videos{verdict}; '
-        f"the higher a bar, the better that part fits{_LINE if result.level is not None else ''}</p>\n"
+        f"higher bars match better{_LINE if result.level is not None else ''}</p>\n"
         f"<ol>\n{items}\n</ol></section>"
     )
 
@@ -109,7 +109,7 @@ def _hit(rank: int, hit: SearchHit, result: SearchResult, picture: Picture) -> s
     others = ", ".join(clock_span(one.start, one.end) for one in hit.moments[1:])
     also = f"<p>also {others}</p>" if others else ""
     places = escape(", ".join(printable(copy.id) for copy in hit.copies))
-    also += f'<p class="small">the same film: {places}</p>' if places else ""
+    also += f'<p class="small">same content: {places}</p>' if places else ""
     sure = "" if hit.confidence is None else f", confidence {percent(hit.confidence)}"
     return (
         f"<li><figure>{shown}</figure><div><p><b>{rank}. {file}</b>{where}</p>\n"

@@ -37,7 +37,7 @@ def result_table(result: SearchResult, *, width: int = 80, plain: bool = False) 
         width: the width of the terminal, in columns.
         plain: draw with ASCII characters only.
     """
-    many = f"{len(result.hits)} of {result.videos:,} videos{'; nothing fits well' if result.nothing_fits else ''}"
+    many = f"{len(result.hits)} of {result.videos:,} videos{'; no good match' if result.nothing_fits else ''}"
     known = any(hit.confidence is not None for hit in result.hits)
     table = Table(
         title=Text(printable(result.query), "bold"), caption=many, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False

@@ -50,7 +50,7 @@ async function send(path, options) {
       response = await fetch(path, { ...options, headers: headers() });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Problem("The server does not answer. Is it still running?");
+      throw new Problem("The server does not respond. Is it still running?");
     }
     if (response.ok) return response;
     if (response.status !== 401) throw new Problem(await reason(response));

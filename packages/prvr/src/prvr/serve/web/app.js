@@ -47,7 +47,7 @@ async function search(asked) {
   try {
     const sent = parameters(asked, Math.min(SHOWN, (await learn()).results));
     const picture = asked.get("picture");
-    if (picture && !pictures.has(picture)) throw new Problem("The picture was not kept. Choose it again.");
+    if (picture && !pictures.has(picture)) throw new Problem("The picture is no longer available. Choose it again.");
     const answer = picture
       ? await post(`/api/search/picture?${sent}`, pictures.get(picture).body, mine.signal)
       : await get(`/api/search?${sent}`, mine.signal);
@@ -93,12 +93,12 @@ function show(answer, milliseconds) {
   const videos = answer.videos.toLocaleString();
   if (!answer.hits.length) {
     const filtered = OPTIONS.slice(1).some((name) => option(name).value);
-    const none = filtered ? "No results: no video meets the options." : "No results.";
+    const none = filtered ? "No videos match the options." : "No results.";
     status.textContent = answer.videos ? none : "The index has no videos yet. Add some with prvr index add.";
     return;
   }
   const first = answer.hits.length === answer.videos ? "All" : `Best ${answer.hits.length} of`;
-  const verdict = fitting ? "" : "Nothing fits well. ";
+  const verdict = fitting ? "" : "No good match. ";
   status.textContent = `${verdict}${first} ${videos} videos · ${(milliseconds / 1000).toFixed(2)} s`;
   if (answer.level !== null) status.textContent += " · dashed line: what one in 20 unrelated sentences reaches";
   scrollTo({ top: 0 });
@@ -156,7 +156,7 @@ function card(hit, scale) {
   similar.addEventListener("click", () => askLike(hit.video, best.start, best.end));
   more.append(similar);
   if (hit.copies.length) {
-    more.append(make("span", "quiet copies", `The same film: ${hit.copies.map((copy) => copy.name).join(", ")}`));
+    more.append(make("span", "quiet copies", `Same content: ${hit.copies.map((copy) => copy.name).join(", ")}`));
   }
   const strip = makeStrip(hit, scale, (seconds) => {
     mark(item, strip);
@@ -245,7 +245,7 @@ async function showAsked(what) {
   element("asked").hidden = !what.get("picture") && !what.get("like");
   const film = what.get("film") ?? "";
   element("asked-text").textContent = what.get("like")
-    ? `like ${film.slice(film.lastIndexOf("/") + 1)} at ${clock(Number(what.get("start")))}; the film itself is left out`
+    ? `like ${film.slice(film.lastIndexOf("/") + 1)} at ${clock(Number(what.get("start")))}; excludes that video`
     : `like ${picture?.name ?? "a picture"}`;
   shown.hidden = true;
   if (!picture) return;
@@ -374,7 +374,7 @@ async function start() {
     const hours = info.hours >= 1 ? `${info.hours.toFixed(1)} hours` : `${Math.round(60 * info.hours)} minutes`;
     element("about").textContent = `${info.videos.toLocaleString()} videos, ${hours}. Model: ${info.model}.`;
     element("note").textContent =
-      "Zero-shot: the encoder alone ranks these videos. No model was trained for them.";
+      "Zero-shot: the encoder alone ranks these videos. No model was trained for these videos.";
     element("note").hidden = !info.zero_shot;
     await openSession();
     if (isAsked(asked())) search(asked()); // the field is left alone: somebody may be typing already

@@ -115,7 +115,7 @@ async function playPreview(start, end) {
     const formats = await formatsOf(state.hit.video, signal);
     const why = whyNot(formats);
     if (state !== now) return;
-    if (!previews.length) return tell(`${why[0].toUpperCase()}${why.slice(1)}, and the server can make no preview.`, true);
+    if (!previews.length) return tell(`${why[0].toUpperCase()}${why.slice(1)}, and the server cannot make a preview.`, true);
     const made = await blob(previewUrl(now.hit.video, from, to, previews[0]), signal);
     if (state !== now) return;
     release();
