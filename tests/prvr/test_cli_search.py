@@ -276,7 +276,7 @@ def test_what_is_refused(index: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         ([str(index), QUERY, "--force"], "--save FOLDER"),
         ([str(index), QUERY, "--after", "soon"], "expected a date like"),
         ([str(index), QUERY, "--longer", "long"], "expected seconds, or a time like"),
-        ([str(index), QUERY, "--longer", "9", "--shorter", "8"], "no video is both"),
+        ([str(index), QUERY, "--longer", "9", "--shorter", "8"], "no video can be both"),
         ([str(index), QUERY, "--name", ""], "an empty pattern"),
     ):
         assert why in explained(["search", *arguments], capsys), arguments

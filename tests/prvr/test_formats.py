@@ -56,7 +56,7 @@ def test_a_store_is_read(old: Path) -> None:
 @pytest.mark.parametrize("name", ["index-zero-shot", "index-trained"])
 def test_an_index_answers_as_it_did_and_can_be_changed(old: Path, name: str) -> None:
     hits = json.loads((old / "hits.json").read_text())[name]
-    with pytest.raises(DataError, match="Give the text model of the index, or make the index anew"):
+    with pytest.raises(DataError, match="Give the text model of the index, or rebuild the index"):
         VideoIndex.open(old / name).search("a person")
     with VideoIndex.open(old / name, text=EncoderOf01()) as index:
         assert index.verify() == ()

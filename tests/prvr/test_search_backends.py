@@ -182,7 +182,7 @@ class TestFaissFile:
                     backend.sync(small)
                 path.rmdir()
             backend.sync(small)
-        assert ("built anew" in caplog.text) is (damage != "another index")
+        assert ("is rebuilt" in caplog.text) is (damage != "another index")
         check_complete(backend, small)
         caplog.clear()
         check_complete(synced(FaissBackend(), small), small)
@@ -245,7 +245,7 @@ class TestMilvusLite:
         small.read.clear()
         with caplog.at_level(logging.INFO, logger="prvr"):
             backend.sync(small)
-        assert "80 rows of segment a, not as many as it should" in caplog.text
+        assert "80 rows of segment a, which is not the expected number" in caplog.text
         assert small.read == ["a"]
         check_complete(backend, small)
         backend.close()

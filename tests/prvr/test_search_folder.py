@@ -70,8 +70,8 @@ def test_tables_that_contradict_each_other_are_told(index: VideoIndex) -> None:
     record = write_segment(index.folder, [first])
     replace(manifest, segments=(*manifest.segments, record)).write(index.folder)
     said = index.verify()
-    assert ["a video stands twice" in one for one in said] == [True, False]
-    assert "a key stands twice" in said[1]
+    assert ["a video is listed twice" in one for one in said] == [True, False]
+    assert "a key is listed twice" in said[1]
 
 
 def test_videos_of_later_versions_may_have_more_fields(index: VideoIndex) -> None:

@@ -403,7 +403,7 @@ def test_an_index_of_version_0_1_is_read(store: VideoStore, tmp_path: Path) -> N
         assert index.search(QUERY) == found
     told.update(b"another model")
     sign(tmp_path / "index" / "index.json", change)
-    with pytest.raises(DataError, match="not the model that the index was made with"):
+    with pytest.raises(DataError, match="not the model that the index was built with"):
         found_in(tmp_path / "index")
 
 
@@ -472,7 +472,7 @@ def test_an_index_of_another_text_model_in_the_place_of_one_that_is_open_is_refu
     with VideoIndex.open(tmp_path / "old") as index:
         (tmp_path / "old").rename(tmp_path / "older")
         (tmp_path / "index").rename(tmp_path / "old")
-        with pytest.raises(DataError, match="another index has replaced it"):
+        with pytest.raises(DataError, match="was replaced after it was opened"):
             index.search(QUERY)
 
 

@@ -261,7 +261,7 @@ def test_one_process_at_a_time_changes_a_library(films: Path, caplog: pytest.Log
 
 def test_commands_search_a_folder(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (films.parent / "empty").mkdir()
-    assert "no film in it" in explained(["search", str(films.parent / "empty"), QUERY], capsys)
+    assert "no videos found" in explained(["search", str(films.parent / "empty"), QUERY], capsys)
     assert "not found" in explained(["search", str(films / "nowhere"), QUERY], capsys)
     assert "nothing is known yet" in command(["where", str(films)], capsys)
     out = command(["search", str(films), QUERY, "--encoder", "toy", "-k", "1"], capsys)

@@ -127,7 +127,7 @@ class TestTable:
         out = shown(result(hit(confidence=0.5), hit("b.mp4", confidence=0.1)))
         assert "2 of 1,234 videos; no good match" in out
         assert out.index("weaker matches") < out.index("a.mp4")
-        assert "nothing fits well" in shown(result())
+        assert "no good match" in shown(result())
         assert "nothing fits" not in shown(result(hit()))
 
     def test_no_video(self) -> None:
@@ -271,7 +271,7 @@ class TestHtml:
         first, second = read_page(tmp_path / "a.html").text.split("2 of 1,234 videos")[1].split("1 of 1,234 videos")
         assert first.index("a.mp4") < first.index("weaker matches") < first.index("b.mp4")
         assert "score 0.500, confidence 99 %" in first
-        assert "nothing fits well" not in first
+        assert "no good match" not in first
         assert second.startswith("; no good match")
         assert second.index("weaker matches") < second.index("b.mp4")
 

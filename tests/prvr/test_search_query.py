@@ -203,16 +203,16 @@ def test_copies_are_one_hit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda index: Query(), "nothing to look for"),
-        (lambda index: Query(without="snow"), "nothing to look for"),
+        (lambda index: Query(), "nothing to search for"),
+        (lambda index: Query(without="snow"), "nothing to search for"),
         (lambda index: Query(like=("a", -1.0)), "a time from 0"),
         (lambda index: Query(like=("a", float("nan"))), "a time from 0"),
         (lambda index: Query(like=("a", 2.0, 2.0)), "an end after the start"),
-        (lambda index: index.search(Query(like=("red.mp4", 0.0))), r"no film of this index; close: \['day 1/red.mp4'"),
+        (lambda index: index.search(Query(like=("red.mp4", 0.0))), r"no such video .*close: \['day 1/red.mp4'"),
         (lambda index: index.search(Query(like=("lamp.mp4", 2.1))), "ends at 0:02"),
         (lambda index: index.search(Query(QUERY, without="!!!")), "no word"),
         (lambda index: index.search(Query(image="nowhere.png")), "no such file"),
-        (lambda index: index.search(Query([QUERY, QUERY]), min_confidence=0.5), "only hits of one sentence"),
+        (lambda index: index.search(Query([QUERY, QUERY]), min_confidence=0.5), "only hits for a single sentence"),
     ],
 )
 def test_what_cannot_be_asked(index: VideoIndex, ask: Callable[[VideoIndex], object], said: str) -> None:
@@ -314,7 +314,7 @@ def test_the_command_asks_for_all_of_it(index: VideoIndex, tmp_path: Path, capsy
         assert [hit["video"]["id"] for hit in found["hits"]] == ids(expected)
     assert main(["search", place, "--image", picture, "--html", str(tmp_path / "found.html")]) == 0
     assert "also backu…d.mp4" in capsys.readouterr().out
-    assert "the same film: backup/red.mp4, day 1/red.mp4" in (tmp_path / "found.html").read_text()
+    assert "same content: backup/red.mp4, day 1/red.mp4" in (tmp_path / "found.html").read_text()
     (tmp_path / "some.txt").write_text("red\nblue\n")
     assert main(["search", place, "--file", str(tmp_path / "some.txt"), "--without", "white", "--json", "-"]) == 0
     queries = [one["query"] for one in json.loads(capsys.readouterr().out)["results"]]
@@ -329,7 +329,7 @@ def test_the_command_asks_for_all_of_it(index: VideoIndex, tmp_path: Path, capsy
         (["--like", "beach.mp4"], "expected FILM@TIME"),
         (["--like", "beach.mp4@noon"], "expected seconds"),
         (["--like", "beach.mp4@9-8"], "expected an end after the start"),
-        (["--like", "beach.mp4@9"], "no film of this index"),
+        (["--like", "beach.mp4@9"], "no such video in this index"),
         (["--image", "nowhere.png"], "no such file"),
         (["--image", __file__], "cannot be read as a picture"),
     ],

@@ -293,7 +293,7 @@ def test_another_encoder_or_rate_is_refused(
     videos: Path, store: Path, encoder: MeanColour, rate: float, said: str
 ) -> None:
     before = contents(store)
-    with pytest.raises(DataError, match=rf"{said}.*name another store"):
+    with pytest.raises(DataError, match=rf"{said}.*choose another store"):
         extract([videos], encoder, store, rate=rate)
     assert contents(store) == before
 
@@ -306,7 +306,7 @@ def test_a_store_is_written_by_one_process(videos: Path, store: Path) -> None:
 
 
 def test_a_folder_of_something_else_is_refused(videos: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds something else \(.*Name a new or empty folder"):
+    with pytest.raises(DataError, match=r"contains other files \(.*Choose a new or empty folder"):
         extract([videos], MeanColour(), videos)
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="cannot be written"):
@@ -319,7 +319,7 @@ def test_ids_are_places_below_the_folder_and_must_differ(videos: Path, tmp_path:
     assert len(gather([videos, videos])) == 3
     other = tmp_path / "other"
     shutil.copytree(videos, other)
-    with pytest.raises(DataError, match=r"would both be called 'a.mp4'.*Name a folder that holds both"):
+    with pytest.raises(DataError, match=r"would both be called 'a.mp4'.*Pass a folder that contains both"):
         gather([videos, other])
     extract([videos], MeanColour(), tmp_path / "store")
     report = extract([other], MeanColour(), tmp_path / "store")
@@ -376,7 +376,7 @@ def test_a_full_disk_is_told_and_costs_nothing_that_was_done(videos: Path, tmp_p
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
-        with pytest.raises(DataError, match=r"cannot be written.*intact.*run again"):
+        with pytest.raises(DataError, match=r"cannot be written.*intact.*run the command again"):
             extract([videos], MeanColour(), tmp_path / "store")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
