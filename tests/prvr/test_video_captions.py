@@ -129,9 +129,9 @@ class TestTables:
     @pytest.mark.parametrize(
         ("name", "content", "why"),
         [
-            ("a.csv", b"x.mp4,a dog\ny.mp4,a cat\n", "no header that names a video and a text"),
-            ("a.csv", b"video,text\n", "holds no caption"),
-            ("a.csv", b"", "no header"),
+            ("a.csv", b"x.mp4,a dog\ny.mp4,a cat\n", "does not name a video and a text"),
+            ("a.csv", b"video,text\n", "no captions"),
+            ("a.csv", b"", "does not name a video and a text"),
             ("a.csv", b"video,file,text\nx,y,z\n", "two columns could be the video"),
             ("a.csv", b'video,text\nx,"never closed\n', "Line 2: not readable as CSV"),
             ("a.csv", b"video,text\nx," + b"a" * 200_000, "field larger than field limit"),

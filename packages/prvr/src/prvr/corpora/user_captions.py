@@ -5,7 +5,7 @@ import hashlib
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 """The names that each column may have, in any case."""
 SPLITS = ("train", "val", "test")
 
-MEND = "Mend these lines; nothing was written."
+MEND = "Correct these lines; nothing was written."
 _MOST = 20
 _DELIMITERS = ",;\t"
-_CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,5}):(\d{1,2}(?:\.\d{0,9})?)")
+_CLOCK = re.compile(r"(?:(?:(\d{1,4}):)?(\d{1,5}):(?=\d{1,2}(?:\.|$)))?(\d{1,12}(?:\.\d*)?|\.\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +124,15 @@ def captions_of(problems: Problems) -> Iterator[UserCaption]:
     """
     path = problems.path
     rows = _json_rows(path, problems) if path.suffix.lower() in (".jsonl", ".ndjson") else _csv_rows(path, problems)
-    given = set[tuple[object, ...]]()
+    seen = set[tuple[object, ...]]()
     for line, row in rows:
         caption = _caption(line, row, problems)
         key = (caption.video, caption.text, caption.start, caption.end)
-        if key not in given:
-            given.add(key)
+        if key not in seen:
+            seen.add(key)
             yield caption
-    if not given and not problems.count:
-        raise DataError(
-            f"{path}: holds no caption. Expected a line per sentence: video, text, and start, end if known."
-        )
+    if not seen and not problems.count:
+        raise DataError(f"{path}: no captions. Expected a line per sentence: video, text, and start, end if known.")
 
 
 @dataclass(frozen=True)
@@ -205,15 +203,15 @@ def plain_ids(videos: Iterable[str]) -> dict[str, str]:
         >>> plain_ids(["beach.mp4", "day 1/beach.mp4"])
         {'beach.mp4': 'beach.mp4', 'day 1/beach.mp4': 'day-1-beach.mp4-b3da85cb'}
     """
-    found: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for video in videos:
         plain = re.sub(r"[^\w.+-]+", "-", video.encode("utf-8", "replace").decode())[-80:].strip("-")
         digest = hashlib.sha256(video.encode("utf-8", "surrogateescape")).hexdigest()
-        kept = plain == video and plain.strip(".")  # no corpus holds an id "." or ".."
-        found[video] = plain if kept else f"{plain}-{digest[:8]}"
-    if len(set(found.values())) < len(found):  # a name that equals what another became
-        return {video: f"video-{number}" for number, video in enumerate(found)}
-    return found
+        is_plain = plain == video and plain.strip(".")  # no corpus holds an id "." or ".."
+        ids[video] = plain if is_plain else f"{plain}-{digest[:8]}"
+    if len(set(ids.values())) < len(ids):  # a name equals the new name of another
+        return {video: f"video-{number}" for number, video in enumerate(ids)}
+    return ids
 
 
 def _read(path: Path) -> str:
@@ -229,53 +227,42 @@ def _read(path: Path) -> str:
 
 def _csv_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
     lines = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", _read(path))  # not splitlines: U+2028 belongs to a caption
-    reader, columns = _header(path, lines)
-    begins = reader.line_num + 1
+    header = next((line for line in lines if line.strip()), "")
+    reader = csv.reader(lines, delimiter=max(_DELIMITERS, key=header.count), strict=True)
+    columns: dict[str, int] | None = None
+    line = 1
     while True:
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            problems.add(begins, f"not readable as CSV ({error}); a quote that is not closed?")
+            problems.add(line, f"not readable as CSV ({error}); a quote that is not closed?")
             return
-        if cells is None:
+        if columns is None and (cells is None or any(cell.strip() for cell in cells)):
+            columns = _columns(path, cells or ())
+            if not {"video", "text"} <= columns.keys():
+                raise DataError(
+                    f"{path}: the first line, {header.strip()[:80]!r}, does not name a video and a text. Expected "
+                    f"video,text or video,text,start,end; {_aliases()}."
+                )
+        elif cells is None:
             return
-        if any(cell.strip() for cell in cells):
-            if len(cells) <= max(columns[name] for name in ("video", "text")):
-                problems.add(begins, f"{len(cells)} cells, the header names more")
+        elif columns is not None and any(cell.strip() for cell in cells):
+            if len(cells) <= max(columns["video"], columns["text"]):
+                problems.add(line, f"{len(cells)} cells, the header names more")
             else:
-                yield begins, {name: cells[at] for name, at in columns.items() if at < len(cells)}
-        begins = reader.line_num + 1
-
-
-def _header(path: Path, lines: Sequence[str]) -> tuple[Any, dict[str, int]]:
-    """The reader behind its header, with whatever separator makes it name a video and a text."""
-    first = ""
-    for delimiter in _DELIMITERS:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
-        try:
-            names = next((row for row in reader if any(cell.strip() for cell in row)), [])
-        except csv.Error:
-            continue
-        first = first or ", ".join(names)[:80]
-        columns = _columns(path, names)
-        if "video" in columns and "text" in columns:
-            return reader, columns
-    raise DataError(
-        f"{path}: no header that names a video and a text; its first line is {first!r}. Expected video,text or "
-        f"video,text,start,end; {_aliases()}."
-    )
+                yield line, {name: cells[place] for name, place in columns.items() if place < len(cells)}
+        line = reader.line_num + 1
 
 
 def _columns(path: Path, names: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    columns: dict[str, int] = {}
     for place, name in enumerate(names):
-        key = next((key for key, known in COLUMNS.items() if name.strip().lower() in known), None)
-        if key is None:
-            continue
-        if key in found:
+        key = next((key for key, aliases in COLUMNS.items() if name.strip().lower() in aliases), None)
+        if key in columns:
             raise DataError(f"{path}: two columns could be the {key}. Rename one of them ({_aliases()}).")
-        found[key] = place
-    return found
+        if key is not None:
+            columns[key] = place
+    return columns
 
 
 def _json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -312,34 +299,29 @@ def _caption(line: int, row: Mapping[str, Any], problems: Problems) -> UserCapti
 
 
 def _line(value: Any, name: str, line: int, problems: Problems) -> str:
-    if not isinstance(value, str) or not value.strip():
-        problems.add(
-            line, f"no {name}" if value is None or value == "" else f"{name}: expected words, got {value!r:.40}"
-        )
-        return ""
-    text = value.strip() if name == "video" else " ".join(value.split())
-    if any(unicodedata.category(c) in ("Cc", "Cs") for c in text):
-        problems.add(line, f"{name}: control characters in {text[:40]!r}")
-        return ""
-    return text
+    if value is None or value == "":
+        problems.add(line, f"no {name}")
+    elif not isinstance(value, str) or not value.strip():
+        problems.add(line, f"{name}: expected words, got {value!r:.40}")
+    elif any(unicodedata.category(c) in ("Cc", "Cs") for c in " ".join(value.split())):
+        problems.add(line, f"{name}: control characters in {value[:40]!r}")
+    else:
+        return value.strip() if name == "video" else " ".join(value.split())
+    return ""
 
 
 def _seconds(value: Any, name: str, line: int, problems: Problems) -> float | None:
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
-    found = math.nan
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        found = float(value) if abs(value) < 1e12 else math.nan
-    elif isinstance(value, str):
-        clock = _CLOCK.fullmatch(value.strip())
-        if clock is not None:
-            found = 3600.0 * int(clock[1] or 0) + 60.0 * int(clock[2]) + float(clock[3])
-        elif re.fullmatch(r"\d{1,12}(\.\d*)?|\.\d+", value.strip()):
-            found = float(value)
-    if not 0 <= found < math.inf:
+    seconds = math.nan
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12:
+        seconds = float(value)
+    elif isinstance(value, str) and (clock := _CLOCK.fullmatch(value.strip())):
+        seconds = 3600.0 * int(clock[1] or 0) + 60.0 * int(clock[2] or 0) + float(clock[3])
+    if math.isnan(seconds):
         problems.add(line, f"{name}: expected seconds from 0, such as 83.5 or 1:23.5, got {value!r:.40}")
         return None
-    return found
+    return seconds
 
 
 def _aliases() -> str:

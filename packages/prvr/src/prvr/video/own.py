@@ -50,11 +50,11 @@ def names_code(name: str) -> bool:
 
 def installed_encoders() -> dict[str, list[EntryPoint]]:
     """What installed packages register, by short name."""
-    found: dict[str, list[EntryPoint]] = {}
+    points: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=GROUP):
         if _SHORT.fullmatch(point.name):
-            found.setdefault(point.name, []).append(point)
-    return found
+            points.setdefault(point.name, []).append(point)
+    return points
 
 
 def is_own(name: str) -> bool:
@@ -79,14 +79,13 @@ def own_class(name: str, recorded: bool) -> EncoderClass:
         raise DataError(f"{name}: {packages} both bring an encoder of this name. Uninstall one of them.")
     if points:
         with _explained(name):
-            found = points[0].load()
+            make = points[0].load()
     else:
         if recorded:
             raise CodeNotNamed(name)
-        found = _imported(name)
-    if not callable(found):
-        raise DataError(f"{name}: is of type {type(found).__name__}, expected a class. {_SEE}")
-    return found
+        make = _imported(name)
+    _expect(callable(make), name, f"is of type {type(make).__name__}, expected a class")
+    return make
 
 
 def open_frames(make: EncoderClass, name: str, device: Any) -> FrameEncoder:
@@ -96,16 +95,13 @@ def open_frames(make: EncoderClass, name: str, device: Any) -> FrameEncoder:
         DataError: it is none, its code fails, or it gives something else than it promises.
     """
     with _explained(name):
-        found = make(name, device)
-        if not isinstance(found, FrameEncoder):
-            raise _lacks(name, "frames", FrameEncoder, found)
-        _check_identity(name, found.identity)
+        encoder = make(name, device)
+        _check_members(name, "frames", FrameEncoder, encoder)
         noise = np.random.default_rng(0).integers(0, 256, (2, 48, 64, 3), dtype=np.uint8)
-        rows = found.finish(found.encode(np.stack([found.prepare(pixels) for pixels in noise])))
-    _check_rows(name, "two frames", rows, (2, found.dim))
-    if not 0 <= found.joint_dim <= found.dim:
-        raise DataError(f"{name}: joint_dim={found.joint_dim}, expected 0 to dim={found.dim}. {_SEE}")
-    return found
+        rows = encoder.finish(encoder.encode(np.stack([encoder.prepare(pixels) for pixels in noise])))
+    _check_rows(name, "two frames", rows, (2, encoder.dim))
+    _expect(0 <= encoder.joint_dim <= encoder.dim, name, f"joint_dim={encoder.joint_dim}, not 0 to dim={encoder.dim}")
+    return encoder
 
 
 def open_text(make: EncoderClass, name: str, device: Any) -> TextFeaturizer:
@@ -115,21 +111,20 @@ def open_text(make: EncoderClass, name: str, device: Any) -> TextFeaturizer:
         DataError: it has none, its code fails, or it gives something else than it promises.
     """
     with _explained(name):
-        found = make(name, device)
-        if not isinstance(found, TextFeaturizer):
-            raise _lacks(name, "texts", TextFeaturizer, found)
-        _check_identity(name, found.identity)
-        words = found.words(_TRIAL)
-        sentence = found.sentence(_TRIAL) if found.joint_dim else None
-    _check_rows(name, "the words of a text", words, (len(words) or 1, found.word_dim))
+        encoder = make(name, device)
+        _check_members(name, "texts", TextFeaturizer, encoder)
+        words = encoder.words(_TRIAL)
+        sentence = encoder.sentence(_TRIAL) if encoder.joint_dim else None
+    _check_rows(name, "the words of a text", words, (len(words) or 1, encoder.word_dim))
     if sentence is not None:
-        _check_rows(name, "a sentence", sentence, (found.joint_dim,))
-        if abs(np.linalg.norm(sentence) - 1) > 1e-3:
-            raise DataError(
-                f"{name}: a sentence of length {np.linalg.norm(sentence):.3g}, expected 1. Divide it by its length. "
-                f"{_SEE}"
-            )
-    return found
+        _check_rows(name, "a sentence", sentence, (encoder.joint_dim,))
+        length = float(np.linalg.norm(sentence))
+        _expect(
+            abs(length - 1) < 1e-3,
+            name,
+            f"a sentence has length {length:.3g}, expected 1",
+        )
+    return encoder
 
 
 def _imported(name: str) -> Any:
@@ -142,36 +137,35 @@ def _imported(name: str) -> Any:
             loaded = importlib.import_module(module)
     finally:
         sys.path.remove(here)
-    if attribute not in vars(loaded):
-        raise DataError(f"{name}: {loaded.__name__} has no {attribute}. {_SEE}")
+    _expect(attribute in vars(loaded), name, f"{loaded.__name__} has no {attribute}")
     return vars(loaded)[attribute]
 
 
-def _check_identity(name: str, identity: Any) -> None:
-    if not isinstance(identity, Identity):
-        raise DataError(f"{name}: its identity is of type {type(identity).__name__}, expected Identity. {_SEE}")
-    if identity.name != name:
-        raise DataError(
-            f"{name}: its identity is named {identity.name!r}, by which it could not be opened again. Pass the name "
-            f"on that the class is called with: Identity(name, ...). {_SEE}"
-        )
-
-
-def _check_rows(name: str, what: str, rows: Any, shape: tuple[int, ...]) -> None:
-    got = f"{rows.dtype} of shape {rows.shape}" if isinstance(rows, np.ndarray) else type(rows).__name__
-    if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.shape != shape:
-        raise DataError(f"{name}: gives {got} for {what}, expected float32 of shape {shape}. {_SEE}")
-    if not np.isfinite(rows).all():
-        raise DataError(f"{name}: gives NaN or infinity for {what}.")
-
-
-def _lacks(name: str, what: str, protocol: type, found: Any) -> DataError:
-    members = (member for member in (*protocol.__annotations__, *vars(protocol)) if not member.startswith("_"))
-    wanted = [member for member in members if not hasattr(found, member)]
-    return DataError(
-        f"{name}: is no encoder of {what}, {type(found).__name__} lacks {', '.join(wanted)}. Name one that has them. "
-        f"{_SEE}"
+def _check_members(name: str, kind: str, protocol: type, encoder: Any) -> None:
+    members = [member for member in (*protocol.__annotations__, *vars(protocol)) if not member.startswith("_")]
+    missing = ", ".join(member for member in members if not hasattr(encoder, member))
+    _expect(not missing, name, f"not an encoder of {kind}: {type(encoder).__name__} lacks {missing}")
+    identity = encoder.identity
+    is_one = isinstance(identity, Identity)
+    _expect(is_one, name, f"its identity is of type {type(identity).__name__}, expected Identity")
+    _expect(
+        identity.name == name,
+        name,
+        f"its identity is named {identity.name!r}, by which it cannot be opened again; pass on the name that the class "
+        "is called with: Identity(name, ...)",
     )
+
+
+def _check_rows(name: str, source: str, rows: Any, shape: tuple[int, ...]) -> None:
+    got = f"{rows.dtype} of shape {rows.shape}" if isinstance(rows, np.ndarray) else type(rows).__name__
+    is_valid = isinstance(rows, np.ndarray) and rows.dtype == np.float32 and rows.shape == shape
+    _expect(is_valid, name, f"gives {got} for {source}, expected float32 of shape {shape}")
+    _expect(bool(np.isfinite(rows).all()), name, f"gives NaN or infinity for {source}")
+
+
+def _expect(condition: bool, name: str, problem: str) -> None:
+    if not condition:
+        raise DataError(f"{name}: {problem}. docs/video.md says how an encoder is written.")
 
 
 @contextmanager
@@ -183,11 +177,8 @@ def _explained(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        said = " ".join(str(error).split())[:300]
+        message = " ".join(str(error).split())[:300]
         raise DataError(
-            f"{name}: cannot be used as an encoder ({type(error).__name__}: {said}; {where.filename}, line "
-            f"{where.lineno}). {_SEE}"
+            f"{name}: cannot be used as an encoder ({type(error).__name__}: {message}; {where.filename}, line "
+            f"{where.lineno}). docs/video.md says how an encoder is written."
         ) from error
-
-
-_SEE = "docs/video.md says how an encoder is written."

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from prvr.data.synthetic.world import FRAME
 from prvr.errors import DataError, InputError
-from prvr.reading import parse_json, read_bytes, short
+from prvr.reading import read_bytes, read_object, short
 
 DIM, WORD_DIM = 256, 48
 """Width of the joint space, and of what a retriever reads of a word."""
@@ -103,8 +103,8 @@ class JointEncoder(nn.Module):
         parts = [np.empty((0, DIM), np.float32)]
         with torch.inference_mode():
             for start in range(0, len(frames), _BATCH):
-                found = self(torch.from_numpy(np.ascontiguousarray(frames[start : start + _BATCH])))
-                parts.append(F.normalize(found, dim=-1).numpy())
+                vectors = self(torch.from_numpy(np.ascontiguousarray(frames[start : start + _BATCH])))
+                parts.append(F.normalize(vectors, dim=-1).numpy())
         return np.concatenate(parts)
 
     def encode_words(self, text: str) -> Float[np.ndarray, "w 48"]:
@@ -132,21 +132,21 @@ class JointEncoder(nn.Module):
         Raises:
             ValueError: as [encode_words][prvr.data.synthetic.encoder.JointEncoder.encode_words].
         """
-        with torch.inference_mode():
-            return F.normalize(self.embed_words(split_words(text)).sum(0), dim=-1).numpy()
+        return self.encode_texts([text])[0]
 
     def encode_texts(self, texts: Sequence[str]) -> Float[np.ndarray, "t 256"]:
-        """The unit vectors of at least one text, each word embedded once: equal to `encode_text` but for rounding.
+        """The unit vectors of at least one text; each word is embedded once.
 
         Raises:
             ValueError: as [encode_words][prvr.data.synthetic.encoder.JointEncoder.encode_words].
         """
         words = [split_words(text) for text in texts]
-        known = {word: number for number, word in enumerate(sorted({word for some in words for word in some}))}
-        numbers = torch.tensor([known[word] for some in words for word in some])
-        starts = torch.tensor([0, *accumulate(len(some) for some in words[:-1])])
+        index_of = {word: i for i, word in enumerate(sorted({word for line in words for word in line}))}
+        indices = torch.tensor([index_of[word] for line in words for word in line])
+        starts = torch.tensor([0, *accumulate(len(line) for line in words[:-1])])
         with torch.inference_mode():
-            return F.normalize(F.embedding_bag(numbers, self.embed_words([*known]), starts, mode="sum"), dim=-1).numpy()
+            sums = F.embedding_bag(indices, self.embed_words([*index_of]), starts, mode="sum")
+            return F.normalize(sums, dim=-1).numpy()
 
 
 def split_words(text: str) -> list[str]:
@@ -176,18 +176,17 @@ def load_encoder(folder: Path | None = None) -> JointEncoder:
     """
     if folder is None:
         return _packaged()
-    about = _read(folder / ABOUT)
-    data = _read(folder / WEIGHTS)
+    expected = read_object(folder / ABOUT, _MEND, f"{folder / ABOUT}: no such file. {_MEND}").get("sha256")
     try:
-        expected = parse_json(about.decode(), str(folder / ABOUT))["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder / ABOUT}: cannot be read ({short(error, 200)}). {_MEND}") from error
-    found = hashlib.sha256(data).hexdigest()
-    if found != expected:
-        raise DataError(f"{folder / WEIGHTS}: its sha256 is {found}, expected {expected}. {_MEND}")
+        data = read_bytes(folder / WEIGHTS)
+    except (OSError, DataError) as error:
+        raise DataError(f"{folder / WEIGHTS}: cannot be read ({error}). {_MEND}") from error
+    sha256 = hashlib.sha256(data).hexdigest()
+    if sha256 != expected:
+        raise DataError(f"{folder / WEIGHTS}: its sha256 is {sha256}, expected {short(expected)}. {_MEND}")
     encoder = JointEncoder()
     encoder.load_state_dict({name: value.float() for name, value in load(data).items()})
-    encoder.sha256 = found
+    encoder.sha256 = sha256
     return encoder.eval().requires_grad_(False)
 
 
@@ -198,13 +197,6 @@ _MEND = "Install prvr again, or make both files with scripts/train_encoder.py."
 def _packaged() -> JointEncoder:
     with resources.as_file(resources.files("prvr.data.synthetic") / ABOUT) as path:
         return load_encoder(path.parent)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_bytes(path)
-    except (OSError, DataError) as error:
-        raise DataError(f"{path}: cannot be read ({error}). {_MEND}") from error
 
 
 @cache

@@ -4,18 +4,18 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from prvr.data.synthetic.grammar import Claim, describe
 from prvr.data.synthetic.near_misses import NearMissPlanter, near_misses
 from prvr.data.synthetic.timelines import draw_videos
 from prvr.data.synthetic.world import Video, in_training
 from prvr.errors import DataError, InputError
-from prvr.reading import LARGE, parse_json, read_text, short
+from prvr.reading import LARGE, parse_json, parse_record, read_text
 
 SPLITS = {
     "tiny": {"train": 60, "val": 20, "test": 20},
@@ -54,7 +54,13 @@ class Scenes:
         return {sentence.id: sentence.claim for sentence in self.sentences}
 
 
-_VIDEO, _SENTENCES = TypeAdapter(Video), TypeAdapter(list[Sentence])
+@dataclass(frozen=True)
+class _Record:
+    """A line of the file of scene graphs."""
+
+    split: str
+    video: Video
+    sentences: tuple[Sentence, ...]
 
 
 def draw_split(split: str, count: int, seed: int, name: str | None = None) -> Scenes:
@@ -88,11 +94,10 @@ def write_scenes(path: Path, splits: Mapping[str, Scenes]) -> None:
     """Writes one JSON object a line: ``{"split", "video", "sentences"}``."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for split, scenes in splits.items():
-            own: dict[str, list[dict[str, Any]]] = {video.id: [] for video in scenes.videos}
-            for sentence in scenes.sentences:
-                own[sentence.video_id].append(asdict(sentence))
+            groups = groupby(scenes.sentences, attrgetter("video_id"))
+            sentences = {video_id: tuple(group) for video_id, group in groups}
             for video in scenes.videos:
-                file.write(json.dumps({"split": split, "video": asdict(video), "sentences": own[video.id]}) + "\n")
+                file.write(json.dumps(asdict(_Record(split, video, sentences.get(video.id, ())))) + "\n")
 
 
 def read_scenes(path: Path) -> dict[str, Scenes]:
@@ -101,25 +106,26 @@ def read_scenes(path: Path) -> dict[str, Scenes]:
     Raises:
         DataError: the file is missing or damaged.
     """
-    videos: dict[str, list[Video]] = {}
-    sentences: dict[str, list[Sentence]] = {}
     try:
-        for number, line in enumerate(read_text(path, LARGE).splitlines(), 1):
-            record = parse_json(line, f"{path}, line {number}")
-            if not isinstance(record["split"], str):
-                raise TypeError(f"line {number}: split is {short(record['split'])}")
-            videos.setdefault(record["split"], []).append(_VIDEO.validate_python(record["video"]))
-            sentences.setdefault(record["split"], []).extend(_SENTENCES.validate_python(record["sentences"]))
+        lines = read_text(path, LARGE).splitlines()
+        records = [_record(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
     except FileNotFoundError:
-        raise DataError(
-            f"{path}: no such file. Only a corpus made by `prvr data make` has scene graphs; make one."
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        said = " ".join(str(error).split())[:300]
-        raise DataError(f"{path}: damaged ({said}). Delete the corpus and make it again.") from error
-    if not videos:
+        raise DataError(f"{path}: no such file. Only a corpus of `prvr data make` has scene graphs.") from None
+    except DataError as error:
+        raise DataError(f"{error} Delete the corpus and make it again.") from error
+    if not records:
         raise DataError(f"{path}: holds no video. Delete the corpus and make it again.")
-    return {split: Scenes(tuple(videos[split]), tuple(sentences[split])) for split in videos}
+    return {
+        split: Scenes(
+            tuple(record.video for record in records if record.split == split),
+            tuple(sentence for record in records if record.split == split for sentence in record.sentences),
+        )
+        for split in dict.fromkeys(record.split for record in records)
+    }
+
+
+def _record(line: str, source: str) -> _Record:
+    return parse_record(_Record, parse_json(line, source), source)
 
 
 def _draw(split: str, name: str, count: int, rng: np.random.Generator) -> Scenes:
@@ -139,14 +145,14 @@ def _write_sentences(video: Video, rng: np.random.Generator, training: bool) -> 
     """Five sentences: one about each captioned moment in order of time, then more about random ones."""
     moments = video.moments()
     again = rng.integers(len(moments), size=SENTENCES_PER_VIDEO - len(moments)).tolist()
-    told: dict[str, Sentence] = {}
+    sentences: dict[str, Sentence] = {}
     for shot in [*moments, *(moments[i] for i in again)]:
         text, claim, tags = describe(shot, video.background, rng, training)
-        while text in told:
+        while text in sentences:
             text, claim, tags = describe(shot, video.background, rng, training)
-        name = f"{video.id}#enc#{len(told)}"
-        told[text] = Sentence(name, video.id, text, shot.start, shot.end, claim, tuple(sorted(tags)))
-    return list(told.values())
+        name = f"{video.id}#enc#{len(sentences)}"
+        sentences[text] = Sentence(name, video.id, text, shot.start, shot.end, claim, tuple(sorted(tags)))
+    return list(sentences.values())
 
 
 def _number(name: str) -> int:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Float32
 
+from prvr.data.synthetic.world import BACKGROUNDS, SHAPES
+
 Planes = Float[np.ndarray, "n p p"]
 Plane = Float32[np.ndarray, "h w"]
 
@@ -92,18 +94,13 @@ def _arrow(u: Planes, w: Planes) -> Planes:
     return np.minimum(head, shaft)
 
 
-_DISTANCES: dict[str, Callable[[Planes, Planes], Planes]] = {
-    "circle": _circle,
-    "square": _square,
-    "triangle": _triangle,
-    "star": _star,
-    "cross": _cross,
-    "ring": _ring,
-    "heart": _heart,
-    "diamond": _diamond,
-    "crescent": _crescent,
-    "arrow": _arrow,
-}
+_DISTANCES: dict[str, Callable[[Planes, Planes], Planes]] = dict(
+    zip(
+        SHAPES,
+        (_circle, _square, _triangle, _star, _cross, _ring, _heart, _diamond, _crescent, _arrow),
+        strict=True,
+    )
+)
 
 
 # Backgrounds
@@ -202,13 +199,6 @@ def _grid(x: Plane, y: Plane, scale: float, turn: int) -> Plane:
     return 0.4 - 1.6 * line
 
 
-_PATTERNS: dict[str, Callable[[Plane, Plane, float, int], Plane]] = {
-    "plain": _plain,
-    "fading": _fading,
-    "striped": _striped,
-    "chequered": _chequered,
-    "dotted": _dotted,
-    "wavy": _wavy,
-    "brick": _brick,
-    "grid": _grid,
-}
+_PATTERNS: dict[str, Callable[[Plane, Plane, float, int], Plane]] = dict(
+    zip(BACKGROUNDS, (_plain, _fading, _striped, _chequered, _dotted, _wavy, _brick, _grid), strict=True)
+)
