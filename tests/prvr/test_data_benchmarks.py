@@ -298,7 +298,7 @@ class TestCorpus:
 
     def test_it_is_not_written_over(self, tmp_path: Path) -> None:
         convert("lsmdc", tmp_path)
-        with pytest.raises(DataError, match="exists already"):
+        with pytest.raises(DataError, match="already exists"):
             convert("lsmdc", tmp_path)
         assert open_corpus(tmp_path / "data", "lsmdc").split("test").video_ids == (LSMDC_IDS[2],)
 

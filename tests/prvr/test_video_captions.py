@@ -322,7 +322,7 @@ def test_too_few_videos_and_taken_names(store: VideoStore, tmp_path: Path) -> No
         with pytest.raises(DataError, match="expected letters"):
             convert_captions(few, store, text, tmp_path / name)
     (tmp_path / "there").mkdir()
-    with pytest.raises(DataError, match="exists already"):
+    with pytest.raises(DataError, match="already exists"):
         convert_captions(few, store, text, tmp_path / "there")
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
@@ -130,33 +130,41 @@ def convert_benchmark(
     most = rules.max_words if max_words is None else max_words
     if most < 1:
         raise DataError(f"max_words={most}: expected at least 1.")
-    read = rules.read(Path(annotations).expanduser())
-    _check_ids(v.id for videos in read.splits.values() for v in videos)
-    entry_of = match_videos((v.id for videos in read.splits.values() for v in videos), features.video_ids)
-    missing = _missing(read.splits, entry_of, features, allow_missing)
-    splits = {split: [v for v in videos if v.id in entry_of] for split, videos in read.splits.items()}
+    content = rules.read(Path(annotations).expanduser())
+    ids = [video.id for videos in content.splits.values() for video in videos]
+    invalid = [video for video in ids if not video or set(video) & set("#/ \t")]
+    if invalid:
+        raise DataError(f"{len(invalid)} video ids are empty or hold '#', '/' or a space, among them {invalid[:3]}.")
+    entry_of = match_videos(ids, features.video_ids)
+    missing = _missing(content.splits, entry_of, features, allow_missing)
+    splits = {split: [v for v in videos if v.id in entry_of] for split, videos in content.splits.items()}
     captions = {
         split: [Caption(f"{v.id}#enc#{number}", v.id, line) for v in videos for number, line in enumerate(v.captions)]
         for split, videos in splits.items()
     }
     sizes = {"videos": _sizes(splits), "captions": _sizes(captions)}
     about: dict[str, Any] = {"generator": "prvr convert benchmark", "benchmark": name, "max_words": most, **sizes}
-    about |= {"missing": _sizes(missing), "uncaptioned": _sizes(read.uncaptioned), "wordless": read.wordless, "cut": 0}
+    about |= {
+        "missing": _sizes(missing),
+        "uncaptioned": _sizes(content.uncaptioned),
+        "wordless": content.wordless,
+        "cut": 0,
+    }
     joint = _joint_side(features, text)
     if isinstance(features, VideoStore):
         about["encoders"] = asdict(_encoders(features, text, joint))
 
     def queries() -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
-        for caption in (caption for some in captions.values() for caption in some):
-            kept, rows = fit_words(text, caption, most)
-            about["cut"] += kept != caption.text
-            yield caption.id, rows, None if joint is None else joint.sentence(kept)
+        for caption in (caption for lines in captions.values() for caption in lines):
+            line, rows = fit_words(text, caption, most)
+            about["cut"] += line != caption.text
+            yield caption.id, rows, None if joint is None else joint.sentence(line)
 
     lines = [f"{split} {video}\n" for split, ids in missing.items() for video in ids]
     files = {MISSING: "".join(lines)} if missing else {}
     _write(folder, TextData(captions), _features(features, entry_of), queries(), about, files, progress)
     return BenchmarkReport(
-        folder, **sizes, missing=missing, uncaptioned=read.uncaptioned, wordless=read.wordless, cut=about["cut"]
+        folder, **sizes, missing=missing, uncaptioned=content.uncaptioned, wordless=content.wordless, cut=about["cut"]
     )
 
 
@@ -199,14 +207,14 @@ def convert_captions(
     captioned = sorted({line.video for line in lines})
     split_of = split_videos({video: store.entries[video].sha256 for video in captioned}, shares)
     ids = plain_ids(captioned)
-    ordered, written = {split: list[tuple[Caption, _Line]]() for split in SPLITS}, Counter[str]()
+    by_split, counts = {split: list[tuple[Caption, _Line]]() for split in SPLITS}, Counter[str]()
     for line in lines:
-        caption = Caption(f"{ids[line.video]}#enc#{written[line.video]}", ids[line.video], line.given.text)
-        written[line.video] += 1
-        ordered[split_of[line.video]].append((caption, line))
-    pairs = [pair for some in ordered.values() for pair in some]
+        caption = Caption(f"{ids[line.video]}#enc#{counts[line.video]}", ids[line.video], line.caption.text)
+        counts[line.video] += 1
+        by_split[split_of[line.video]].append((caption, line))
+    pairs = [pair for group in by_split.values() for pair in group]
     texts = TextData(
-        captions={split: [caption for caption, _ in some] for split, some in ordered.items()},
+        captions={split: [caption for caption, _ in group] for split, group in by_split.items()},
         moments={caption.id: line.moment for caption, line in pairs},
         relevance=_relevance(pairs, ids, store),
     )
@@ -218,26 +226,19 @@ def convert_captions(
         "splits": asdict(shares),
     }
     entry_of = {plain: video for video, plain in ids.items()}
-    entries = [(plain, store.entries[video]) for video, plain in ids.items()]
-    rows = [
-        {
-            "id": plain,
-            "video": e.id,
-            "split": split_of[e.id],
-            "path": e.path,
-            "sha256": e.sha256,
-            "duration": e.duration,
-        }
-        for plain, e in entries
-    ]
+    rows = (
+        {"id": plain, "video": video, "split": split_of[video]}
+        | {key: getattr(store.entries[video], key) for key in ("path", "sha256", "duration")}
+        for plain, video in entry_of.items()
+    )
     files = {VIDEOS: "".join(f"{json.dumps(row)}\n" for row in rows)}
     queries = _read_texts(path, pairs, text, joint)
     _write(folder, texts, _features(store, entry_of), queries, about, files, progress)
     return CaptionsReport(
         folder=folder,
         videos={split: sum(side == split for side in split_of.values()) for split in SPLITS},
-        captions=_sizes(ordered),
-        timed=sum(line.given.start is not None for line in lines),
+        captions=_sizes(by_split),
+        timed=sum(line.caption.start is not None for line in lines),
         cut=sum(line.cut for line in lines),
         repeated=table - len(lines),
         left_out=tuple(video for video in store.video_ids if video not in ids),
@@ -256,15 +257,15 @@ def films_folder(corpus: Corpus) -> Path | None:
     path = corpus.folder / VIDEOS
     if not path.is_file():
         return None
-    found = set[str]()
+    folders = set[str]()
     for number, line in enumerate(read_text(path, LARGE).splitlines(), 1):
         row = parse_json(line, f"{path}, line {number}")
         video, file = (row.get(key) if isinstance(row, dict) else None for key in ("video", "path"))
         if not isinstance(video, str) or not isinstance(file, str):
             raise DataError(f"{path}, line {number}: expected an object with video and path. Make the corpus again.")
         file = Path(file).as_posix()
-        found.add(file.removesuffix(video) if file.endswith(f"/{video}") else "")
-    folder = Path(found.pop()).resolve() if len(found) == 1 and "" not in found else None
+        folders.add(file.removesuffix(video) if file.endswith(f"/{video}") else "")
+    folder = Path(folders.pop()).resolve() if len(folders) == 1 and "" not in folders else None
     return folder if folder is not None and folder.is_dir() else None
 
 
@@ -281,23 +282,20 @@ def match_videos(wanted: Iterable[str], available: Iterable[str]) -> Mapping[str
         >>> match_videos(["v_a1", "b.avi", "c"], ["films/a1.mp4", "b.avi.mp4"])
         {'v_a1': 'films/a1.mp4', 'b.avi': 'b.avi.mp4'}
     """
+    names = set(available)
     entries: dict[str, list[str]] = defaultdict(list)
-    exact = set()
-    for entry in available:
-        exact.add(entry)
+    for entry in sorted(names):
         entries[_key(entry)].append(entry)
-    found: dict[str, str] = {}
-    taken: dict[str, str] = {}
+    entry_of, video_of = dict[str, str](), dict[str, str]()
     for video in wanted:
-        fits = [video] if video in exact else entries.get(_key(video), [])
-        if len(fits) > 1:
-            raise DataError(f"video {video!r}: {len(fits)} entries of the features fit, {fits[:3]}. Leave one of them.")
-        if fits:
-            other = taken.setdefault(fits[0], video)
-            if other != video:
-                raise DataError(f"features {fits[0]!r} fit two videos, {other!r} and {video!r}. Rename them.")
-            found[video] = fits[0]
-    return found
+        matches = [video] if video in names else entries.get(_key(video), [])
+        if len(matches) > 1:
+            raise DataError(f"video {video!r}: {len(matches)} entries of the features fit, {matches[:3]}. Remove one.")
+        if matches:
+            entry_of[video] = entry = matches[0]
+            if (other := video_of.setdefault(entry, video)) != video:
+                raise DataError(f"features {entry!r} fit two videos, {other!r} and {video!r}. Rename them.")
+    return entry_of
 
 
 def fit_words(text: TextFeaturizer, caption: Caption, most: int) -> tuple[str, Float32[np.ndarray, "w e"]]:
@@ -330,10 +328,10 @@ def fit_words(text: TextFeaturizer, caption: Caption, most: int) -> tuple[str, F
     if not fitted:
         raise DataError(
             f"caption {caption.id!r}: its first word has no features, or more than {most} rows: {caption.text[:60]!r}. "
-            "Raise max_words, or mend the caption in the annotation file."
+            "Raise max_words, or correct the caption in the annotation file."
         )
-    kept = " ".join(words[:fitted])
-    return kept, text.words(kept)
+    line = " ".join(words[:fitted])
+    return line, text.words(line)
 
 
 def _write(
@@ -353,7 +351,7 @@ def _write(
         files: further text files, by name.
         progress: called with (captions and videos done, in all).
     """
-    captions = [caption for some in texts.captions.values() for caption in some]
+    captions = [caption for lines in texts.captions.values() for caption in lines]
     done, total = count(1), len(captions) + len({caption.video_id for caption in captions})
     sentences: dict[str, np.ndarray] = {}
 
@@ -386,9 +384,9 @@ def _features(features: FeatureReader, entry_of: Mapping[str, str]) -> Iterator[
 def _new_folder(folder: Path | str) -> Path:
     folder = Path(folder).expanduser()
     if not all(c.isalnum() or c in "-_." for c in folder.name) or folder.name.startswith("."):
-        raise DataError(f"name {folder.name!r}: expected letters, digits, '-', '_' and '.', for example 'films'.")
+        raise DataError(f"name {folder.name!r}: expected letters, digits, '-', '_' and '.', for example 'videos'.")
     if folder.exists():
-        raise DataError(f"{folder}: exists already. Choose another root or name, or delete it.")
+        raise DataError(f"{folder}: already exists. Choose another root or name, or delete it.")
     return folder
 
 
@@ -405,7 +403,7 @@ def _encoders(store: VideoStore, text: TextFeaturizer, joint: TextFeaturizer | N
 
 
 def _sizes(by_split: Mapping[str, Sequence[object]]) -> dict[str, int]:
-    return {split: len(some) for split, some in by_split.items()}
+    return {split: len(items) for split, items in by_split.items()}
 
 
 def _key(name: str) -> str:
@@ -416,12 +414,6 @@ def _key(name: str) -> str:
     return path.name.removeprefix("v_")
 
 
-def _check_ids(videos: Iterable[str]) -> None:
-    bad = [video for video in videos if not video or set(video) & set("#/ \t")]
-    if bad:
-        raise DataError(f"{len(bad)} video ids are empty or hold '#', '/' or a space, among them {bad[:3]}.")
-
-
 def _missing(
     splits: Mapping[str, Sequence[CaptionedVideo]],
     entry_of: Mapping[str, str],
@@ -429,24 +421,24 @@ def _missing(
     allowed: bool,
 ) -> dict[str, tuple[str, ...]]:
     """By split, the videos without features; refuses them, or logs a warning."""
-    found = {split: tuple(v.id for v in videos if v.id not in entry_of) for split, videos in splits.items()}
-    found = {split: ids for split, ids in found.items() if ids}
-    for split, ids in found.items():
-        of = len(splits[split])
-        named = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
-        message = f"{features.files[0].parent}: no features for {len(ids)} of {of} videos of {split}: {named}."
-        if not allowed or len(ids) == of:
-            mend = "These features are of other videos" if len(ids) == of else "Extract them, or allow missing videos"
-            raise DataError(f"{message} {mend} (ids there: {', '.join(features.video_ids[:3])} ...).")
-        logger.warning("%s They are left out: numbers on this corpus are not those of the whole benchmark.", message)
-    return found
+    missing = {split: tuple(v.id for v in videos if v.id not in entry_of) for split, videos in splits.items()}
+    missing = {split: ids for split, ids in missing.items() if ids}
+    for split, ids in missing.items():
+        total = len(splits[split])
+        names = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
+        message = f"{features.files[0].parent}: no features for {len(ids)} of {total} videos of {split}: {names}."
+        if not allowed or len(ids) == total:
+            hint = "These features are of other videos" if len(ids) == total else "Extract them or allow missing videos"
+            raise DataError(f"{message} {hint} (available: {', '.join(features.video_ids[:3])} ...).")
+        logger.warning("%s They are left out; do not compare with published numbers of the whole benchmark.", message)
+    return missing
 
 
 @dataclass(frozen=True)
 class _Line:
     """A caption, the video that it is of, and its moment cut to the video."""
 
-    given: UserCaption
+    caption: UserCaption
     video: str
     moment: Moment
     cut: bool
@@ -458,53 +450,59 @@ def _table(path: Path, store: VideoStore, text: TextFeaturizer) -> tuple[int, li
     Raises:
         DataError: names whatever is wrong with the table, of whichever kind, in one message.
     """
-    problems, known = Problems(path), dict[str, str]()  # the video that each name stands for
-    found: dict[tuple[object, ...], _Line] = {}
-    table = list[UserCaption]()
-    for given in captions_of(problems):
-        table.append(given)
-        if not given.video:  # the row has a problem already
+    problems, captions = Problems(path), list[UserCaption]()
+    lines: dict[tuple[object, ...], _Line] = {}
+    for caption in captions_of(problems):
+        captions.append(caption)
+        if not caption.video:  # the row has a problem already
             continue
-        name = given.video.replace("\\", "/").removeprefix("./")
-        if name not in known and problems.full and len(store.named(name)) != 1:
-            problems.add(given.line, "")  # it is only counted: to look for similar names takes time
+        name = caption.video.replace("\\", "/").removeprefix("./")
+        if problems.full and len(store.named(name)) != 1:
+            problems.add(caption.line, "")  # it is only counted: to look for similar names takes time
             continue
         try:
-            video = known[name] = known.get(name) or store.find(name)
+            video = store.find(name)
         except DataError as error:
-            problems.add(given.line, str(error).removeprefix(f"{store.folder}: "))
+            problems.add(caption.line, str(error).removeprefix(f"{store.folder}: "))
             continue
-        duration = store.duration(video)
-        if given.start is None or given.end is None:
-            moment, cut = Moment(nan, nan, duration), False
-        elif given.start >= duration or given.end > duration + _BEYOND:
-            times = f"{given.start:g} - {given.end:g} s"
-            problems.add(given.line, f"{times} lies beyond the end of {video!r}, which is {duration:.2f} s long")
+        duration, start, end = store.duration(video), caption.start, caption.end
+        if start is None or end is None:
+            start = end = nan
+        elif start >= duration or end > duration + _BEYOND:
+            times = f"{start:g} - {end:g} s"
+            problems.add(caption.line, f"{times} lies beyond the end of {video!r}, which is {duration:.2f} s long")
             continue
-        else:
-            moment, cut = Moment(given.start, min(given.end, duration), duration), given.end > duration
-        found.setdefault((video, given.text, given.start, given.end), _Line(given, video, moment, cut))
-    if problems.count:  # nothing will be written, so texts that cannot be read are named now, with all the rest
-        for given in table:
-            if given.text:
-                try:
-                    text.words(given.text)
-                except ValueError as error:
-                    problems.add(given.line, str(error))
+        line = _Line(caption, video, Moment(start, end if end != end else min(end, duration), duration), end > duration)
+        lines.setdefault((video, caption.text, caption.start, caption.end), line)
+    if problems.count:  # nothing will be written: texts that cannot be read are named now, with all the rest
+        deque(_encoded(captions, text.words, problems), 0)
     problems.refuse(MEND)
-    return len(table), list(found.values())
+    return len(captions), list(lines.values())
+
+
+def _encoded(
+    captions: Iterable[UserCaption], encode: Callable[[str], _T], problems: Problems
+) -> Iterator[tuple[UserCaption, _T]]:
+    """What a model gives for the text of each caption; texts that it cannot read become problems."""
+    for caption in captions:
+        try:
+            if caption.text:
+                yield caption, encode(caption.text)
+        except ValueError as error:
+            problems.add(caption.line, str(error))
 
 
 def _read_texts(
     path: Path, pairs: Sequence[tuple[Caption, _Line]], text: TextFeaturizer, joint: TextFeaturizer | None
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
     """Features of each caption; those that the models cannot read are refused at the end, all at once."""
-    problems = Problems(path)
-    for caption, line in pairs:
-        try:
-            yield caption.id, text.words(caption.text), None if joint is None else joint.sentence(caption.text)
-        except ValueError as error:
-            problems.add(line.given.line, str(error))
+    problems, id_of = Problems(path), {line.caption: caption.id for caption, line in pairs}
+
+    def encode(line: str) -> tuple[np.ndarray, np.ndarray | None]:
+        return text.words(line), None if joint is None else joint.sentence(line)
+
+    for caption, (words, sentence) in _encoded(id_of, encode, problems):
+        yield id_of[caption], words, sentence
     problems.refuse(MEND)
 
 
@@ -512,10 +510,9 @@ def _relevance(
     pairs: Sequence[tuple[Caption, _Line]], ids: Mapping[str, str], store: VideoStore
 ) -> dict[str, set[str]]:
     """The relevant videos of captions that several videos have, or of which there are copies."""
-    same: dict[str, set[str]] = {}
+    copies, relevant = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     for video, plain in ids.items():
-        same.setdefault(store.entries[video].sha256, set()).add(plain)
-    relevant: dict[str, set[str]] = {}
+        copies[store.entries[video].sha256].add(plain)
     for caption, line in pairs:
-        relevant.setdefault(caption.text.casefold(), set()).update(same[store.entries[line.video].sha256])
-    return {c.id: relevant[c.text.casefold()] for c, _ in pairs if len(relevant[c.text.casefold()]) > 1}
+        relevant[caption.text.casefold()] |= copies[store.entries[line.video].sha256]
+    return {c.id: videos for c, _ in pairs if len(videos := relevant[c.text.casefold()]) > 1}
