@@ -1,4 +1,4 @@
-"""What version 0.1 wrote: its stores, indexes and runs open, give what they gave, and can be gone on with."""
+"""What version 0.1 wrote: its stores and indexes open, give what they gave, and can be gone on with."""
 
 import json
 import tarfile
@@ -8,20 +8,14 @@ import numpy as np
 import pytest
 from search_files import forget, write_store
 
-from prvr.config import load_config
 from prvr.errors import DataError
-from prvr.evaluation.report import EvaluationReport
-from prvr.models import load_pretrained
 from prvr.search import VideoIndex
-from prvr.stages import load_rerankers
-from prvr.training import open_splits, read_reranker_config, train, train_reranker
 from prvr.video import Identity, VideoStore
 
 WEIGHTS = "b5f0db735d9d8fe97eedac255bac1be7b079027c54f52bc0e07db5f1be335376"
 ARCHIVE = Path(__file__).parents[1] / "fixtures" / "written_by_0.1.tar.xz"
 """store: four videos; index-zero-shot: float16, two segments, one video removed; index-trained: int8, windows of 3 s;
-run: stopped after two of its four epochs; run-generation: a finished stage 2 over it; data: their corpus; hits.json:
-what both indexes answered."""
+hits.json: what both indexes answered. Its runs are of a configuration that is no longer read."""
 QUERIES = ARCHIVE.with_name("queries_of_0.1.npz")
 """What the encoder of that version made of the sentences in hits.json; its weights are no longer in the package."""
 
@@ -39,10 +33,9 @@ class EncoderOf01:
 
 
 @pytest.fixture
-def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def old(tmp_path: Path) -> Path:
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
-    monkeypatch.chdir(tmp_path)  # the runs name their corpus relative to it
     return tmp_path
 
 
@@ -71,27 +64,3 @@ def test_an_index_answers_as_it_did_and_can_be_changed(old: Path, name: str) -> 
         assert set(index.video_ids) == (videos | {"new.mp4", "film1.mp4"}) - {"film3.mp4"}
         assert index.verify() == ()
         assert {hit.confidence for hit in index.search(query, 5).hits} == {None}
-
-
-def test_a_run_goes_on(old: Path) -> None:
-    result = train(load_config("run/config.yaml"), output="run", resume=True)
-    assert [line["epoch"] for line in result.history] == [0, 1, 2, 3]
-    assert result.history[-1]["loss"]["total"] == pytest.approx(0.5143093, rel=1e-3)  # as without a stop
-
-
-def test_a_run_of_stage_2_is_read_and_goes_on(old: Path) -> None:
-    report = EvaluationReport.from_json("run-generation/evaluation.json")
-    assert report.ranks.shape == (6,)
-    assert set(load_rerankers(Path("run-generation"))) == {"t2v", "v2t"}
-    config = load_config("run/config.yaml")
-    splits = open_splits(config)
-    again = train_reranker(
-        read_reranker_config(Path("run-generation/config.yaml")),
-        load_pretrained("run/best"),
-        splits,
-        output="run-generation",
-        resume=True,
-    )
-    splits.close()
-    assert again.epochs == 2
-    assert (again.reranked.ranks == report.ranks).all()

@@ -251,14 +251,15 @@ def validated(kind: type[_T], values: Mapping[str, Any], source: str = "configur
             if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
                 close = get_close_matches(key, config_leaves(kind), n=2)
                 hint = f"; did you mean {' or '.join(close)}?" if close else ""
-                own = ". For a loss of your own, name its module with --import" if problem["loc"][0] == "loss" else ""
-                lines.append(f"unknown key {key!r}{hint}{own}")
+                lines.append(f"unknown key {key!r}{hint}")
             elif problem["type"] in ("missing", "missing_argument"):
                 lines.append(f"{key} is required")
             else:
                 value = problem["input"]
                 shown = "" if isinstance(value, dict | Config) else f", got {short(value, _SHOWN)}"
                 lines.append(f"{key}: " * bool(key) + problem["msg"].removeprefix("Value error, ") + shown)
+        if any(problem["type"] == "extra_forbidden" for problem in error.errors()):  # a loss that is not registered
+            lines[-1] += ". For a loss of your own, name its module with --import"
         raise ConfigError(f"{source}: " + "; ".join(lines)) from error
 
 
