@@ -3,19 +3,17 @@
 Ours keep a stack of blocks in one tensor, so an entry also says which slice of it is meant.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor, nn
 
-from prvr.models.blocks import AttentionBlocks, TransformerBlocks
-from prvr.models.encoders import BlockStack, BranchEncoder
-from prvr.models.fusion import GuidedFusion
+from prvr.models.blocks import AttentionBlocks, EuclideanMixer
 from prvr.models.retriever import Retriever
 from prvr.released.entailment import ReleasedEntailment
 from prvr.released.lorentz_mixer import ReleasedLorentzMixer
-from regdiff import ConditionGenerator, RegisterDenoiser, RegisterGenerator
 
 
 @dataclass(frozen=True)
@@ -27,12 +25,33 @@ class Entry:
     index: tuple[int, ...] = ()
 
 
+Table = Mapping[str, str | tuple[str, ...]]
+"""Our name of a part, or of a tensor, and theirs; a tuple has theirs for each slice along the second axis of a stack.
+A part stands for its weight and its bias."""
+
 UNUSED = "weight_token"
 """A parameter of Holmes that nothing reads. A loaded checkpoint keeps it as a buffer, which is not saved."""
-_AFFINE = ("weight", "bias")
-_ATTENTION_BLOCK = {"project": "output.dense", "norm": "output.LayerNorm"}
-_TRANSFORMER_BLOCK = {"expand": "output.layer1", "contract": "output.layer2", "norm1": "norm1", "norm2": "norm2"}
-_FUSION = {f"attention.{n}": f"ca.self.{n}" for n in ("query", "key", "value")} | {
+_POSITIONS: Table = {"table": "position_embeddings.weight", "norm": "LayerNorm"}
+_PROJECTION: Table = {"norm": "LayerNorm", "linear": "net.1"}
+_LORENTZ = "self.lorentz_multiattention"
+_LINEARS = ("linear_keys", "linear_values", "linear_query")
+_BLOCK: Table = {
+    "project": "output.dense",
+    "norm": "output.LayerNorm",
+    "expand": "output.layer1",
+    "contract": "output.layer2",
+    "norm1": "norm1",
+    "norm2": "norm2",
+    "mixer.qkv": ("self.query", "self.key", "self.value"),
+    "mixer.log_scale": "self.scale_alpha",
+    "mixer.temperature": f"{_LORENTZ}.scale",
+    "mixer.bias": f"{_LORENTZ}.bias",
+    "mixer.linear_scale.value": tuple(f"{_LORENTZ}.{name}.scale" for name in _LINEARS),
+    "mixer.linear": tuple(f"{_LORENTZ}.{name}.weight" for name in _LINEARS),
+    **{f"mixer.enter.{ours}": f"self.input_proj.{theirs}" for ours, theirs in _PROJECTION.items()},
+    **{f"mixer.leave.{ours}": f"self.output_proj.{theirs}" for ours, theirs in _PROJECTION.items()},
+}
+_FUSION: Table = {f"attention.{name}": f"ca.self.{name}" for name in ("query", "key", "value")} | {
     "attention.expand": "ca.output.layer1",
     "attention.contract": "ca.output.layer2",
     "attention.norm1": "ca.norm1",
@@ -40,21 +59,22 @@ _FUSION = {f"attention.{n}": f"ca.self.{n}" for n in ("query", "key", "value")} 
     "hidden": "layer1",
     "weights": "layer2",
 }
-_PROJECTION = {"norm": "LayerNorm", "linear": "net.1"}
-_CONDITION = {f"attention.{n}": f"self.{n}" for n in ("query", "key", "value")} | {
-    "attention_norm": "norm1",
-    "ffn_in": "output.layer1",
-    "ffn_out": "output.layer2",
-    "ffn_norm": "norm2",
+_CONDITION: Table = {f"attention.{name}": f"cross_attention.self.{name}" for name in ("query", "key", "value")} | {
+    "query_tokens": "query_tokens",
+    "attention_norm": "cross_attention.norm1",
+    "ffn_in": "cross_attention.output.layer1",
+    "ffn_out": "cross_attention.output.layer2",
+    "ffn_norm": "cross_attention.norm2",
 }
-_DENOISER = {
+_DENOISER: Table = {
+    "time_table": "time_embedding.timembedding.0.weight",
     "time_in": "time_embedding.timembedding.1",
     "time_out": "time_embedding.timembedding.3",
     "condition_norm": "cond_embedding.0",
     "condition_proj": "cond_embedding.2",
     "out": "short_cut",
 }
-_DENOISER_LAYER = {
+_DENOISER_LAYER: Table = {
     "norm_in": "blcok_in.0",
     "proj_in": "blcok_in.2",
     "time_proj": "temb_proj.1",
@@ -63,155 +83,98 @@ _DENOISER_LAYER = {
     "proj_out": "blcok_out.3",
     "shortcut": "short_cut",
 }
-_PRIOR = {
+_PRIOR: Table = {
+    **{
+        f"pooling.gru.{name}": f"gpo.gru.{name}"
+        for kind, part, way in product(("weight", "bias"), ("ih", "hh"), ("", "_reverse"))
+        for name in [f"{kind}_{part}_l0{way}"]
+    },
+    "pooling.score": "gpo.linear",
+    "mean_readout.hidden": "pie_net_video.attention.w_1",
+    "mean_readout.score": "pie_net_video.attention.w_2",
     "mean_proj": "pie_net_video.fc",
     "mean_norm": "pie_net_video.layer_norm",
+    "logvar_readout.hidden": "uncertain_net_video.attention.w_1",
+    "logvar_readout.score": "uncertain_net_video.attention.w_2",
     "logvar_proj": "uncertain_net_video.fc",
     "logvar_pooled": "uncertain_net_video.fc2",
 }
-_PRIOR_WEIGHTS = {
-    "pooling.score.weight": "gpo.linear.weight",
-    "mean_readout.hidden.weight": "pie_net_video.attention.w_1.weight",
-    "mean_readout.score.weight": "pie_net_video.attention.w_2.weight",
-    "logvar_readout.hidden.weight": "uncertain_net_video.attention.w_1.weight",
-    "logvar_readout.score.weight": "uncertain_net_video.attention.w_2.weight",
+_ENTAILMENT: Table = {
+    "log_curvature": "curv",
+    "text_log_scale": "textual_alpha",
+    "video_log_scale": "video_alpha",
+    "pool_frames.pool": "modular_vector_mapping_2",
+    "pool_clips.pool": "modular_vector_mapping_3",
 }
-_GRU = [f"{kind}_{part}_l0{way}" for way in ("", "_reverse") for kind in ("weight", "bias") for part in ("ih", "hh")]
+_PLACES: tuple[tuple[str, str, Table], ...] = (
+    ("query.positions", "query_pos_embed", _POSITIONS),
+    ("query.project", "query_input_proj", _PROJECTION),
+    ("query.block", "query_encoder", _BLOCK),
+    ("query.pool", "modular_vector_mapping", {"weight": "weight"}),
+    ("frame_pool", "modular_vector_mapping_2", {"weight": "weight"}),
+    ("frame_query.project", "frame_branch_query_proj", _PROJECTION),
+    ("frame_query.block", "frame_branch_query_encoder", _BLOCK),
+    ("frame_query.weigh.net", "text_weight_fc", {"0": "0", "2": "2"}),
+    ("guide", "mean_clip_encoder", _BLOCK),
+    ("registers.condition", "video_qformer", _CONDITION),
+    ("registers.prior", "video_probabilistic_variational_sampler", _PRIOR),
+    ("registers.diffusion.denoiser", "diffusion_mlp", _DENOISER),
+)
+"""Our place of a module, theirs, and the names inside it."""
 
 
-def _affine(authors: str, ours: str, index: tuple[int, ...] = ()) -> Iterator[Entry]:
-    for name in _AFFINE:
-        yield Entry(f"{authors}.{name}", f"{ours}.{name}", index)
+def _places(retriever: Retriever) -> Iterator[tuple[str, str, Table]]:
+    """`_PLACES`, and those whose number or name depends on the model; `{k}` is the number of a block in its stack."""
+    yield from _PLACES
+    first = "frame_encoder_1" if retriever.registers is None else "frame_encoder"
+    for branch, encoder in (("clip", "clip_encoder"), ("frame", first)):
+        yield f"{branch}s.positions", f"{branch}_pos_embed", _POSITIONS
+        yield f"{branch}s.project", f"{branch}_input_proj", _PROJECTION
+        yield f"{branch}s.registers", f"{encoder}.noise_input_layer", _PROJECTION
+        for layer, name in ((f"{branch}s.layers.0", encoder), (f"{branch}s.layers.1", f"{branch}_encoder_2")):
+            yield f"{layer}.fusion", name, _FUSION
+    for path, module in retriever.named_modules():
+        match path.split("."):
+            case [branch, "layers", layer, "groups", _]:
+                encoder = {"clips": "clip_encoder", "frames": first}[branch]
+                encoder = encoder if layer == "0" else f"{branch.removesuffix('s')}_encoder_2"
+                if isinstance(module, AttentionBlocks):
+                    yield path, f"{encoder}.attn{{k}}", _BLOCK
+                elif isinstance(module.mixer, EuclideanMixer | ReleasedLorentzMixer):
+                    kind = "e_attns" if isinstance(module.mixer, EuclideanMixer) else "h_attns"
+                    yield path, f"{encoder}.{kind}.{{k}}", _BLOCK
+            case ["registers", "diffusion", "denoiser", "layers", number]:
+                yield path, f"diffusion_mlp.layers.{number}", _DENOISER_LAYER
 
 
-def _all(table: dict[str, str], authors: str, ours: str, index: tuple[int, ...] = ()) -> Iterator[Entry]:
-    """Weight and bias of every part in a table of our names and theirs."""
-    for part, name in table.items():
-        yield from _affine(f"{authors}.{name}", f"{ours}.{part}", index)
+def _entries(root: nn.Module, places: Iterable[tuple[str, str, Table]]) -> Iterator[Entry]:
+    """The tensors of a module under the authors' names; those that the tables do not have are left out."""
+    for (place, authors, table), (path, tensor) in product(places, _tensors(root).items()):
+        if not path.startswith(f"{place}."):
+            continue
+        rest = path.removeprefix(f"{place}.")
+        part, _, kind = rest.rpartition(".")
+        name = table[rest] if rest in table else table.get(part)
+        if name is None:
+            continue
+        stacked = getattr(root.get_submodule(path.rpartition(".")[0]), "stacked_dims", 0)
+        for index in product(*map(range, tensor.shape[:stacked])):
+            theirs = name if isinstance(name, str) else name[index[1]]
+            theirs = theirs if rest in table else f"{theirs}.{kind}"
+            yield Entry(f"{authors}.{theirs}".format(k=index[0] if index else 0).lstrip("."), path, index)
 
 
-def _projection(authors: str, ours: str, index: tuple[int, ...] = ()) -> Iterator[Entry]:
-    yield from _all(_PROJECTION, authors, ours, index)
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
-def _positions(authors: str, ours: str) -> Iterator[Entry]:
-    yield Entry(f"{authors}.position_embeddings.weight", f"{ours}.table")
-    yield from _affine(f"{authors}.LayerNorm", f"{ours}.norm")
-
-
-def _euclidean(authors: str, ours: str, k: int) -> Iterator[Entry]:
-    for j, name in enumerate(("query", "key", "value")):
-        yield from _affine(f"{authors}.self.{name}", f"{ours}.mixer.qkv", (k, j))
-
-
-def _lorentz(authors: str, ours: str, k: int) -> Iterator[Entry]:
-    attention = f"{authors}.self.lorentz_multiattention"
-    yield Entry(f"{authors}.self.scale_alpha", f"{ours}.mixer.log_scale", (k,))
-    yield Entry(f"{authors}.self.manifold.k", None)
-    yield from _projection(f"{authors}.self.input_proj", f"{ours}.mixer.enter", (k,))
-    yield Entry(f"{attention}.scale", f"{ours}.mixer.temperature", (k,))
-    yield Entry(f"{attention}.bias", f"{ours}.mixer.bias", (k,))
-    yield Entry(f"{attention}.manifold.k", None)
-    for j, name in enumerate(("linear_keys", "linear_values", "linear_query")):
-        yield Entry(f"{attention}.{name}.scale", f"{ours}.mixer.linear_scale.value", (k, j))
-        yield Entry(f"{attention}.{name}.manifold.k", None)
-        yield Entry(f"{attention}.{name}.weight.weight", f"{ours}.mixer.linear.weight", (k, j))
-    yield from _projection(f"{authors}.self.output_proj", f"{ours}.mixer.leave", (k,))
-
-
-def _block(module: nn.Module, authors: str, ours: str, k: int) -> Iterator[Entry]:
-    """Block k of a stack, whatever its kind."""
-    mixer = _lorentz if isinstance(module.mixer, ReleasedLorentzMixer) else _euclidean
-    yield from mixer(authors, ours, k)
-    yield from _all(
-        _ATTENTION_BLOCK if isinstance(module, AttentionBlocks) else _TRANSFORMER_BLOCK, authors, ours, (k,)
-    )
-
-
-def _stack(stack: BlockStack, authors: str, ours: str) -> Iterator[Entry]:
-    for g, group in enumerate(stack.groups):
-        assert isinstance(group, TransformerBlocks | AttentionBlocks)
-        if isinstance(group, AttentionBlocks):
-            kind = "attn"
-        else:
-            kind = "h_attns." if isinstance(group.mixer, ReleasedLorentzMixer) else "e_attns."
-        for k in range(group.num):
-            yield from _block(group, f"{authors}.{kind}{k}", f"{ours}.groups.{g}", k)
-    if isinstance(stack.fusion, GuidedFusion):
-        yield from _all(_FUSION, authors, f"{ours}.fusion")
-
-
-def _branch(branch: BranchEncoder, authors: str, ours: str, encoders: tuple[str, ...]) -> Iterator[Entry]:
-    yield from _positions(f"{authors}_pos_embed", f"{ours}.positions")
-    yield from _projection(f"{authors}_input_proj", f"{ours}.project")
-    for i, (layer, encoder) in enumerate(zip(branch.layers, encoders, strict=False)):
-        assert isinstance(layer, BlockStack)
-        yield from _stack(layer, encoder, f"{ours}.layers.{i}")
-    if branch.registers is not None:
-        yield from _projection(f"{encoders[0]}.noise_input_layer", f"{ours}.registers")
-
-
-def _generator(generator: RegisterGenerator) -> Iterator[Entry]:
-    if isinstance(generator.condition, ConditionGenerator):
-        yield Entry("video_qformer.query_tokens", "registers.condition.query_tokens")
-        yield from _all(_CONDITION, "video_qformer.cross_attention", "registers.condition")
-    if generator.prior is not None:
-        yield from _prior()
-    if not isinstance(generator.denoiser, RegisterDenoiser):
-        return
-    yield Entry("diffusion_mlp.time_embedding.timembedding.0.weight", "registers.diffusion.denoiser.time_table")
-    yield from _all(_DENOISER, "diffusion_mlp", "registers.diffusion.denoiser")
-    for i in range(len(generator.denoiser.layers)):
-        yield from _all(_DENOISER_LAYER, f"diffusion_mlp.layers.{i}", f"registers.diffusion.denoiser.layers.{i}")
-
-
-def _prior() -> Iterator[Entry]:
-    sampler = "video_probabilistic_variational_sampler"
-    for name in _GRU:
-        yield Entry(f"{sampler}.gpo.gru.{name}", f"registers.prior.pooling.gru.{name}")
-    for ours, authors in _PRIOR_WEIGHTS.items():
-        yield Entry(f"{sampler}.{authors}", f"registers.prior.{ours}")
-    yield from _all(_PRIOR, sampler, "registers.prior")
-
-
-def _retriever(retriever: Retriever) -> Iterator[Entry]:
-    gmm = retriever.frame_pool is not None
-    yield from _positions("query_pos_embed", "query.positions")
-    yield from _projection("query_input_proj", "query.project")
-    yield from _block(retriever.query.block, "query_encoder", "query.block", 0)
-    yield Entry("modular_vector_mapping.weight", "query.pool.weight")
-    if retriever.clips is not None:
-        yield from _branch(retriever.clips, "clip", "clips", ("clip_encoder", "clip_encoder_2"))
-    if retriever.frame_query is not None:
-        yield from _projection("frame_branch_query_proj", "frame_query.project")
-        yield from _block(retriever.frame_query.block, "frame_branch_query_encoder", "frame_query.block", 0)
-        for layer in (0, 2) if retriever.frame_query.weigh is not None else ():
-            yield from _affine(f"text_weight_fc.{layer}", f"frame_query.weigh.net.{layer}")
-    if hasattr(retriever, UNUSED):
-        yield Entry(UNUSED, UNUSED)
-    if retriever.frames is not None:
-        first = "frame_encoder" if retriever.registers is not None else "frame_encoder_1"
-        yield from _branch(retriever.frames, "frame", "frames", (first, "frame_encoder_2"))
-    if gmm:
-        yield Entry("modular_vector_mapping_2.weight", "frame_pool.weight")
-    if _has_lorentz(retriever):
+def _constants(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The curvatures of the released Lorentz blocks, which their code keeps in several places."""
+    blocks = [entry.authors.removesuffix(".self.scale_alpha") for entry in entries if "scale_alpha" in entry.authors]
+    for block, name in product(blocks, ("self", _LORENTZ, *(f"{_LORENTZ}.{linear}" for linear in _LINEARS))):
+        yield Entry(f"{block}.{name}.manifold.k", None)
+    if blocks:
         yield Entry("manifold.k", None)
-    if retriever.guide is not None:
-        yield from _block(retriever.guide, "mean_clip_encoder", "guide", 0)
-    if retriever.registers is not None:
-        yield from _generator(retriever.registers)
-
-
-def _has_lorentz(retriever: Retriever) -> bool:
-    return any(isinstance(module, ReleasedLorentzMixer) for module in retriever.modules())
-
-
-def _entailment() -> Iterator[Entry]:
-    yield Entry("curv", "entailment.log_curvature")
-    yield Entry("textual_alpha", "entailment.text_log_scale")
-    yield Entry("video_alpha", "entailment.video_log_scale")
-    yield Entry("modular_vector_mapping_2.weight", "entailment.pool_frames.pool.weight")
-    yield Entry("modular_vector_mapping_3.weight", "entailment.pool_clips.pool.weight")
 
 
 def names(module: nn.Module) -> list[Entry]:
@@ -220,9 +183,11 @@ def names(module: nn.Module) -> list[Entry]:
     Parts the authors never had (a correct-mode Lorentz block, say) have no name and are left out.
     """
     if isinstance(module, Retriever):
-        return list(_retriever(module))
+        entries = list(_entries(module, _places(module)))
+        entries += [Entry(UNUSED, UNUSED)] if hasattr(module, UNUSED) else []
+        return [*entries, *_constants(entries)]
     if isinstance(getattr(module, "entailment", None), ReleasedEntailment):
-        return list(_entailment())
+        return list(_entries(module, [("entailment", "", _ENTAILMENT)]))
     return []
 
 
@@ -240,15 +205,14 @@ def tensors(module: nn.Module, grad: bool = False) -> dict[str, Tensor]:
         >>> tensors(retriever)["query_encoder.self.query.weight"].shape
         torch.Size([384, 384])
     """
-    ours = dict(module.named_parameters()) | dict(module.named_buffers())
-    found = {}
+    ours, values = _tensors(module), {}
     for entry in names(module):
         if entry.ours is None:
             if not grad:
-                found[entry.authors] = torch.ones(())
+                values[entry.authors] = torch.ones(())
             continue
         tensor = ours[entry.ours]
         value = tensor.grad if grad else tensor.detach()
         if value is not None:
-            found[entry.authors] = value[entry.index]
-    return found
+            values[entry.authors] = value[entry.index]
+    return values
