@@ -30,7 +30,7 @@ from _harness import alone, option, parse_options, show, write_figures
 from prvr.data import open_corpus
 from prvr.evaluation import EvaluationConfig, EvaluationReport, evaluate
 from prvr.evaluation.significance import seeds_test
-from prvr.released.convert import convert_checkpoint
+from prvr.released.checkpoint_files import convert_checkpoint
 from prvr.stages import Pipeline
 from prvr.training import open_split
 

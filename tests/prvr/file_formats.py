@@ -33,7 +33,7 @@ from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.report import GroupMetrics, TagMetrics
 from prvr.evaluation.significance import Interval
 from prvr.models import Retriever, TokenRetriever, load_pretrained
-from prvr.released.convert import convert_checkpoint
+from prvr.released.checkpoint_files import convert_checkpoint
 from prvr.stages import CandidateReranker
 from prvr.stages.diffusion.config import RerankerConfig
 from prvr.training import is_reranker_run, read_reranker_config

@@ -30,7 +30,7 @@ from prvr.errors import PrvrError
 from prvr.evaluation.report import EvaluationReport
 from prvr.models import load_pretrained
 from prvr.models.pretrained import model_files
-from prvr.released.convert import convert_checkpoint
+from prvr.released.checkpoint_files import convert_checkpoint
 from prvr.search import VideoIndex, verify_index
 from prvr.stages import load_rerankers
 from prvr.training import open_splits, read_reranker_config, train, train_reranker

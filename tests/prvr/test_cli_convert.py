@@ -14,8 +14,8 @@ from golden import SYSTEMS, Golden
 import prvr
 from prvr.cli import main
 from prvr.released import released_config, tensors
-from prvr.released.checkpoint import published_config, system_of
-from prvr.released.convert import DATASETS, convert_checkpoint, read_checkpoint
+from prvr.released.checkpoint_files import DATASETS, convert_checkpoint, read_checkpoint
+from prvr.released.loading import published_config, system_of
 
 CONVERT = ["convert", "checkpoint", "--dataset", "tvr", "--out"]
 

@@ -19,8 +19,8 @@ from prvr.losses import LossInputs, fuse_evidence, intra_video_loss, transport_t
 from prvr.losses.evidence import dirichlet_loss, dissent_loss, evidence_of, query_groups
 from prvr.losses.transport import block_cosines, queries_of_videos, softmax_targets, unit_interval
 from prvr.released import CheckpointError, tensors
-from prvr.released.checkpoint import published_config, released_config, system_of
-from prvr.released.convert import convert_checkpoint
+from prvr.released.checkpoint_files import convert_checkpoint
+from prvr.released.loading import published_config, released_config, system_of
 from prvr.released.transport import released_transport_targets, released_unit_interval
 from prvr.scoring import word_scores
 from prvr.training import Splits, train

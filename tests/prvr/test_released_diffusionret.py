@@ -16,7 +16,7 @@ from torch import Tensor
 from prvr.cli import main
 from prvr.config import TokenCompat, load_config
 from prvr.models import ClipRetriever, load_pretrained
-from prvr.released.convert import convert_checkpoint
+from prvr.released.checkpoint_files import convert_checkpoint
 from prvr.stages import load_rerankers
 from prvr.systems import open_system
 

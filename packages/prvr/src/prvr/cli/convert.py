@@ -128,7 +128,7 @@ def register(prvr: Parser) -> None:
 
 def run_checkpoint(args: Namespace) -> None:
     """Converts a checkpoint and says how to evaluate it."""
-    from prvr.released.convert import convert_checkpoint
+    from prvr.released.checkpoint_files import convert_checkpoint
 
     found = convert_checkpoint(Path(args.file), args.dataset, Path(args.out))
     parts = {"": found.retriever} | {f" of the {name} re-ranker": one for name, one in found.rerankers.items()}

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prvr.released.checkpoint import CheckpointError
+from prvr.released.loading import CheckpointError
 from prvr.scoring import token_alignment
 from prvr.stages.diffusion.config import RerankerCompat, RerankerConfig
 from prvr.stages.diffusion.network import CandidateDenoiser

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from prvr.config import TokenCompat, TokenModelConfig
 from prvr.models import ClipRetriever
-from prvr.released.checkpoint import CheckpointError
+from prvr.released.loading import CheckpointError
 from prvr.stages import CandidateReranker, fingerprint
 from prvr.types import Direction
 

@@ -1,24 +1,13 @@
 """Published checkpoints: the authors' configuration and tensors onto our parts."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
-from prvr.config import (
-    BlockConfig,
-    Compat,
-    Config,
-    LossConfig,
-    ModelConfig,
-    RegisterConfig,
-    config_to_dict,
-    flat,
-)
-from prvr.config.load import set_key
+from prvr.config import Config, LossConfig, ModelConfig, config_to_dict, flat, load_config
 from prvr.errors import PrvrError
 from prvr.models.layers import project_bounds
 from prvr.models.retriever import Retriever
@@ -28,33 +17,35 @@ from prvr.released.names import UNUSED, names
 
 _MOST_BLOCKS = 64
 
-_MODEL = (
-    ("visual_feat_dim", "video_dim", ...),
-    ("q_feat_size", "query_dim", ...),
-    ("hidden_size", "hidden", ...),
-    ("n_heads", "heads", ...),
-    ("map_size", "num_clips", 32),
-    ("max_ctx_l", "max_frames", 128),
-    ("max_desc_l", "max_words", 30),
-    ("sft_factor", "fusion_temperature", 0.6),
-    ("lorentz_dim", "lorentz_dim", 127),
-    ("input_drop", "input_dropout", 0.0),
-    ("drop", "dropout", 0.0),
-    ("clip_scale_w", "clip_weight", ...),
-    ("frame_scale_w", "frame_weight", ...),
+_KEYS = (
+    ("visual_feat_dim", "model.video_dim", ...),
+    ("q_feat_size", "model.query_dim", ...),
+    ("hidden_size", "model.hidden", ...),
+    ("n_heads", "model.heads", ...),
+    ("map_size", "model.num_clips", 32),
+    ("max_ctx_l", "model.max_frames", 128),
+    ("max_desc_l", "model.max_words", 30),
+    ("sft_factor", "model.fusion_temperature", 0.6),
+    ("lorentz_dim", "model.lorentz_dim", 127),
+    ("input_drop", "model.input_dropout", 0.0),
+    ("drop", "model.dropout", 0.0),
+    ("clip_scale_w", "model.clip_weight", ...),
+    ("frame_scale_w", "model.frame_weight", ...),
+    ("margin", "loss.triplet.margin", ...),
+    ("hard_pool_size", "loss.triplet.hard_pool", 20),
+    ("deterministic_tau", "loss.query_structure.temperature", 0.08),
+    ("curv_init", "loss.entailment.curvature", 1.0),
+    ("edl_tau", "loss.evidence.temperature", 0.05),
+    ("division_beta", "loss.evidence.division", 0.3),
+    ("smooth_beta", "loss.evidence.smoothing", 0.2),
+    ("edl_intra_video_tau", "loss.transport.temperature", 0.06),
+    ("pot_scale", "loss.transport.epsilon", 0.1),
 )
-"""The authors' keys of a model, our fields, and what a missing key means; `...`: it must be there."""
-_REGISTERS = (("num_registers", "num", ...), ("timesteps", "steps", ...), ("num_diffusion_layers", "layers", ...))
-_LOSS = (
-    ("margin", "triplet.margin", ...),
-    ("hard_pool_size", "triplet.hard_pool", 20),
-    ("deterministic_tau", "query_structure.temperature", 0.08),
-    ("curv_init", "entailment.curvature", 1.0),
-    ("edl_tau", "evidence.temperature", 0.05),
-    ("division_beta", "evidence.division", 0.3),
-    ("smooth_beta", "evidence.smoothing", 0.2),
-    ("edl_intra_video_tau", "transport.temperature", 0.06),
-    ("pot_scale", "transport.epsilon", 0.1),
+"""The authors' keys, ours, and what a missing key means; `...`: it must be there. The rest is as in our presets."""
+_REGISTERS = (
+    ("num_registers", "model.registers.num", ...),
+    ("timesteps", "model.registers.steps", ...),
+    ("num_diffusion_layers", "model.registers.layers", ...),
 )
 _EVERY_SYSTEM = ("info_nce_clips", "info_nce_frames", "diversity")
 _WEIGHTS = {
@@ -63,12 +54,11 @@ _WEIGHTS = {
     "GMMFormer_Net": _EVERY_SYSTEM,
     "Holmes_Net": (*_EVERY_SYSTEM, "transport", "evidence", "dissent"),
 }
-"""Our fields of the numbers in `loss_factor`, by system."""
+"""Our terms of the numbers in `loss_factor`, by system."""
 _OPTIONAL = ("dissent",)
 """Those that may be missing at its end."""
-_HOLMES_BLOCKS = 8  # whatever `attention_num` says
-_PAIRS = ("diversity.margin", "diversity.scale", "diversity.power")
-"""Our fields of the numbers in `neg_factor`, whose last may be missing."""
+_PAIRS = ("loss.diversity.margin", "loss.diversity.scale", "loss.diversity.power")
+"""Our keys of the numbers in `neg_factor`, whose last may be missing."""
 SYSTEMS = tuple(_WEIGHTS)
 
 
@@ -104,42 +94,35 @@ def has_words(state: Mapping[str, Tensor]) -> bool:
     return any(name.startswith("frame_branch_query_encoder.") for name in state)
 
 
+def _keys(system: str) -> tuple[tuple[str, str, Any], ...]:
+    return _KEYS + _REGISTERS if system == "DreamPRVR_Net" else _KEYS
+
+
 def _need(config: Mapping[str, Any], key: str) -> Any:
     if key not in config:
         raise CheckpointError(f"the checkpoint's configuration lacks {key!r}; it has: {', '.join(sorted(config))}")
     return config[key]
 
 
-def _fields(config: Mapping[str, Any], keys: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
-    """Our fields from the authors' keys."""
-    return {
-        ours: _need(config, theirs) if default is ... else config.get(theirs, default) for theirs, ours, default in keys
-    }
-
-
-def _numbers(config: Mapping[str, Any], key: str, fields: Sequence[str], least: int, system: str) -> dict[str, float]:
-    """Our fields from the numbers of a list."""
+def _numbers(config: Mapping[str, Any], key: str, keys: Sequence[str], least: int, system: str) -> dict[str, float]:
+    """Our keys from the numbers of a list."""
     numbers = [float(number) for number in _need(config, key)]
     if len(numbers) < least:
         raise CheckpointError(f"{key} has {len(numbers)} numbers, {system} needs {least}")
-    return dict(zip(fields, numbers, strict=False))
+    return dict(zip(keys, numbers, strict=False))
 
 
-def _blocks(system: str, count: int) -> tuple[BlockConfig, ...]:
+def _blocks(system: str, count: int) -> list[dict[str, Any]]:
     if not isinstance(count, int) or not 0 <= count <= _MOST_BLOCKS:
         raise CheckpointError(f"attention_num is {short(count)}, expected a whole number up to {_MOST_BLOCKS}")
-    if system == "GMMFormer_Net":
-        return tuple(BlockConfig(width=width) for width in (None, 0.5, 1.0, 5.0))
-    if system == "Holmes_Net":
-        return (BlockConfig(), *(BlockConfig(width=2.0**p) for p in range(-1, _HOLMES_BLOCKS - 2)))
     if system == "DreamPRVR_Net":
-        return (BlockConfig(), *(BlockConfig(width=2.0**p) for p in range(-2, count - 3)))
+        return [{"width": width} for width in (None, *(2.0**p for p in range(-2, count - 3)))]
     half = (None, *(2.0**p for p in range(1, count // 2)))
-    return tuple(BlockConfig(space=space, width=w) for space in ("euclidean", "lorentz") for w in half)
+    return [{"space": space, "width": width} for space in ("euclidean", "lorentz") for width in half]
 
 
 def released_config(system: str, config: Mapping[str, Any], words: bool = False) -> tuple[ModelConfig, LossConfig]:
-    """Our configuration of a released model from the authors' dictionary.
+    """Our configuration of a released model: that of the system's preset for TVR, with the authors' values.
 
     Args:
         system: one of `SYSTEMS`.
@@ -148,48 +131,25 @@ def released_config(system: str, config: Mapping[str, Any], words: bool = False)
 
     Raises:
         CheckpointError: an unknown system, or a key that is missing.
+        ConfigError: a value that our models do not take.
     """
     if system not in SYSTEMS:
         raise CheckpointError(f"unknown system {system!r}, expected one of {', '.join(SYSTEMS)}")
-    gmm, dream, holmes = (system == f"{name}_Net" for name in ("GMMFormer", "DreamPRVR", "Holmes"))
-    registers = RegisterConfig()
-    if dream:
-        registers = RegisterConfig(
-            kind="diffusion", start="prior_mean", loss_timesteps="all", **_fields(config, _REGISTERS)
-        )
-    model = ModelConfig(
-        **_fields(config, _MODEL),
-        layer="attention" if gmm else "transformer",
-        depth=2 if gmm else 1,
-        blocks=_blocks(system, 0 if gmm or holmes else _need(config, "attention_num")),
-        fusion="mean" if gmm else "mean_guided",
-        window="multiply",
-        frame_pooling="attention" if gmm else "none",
-        frame_query="words" if words else "pooled",
-        registers=registers,
-        compat=Compat(
-            window="released",
-            padding="to_batch" if gmm else "to_length",
-            lorentz="released",
-            entailment="released",
-            register_noise="start" if dream else "gaussian",
-            register_times="random" if dream else "sincos",
-            register_constants="float32" if dream else "float64",
-            transport="released" if holmes else "masked",
-        ),
-    )
-    fields = _WEIGHTS[system]
-    weights = _numbers(config, "loss_factor", fields, sum(field not in _OPTIONAL for field in fields), system)
-    if not words:
-        weights.pop("dissent", None)  # their model with one query branch has no such term
-    keys = _fields(config, _LOSS) | weights | _numbers(config, "neg_factor", _PAIRS, 2, system)
-    keys["diversity.form"] = "log_sum" if gmm else "focal"
-    if keys.get("dissent"):
-        keys["dissent.temperature"] = keys["evidence.temperature"]
-    values: dict[str, Any] = {}
-    for key, value in keys.items():
-        set_key(values, f"loss.{key}", value, system)
-    return model, LossConfig(values["loss"])
+    terms = _WEIGHTS[system] if words else tuple(term for term in _WEIGHTS[system] if term not in _OPTIONAL)
+    weights = [f"loss.{term}.weight" for term in terms]
+    keys = {
+        ours: _need(config, key) if default is ... else config.get(key, default) for key, ours, default in _keys(system)
+    }
+    keys |= _numbers(config, "loss_factor", weights, sum(term not in _OPTIONAL for term in terms), system)
+    keys |= _numbers(config, "neg_factor", _PAIRS, 2, system)
+    if keys.get("loss.dissent.weight"):
+        keys["loss.dissent.temperature"] = keys["loss.evidence.temperature"]
+    if system in ("HLFormer_Net", "DreamPRVR_Net"):  # the others have eight blocks whatever `attention_num` says
+        keys["model.blocks"] = _blocks(system, _need(config, "attention_num"))
+    preset = f"{system.removesuffix('_Net').lower()}-{'words-' if words else ''}tvr"
+    ours = load_config(preset, keys, shared=True)
+    assert isinstance(ours.model, ModelConfig)
+    return ours.model, ours.loss
 
 
 def published_config(system: str, preset: Config, state: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -203,20 +163,18 @@ def published_config(system: str, preset: Config, state: Mapping[str, Tensor]) -
     Raises:
         CheckpointError: a tensor that tells a size is missing, or the preset is of another family.
     """
-    model = preset.model
-    if not isinstance(model, ModelConfig):
+    if not isinstance(preset.model, ModelConfig):
         raise CheckpointError(f"preset {preset.name}: is of another family than {system}. Name one of that system.")
-    config = {theirs: getattr(model, ours) for theirs, ours, _ in _MODEL}
-    keys = flat(config_to_dict(preset)["loss"])
-    config |= {theirs: keys[ours] for theirs, ours, _ in _LOSS}
+    keys = flat(config_to_dict(preset))
+    config = {theirs: keys[ours] for theirs, ours, _ in _keys(system)}
     hidden, video_dim = _shape(state, "clip_input_proj.net.1.weight")
     config |= {
         "model": system,
         "visual_feat_dim": video_dim,
         "q_feat_size": _shape(state, "query_input_proj.net.1.weight")[1],
         "hidden_size": hidden,
-        "loss_factor": [keys[f"{field}.weight"] for field in _WEIGHTS[system]],
-        "neg_factor": [keys[field] for field in _PAIRS],
+        "loss_factor": [keys[f"loss.{term}.weight"] for term in _WEIGHTS[system]],
+        "neg_factor": [keys[key] for key in _PAIRS],
         "attention_num": _count(state, r"clip_encoder\.([eh]_attns\.\d+)\."),
     }
     if system == "HLFormer_Net":
@@ -224,7 +182,6 @@ def published_config(system: str, preset: Config, state: Mapping[str, Tensor]) -
     if system == "DreamPRVR_Net":
         config |= {
             "num_registers": _shape(state, "video_qformer.query_tokens")[-2],
-            "timesteps": model.registers.steps,
             "num_diffusion_layers": _count(state, r"diffusion_mlp\.layers\.(\d+)\."),
         }
     return config
@@ -237,7 +194,7 @@ def _shape(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
 
 
 def _count(state: Mapping[str, Tensor], pattern: str) -> int:
-    return len({found.group(1) for name in state if (found := re.match(pattern, name))})
+    return len({match.group(1) for name in state if (match := re.match(pattern, name))})
 
 
 @torch.no_grad()
@@ -257,9 +214,9 @@ def load_released(state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -
     state = {key.removeprefix("module."): torch.as_tensor(value) for key, value in state_dict.items()}
     try:
         model, loss = released_config(system_of(state, config), config, has_words(state))
-    except (ValidationError, TypeError, ValueError, LookupError, OverflowError) as error:
-        if isinstance(error, PrvrError):
-            raise
+    except CheckpointError:
+        raise
+    except (TypeError, ValueError, LookupError, OverflowError) as error:
         raise CheckpointError(f"the checkpoint's configuration cannot be used ({short(str(error), 300)})") from error
     retriever = Retriever(model)
     objective = Objective(loss, model, retriever.registers)

@@ -22,8 +22,8 @@ from prvr.data.atomic import new_folder
 from prvr.models import AnyRetriever
 from prvr.models.pretrained import write_model
 from prvr.objective import Objective
-from prvr.released.checkpoint import CheckpointError, has_words, load_released, published_config, system_of
 from prvr.released.diffusionret import is_diffusionret, load_released_diffusionret
+from prvr.released.loading import CheckpointError, has_words, load_released, published_config, system_of
 from prvr.stages import CandidateReranker, DiffusionStage, Pipeline
 from prvr.stages.pipelines import FIRST
 from prvr.types import Direction
