@@ -230,11 +230,11 @@ class TestEvaluate:
             ("diffusion:RUN,top_k=0", "top_k"),
             ("diffusion:RUN,num_steps=5", "num_steps: got 5, expected 1 to 4"),
             ("diffusion:RUN,topk=5", "did you mean top_k"),
-            ("diffusion", "needs `run`"),
+            ("diffusion", "needs the key run"),
             ("difusion:RUN", "did you mean diffusion"),
-            ("diffusion:RETRIEVER", "no re-ranker in it"),
+            ("diffusion:RETRIEVER", "no re-ranker. Pass a run"),
             ("diffusion:RUN,top_k", "expected KEY=VALUE"),
-            ("qb_norm:RUN", "has no run"),
+            ("qb_norm:RUN", "is not trained, got the run"),
         ],
     )
     def test_what_cannot_be(self, work: SimpleNamespace, stage, message, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,8 +245,8 @@ class TestEvaluate:
         self, work: SimpleNamespace, capsys: pytest.CaptureFixture[str]
     ) -> None:
         for stage in ("qb_norm", "zero_shot"):
-            said = explained(["evaluate", str(work.run), "--device", "cpu", "--stage", stage], capsys)
-            assert "must stand before those over the best" in said
+            message = explained(["evaluate", str(work.run), "--device", "cpu", "--stage", stage], capsys)
+            assert "must come before stages over the best" in message
 
     @pytest.mark.parametrize("other", ["twin", "wide"])
     def test_a_reranker_of_another_retriever(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +30,10 @@ from prvr.evaluation.streaming import stream_counts, stream_set_counts
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
 from prvr.stages.pipelines import Pipeline, as_pipeline, rescored
 from prvr.text import sentences
-from prvr.types import Direction, FirstStage, VideoEmbedding
+from prvr.types import Direction, FirstStage
+
+_Scored = Callable[[int, int], None]
+"""Called with (blocks done, blocks in all)."""
 
 RATIO_EDGES = (0.0, 0.2, 0.4, 1.0)
 """Edges of the moment-to-video-ratio groups (0, .2], (.2, .4], (.4, 1]."""
@@ -37,17 +41,17 @@ RATIO_EDGES = (0.0, 0.2, 0.4, 1.0)
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """How a ranking is measured.
+    """The settings of an evaluation.
 
     Args:
-        ties: how irrelevant videos with the same score count: "worst" (against us), "mean", "best".
-        bootstrap: resamples behind the 95 % intervals; 0 = no intervals.
-        seed: the seed of the bootstrap, and of whatever the model samples.
+        ties: the rank among irrelevant videos with the same score: "worst", "mean" or "best".
+        bootstrap: number of resamples for the 95 % intervals; 0 for no intervals.
+        seed: the seed of the bootstrap, and of samples that the model draws.
         ratio_edges: ascending edges of the moment-to-video-ratio groups.
         caption_sets: also rank, for each video, the sets of queries of all videos (`EvaluationReport.video_to_sets`);
-            scores everything once more.
-        video_batch: how many videos are encoded and scored at a time; memory and speed only.
-        query_batch: how many queries are encoded and scored at a time; memory and speed only.
+            computes all scores a second time.
+        video_batch: number of videos that are encoded and scored at a time; affects memory and speed only.
+        query_batch: number of queries that are encoded and scored at a time; affects memory and speed only.
     """
 
     ties: Ties = "worst"
@@ -60,17 +64,12 @@ class EvaluationConfig:
 
     @classmethod
     def of_run(cls, train: TrainConfig, **changes: Any) -> "EvaluationConfig":
-        """The settings that evaluate a run: its seed, its batch sizes, and what `changes` adds to them."""
+        """The settings of a run: its seed and its batch sizes, and `changes`."""
         return cls(seed=train.seed, video_batch=train.eval_videos, query_batch=train.eval_queries, **changes)
 
 
-@dataclass(frozen=True)
-class _Counts:
-    """Ranks as counts: of every query, of every video that has a query, of sets of queries if they were asked for."""
-
-    to_video: RankCounts
-    to_text: RankCounts
-    to_sets: RankCounts | None
+_Counts = tuple[RankCounts, RankCounts, RankCounts | None]
+"""Counts of every query, of every video that has a query, and of sets of queries if `caption_sets` is set."""
 
 
 def evaluate(
@@ -84,36 +83,30 @@ def evaluate(
 ) -> EvaluationReport:
     """Ranks every video for every query, and every query for every video, and reports all metrics.
 
-    Scores are computed block by block: the matrix of all queries with all videos is never held. With stages a block
-    is some rows with the whole gallery.
+    Scores are computed block by block: the matrix of all queries with all videos is never in memory. With stages a
+    block is some rows with the whole gallery.
 
     Args:
-        system: a retriever, or a pipeline; moved to `device`, modes and the random state are as before afterwards.
+        system: a retriever, or a pipeline; moved to `device`. Modes and the random state are restored.
         split: a packed split.
-        config: how the ranking is measured.
-        encoded: what `encode_split` gave for this split, on the same device; default: encode it now.
-        device: where to compute; default: where the model's parameters are.
+        config: the settings of the evaluation.
+        encoded: the result of `encode_split` for this split, on the same device; None encodes it.
+        device: None for the device of the model's parameters.
         progress: called with ("videos", "queries" or "scores", done, total).
 
     Raises:
         InputError: a score is NaN (names a query and a video), or an option is out of range.
-        DataError: a stage reads what the corpus of the split does not have.
+        DataError: the corpus of the split lacks the inputs of a stage.
     """
     pipeline, config = as_pipeline(system), config or EvaluationConfig()
     where = device_of(pipeline.first, device)
     if encoded is None:
-        encoded = encode_split(
-            pipeline,
-            split,
-            device=where,
-            video_batch=config.video_batch,
-            query_batch=config.query_batch,
-            seed=config.seed,
-            progress=progress,
-        )
+        sizes: Any = {"video_batch": config.video_batch, "query_batch": config.query_batch}
+        encoded = encode_split(pipeline, split, device=where, seed=config.seed, progress=progress, **sizes)
+    scored = None if progress is None else partial(progress, "scores")
     with evaluation_mode(pipeline, where, config.seed):
         count = _count_stages if pipeline.stages else _count_first
-        counts = count(pipeline, split, encoded, config, progress)
+        counts = count(pipeline, split, encoded, config, scored)
         owner = torch.from_numpy(split.query_to_video)
         siblings = text_to_text_ranks(sentences(encoded.text), owner.to(where), config.ties, config.query_batch).cpu()
     misses = len(owner) - len(siblings)
@@ -134,45 +127,47 @@ def ranked_rows(
     Use it within `evaluation_mode`, or in evaluation mode and without gradients.
 
     Args:
-        pipeline: the pipeline that gives the scores.
-        encoded: what `encode_split` gave for the pipeline, or for one with further stages.
-        direction: whether rows are texts ("t2v") or videos ("v2t").
-        size: rows at a time.
-        only: numbers of rows, which then come one at a time; default: all.
+        pipeline: computes the scores.
+        encoded: the result of `encode_split` for the pipeline, or for one with further stages.
+        direction: rows are texts ("t2v") or videos ("v2t").
+        size: number of rows at a time.
+        only: indices of rows, which are computed one at a time; None for all.
 
     Yields:
-        which rows, and their scores with the whole gallery.
+        The rows, and their scores with the whole gallery.
 
     Raises:
-        InputError: a stage has an encoder of its own and `encoded` was made without it.
+        InputError: a stage has an encoder of its own, and `encoded` was computed without it.
     """
     first = ScoreMatrix(pipeline.first, encoded, block=size)
+    own = encoded.stages or (None,) * len(pipeline.stages)
     matrices = []
-    count = len(pipeline.stages)
-    for stage, own in zip(pipeline.stages, (encoded.stages or (None,) * count)[:count], strict=True):
-        if stage.encoder is None:
-            matrices.append(first)
-        elif own is None:
-            raise InputError(f"stage {stage.kind!r} encodes texts and videos itself: encode_split takes the pipeline")
-        else:
-            matrices.append(ScoreMatrix(stage.encoder, own, block=size))
-    prepared = pipeline.prepare(direction, lambda bank: first.with_bank(direction, bank))
-    bound = pipeline.bind(direction, matrices, prepared)
-    chosen = first.blocks(direction, size) if only is None else (slice(row, row + 1) for row in only)
-    for rows in chosen:
+    for stage, some in zip(pipeline.stages, own, strict=False):  # `encoded` may be that of more stages
+        if stage.encoder is not None and some is None:
+            raise InputError(f"stage {stage.kind!r} has an encoder of its own: pass the pipeline to encode_split")
+        matrices.append(
+            first if stage.encoder is None or some is None else ScoreMatrix(stage.encoder, some, block=size)
+        )
+    bound = pipeline.bind(direction, matrices, pipeline.prepare(direction, partial(first.with_bank, direction)))
+    for rows in first.blocks(direction, size) if only is None else (slice(row, row + 1) for row in only):
         yield rows, rescored(bound, first.rows(direction, rows), rows)
 
 
 def _count_first(
-    pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, progress: Progress | None
+    pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, progress: _Scored | None
 ) -> _Counts:
-    gallery = _Gallery(pipeline.first, encoded)
+    """Both directions from blocks of the first stage's scores.
 
-    def score(q: Int[Tensor, " r"], v: slice) -> Tensor:
-        return pipeline.first.score(encoded.text[q], gallery[v]).total
+    The blocks of one part of the gallery follow each other, so that one part at a time is prepared for scoring.
+    """
+    first = pipeline.first
+    parts = dict(zip((videos.start for videos in encoded.slices), encoded.videos, strict=True))
+    prepared = lru_cache(1)(lambda start: first.for_scoring(parts[start]))
 
-    told = None if progress is None else lambda done, total: progress("scores", done, total)
-    return _count_blocks(score, split, encoded.slices, config, encoded.text.device, told)
+    def score(queries: Int[Tensor, " r"], videos: slice) -> Tensor:
+        return first.score(encoded.text[queries], prepared(videos.start)).total
+
+    return _count_blocks(score, split, encoded.slices, config, encoded.text.device, progress)
 
 
 def _count_blocks(
@@ -181,22 +176,22 @@ def _count_blocks(
     videos: Sequence[slice],
     config: EvaluationConfig,
     device: torch.device,
-    progress: Callable[[int, int], None] | None = None,
+    progress: _Scored | None = None,
 ) -> _Counts:
-    """Both directions from one pass over blocks of scores, of some queries by their numbers and a slice of videos."""
+    """Both directions from one pass over blocks of scores, of queries by their indices and a slice of videos."""
     owner = torch.from_numpy(split.query_to_video)
-    rows, columns = _relevant_pairs(split).T
-    # In order of their videos: the blocks that hold relevant pairs then lie along the diagonal.
+    pairs = torch.tensor([(query, video) for query, videos in enumerate(split.relevant) for video in sorted(videos)])
+    # In the order of their videos: the blocks that hold relevant pairs then lie along the diagonal.
     order = owner.argsort(stable=True)
-    place, numbers = order.argsort(), order.to(device)
+    place, indices = order.argsort(), order.to(device)
     queries = [slice(i, min(i + config.query_batch, len(order))) for i in range(0, len(order), config.query_batch)]
 
     def block(q: slice, v: slice) -> Tensor:
-        return score(numbers[q], v)
+        return score(indices[q], v)
 
     to_video, to_text = stream_counts(
         block,
-        torch.stack([place[rows], columns], 1),
+        torch.stack([place[pairs[:, 0]], pairs[:, 1]], 1),
         queries,
         videos,
         query_ids=[split.query_ids[i] for i in order.tolist()],
@@ -204,23 +199,22 @@ def _count_blocks(
         progress=progress,
     )
     sets = stream_set_counts(block, owner[order], queries, videos).cpu() if config.caption_sets else None
-    return _Counts(to_video.cpu()[place], to_text.cpu(), sets)
+    return to_video.cpu()[place], to_text.cpu(), sets
 
 
 def _count_stages(
-    pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, progress: Progress | None
+    pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, progress: _Scored | None
 ) -> _Counts:
     """Each direction by itself, some rows with the whole gallery at a time."""
     finite = sentences(encoded.text).isfinite().all(1)
     if not bool(finite.all()):
         query = split.query_ids[int(finite.int().argmin())]
-        raise InputError(f"the embedding of query {query!r} is not finite: a query without a valid word? Leave it out")
+        raise InputError(f"the embedding of query {query!r} is not finite: a query without a valid word? Remove it")
     matrix, owner = ScoreMatrix(pipeline.first, encoded, split.relevant), torch.from_numpy(split.query_to_video)
     done, total = 0, sum(-(-rows // config.query_batch) for rows in (len(owner), len(split)))
-    counts, sets = dict[Direction, RankCounts](), list[RankCounts]()
-    directions: tuple[Direction, ...] = ("t2v", "v2t")
-    for direction in directions:
-        parts = []
+    counts: dict[Direction, list[RankCounts]] = {"t2v": [], "v2t": []}
+    sets: list[RankCounts] = []
+    for direction, parts in counts.items():
         for rows, scores in ranked_rows(pipeline, encoded, direction, config.query_batch):
             parts.append(count_rows(matrix, direction, rows, scores))
             if config.caption_sets and direction == "v2t":
@@ -228,34 +222,34 @@ def _count_stages(
                 sets.append(stream_set_counts(lambda q, _, of=scores: of.mT[q], owner, whole, [rows]))
             done += 1
             if progress is not None:
-                progress("scores", done, total)
-        counts[direction] = RankCounts.cat(parts).cpu()
-    return _Counts(counts["t2v"], counts["v2t"], RankCounts.cat(sets).cpu() if sets else None)
+                progress(done, total)
+    to_video, to_text = (RankCounts.cat(parts).cpu() for parts in counts.values())
+    return to_video, to_text, RankCounts.cat(sets).cpu() if sets else None
 
 
 def count_rows(matrix: ScoreMatrix, direction: Direction, rows: slice, scores: Float[Tensor, "r n"]) -> RankCounts:
     """Counts of the rows that have a relevant column; a video without queries has none and is left out.
 
     Args:
-        matrix: knows which columns are relevant.
-        direction: whether rows are texts ("t2v") or videos ("v2t").
-        rows: which rows.
-        scores: `(r, n)` scores of these rows.
+        matrix: a matrix with `relevant`.
+        direction: rows are texts ("t2v") or videos ("v2t").
+        rows: the rows of `scores`.
+        scores: `(r, n)`.
     """
-    right = matrix.positives(direction, rows)
-    kept = right.any(1)
-    return count_ranks(scores[kept], right[kept])
+    positives = matrix.positives(direction, rows)
+    counted = positives.any(1)
+    return count_ranks(scores[counted], positives[counted])
 
 
 def report_from_scores(
     scores: Float[Tensor, "q v"], split: PackedSplit, config: EvaluationConfig | None = None
 ) -> EvaluationReport:
-    """The report that `evaluate` gives for these scores, without text-to-text: for baselines that are no model.
+    """The report of a score matrix, without text-to-text: for baselines without a model.
 
     Args:
         scores: `(q, v)` similarity of every query with every video, in the split's order; higher is better.
         split: a packed split.
-        config: how the ranking is measured.
+        config: the settings of the evaluation.
 
     Raises:
         InputError: another shape than queries x videos, a score is NaN (names a query and a video), or an option is out
@@ -277,10 +271,7 @@ def report_from_scores(
 
 
 def moment_ratios(moments: Moments) -> Float[Tensor, " q"]:
-    """The share (end - start) / duration of its video that each moment takes; NaN where it is not known.
-
-    A moment annotated past the end of its video counts as 1.
-    """
+    """(end - start) / duration of the video of each moment; NaN if unknown, and 1 for moments longer than the video."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return torch.from_numpy(np.minimum((moments.end - moments.start) / moments.duration, 1.0))
 
@@ -288,14 +279,14 @@ def moment_ratios(moments: Moments) -> Float[Tensor, " q"]:
 def moment_groups(
     counts: RankCounts, moments: Moments, ties: Ties = "worst", edges: Sequence[float] = RATIO_EDGES
 ) -> tuple[GroupMetrics, ...]:
-    """Metrics by moment-to-video ratio, as MS-SL groups them; bins are (low, high].
+    """Metrics by moment-to-video ratio, in the groups of MS-SL; bins are (low, high].
 
-    Queries without a known moment, or with one of no length, are in no group; groups without queries are left out.
+    Queries without a known moment, or with an empty one, are in no group; groups without queries are omitted.
 
     Args:
         counts: text-to-video counts of all queries.
         moments: start, end and duration of each query in seconds, NaN where unknown.
-        ties: how ties count.
+        ties: the rank among equal scores.
         edges: ascending.
 
     Raises:
@@ -312,23 +303,18 @@ def moment_groups(
 
 
 def tag_metrics(counts: RankCounts, tags: Sequence[frozenset[str]], ties: Ties = "worst") -> tuple[TagMetrics, ...]:
-    """Metrics by tag, sorted by tag; a query counts under each of its tags, one without tags under none.
+    """Metrics by tag, sorted by tag; a query counts under each of its tags.
 
     Args:
         counts: text-to-video counts of all queries.
         tags: the tags of each query.
-        ties: how ties count.
+        ties: the rank among equal scores.
     """
     rows: dict[str, list[int]] = {}
     for query, some in enumerate(tags):
         for tag in some:
             rows.setdefault(tag, []).append(query)
     return tuple(TagMetrics(tag, counts[torch.tensor(some)].metrics(ties)) for tag, some in sorted(rows.items()))
-
-
-def _relevant_pairs(split: PackedSplit) -> Int[Tensor, "n 2"]:
-    """(query, video) of all relevant pairs, in order of the queries."""
-    return torch.tensor([(query, video) for query, videos in enumerate(split.relevant) for video in sorted(videos)])
 
 
 def _report(
@@ -338,9 +324,9 @@ def _report(
     config: EvaluationConfig,
     stages: tuple[str, ...],
 ) -> EvaluationReport:
-    """All that follows from the counts of every query and of every video that has one, in the split's order."""
-    ties, ranks = config.ties, counts.to_video.ranks(config.ties)
-    sizes = torch.tensor([len(videos) for videos in split.relevant])
+    """The report of counts in the order of the split."""
+    (to_video, to_text, to_sets), ties = counts, config.ties
+    ranks, sizes = to_video.ranks(ties), torch.tensor([len(videos) for videos in split.relevant])
     intervals = {}
     if config.bootstrap:
         intervals = bootstrap_intervals(ranks.numpy(), split.query_to_video, samples=config.bootstrap, seed=config.seed)
@@ -349,36 +335,18 @@ def _report(
         ties=ties,
         seed=config.seed,
         chance=sum(chance_recall(len(split.video_ids), sizes, k) for k in RECALLS),
-        text_to_video=counts.to_video.metrics(ties),
-        video_to_text=counts.to_text.metrics(ties),
+        text_to_video=to_video.metrics(ties),
+        video_to_text=to_text.metrics(ties),
         text_to_text=text_to_text,
         intervals=intervals,
-        groups=moment_groups(counts.to_video, split.moments, ties, config.ratio_edges),
-        tags=tag_metrics(counts.to_video, split.tags, ties),
+        groups=moment_groups(to_video, split.moments, ties, config.ratio_edges),
+        tags=tag_metrics(to_video, split.tags, ties),
         query_ids=split.query_ids,
         video_ids=split.video_ids,
         query_to_video=split.query_to_video,
         ranks=ranks.numpy(),
-        video_ranks=counts.to_text.ranks(ties).numpy(),
-        video_to_sets=None if counts.to_sets is None else counts.to_sets.metrics(ties),
+        video_ranks=to_text.ranks(ties).numpy(),
+        video_to_sets=None if to_sets is None else to_sets.metrics(ties),
         stages=stages,
         labels=split.labels,
     )
-
-
-class _Gallery:
-    """The parts of a gallery, the one in use made ready for scoring.
-
-    Blocks come with all queries of one part after the other: rows are normalised once per part and not once per block,
-    and no more than one part is held twice.
-    """
-
-    def __init__(self, retriever: FirstStage, encoded: EncodedSplit) -> None:
-        self.ready = retriever.for_scoring
-        self.parts = dict(zip((videos.start for videos in encoded.slices), encoded.videos, strict=True))
-        self.held: tuple[int, VideoEmbedding] | None = None
-
-    def __getitem__(self, videos: slice) -> VideoEmbedding:
-        if self.held is None or self.held[0] != videos.start:
-            self.held = (videos.start, self.ready(self.parts[videos.start]))
-        return self.held[1]

@@ -1,4 +1,4 @@
-"""What an evaluation found, and its two files: `evaluation.json` for people, `evaluation_ranks.npz` for comparisons."""
+"""The report of an evaluation, and its two files: `evaluation.json` and, for comparisons, `evaluation_ranks.npz`."""
 
 import hashlib
 import io
@@ -20,7 +20,6 @@ from prvr.evaluation.significance import Interval
 from prvr.reading import LARGE, parse_record, read_bytes, read_object
 
 FORMAT = 3
-"""3: the file holds its own hash. Files of format 2 have none, and are read as well."""
 _ARRAYS = ("ranks", "query_ids", "query_to_video", "video_ranks", "video_ids")
 
 
@@ -43,28 +42,28 @@ class TagMetrics:
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """All that is reported of a model on a split, and the ranks behind it.
+    """The metrics of a model on a split, and the ranks that they are computed from.
 
     Args:
         split: collection and split.
-        ties: how ties count in the ranks.
-        seed: the seed of whatever the model samples, and of the bootstrap.
-        chance: expected text-to-video SumR when every order of the gallery is equally likely.
-        text_to_video: ranks of videos for a query; the numbers papers print.
+        ties: the rank among equal scores.
+        seed: the seed of the bootstrap, and of samples that the model draws.
+        chance: expected text-to-video SumR if every order of the gallery is equally likely.
+        text_to_video: ranks of videos for a query; the numbers in papers.
         video_to_text: best rank of a video's own queries among all queries.
-        text_to_text: best rank of a caption's siblings among all other captions; None where no caption has one.
-        intervals: bootstrap interval per recall and for SumR, text-to-video; empty when none was asked for.
-        groups: text-to-video by moment-to-video ratio; only groups that have queries, empty where no moment is known.
-        tags: text-to-video by tag, sorted; a query counts under each of its tags, empty where no query has one.
+        text_to_text: best rank of a caption's siblings among all other captions; None if no caption has a sibling.
+        intervals: bootstrap interval of each recall and of SumR, text-to-video; may be empty.
+        groups: text-to-video by moment-to-video ratio; empty if no moment is known.
+        tags: text-to-video by tag, sorted; a query counts under each of its tags.
         query_ids, video_ids: the queries and the gallery.
         query_to_video: `(q,)` the video each query was written for.
         ranks: `(q,)` text-to-video rank of each query.
         video_ranks: `(v,)` video-to-text rank of each video.
-        video_to_sets: rank of a video's own set of queries among those of all videos, a set counting as its best query:
-            video to text as papers on MSVD count it; None where it was not asked for.
-        stages: a line for each stage that re-scored the first one: what, and in which directions.
-        labels: which labels say what is right: those that the captions were written with, or dense ones.
-        changed: keys of the first stage's configuration that were not as in training, with the values used.
+        video_to_sets: rank of a video's own set of queries among those of all videos, by the best query of each set:
+            video to text in papers on MSVD; None if it was not computed.
+        stages: a line for each stage, see `prvr.Pipeline.describe`.
+        labels: the relevance labels: the original ones of the captions, or dense ones.
+        changed: keys of the first stage's configuration that differ from training, with their values.
     """
 
     split: str
@@ -89,15 +88,15 @@ class EvaluationReport:
 
     @property
     def above_chance(self) -> bool:
-        """Whether text-to-video SumR, with its interval if it has one, is above chance, however ties are counted."""
+        """Whether text-to-video SumR, by the lower end of its interval, is above chance for any `ties`."""
         interval = self.intervals.get("sumr")
         low = self.text_to_video.sumr if interval is None else interval.low
-        kindness = 0.0 if self.ties == "worst" else 100 * len(RECALLS) * self.text_to_video.tied  # at most
-        return low - kindness > self.chance
+        gain = 0.0 if self.ties == "worst" else 100 * len(RECALLS) * self.text_to_video.tied  # at most, from ties
+        return low - gain > self.chance
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the ranks and names, as JSON can hold it."""
-        values = asdict(_Stored(**{one.name: getattr(self, one.name) for one in fields(_Stored)}))
+        """Everything but the arrays and ids, for JSON."""
+        values = {name: value for name, value in asdict(self).items() if name not in _ARRAYS}
         return {
             "format": FORMAT,
             "split": self.split,
@@ -108,10 +107,9 @@ class EvaluationReport:
         }
 
     def to_json(self, path: Path | str) -> None:
-        """Writes `path` and, beside it, `<stem>_ranks.npz`; each appears whole or not at all.
+        """Writes `path` and `<stem>_ranks.npz` in the same folder; each file is written completely or not at all.
 
-        The JSON names the hash of the ranks it belongs to, so that a pair torn by a crash is noticed when it is read,
-        and its own: numbers that were damaged or edited are not believed.
+        The JSON contains its own hash and that of the ranks, so that damaged, edited and mismatched files are detected.
         """
         path = Path(path)
         buffer = io.BytesIO()
@@ -129,15 +127,14 @@ class EvaluationReport:
         """Reads what `to_json` wrote.
 
         Raises:
-            DataError: a file is missing, damaged, of another format, or the two do not belong together.
+            DataError: a file is missing, damaged, of another format, or the two files do not match.
         """
         path = Path(path)
-        missing = f"{path}: no such file. Evaluate first: it writes this file and its ranks."
-        values = read_object(path, _AGAIN, missing)
-        if (found := values.get("format")) not in (2, FORMAT):
-            raise DataError(f"{path}: evaluation of format {found!r}, this version reads {FORMAT}. {_AGAIN}")
-        if (found == FORMAT or "sha256" in values) and values.get("sha256") != digest(values):
-            raise DataError(f"{path}: does not match its own hash: it was damaged or edited. {_AGAIN}")
+        values = read_object(path, _AGAIN, f"{path}: no such file. Run prvr evaluate first.")
+        if (version := values.get("format")) != FORMAT:
+            raise DataError(f"{path}: got format {version!r}, expected {FORMAT}. {_AGAIN}")
+        if values.get("sha256") != digest(values):
+            raise DataError(f"{path}: its hash does not match: the file is damaged or edited. {_AGAIN}")
         ranks = parse_record(_Ranks, values.get("ranks"), f"{path}: ranks")
         stored = parse_record(_Stored, values | {"chance": values.get("chance_sumr")}, str(path))
         return cls(**vars(stored), **_read_ranks(path, ranks.sha256))
@@ -157,9 +154,9 @@ _Stored = make_dataclass(
     ],
     frozen=True,
 )
-"""What the JSON of an evaluation holds: every field but the arrays. Older files lack those that have a default."""
+"""The JSON of an evaluation: every field but the arrays; fields with a default may be missing."""
 
-_AGAIN = "Evaluate again to write it anew."
+_AGAIN = "Run prvr evaluate again."
 
 
 def _ranks_file(path: Path) -> Path:
@@ -170,24 +167,18 @@ def _read_ranks(path: Path, sha256: str) -> dict[str, Any]:
     """The arrays of a report, ids as tuples."""
     file = _ranks_file(path)
     if not file.is_file():
-        raise DataError(f"{file}: no such file, but {path.name} stands there. Copy both, or evaluate again.")
+        raise DataError(f"{file}: no such file, but {path.name} exists. Copy both files. Or: {_AGAIN}")
     content = read_bytes(file, LARGE)
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise DataError(f"{file}: does not belong to {path.name}, or is damaged. Copy both again, or evaluate again.")
+        raise DataError(f"{file}: is damaged, or does not belong to {path.name}. Copy both files. Or: {_AGAIN}")
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in _ARRAYS}
+        with np.load(io.BytesIO(content), allow_pickle=False) as file_arrays:
+            arrays = {name: file_arrays[name] for name in _ARRAYS}
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"{file}: cannot be read ({error!r}). {_AGAIN}") from error
-    queries, videos = len(found["query_ids"]), len(found["video_ids"])
-    wrong = [name for name in ("ranks", "query_ids", "query_to_video") if found[name].shape != (queries,)]
-    wrong += [name for name in ("video_ids", "video_ranks") if found[name].ndim != 1]
-    owners = found["query_to_video"]
-    if (
-        wrong
-        or len(found["video_ranks"]) > videos
-        or owners.dtype.kind != "i"
-        or (queries and not 0 <= owners.min() <= owners.max() < videos)
-    ):
-        raise DataError(f"{file}: its arrays do not belong together. {_AGAIN}")
-    return found | {name: tuple(found[name].tolist()) for name in ("query_ids", "video_ids")}
+    queries, videos, owners = len(arrays["query_ids"]), len(arrays["video_ids"]), arrays["query_to_video"]
+    fits = all(arrays[name].shape == (queries,) for name in ("ranks", "query_ids", "query_to_video"))
+    fits &= all(arrays[name].ndim == 1 for name in ("video_ids", "video_ranks")) and owners.dtype.kind == "i"
+    if not fits or len(arrays["video_ranks"]) > videos or (queries and not 0 <= owners.min() <= owners.max() < videos):
+        raise DataError(f"{file}: the shapes of its arrays do not match. {_AGAIN}")
+    return arrays | {name: tuple(arrays[name].tolist()) for name in ("query_ids", "video_ids")}

@@ -1,4 +1,4 @@
-"""How sure a result is: intervals and tests that resample videos, because the queries of a video stand together."""
+"""Intervals and tests that resample videos, because the queries of one video are not independent."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from prvr.errors import InputError
 from prvr.evaluation.metrics import RECALLS
 
 METRICS = (*(f"r{k}" for k in RECALLS), "sumr")
-"""What intervals and tests are given for, in this order."""
+"""The metrics of intervals and tests, in this order."""
 
 _CHUNK = 2**22  # weights drawn at a time
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A percentile interval: the value lies in [low, high] in a share `level` of the resamples."""
+    """A percentile interval, which contains the value in a share `level` of the resamples."""
 
     low: float
     high: float
@@ -26,7 +26,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference:
-    """What run B has more than run A, its interval, and how often chance alone gives as much."""
+    """Run B minus run A, its interval, and its p-value."""
 
     value: float
     interval: Interval
@@ -67,8 +67,7 @@ def bootstrap_intervals(
     """
     _check(ranks, query_to_video, samples, level)
     hits, sizes = _per_video(_hits(ranks), query_to_video)
-    drawn = np.concatenate([n @ hits / (n @ sizes)[:, None] for n in _resamples(len(sizes), samples, seed)])
-    return dict(zip(METRICS, _intervals(100 * drawn, level), strict=True))
+    return dict(zip(METRICS, _intervals(_resampled(hits, sizes, samples, seed), level), strict=True))
 
 
 def paired_test(
@@ -110,17 +109,11 @@ def paired_test(
     gains, sizes = _per_video(_hits(ranks_b) - _hits(ranks_a), query_to_video)
     # Sums of hits are whole numbers: exact in float64, so that a swapped difference equals the observed one exactly.
     total, queries = gains.sum(0), sizes.sum()
-    drawn = np.concatenate([n @ gains / (n @ sizes)[:, None] for n in _resamples(len(sizes), samples, seed)])
     as_large = np.zeros(len(METRICS))
     for signs in _swaps(len(sizes), samples, seed):
         as_large += (np.abs(signs @ gains) >= np.abs(total)).sum(0)
-    p_values = (1 + as_large) / (samples + 1)
-    intervals = _intervals(100 * drawn, level)
-    values = (100 * total / queries).tolist()
-    return {
-        name: Difference(value, interval, p)
-        for name, value, interval, p in zip(METRICS, values, intervals, p_values.tolist(), strict=True)
-    }
+    drawn = _resampled(gains, sizes, samples, seed)
+    return _differences(100 * total / queries, drawn, (1 + as_large) / (samples + 1), level)
 
 
 def seeds_test(
@@ -136,14 +129,14 @@ def seeds_test(
 
     The value is the difference of the means over seeds. Videos are drawn with replacement, paired, each with its
     queries in all runs (see `paired_test`). Drawing three seeds with replacement as well would give a spread that is a
-    third too small; so each resample gets a draw of Student's t instead, with S + T - 2 degrees of freedom and the
-    variance that the seeds add,
+    third too small. So each resample gets a draw of Student's t, with S + T - 2 degrees of freedom and the variance
+    that the seeds add,
 
         (1/S + 1/T) max(0, s^2 - i^2),
 
     where s^2 is the variance over seeds of a metric, pooled over A and B, and i^2 the part of it that the choice of
-    videos explains, which is in the resampled videos already: the residual of seeds by videos in a two-way layout. With
-    one run each nothing is known of seeds, and the result is that of videos alone.
+    videos explains and the resampled videos contain: the residual of seeds by videos in a two-way layout. With one run
+    each, the variance of seeds is unknown, and the result is that of videos alone.
 
     Args:
         ranks_a: `(s, q)` 1-based ranks of the runs of A.
@@ -168,7 +161,7 @@ def seeds_test(
     cells, sizes = [], np.zeros(0)
     for runs in (ranks_a, ranks_b):
         if not len(runs):
-            raise InputError("no run: expected the ranks of one seed or more of A and of B")
+            raise InputError("no run: expected the ranks of at least one seed of A and of B")
         for ranks in runs:
             _check(ranks, query_to_video, samples, level)
         hits = [_per_video(_hits(ranks), query_to_video) for ranks in runs]
@@ -176,7 +169,7 @@ def seeds_test(
         sizes = hits[0][1]
     videos, queries, free = len(sizes), sizes.sum(), len(ranks_a) + len(ranks_b) - 2
     gains = cells[1].mean(0) - cells[0].mean(0)
-    drawn = np.concatenate([n @ gains / (n @ sizes)[:, None] for n in _resamples(videos, samples, seed)])
+    drawn = _resampled(gains, sizes, samples, seed)
     if free and videos > 1:
         among, explained = np.zeros(len(METRICS)), np.zeros(len(METRICS))
         for hits in cells:
@@ -185,24 +178,20 @@ def seeds_test(
             among += (effects**2).sum(0) / free
             explained += (rest**2).sum((0, 1)) * videos / ((videos - 1) * free * queries**2)
         spread = np.sqrt((1 / len(ranks_a) + 1 / len(ranks_b)) * np.maximum(0, among - explained))
-        drawn += spread * np.random.default_rng([seed, 2]).standard_t(free, size=(samples, 1))
+        drawn += 100 * spread * np.random.default_rng([seed, 2]).standard_t(free, size=(samples, 1))
     rarer = np.minimum((drawn <= 0).sum(0), (drawn >= 0).sum(0))
     p_values = np.minimum(1, 2 * (1 + rarer) / (samples + 1))
-    values, intervals = 100 * gains.sum(0) / queries, _intervals(100 * drawn, level)
-    return {
-        name: Difference(value, interval, p)
-        for name, value, interval, p in zip(METRICS, values.tolist(), intervals, p_values.tolist(), strict=True)
-    }
+    return _differences(100 * gains.sum(0) / queries, drawn, p_values, level)
 
 
 def holm(p_values: Sequence[float], tests: int | None = None) -> list[float]:
-    """The p-values corrected for their number (Holm, 1979): each is below a level no more often than its own would be.
+    """The p-values corrected for their number (Holm, 1979), which controls the probability of any false rejection.
 
     The k-th smallest of m is multiplied by m - k + 1, and is at least as large as those before it.
 
     Args:
         p_values: of some tests.
-        tests: how many tests were planned, where not all have a p-value yet; None = as many as there are.
+        tests: the number of planned tests, if some have no p-value yet; None for `len(p_values)`.
 
     Examples:
         >>> holm([0.04, 0.01, 0.03])
@@ -219,7 +208,7 @@ def holm(p_values: Sequence[float], tests: int | None = None) -> list[float]:
 def _check(ranks: np.ndarray, query_to_video: np.ndarray, samples: int, level: float) -> None:
     if len(ranks) != len(query_to_video) or not len(ranks):
         raise InputError(
-            f"{len(ranks)} ranks for {len(query_to_video)} queries: expected one rank per query, at least one query"
+            f"{len(ranks)} ranks for {len(query_to_video)} queries: expected one rank per query, at least one"
         )
     if samples < 1 or not 0 < level < 1:
         raise InputError(f"samples={samples}, level={level}: expected samples >= 1 and level in (0, 1), e.g. 0.95")
@@ -248,17 +237,30 @@ def _chunks(videos: int, samples: int) -> Iterator[int]:
 
 
 def _resamples(videos: int, samples: int, seed: int) -> Iterator[Float[np.ndarray, "s v"]]:
-    """How often each video is drawn, chunk by chunk."""
+    """The number of draws of each video, chunk by chunk."""
     generator = np.random.default_rng(seed)
     for size in _chunks(videos, samples):
         yield generator.multinomial(videos, np.full(videos, 1 / videos), size=size).astype(np.float64)
 
 
 def _swaps(videos: int, samples: int, seed: int) -> Iterator[Float[np.ndarray, "s v"]]:
-    """+1 where the runs stay, -1 where they change places, chunk by chunk."""
+    """+1 for videos whose runs stay, -1 for those whose runs are swapped, chunk by chunk."""
     generator = np.random.default_rng([seed, 1])
     for size in _chunks(videos, samples):
         yield generator.integers(0, 2, size=(size, videos)) * 2.0 - 1.0
+
+
+def _resampled(
+    sums: Float[np.ndarray, "v m"], sizes: Float[np.ndarray, " v"], samples: int, seed: int
+) -> Float[np.ndarray, "s m"]:
+    """The metrics of each resample, in percent."""
+    parts = [n @ sums / (n @ sizes)[:, None] for n in _resamples(len(sizes), samples, seed)]
+    return 100 * np.concatenate(parts)
+
+
+def _differences(values: np.ndarray, drawn: np.ndarray, p_values: np.ndarray, level: float) -> dict[str, Difference]:
+    rows = zip(METRICS, values.tolist(), _intervals(drawn, level), p_values.tolist(), strict=True)
+    return {name: Difference(value, interval, p) for name, value, interval, p in rows}
 
 
 def _intervals(drawn: Float[np.ndarray, "s m"], level: float) -> list[Interval]:
