@@ -1,6 +1,6 @@
 # Every verb makes its own .venv first (scripts/venv.sh), demo a smaller one; the second call finds it ready.
 #   make demo | test | shapes | films | lint | docs | bench | wheels | examples | clean
-# Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/one.py
+# Variables: PYTHON=python3.12   DEMO_ARGS=...   TEST_ARGS="-k metrics"   BENCH=benchmarks/search.py
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
