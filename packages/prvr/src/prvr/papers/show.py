@@ -216,7 +216,7 @@ def _notes(cells: Sequence[Cell], lines: Sequence[Line], results: Sequence[Resul
         fewer = [line.name for line in lines if line.seeds and line.seeds != most]
         yield f"seeds {', '.join(map(str, most))}" + (f"; not all of {', '.join(fewer)}" if fewer else "")
     if past := [cell.row.name for cell in cells if cell.row.history]:
-        yield f"results of earlier code, which this version cannot run: {', '.join(past)}"
+        yield f"results of code that is not part of this version: {', '.join(past)}"
     if changed := [f"{key}={value}" for key, value in choices.keys.items()]:
         yield f"not as in the paper: {', '.join(changed)}"
     corpus = choices.corpora.get(data.trained_on or cells[0].set_name) or choices.corpora.get(cells[0].set_name)
