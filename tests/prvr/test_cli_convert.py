@@ -39,7 +39,7 @@ class TestConvert:
         names = {"README.md", "config.json", "config.yaml", "model.safetensors", "objective.safetensors"}
         assert {p.name for p in out.iterdir()} == names
         assert [p.name for p in out.parent.iterdir()] == ["out"]
-        assert "already holds" in explained([*CONVERT, str(out), str(file)], capsys)
+        assert "already exists" in explained([*CONVERT, str(out), str(file)], capsys)
 
     @pytest.mark.parametrize("dataset", DATASETS)
     @pytest.mark.parametrize("system", SYSTEMS)

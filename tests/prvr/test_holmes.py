@@ -21,7 +21,7 @@ from prvr.losses.transport import block_cosines, queries_of_videos, softmax_targ
 from prvr.released import CheckpointError, tensors
 from prvr.released.checkpoint_files import convert_checkpoint
 from prvr.released.loading import published_config, released_config, system_of
-from prvr.released.transport import released_transport_targets, released_unit_interval
+from prvr.released.loss_parts import released_transport_targets, released_unit_interval
 from prvr.scoring import word_scores
 from prvr.training import Splits, train
 from prvr.training.cost import PartCost, describe
@@ -353,7 +353,7 @@ class TestCheckpoints:
 
     def test_two_query_branches_were_made_for_tvr(self, tmp_path) -> None:
         torch.save(tensors(model()[0]), tmp_path / "best.ckpt")
-        with pytest.raises(CheckpointError, match=r"Holmes with two query branches, .* name one of tvr"):
+        with pytest.raises(CheckpointError, match=r"Holmes with two query branches has no .* choose one of tvr"):
             convert_checkpoint(tmp_path / "best.ckpt", "charades", tmp_path / "out")
 
     @pytest.mark.parametrize(

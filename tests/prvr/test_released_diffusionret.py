@@ -115,7 +115,7 @@ def test_a_checkpoint_of_the_first_stage_alone_in_half_precision(tmp_path: Path)
 def test_what_does_not_fit_is_refused(
     made: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "already holds" in explained(made.command, capsys)
+    assert "already exists" in explained(made.command, capsys)
     state, file, out = torch.load(made.file), tmp_path / "other.pth", tmp_path / "out"
     for changed, named in (
         ({"lstm_visual.weight_ih_l0": torch.zeros(1)}, "1 tensors of the checkpoint have no place"),

@@ -268,7 +268,7 @@ def entailment(
 ) -> Term[EntailmentSettings]:
     """The correct or the released entailment loss, as `compat.entailment` says."""
     if model.compat.entailment == "released":
-        return released_part("entailment:ReleasedEntailment", "model.compat.entailment='released'")(settings, model)
+        return released_part("loss_parts:ReleasedEntailment", "model.compat.entailment='released'")(settings, model)
     return Entailment(settings, model)
 
 
@@ -322,8 +322,8 @@ class Transport(Term[TransportSettings]):
         self.scale, targets = unit_interval, transport_targets
         if model.compat.transport == "released":
             choice = "model.compat.transport='released'"
-            self.scale = released_part("transport:released_unit_interval", choice)
-            targets = released_part("transport:released_transport_targets", choice)
+            self.scale = released_part("loss_parts:released_unit_interval", choice)
+            targets = released_part("loss_parts:released_transport_targets", choice)
         self.targets = {"transport": targets, "softmax": softmax_targets}[settings.targets]
 
     def forward(self, inputs: LossInputs) -> Float[Tensor, ""]:

@@ -28,7 +28,7 @@ def build_blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Mod
     """One stack of blocks that share a geometry."""
     space, num = blocks[0].space, len(blocks)
     if space == "lorentz" and config.compat.lorentz == "released":
-        mixer = released_part("lorentz_mixer:ReleasedLorentzMixer", "compat.lorentz='released'")(config, num)
+        mixer = released_part("lorentz_attention:ReleasedLorentzMixer", "compat.lorentz='released'")(config, num)
     else:
         mixer = BLOCKS[space].part(config, num)
     kind = TransformerBlocks if config.layer == "transformer" else AttentionBlocks

@@ -38,8 +38,8 @@ _SCHEDULES = ("ConstantLR", "WarmupLinearSchedule", "WarmupConstantSchedule", "W
 _TENSORS = ("state_dict", "model", "model_state_dict")
 _CONFIG = ("config", "model_cfg", "cfg")
 _EXPECTED = (
-    "Expected what their save_ckpt writes, {'state_dict': tensors by name, 'config': dictionary, ...}; "
-    "'model' for the tensors, 'model_cfg' for the configuration, or a plain dictionary of tensors will do"
+    "Expected {'state_dict': tensors by name, 'config': dictionary, ...}, as their save_ckpt writes it. The keys "
+    "'model' and 'model_cfg', or a plain dictionary of tensors, are read too"
 )
 
 _CARD = """---
@@ -52,16 +52,8 @@ tags:
 # {name}
 
 Converted from `{source}`, a checkpoint of the authors' code of {system}, made for `{dataset}`: {video_dim}-wide frame
-features, {query_dim}-wide word features. Its parts are those of the released code, numerical habits included.
-
-```python
-from prvr.models import {kind}
-
-retriever = {kind}.from_pretrained("path/to/this/folder")
-```
-
-`prvr evaluate FOLDER --data-root ROOT` scores it. `objective.safetensors` holds the parameters of the losses, which
-retrieval does not need.
+features, {query_dim}-wide word features. Load it with `prvr.models.{kind}.from_pretrained(PATH)`, score it with
+`prvr evaluate PATH --data-root ROOT`. `objective.safetensors` holds the parameters of the losses.
 """
 
 
@@ -79,29 +71,20 @@ def read_checkpoint(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with torch.serialization.safe_globals(_harmless()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on pickle protocols; what cannot be read is explained below
-            found = torch.load(file, map_location="cpu", weights_only=True)
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL (\S+)", str(error))
         what = f"it holds {named.group(1)}" if named else str(error).splitlines()[0]
         raise CheckpointError(
-            f"{file}: not loaded, because {what}, which is neither tensors nor plain values, and reading it could run "
-            f"code of the file. {_EXPECTED}. If you trust the file, save it anew where it was made: "
+            f"{file}: not loaded: {what}, which is neither a tensor nor a plain value, and reading it could run code. "
+            f"{_EXPECTED}. If you trust the file, save it again where it was made: "
             "torch.save({'state_dict': ckpt['state_dict'], 'config': dict(ckpt['config'])}, 'plain.ckpt')."
         ) from error
-    except (
-        ArithmeticError,
-        AttributeError,
-        EOFError,
-        LookupError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except Exception as error:  # a damaged file makes torch raise whatever its code meets
         raise CheckpointError(
             f"{file}: not a readable torch checkpoint ({error}). Download or copy it again."
         ) from error
-    return _tensors(file, found), _config(found)
+    return _tensors(file, content), _config(content)
 
 
 def _harmless() -> list[Any]:
@@ -123,18 +106,18 @@ def _harmless() -> list[Any]:
     ]
 
 
-def _tensors(file: Path, found: Any) -> dict[str, Tensor]:
-    if not isinstance(found, Mapping):
-        raise CheckpointError(f"{file}: holds a {type(found).__name__}, not a dictionary. {_EXPECTED}.")
-    for candidate in (*(found.get(key) for key in _TENSORS), found):
+def _tensors(file: Path, content: Any) -> dict[str, Tensor]:
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f"{file}: holds a {type(content).__name__}, not a dictionary. {_EXPECTED}.")
+    for candidate in (*(content.get(key) for key in _TENSORS), content):
         if isinstance(candidate, Mapping) and candidate and all(isinstance(v, Tensor) for v in candidate.values()):
             return {str(name).removeprefix("module."): tensor for name, tensor in candidate.items()}
-    keys = ", ".join(sorted(map(str, found))[:8]) or "nothing"
-    raise CheckpointError(f"{file}: no tensors by name in it; it holds: {keys}. {_EXPECTED}.")
+    keys = ", ".join(sorted(map(str, content))[:8]) or "nothing"
+    raise CheckpointError(f"{file}: no dictionary of tensors found; the file holds: {keys}. {_EXPECTED}.")
 
 
-def _config(found: Mapping[str, Any]) -> dict[str, Any]:
-    config = next((found[key] for key in _CONFIG if isinstance(found.get(key), Mapping)), {})
+def _config(content: Mapping[str, Any]) -> dict[str, Any]:
+    config = next((content[key] for key in _CONFIG if isinstance(content.get(key), Mapping)), {})
     return {str(key): value for key, value in config.items()}
 
 
@@ -176,11 +159,11 @@ def convert_checkpoint(file: Path, dataset: str, out: Path) -> Converted:
             another data set; or `out` is taken.
     """
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
-        raise CheckpointError(f"{out}: already holds something. Name a new folder.")
+        raise CheckpointError(f"{out}: already exists and is not empty. Choose another folder.")
     state, theirs = read_checkpoint(file)
     collection = theirs.get("collection", dataset)
     if collection in DATASETS and collection != dataset:
-        raise CheckpointError(f"{file}: was trained on {collection}, not on {dataset}. Name that data set.")
+        raise CheckpointError(f"{file}: was trained on {collection}, not on {dataset}. Choose that data set.")
     try:
         convert = _diffusionret if is_diffusionret(state) else _prvr
         converted = convert(state, theirs, dataset)
@@ -213,11 +196,9 @@ def _diffusionret(state: Mapping[str, Tensor], theirs: dict[str, Any], dataset: 
     return Converted(retriever, Objective(config.loss, config.model), config, "DiffusionRet", source, rerankers)
 
 
-def _expect(dataset: str, known: tuple[str, ...], system: str) -> None:
-    if dataset not in known:
-        raise CheckpointError(
-            f"a checkpoint of {system}, which was not made for {dataset}: name one of {', '.join(known)}"
-        )
+def _expect(dataset: str, choices: tuple[str, ...], system: str) -> None:
+    if dataset not in choices:
+        raise CheckpointError(f"{system} has no checkpoints for {dataset}: choose one of {', '.join(choices)}")
 
 
 def _write(converted: Converted, out: Path, source: str, dataset: str) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from prvr.models.blocks import AttentionBlocks, EuclideanMixer
 from prvr.models.retriever import Retriever
-from prvr.released.entailment import ReleasedEntailment
-from prvr.released.lorentz_mixer import ReleasedLorentzMixer
+from prvr.released.lorentz_attention import ReleasedLorentzMixer
+from prvr.released.loss_parts import ReleasedEntailment
 
 
 @dataclass(frozen=True)

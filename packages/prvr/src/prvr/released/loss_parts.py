@@ -1,19 +1,40 @@
-"""The released partial order preservation loss of HLFormer (POP), guards and bounds included."""
+"""Released losses: partial order preservation (HLFormer) with its guards and bounds, and transport (Holmes)."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prvr.config import ModelConfig
 from prvr.config.losses import EntailmentSettings
 from prvr.losses import LossInputs, Term
-from prvr.released.numerics import guarded_acos, guarded_asin
+from prvr.losses.transport import bucket_problem, sinkhorn
 from prvr.released.padding import UnmaskedPooling
 from prvr.types import VideoEmbedding
 from regdiff import RegisterGenerator
+
+_LIMIT = 1 - 1e-8  # 1 in float32
+
+
+def guarded_acos(x: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
+    """acos(clamp(x, -1 + 1e-8, 1 - 1e-8)); at the bounds and past them no gradient, see `guarded_asin`."""
+    return _clamped(torch.acos, x)
+
+
+def guarded_asin(x: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
+    """asin(clamp(x, -1 + 1e-8, 1 - 1e-8)); at the bounds and past them no gradient, which is what a clamp means.
+
+    In float32 the bounds round to 1, where the slope is infinite: the released gradient is 0 times infinity there.
+    """
+    return _clamped(torch.asin, x)
+
+
+def _clamped(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    inside = x.abs() < _LIMIT
+    return torch.where(inside, function(x.masked_fill(~inside, 0)), function(x.detach().clamp(-_LIMIT, _LIMIT)))
 
 
 class ReleasedEntailment(Term[EntailmentSettings]):
@@ -91,3 +112,21 @@ class ReleasedEntailment(Term[EntailmentSettings]):
         """Mean violation of the cones over the queries."""
         video_points = self.lift_video(self.pool(inputs.output.video))[inputs.labels.query_to_video]
         return self.violation(video_points, self.lift_text(inputs.text)).mean()
+
+
+def released_unit_interval(cosines: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"]) -> Float[Tensor, "v m c"]:
+    """Cosines scaled into [0, 1] by the lowest and the highest, those of padding included, which are 0."""
+    padded = cosines * mask[..., None]
+    lowest, highest = padded.amin((1, 2), keepdim=True), padded.amax((1, 2), keepdim=True)
+    return (padded - lowest) / (highest - lowest + 1e-8)
+
+
+@torch.no_grad()
+def released_transport_targets(
+    similarity: Float[Tensor, "v m c"], mask: Bool[Tensor, "v m"], epsilon: float, iterations: int = 50
+) -> Float[Tensor, "v m c"]:
+    """As `prvr.losses.transport.transport_targets`, but for a guard of 1e-8 where rows of the plan are divided."""
+    logits, log_rows, log_columns = bucket_problem(similarity, mask, epsilon)
+    rows, columns = sinkhorn(logits, log_rows, log_columns, iterations)
+    plan = (logits + rows[..., None] + columns[:, None]).exp()[:, :-1] * similarity.shape[2]
+    return plan / (plan.sum(-1, keepdim=True) + 1e-8)
