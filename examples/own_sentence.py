@@ -17,8 +17,8 @@ import prvr
 from prvr.data import load_encoder
 from prvr.data.synthetic.encoder import split_words
 from prvr.scoring import best_moment, clip_scores
-from prvr.text import sentences
 from prvr.training import open_split, train
+from prvr.types import query_vectors
 
 SENTENCE = "a small blue circle rises"
 QUICK = {
@@ -49,7 +49,7 @@ def answer(run: Path, sentence: str) -> None:
         videos = retriever.encode_video(clips, frames, frame_mask)
         scores = retriever.score(text, videos).total[0]
         for video in scores.topk(3).indices.tolist():
-            where = clip_scores(sentences(text), videos.clips[video : video + 1])[0, 0]
+            where = clip_scores(query_vectors(text), videos.clips[video : video + 1])[0, 0]
             start, end = best_moment(where, float(split.durations[video]))
             print(f"  {split.video_ids[video]}  {start:5.1f} - {end:5.1f} s  score {scores[video].item():.3f}")
 

@@ -9,6 +9,8 @@ from prvr.types import Scores, VideoEmbedding
 class MeanPooling(nn.Module):
     """The smallest retriever there is: mean words through one matrix, clips and frames through another."""
 
+    config = None
+
     def __init__(self, feature_dim, query_dim, hidden=8):
         super().__init__()
         self.text, self.video = nn.Linear(query_dim, hidden), nn.Linear(feature_dim, hidden)

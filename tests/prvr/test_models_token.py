@@ -20,9 +20,9 @@ from prvr.models import TokenRetriever, load_pretrained
 from prvr.models.token_parts import last_word
 from prvr.objective import Objective
 from prvr.scoring import token_alignment
-from prvr.text import TextEmbedding, cat_texts, sentences
 from prvr.training import open_split, train
 from prvr.training.gradients import backward_in_parts
+from prvr.types import TextEmbedding, cat_texts, query_vectors
 
 SMALL: dict[str, Any] = {
     "kind": "tokens",
@@ -75,7 +75,7 @@ def test_padding_changes_nothing(sentence: str, word_depth: int) -> None:
     torch.testing.assert_close(out.text, again.text, rtol=0, atol=1e-12)
     for q, count in enumerate(COUNTS):
         alone = retriever.encode_text(plain.words[q : q + 1, :count], plain.word_mask[q : q + 1, :count])
-        torch.testing.assert_close(sentences(alone)[0], out.text[q], rtol=0, atol=1e-12)
+        torch.testing.assert_close(query_vectors(alone)[0], out.text[q], rtol=0, atol=1e-12)
         torch.testing.assert_close(retriever.score(alone, out.video).total[0], out.scores.total[q], rtol=0, atol=1e-12)
 
 

@@ -32,8 +32,7 @@ from prvr.plot.examples import examples_figure, pictures_of
 from prvr.plot.figures import RIGHT
 from prvr.plot.hyperbolic import entailment_of, hyperbolic_figure, hyperbolic_points
 from prvr.systems import System, open_system
-from prvr.text import sentences
-from prvr.types import VideoEmbedding
+from prvr.types import VideoEmbedding, query_vectors
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +122,7 @@ class TestHyperbolic:
         term, _ = entailment_of(given)
         c = torch.tensor(found.c)
         encoded = encode_split(given.system.pipeline, packed, seed=given.config.train.seed)
-        text, video = sentences(encoded.text), VideoEmbedding.cat(encoded.videos)
+        text, video = query_vectors(encoded.text), VideoEmbedding.cat(encoded.videos)
         assert video.clips is not None
         assert video.frames is not None
         assert video.frame_mask is not None

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from prvr.released import load_released
     from prvr.search import Library, Query
     from prvr.stages import CandidateReranker, Pipeline
-    from prvr.text import TextEmbedding
-    from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
+    from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding
 
 __version__ = "0.1.0"
 
@@ -44,7 +43,7 @@ __all__ = [
 _LATER = {
     "Retriever": "prvr.models",
     "TokenRetriever": "prvr.models",
-    "TextEmbedding": "prvr.text",
+    "TextEmbedding": "prvr.types",
     "Library": "prvr.search",
     "Query": "prvr.search",
     "Objective": "prvr.objective",

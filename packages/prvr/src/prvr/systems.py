@@ -58,7 +58,7 @@ class System:
         if (config := config or self.config) is None:
             raise InputError(f"{self.folder}: config.yaml is missing, so the data are unknown: pass a configuration")
         # The weights decide on the model, the configuration only on the data.
-        model: Any = self.pipeline.first.config  # pyright: ignore[reportAttributeAccessIssue]
+        model = self.pipeline.first.config
         return open_split(replace(config, model=model), split)
 
     def parts(self) -> dict[str, Pipeline]:

@@ -1,9 +1,10 @@
-"""Frozen records that the parts exchange, and the protocols of parts that are exchangeable."""
+"""Frozen records that the parts exchange, and the protocols of exchangeable parts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -18,15 +19,20 @@ __all__ = [
     "Batch",
     "Counts",
     "Direction",
+    "Encoder",
     "FirstStage",
     "Labels",
     "RetrieverOutput",
     "Scores",
+    "TextEmbedding",
+    "Texts",
     "VideoEmbedding",
     "cat_padded",
-    "lengthened",
-    "moved",
+    "cat_texts",
+    "pad_to",
+    "query_vectors",
     "tensors_of",
+    "to_device",
     "with_tensors",
 ]
 
@@ -67,7 +73,7 @@ def with_tensors(record: Any, tensors: Mapping[str, Tensor], prefix: str = "") -
     return replace(record, **changes)
 
 
-def lengthened(tensor: Shaped[Tensor, "b l ..."], length: int) -> Shaped[Tensor, "b m ..."]:
+def pad_to(tensor: Shaped[Tensor, "b l ..."], length: int) -> Shaped[Tensor, "b m ..."]:
     """A tensor whose second axis is padded with zeros to at least `length`."""
     extra = length - tensor.shape[1]
     return F.pad(tensor, [0, 0] * (tensor.ndim - 2) + [0, extra]) if extra > 0 else tensor
@@ -76,10 +82,10 @@ def lengthened(tensor: Shaped[Tensor, "b l ..."], length: int) -> Shaped[Tensor,
 def cat_padded(tensors: Sequence[Shaped[Tensor, "_ _ ..."]]) -> Shaped[Tensor, "b l ..."]:
     """Tensors joined along the first axis, after their second one is padded with zeros to the longest."""
     longest = max(tensor.shape[1] for tensor in tensors)
-    return torch.cat([lengthened(tensor, longest) for tensor in tensors])
+    return torch.cat([pad_to(tensor, longest) for tensor in tensors])
 
 
-def moved(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
+def to_device(record: Any, device: torch.device | str | None, dtype: torch.dtype | None) -> Any:
     """Copy of a record with its tensors on `device`, floating tensors in `dtype`."""
     # A copy to the host is waited for: else its numbers could be read before they have arrived.
     asynchronous = device is not None and torch.device(device).type != "cpu"
@@ -136,7 +142,7 @@ class Labels:
 
     def to(self, device: torch.device | str | None = None) -> "Labels":
         """Copy on `device`."""
-        return moved(self, device, None)
+        return to_device(self, device, None)
 
     def pin_memory(self) -> "Labels":
         """Copy in page-locked memory, which a GPU reads asynchronously."""
@@ -284,8 +290,8 @@ class Batch:
         here = self.frame_mask.device.type == "cpu"
         if self.counts is None and here and device is not None and torch.device(device).type != "cpu":
             counts = Counts.of(self.frame_mask, self.word_mask, self.query_to_video)
-            return moved(replace(self, counts=counts), device, dtype)
-        return moved(self, device, dtype)
+            return to_device(replace(self, counts=counts), device, dtype)
+        return to_device(self, device, dtype)
 
     def pin_memory(self) -> "Batch":
         """Copy in page-locked memory, which a GPU reads asynchronously."""
@@ -295,10 +301,10 @@ class Batch:
         """Copy whose frames and words are padded to at least these lengths."""
         return replace(
             self,
-            frames=lengthened(self.frames, frames),
-            frame_mask=lengthened(self.frame_mask, frames),
-            words=lengthened(self.words, words),
-            word_mask=lengthened(self.word_mask, words),
+            frames=pad_to(self.frames, frames),
+            frame_mask=pad_to(self.frame_mask, frames),
+            words=pad_to(self.words, words),
+            word_mask=pad_to(self.word_mask, words),
         )
 
     def split(self, size: int) -> "list[Batch]":
@@ -346,6 +352,83 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class TextEmbedding:
+    """Embeddings of queries and of each of their words.
+
+    It is indexed, split and moved like a `(q, d)` tensor of embeddings.
+
+    Args:
+        sentence: `(q, d)` one vector per query.
+        words: `(q, w, d)` word embeddings.
+        mask: `(q, w)` True = valid.
+        weights: `(q, w)` weight of each word; those of the valid words of a query add up to 1.
+
+    Examples:
+        >>> text = TextEmbedding(torch.ones(3, 4), torch.ones(3, 5, 4), torch.ones(3, 5, dtype=torch.bool),
+        ...     torch.full((3, 5), 0.2))
+        >>> len(text), text[torch.tensor([2, 0])].words.shape, [len(part) for part in text.split(2)]
+        (3, torch.Size([2, 5, 4]), [2, 1])
+    """
+
+    sentence: Float[Tensor, "q d"]
+    words: Float[Tensor, "q w d"]
+    mask: Bool[Tensor, "q w"]
+    weights: Float[Tensor, "q w"]
+
+    def __len__(self) -> int:
+        return len(self.sentence)
+
+    def __getitem__(self, rows: slice | Int[Tensor, " n"]) -> "TextEmbedding":
+        return with_tensors(self, {name: tensor[rows] for name, tensor in tensors_of(self).items()})
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the tensors."""
+        return self.sentence.device
+
+    def split(self, size: int) -> "list[TextEmbedding]":
+        """Parts of `size` queries; the last may be smaller."""
+        return [self[start : start + size] for start in range(0, len(self), size)]
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "TextEmbedding":
+        """Copy on `device`, floating tensors in `dtype`."""
+        return to_device(self, device, dtype)
+
+
+Texts = Tensor | TextEmbedding
+"""Embeddings of queries: `(q, d)`, or a `TextEmbedding` that keeps the words."""
+
+
+def cat_texts(parts: Sequence[Texts]) -> Texts:
+    """Join embeddings along queries; words are padded to the longest part.
+
+    Raises:
+        ValueError: some are `TextEmbedding`s and some are tensors.
+
+    Examples:
+        >>> cat_texts([torch.zeros(2, 4), torch.zeros(1, 4)]).shape
+        torch.Size([3, 4])
+    """
+    plain = [part for part in parts if isinstance(part, Tensor)]
+    words = [part for part in parts if isinstance(part, TextEmbedding)]
+    if plain and words:
+        raise InputError(f"{len(plain)} of {len(parts)} texts are `(q, d)`, the others keep their words: use one kind")
+    if not words:
+        return torch.cat(plain)
+    return TextEmbedding(*(cat_padded([getattr(part, f.name) for part in words]) for f in fields(TextEmbedding)))
+
+
+def query_vectors(text: Texts) -> Float[Tensor, "q d"]:
+    """One vector per query.
+
+    Examples:
+        >>> query_vectors(torch.zeros(2, 4)).shape
+        torch.Size([2, 4])
+    """
+    return text.sentence if isinstance(text, TextEmbedding) else text
+
+
+@dataclass(frozen=True)
 class VideoEmbedding:
     """Embeddings of videos: what a gallery stores.
 
@@ -372,7 +455,7 @@ class VideoEmbedding:
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "VideoEmbedding":
         """Copy on `device`, floating tensors in `dtype`."""
-        return moved(self, device, dtype)
+        return to_device(self, device, dtype)
 
     @staticmethod
     def cat(parts: "Sequence[VideoEmbedding]") -> "VideoEmbedding":
@@ -422,10 +505,14 @@ class Scores:
 class RetrieverOutput:
     """One forward pass: queries, videos, scores and, if any, the registers.
 
-    Queries are `(q, d)`, or a `prvr.TextEmbedding` where frames are compared with their words.
+    Args:
+        text: `(q, d)` embeddings of the queries, or a `TextEmbedding` where frames are compared with words.
+        video: embeddings of the videos.
+        scores: of every query with every video.
+        registers: of the videos.
     """
 
-    text: Any
+    text: Texts
     video: VideoEmbedding
     scores: Scores
     registers: Registers | None = None
@@ -436,24 +523,22 @@ class Scorer(Protocol):
     """Scores every text with every video: a retriever, or a stage with scores of its own."""
 
     def score(self, text: Any, video: VideoEmbedding, /) -> Scores:
-        """Similarity of every text, as the retriever encoded it, with every video: `(q, v)`, higher is better."""
+        """Similarity of every text, as `encode_text` returned it, with every video: `(q, v)`, higher is better."""
         ...
 
 
 @runtime_checkable
-class FirstStage(Scorer, Protocol):
-    """A retriever: a module that encodes texts and videos and scores every text with every video.
+class Encoder(Scorer, Protocol):
+    """A module that encodes texts and videos and scores every text with every video."""
 
-    `prvr.Retriever`, `prvr.TokenRetriever` and `prvr.models.ClipRetriever` are some. Evaluation, the index, the stages
-    of a pipeline and the benchmarks ask a retriever for nothing else.
-    """
-
-    def encode_text(self, words: Tensor, word_mask: Tensor, /) -> Any:
-        """`(q, w, e)` words and their `(q, w)` mask to `(q, d)`, or to a `prvr.TextEmbedding` that keeps the words."""
+    def encode_text(self, words: Float[Tensor, "q w e"], word_mask: Bool[Tensor, "q w"], /) -> Texts:
+        """Words and their mask to `(q, d)`, or to a `TextEmbedding` that keeps the words."""
         ...
 
-    def encode_video(self, clips: Tensor, frames: Tensor, frame_mask: Tensor, /) -> VideoEmbedding:
-        """`(v, c, f)` clips, `(v, l, f)` frames and their `(v, l)` mask to embeddings."""
+    def encode_video(
+        self, clips: Float[Tensor, "v c f"], frames: Float[Tensor, "v l f"], frame_mask: Bool[Tensor, "v l"], /
+    ) -> VideoEmbedding:
+        """Clips, frames and their mask to embeddings."""
         ...
 
     def for_scoring(self, video: VideoEmbedding, /) -> VideoEmbedding:
@@ -474,4 +559,22 @@ class FirstStage(Scorer, Protocol):
 
     def eval(self) -> Any:
         """The same as in `torch.nn.Module`."""
+        ...
+
+
+@runtime_checkable
+class FirstStage(Encoder, Protocol):
+    """A retriever as the first stage of a pipeline, which can be saved.
+
+    `prvr.Retriever`, `prvr.TokenRetriever` and `prvr.models.ClipRetriever` are some. Evaluation, the index, the stages
+    of a pipeline and the benchmarks use nothing else of a retriever.
+
+    Attributes:
+        config: a `prvr.config.ModelConfig` or `prvr.config.TokenModelConfig`, from which it can be built again.
+    """
+
+    config: Any
+
+    def save_pretrained(self, folder: Path, /) -> Any:
+        """Write configuration and weights into a folder."""
         ...

@@ -108,7 +108,7 @@ def evaluate_split(args: Namespace, config: Config, system: "System") -> None:
         (report,) = reports.values()
         show_report(console, report, text_to_video=_ranks_sets(args, config))
         if labels == "original":
-            show_baselines(console, replace(config, model=system.pipeline.first.config), report, split)  # pyright: ignore[reportAttributeAccessIssue]
+            show_baselines(console, replace(config, model=system.pipeline.first.config), report, split)
     console.print()
     differs = [config.data.collection] * (config.data.collection != trained.data.collection)
     differs += [split] * (split != config.data.eval_split)

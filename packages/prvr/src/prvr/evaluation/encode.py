@@ -11,8 +11,7 @@ from prvr.data.packed import PackedSplit
 from prvr.stages.matrix import EncodedSplit
 from prvr.stages.pipelines import Pipeline, as_pipeline
 from prvr.stages.stage import SplitInputs
-from prvr.text import cat_texts
-from prvr.types import FirstStage
+from prvr.types import Encoder, FirstStage, cat_texts
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
@@ -50,7 +49,7 @@ def encode_split(
     pipeline = as_pipeline(system)
     where = device_of(pipeline.first, device)
 
-    def encoded(model: FirstStage, some: SplitInputs) -> EncodedSplit:
+    def encoded(model: Encoder, some: SplitInputs) -> EncodedSplit:
         with evaluation_mode(model, where, seed):
             videos, texts, done = [], [], 0
             for module in model.modules():
@@ -74,7 +73,7 @@ def encode_split(
     return replace(encoded(pipeline.first, split), stages=stages)
 
 
-def device_of(retriever: FirstStage, device: torch.device | str | None) -> torch.device:
+def device_of(retriever: Encoder, device: torch.device | str | None) -> torch.device:
     """The device that was asked for, else that of the model's parameters."""
     if device is not None:
         return torch.device(device)
@@ -83,10 +82,11 @@ def device_of(retriever: FirstStage, device: torch.device | str | None) -> torch
 
 
 @contextmanager
-def evaluation_mode(system: FirstStage | Pipeline, device: torch.device, seed: int) -> Iterator[None]:
+def evaluation_mode(system: Encoder | Pipeline, device: torch.device, seed: int) -> Iterator[None]:
     """Evaluation mode, no gradients, seeded; modes of all modules and the random state are restored."""
-    pipeline = as_pipeline(system)
-    models = [pipeline.first, *(stage.encoder for stage in pipeline.stages if stage.encoder is not None)]
+    models: list[Encoder] = [system.first if isinstance(system, Pipeline) else system]
+    if isinstance(system, Pipeline):
+        models += [stage.encoder for stage in system.stages if stage.encoder is not None]
     modes = [(module, module.training) for model in models for module in model.modules()]
     for model in models:
         model.to(device)

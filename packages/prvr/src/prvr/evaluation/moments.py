@@ -13,8 +13,7 @@ from prvr.evaluation.rank import ranked_rows
 from prvr.scoring import at_steps, best_moment, clip_scores
 from prvr.stages.matrix import EncodedSplit
 from prvr.stages.pipelines import Pipeline, as_pipeline
-from prvr.text import Texts, sentences
-from prvr.types import FirstStage, VideoEmbedding
+from prvr.types import FirstStage, Texts, VideoEmbedding, query_vectors
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def _moment(
         steps = VideoEmbedding(at_steps(clips, len(frames))[:, None], frames[:, None], every, unit=part.unit)
         line = retriever.score(text, steps).total[0]
     elif (tokens := clips if frames is None else frames) is not None:
-        line = clip_scores(sentences(text), tokens[None])[0, 0]
+        line = clip_scores(query_vectors(text), tokens[None])[0, 0]
     else:
         return None, None
     return best_moment(line.float().cpu(), duration)

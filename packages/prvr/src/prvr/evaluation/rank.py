@@ -29,8 +29,7 @@ from prvr.evaluation.significance import bootstrap_intervals
 from prvr.evaluation.streaming import stream_counts, stream_set_counts
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
 from prvr.stages.pipelines import Pipeline, as_pipeline, rescored
-from prvr.text import sentences
-from prvr.types import Direction, FirstStage
+from prvr.types import Direction, FirstStage, query_vectors
 
 _Scored = Callable[[int, int], None]
 """Called with (blocks done, blocks in all)."""
@@ -108,7 +107,9 @@ def evaluate(
         count = _count_stages if pipeline.stages else _count_first
         counts = count(pipeline, split, encoded, config, scored)
         owner = torch.from_numpy(split.query_to_video)
-        siblings = text_to_text_ranks(sentences(encoded.text), owner.to(where), config.ties, config.query_batch).cpu()
+        siblings = text_to_text_ranks(
+            query_vectors(encoded.text), owner.to(where), config.ties, config.query_batch
+        ).cpu()
     misses = len(owner) - len(siblings)
     text_to_text = RetrievalMetrics.from_ranks(siblings, misses=misses) if len(siblings) else None
     return _report(split, counts, text_to_text, config, pipeline.describe())
@@ -206,7 +207,7 @@ def _count_stages(
     pipeline: Pipeline, split: PackedSplit, encoded: EncodedSplit, config: EvaluationConfig, progress: _Scored | None
 ) -> _Counts:
     """Each direction by itself, some rows with the whole gallery at a time."""
-    finite = sentences(encoded.text).isfinite().all(1)
+    finite = query_vectors(encoded.text).isfinite().all(1)
     if not bool(finite.all()):
         query = split.query_ids[int(finite.int().argmin())]
         raise InputError(f"the embedding of query {query!r} is not finite: a query without a valid word? Remove it")

@@ -64,8 +64,7 @@ from prvr.losses.transport import (
     unit_interval,
 )
 from prvr.models.layers import AttentionPooling
-from prvr.text import sentences
-from prvr.types import Labels, RetrieverOutput, VideoEmbedding
+from prvr.types import Labels, RetrieverOutput, VideoEmbedding, query_vectors
 from regdiff import RegisterGenerator, TextualPerturbation
 
 S = TypeVar("S")
@@ -88,7 +87,7 @@ class LossInputs:
     @cached_property
     def text(self) -> Float[Tensor, "q d"]:
         """`(q, d)`: one vector per query."""
-        return sentences(self.output.text)
+        return query_vectors(self.output.text)
 
     @property
     def mean_words(self) -> Float[Tensor, "q e"]:

@@ -20,8 +20,7 @@ from prvr.models.layers import AttentionPooling, InputProjection, Positions, ini
 from prvr.models.rows import Sequences
 from prvr.models.token_parts import TokenWeights
 from prvr.scoring import unit_rows, word_scores
-from prvr.text import TextEmbedding, Texts
-from prvr.types import VideoEmbedding
+from prvr.types import TextEmbedding, Texts, VideoEmbedding
 
 
 def build_blocks(config: ModelConfig, blocks: tuple[BlockConfig, ...]) -> nn.Module:

@@ -14,8 +14,7 @@ from prvr.models.layers import AttentionPooling, expect_at_most, expect_width, i
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.rows import FramePadding, Sequences, mask_frames
 from prvr.scoring import max_scores, normalised
-from prvr.text import Texts, sentences
-from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
+from prvr.types import Batch, RetrieverOutput, Scores, Texts, VideoEmbedding, query_vectors
 from regdiff import RegisterGenerator, Registers, make_register_generator
 
 
@@ -184,11 +183,11 @@ class Retriever(PretrainedModel):
         """Scores of every query with every video; `dots` adds the unnormalised maxima that InfoNCE trains on."""
         clips = clips_dot = frames = frames_dot = None
         if video.clips is not None:
-            clips, clips_dot = max_scores(sentences(text), video.clips, None, dots, unit=video.unit)
+            clips, clips_dot = max_scores(query_vectors(text), video.clips, None, dots, unit=video.unit)
         if self.frame_query is not None:
             frames, frames_dot = self.frame_query.scores(text, video, dots)
         elif video.frames is not None:
-            frames, frames_dot = max_scores(sentences(text), video.frames, video.frame_mask, dots, unit=video.unit)
+            frames, frames_dot = max_scores(query_vectors(text), video.frames, video.frame_mask, dots, unit=video.unit)
         if clips is not None and frames is not None:
             total = self.config.clip_weight * clips + self.config.frame_weight * frames
         elif (total := frames if clips is None else clips) is None:

@@ -14,8 +14,7 @@ from prvr.models.layers import expect_at_most, expect_width
 from prvr.models.pretrained import PretrainedModel
 from prvr.models.token_parts import TemporalTransformer, TokenWeights, build_projection, last_word, weighted_words
 from prvr.scoring import at_least_float32, token_alignment
-from prvr.text import TextEmbedding
-from prvr.types import Batch, RetrieverOutput, Scores, VideoEmbedding
+from prvr.types import Batch, RetrieverOutput, Scores, TextEmbedding, VideoEmbedding
 
 __all__ = ["TokenRetriever", "TokenRetrieverBase"]
 

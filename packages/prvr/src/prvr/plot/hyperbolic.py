@@ -18,9 +18,8 @@ from prvr.objective import Objective
 from prvr.plot.drawing import PlotInput
 from prvr.plot.figures import COLOURS, new_figure
 from prvr.plot.registry import HyperbolicSettings
-from prvr.text import sentences
 from prvr.training.checkpoint import load_best
-from prvr.types import VideoEmbedding
+from prvr.types import VideoEmbedding, query_vectors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,7 +75,7 @@ def hyperbolic_points(given: PlotInput, *, points: int = 3000, seed: int = 0) ->
     generator = torch.Generator().manual_seed(seed)
     with given.encoded() as (packed, encoded):
         video = VideoEmbedding.cat(encoded.videos)
-        texts, videos = term.lift_text(sentences(encoded.text)), term.lift_video(term.pool(video))
+        texts, videos = term.lift_text(query_vectors(encoded.text)), term.lift_video(term.pool(video))
         own = videos[torch.from_numpy(packed.query_to_video).to(videos.device)]
         inside = float((term.violation(own, texts) == 0).double().mean())
         found = {"texts": texts, "videos": videos}

@@ -14,8 +14,7 @@ from prvr.search.snapshot import Snapshot
 from prvr.search.vectors import query_rows
 from prvr.stages import EncodedSplit, Pipeline, ScoreMatrix, best_columns
 from prvr.stages.pipelines import rescored
-from prvr.text import Texts
-from prvr.types import Direction, FirstStage, VideoEmbedding
+from prvr.types import Direction, Encoder, Texts, VideoEmbedding
 
 _T2V: Direction = "t2v"
 _VIDEOS = 256  # whose stored rows are read at a time
@@ -98,7 +97,7 @@ class Rescorer:
             if _T2V not in stage.directions:
                 continue
             gallery = _StoredVideos(self.snapshot, self.sets[i], windows)
-            scorer: FirstStage = self.pipeline.first if stage.encoder is None else stage.encoder
+            scorer: Encoder = self.pipeline.first if stage.encoder is None else stage.encoder
             ids = [self.snapshot.video_ids[number] for number in numbers.tolist()]
             encoded = EncodedSplit(texts[i], gallery, video_ids=ids)
             matrix = ScoreMatrix(scorer, encoded, indices=torch.from_numpy(numbers))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
-from prvr.text import TextEmbedding, Texts
+from prvr.types import TextEmbedding, Texts
 
 Dtype = Literal["float16", "float32", "int8"]
 """Type of the stored vectors; int8 has a scale for each vector."""

@@ -16,8 +16,7 @@ from prvr.models import Retriever
 from prvr.scoring import full_precision, unit_rows
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import STAGES, Rescore, Stage, add_scores
-from prvr.text import Texts, sentences
-from prvr.types import Direction, FirstStage, Scores, VideoEmbedding
+from prvr.types import Direction, FirstStage, Scores, Texts, VideoEmbedding, query_vectors
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -138,7 +137,7 @@ class AnchorStage(Stage):
         if self.settings.anchors == "segments":
             anchors = segment_anchors(video.frames, video.frame_mask, self.settings.segments)
         assert anchors is not None
-        return Scores(anchor_scores(sentences(text), video.frames, video.frame_mask, anchors, self.settings))
+        return Scores(anchor_scores(query_vectors(text), video.frames, video.frame_mask, anchors, self.settings))
 
 
 STAGES.register("anchors", AnchorStage, "Adds TRACE's scores over registers or segments.", AnchorSettings)

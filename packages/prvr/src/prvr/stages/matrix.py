@@ -11,8 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prvr.errors import InputError
-from prvr.text import Texts
-from prvr.types import Direction, Scorer, VideoEmbedding
+from prvr.types import Direction, Scorer, Texts, VideoEmbedding
 
 
 @dataclass(frozen=True)

@@ -104,13 +104,10 @@ class Pipeline:
 
         Raises:
             DataError: the folder is not empty, or cannot be written.
-            InputError: the first stage cannot be saved.
         """
-        if not hasattr(self.first, "save_pretrained"):
-            raise InputError(f"{type(self.first).__name__} has no save_pretrained: this pipeline cannot be saved")
         with new_folder(Path(folder).expanduser()) as target:
             (target / FIRST).mkdir()
-            self.first.save_pretrained(target / FIRST)  # pyright: ignore[reportAttributeAccessIssue]
+            self.first.save_pretrained(target / FIRST)
             self.write_stages(target)
             if config is not None:
                 (target / "config.yaml").write_text(config, encoding="utf-8", newline="\n")

@@ -17,8 +17,7 @@ from prvr.config.strict import MANY, STRICT
 from prvr.errors import DataError, InputError
 from prvr.stages.matrix import ScoreMatrix
 from prvr.stages.stage import BOTH, STAGES, Encode, Rescore, Stage
-from prvr.text import TextEmbedding, Texts
-from prvr.types import Direction, VideoEmbedding, tensors_of
+from prvr.types import Direction, TextEmbedding, Texts, VideoEmbedding, tensors_of
 
 
 @record(frozen=True)

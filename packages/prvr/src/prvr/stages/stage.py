@@ -11,7 +11,7 @@ from torch import Tensor
 from prvr.config.registry import Registry
 from prvr.data.packed import PackedSplit, QueryBatch, VideoBatch
 from prvr.stages.matrix import EncodedSplit, ScoreMatrix
-from prvr.types import Direction, FirstStage
+from prvr.types import Direction, Encoder, FirstStage
 
 Rescore = Callable[[Float[Tensor, "r k"], slice, Int[Tensor, "r k"] | None], Float[Tensor, "r k"]]
 """`(scores, rows, columns) -> new scores`, higher is better: the scores so far of the rows `rows` with the columns
@@ -63,7 +63,7 @@ class Stage(ABC):
     top_k: int | None = None
     directions: frozenset[Direction] = BOTH
     rows: frozenset[str] = frozenset()
-    encoder: FirstStage | None = None
+    encoder: Encoder | None = None
     keep_last_frame: bool = True
 
     def __init__(self, settings: Any = None) -> None:

@@ -271,7 +271,7 @@ class Teacher:
             InputError: a score is not finite.
         """
         first = self.pipeline.first
-        where, model = device_of(first, device), first.config  # pyright: ignore[reportAttributeAccessIssue]
+        where, model = device_of(first, device), first.config
         logger.info("%s teaches: it scores %d queries with %d videos", self.name, len(split.query_ids), len(split))
         settings = PackSettings.of(model, self.keep_last_frame)
         sampled = repack(split, settings, feature_dim=model.video_dim, query_dim=model.query_dim)

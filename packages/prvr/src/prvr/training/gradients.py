@@ -20,9 +20,18 @@ from torch import Tensor, nn
 from prvr.errors import InputError
 from prvr.losses import Negatives
 from prvr.objective import Objective
-from prvr.text import Texts
 from prvr.training.processes import process_count, sum_over_processes
-from prvr.types import Batch, Labels, RetrieverOutput, VideoEmbedding, cat_padded, lengthened, tensors_of, with_tensors
+from prvr.types import (
+    Batch,
+    Labels,
+    RetrieverOutput,
+    Texts,
+    VideoEmbedding,
+    cat_padded,
+    pad_to,
+    tensors_of,
+    with_tensors,
+)
 from regdiff import Registers
 
 Context = Callable[[], contextlib.AbstractContextManager]
@@ -152,7 +161,7 @@ def _across_processes(own: dict[str, Tensor]) -> dict[str, Tensor]:
     def gathered(tensor: Tensor, sizes: list[list[int]]) -> Tensor:
         """Rows of every process, the own ones with their graph."""
         rows = [size[0] for size in sizes]
-        long = lengthened(tensor, max(size[1] for size in sizes))
+        long = pad_to(tensor, max(size[1] for size in sizes))
         sent = long.to(torch.uint8) if long.dtype == torch.bool else long.detach()
         padded = F.pad(sent, [0, 0] * (sent.ndim - 1) + [0, max(rows) - len(sent)]).contiguous()
         parts = [torch.empty_like(padded) for _ in rows]

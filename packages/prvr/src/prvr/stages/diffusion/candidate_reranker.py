@@ -23,8 +23,7 @@ from prvr.stages.diffusion.network import (
 )
 from prvr.stages.diffusion.process import DiffusionProcess, Distribution, OneStepProcess, Output, SampleOptions
 from prvr.stages.matrix import EncodedSplit, rescore_best
-from prvr.text import sentences
-from prvr.types import Direction, VideoEmbedding
+from prvr.types import Direction, VideoEmbedding, query_vectors
 
 _CARD = """---
 library_name: prvr
@@ -64,7 +63,7 @@ def reranker_inputs(encoded: EncodedSplit, config: RerankerConfig) -> RerankerIn
         ValueError: the retriever has no such embeddings, or they have another width than the re-ranker.
     """
     # Copies: what was encoded in inference mode cannot be used in training.
-    text, video = sentences(encoded.text).clone(), VideoEmbedding.cat(encoded.videos)
+    text, video = query_vectors(encoded.text).clone(), VideoEmbedding.cat(encoded.videos)
     parts, masks = [], []
     for name in ("clips", "frames") if config.tokens == "both" else (config.tokens,):
         rows: Tensor | None = getattr(video, name)
