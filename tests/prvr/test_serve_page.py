@@ -302,7 +302,7 @@ def test_a_picture_is_dropped_pasted_and_taken_away(page: Any, address: str, mad
     page.reload()
     page.wait_for_selector("#problem:not([hidden])")
     assert "Choose it again" in page.locator("#problem").text_content()
-    page.get_by_role("button", name="Leave this out").press("Enter")
+    page.get_by_role("button", name="Remove").press("Enter")
     until(page, "document.querySelector('#welcome').checkVisibility()")
     assert faults(page) == []
 
@@ -337,7 +337,7 @@ def test_more_like_this_and_options_by_keyboard(browser: Any, address: str, told
     similar = page.get_by_role("button", name="More like").first
     similar.focus()
     page.keyboard.press("Enter")
-    until(page, "document.querySelector('#asked-text').textContent.includes('the film itself is left out')")
+    until(page, "document.querySelector('#asked-text').textContent.includes('excludes that video')")
     until(page, "document.querySelector('#results').getAttribute('aria-busy') === null")
     assert first not in page.locator(".card .name").all_text_contents()
     assert page.get_by_role("searchbox").input_value() == ""
@@ -376,7 +376,7 @@ def test_a_file_that_is_not_given_out_is_explained(page: Any, address: str) -> N
     page.goto(address)
     results(page, "a red square")
     page.locator(".card", has_text="link.mp4").locator(".open").click()
-    until(page, "document.querySelector('#playing-note').textContent.includes('leads out of its folder')")
+    until(page, "document.querySelector('#playing-note').textContent.includes('points outside its folder')")
 
 
 def test_names_and_queries_are_text(page: Any, address: str) -> None:
@@ -439,7 +439,7 @@ def test_weaker_matches_stand_below_a_line(page: Any, address: str, told: list[s
     assert [text for text in page.locator(".score").all_text_contents() if "%" in text] == [
         "100 %", "95 %", "94 %", "20 %",
     ]  # fmt: skip
-    assert "Nothing fits" not in page.locator("#status").text_content()
+    assert "No good match" not in page.locator("#status").text_content()
     page.locator(".open").nth(1).focus()
     page.keyboard.press("ArrowDown")  # across the line
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("3. ")
