@@ -188,7 +188,7 @@ def test_the_best_moments_are_saved(index: Path, tmp_path: Path, capsys: pytest.
         with open_video(file) as video:
             assert video.info.duration == pytest.approx(hit.end - hit.start, abs=1.1)  # key frames are 0.8 s apart
     assert main(["search", str(index), QUERY, "--save", str(folder)]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert main(["search", str(index), QUERY, "--save", str(folder), "-k", "1", "--force", "--exact"]) == 0
     assert f"{files[0]}: written, 0:0" in capsys.readouterr().out
 

@@ -124,10 +124,10 @@ class TestBadAnnotations:
             ("msrvtt", "MSRVTT_data.json", "[]", "expected a JSON object, got list"),
             ("msrvtt", "MSRVTT_data.json", '{"sentences": [', "not valid JSON"),
             ("msrvtt", "MSRVTT_train.9k.csv", "id\nvideo0\n", "no column 'video_id'"),
-            ("msrvtt", "MSRVTT_train.9k.csv", "video_id\nvideo3\n", "'video3'|none of its 1 videos"),
+            ("msrvtt", "MSRVTT_train.9k.csv", "video_id\nvideo3\n", "'video3'|none of the 1 videos"),
             ("msrvtt", "MSRVTT_JSFUSION_test.csv", "key,video_id,sentence\nret0,video3\n", "row 2"),
             ("msvd", "test_list.txt", "unknown_1_2\n", "nothing about 1 videos"),
-            ("msvd", "test_list.txt", "\n", "no id in it"),
+            ("msvd", "test_list.txt", "\n", "no video ids"),
             ("msvd", "val_list.txt", "-4wsuPCjDBc_5_15\n", "in train and in val"),
             ("msvd", "raw-captions.pkl", pickle.dumps([1]), "got list"),
             ("msvd", "raw-captions.pkl", pickle.dumps({"a": [["b"], 3]}), "a caption is of type int"),
@@ -136,7 +136,7 @@ class TestBadAnnotations:
             ("msvd", "raw-captions.pkl", "Pelsewhere\n.", "outside of it"),  # a persistent id
             ("lsmdc", "LSMDC16_annos_val.csv", "a,b,c,d,e,f\n", "1 columns separated by tabs, expected 6"),
             ("didemo", "val_data.json", '[{"video": "a"}]', "expected entries with video and description"),
-            ("didemo", "val_data.json", "[]", "none of its 1 videos has a caption"),
+            ("didemo", "val_data.json", "[]", "none of the 1 videos of val has a caption"),
             ("activitynet-paragraphs", "val_1.json", '{"v_a": {"sentence": "a"}}', "expected {v_ID"),
         ],
     )

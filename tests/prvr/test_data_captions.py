@@ -164,7 +164,7 @@ def test_widths_are_compared_with_what_a_model_expects(tmp_path: Path) -> None:
 
 def test_the_writer_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
     make(tmp_path)
-    with pytest.raises(DataError, match="exists already"):
+    with pytest.raises(DataError, match="already exists"):
         make(tmp_path)
     for name, videos in (("twice", [("a", np.ones((1, 2)))] * 2), ("space", [("a b", np.ones((1, 2)))])):
         with pytest.raises(DataError, match="video"):

@@ -129,9 +129,9 @@ def test_a_new_folder_appears_whole_and_takes_no_place_of_others(tmp_path: Path)
         (folder / "whole").write_text("ours")
         assert not list(target.iterdir())
     assert [path.name for path in target.iterdir()] == ["whole"]
-    with pytest.raises(DataError, match="target: exists already and is not empty"), new_folder(target):
+    with pytest.raises(DataError, match="target: already exists and is not empty"), new_folder(target):
         pass
-    with pytest.raises(DataError, match="other: another process has just put something there"), new_folder(other):
+    with pytest.raises(DataError, match="other: another process has just written to it"), new_folder(other):
         thesis(other)
     assert intact(other)
     assert {path.name for path in tmp_path.iterdir()} == {"target", "other"}

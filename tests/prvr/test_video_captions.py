@@ -20,7 +20,7 @@ from video_files import MeanColour
 from prvr.cli import main
 from prvr.cli.convert import training
 from prvr.corpora import SplitShares, read_user_captions, split_videos
-from prvr.corpora.conversion import convert_captions, films_folder
+from prvr.corpora.conversion import convert_captions, videos_folder
 from prvr.corpora.corpus_encoders import corpus_encoders, read_sentences
 from prvr.corpora.user_captions import COLUMNS, plain_ids
 from prvr.data import Corpus, DataError, open_corpus, pack
@@ -142,7 +142,7 @@ class TestTables:
             ("a.jsonl", b'{"video": "x"}\n', "Line 1: no text among"),
             ("a.jsonl", b'{"video": "x", "file": "y", "text": "a"}\n', "Line 1: two columns could be the video"),
             ("a.jsonl", b'{"video": 7, "text": ["a"]}\n', "video: expected words, got 7"),
-            ("a.jsonl", b'{"video": "x", "text": "a", "start": NaN, "end": 1e999}\n', "NaN is no number of JSON"),
+            ("a.jsonl", b'{"video": "x", "text": "a", "start": NaN, "end": 1e999}\n', "NaN is not a JSON number"),
             ("a.jsonl", b'{"video": "x", "text": "a", "start": false, "end": true}\n', "got False"),
             ("a.jsonl", b'{"video": "x", "text": "\\ud800"}\n', "control characters"),
             ("a.csv", None, "no such file"),
@@ -429,16 +429,16 @@ def test_a_corpus_of_several_folders_names_none(films: tuple[Path, Corpus], tmp_
     store = VideoStore(films[0] / "store")
     found = convert_captions(films[0] / "films.csv", store, open_featurizer("toy"), tmp_path / "films").folder
     corpus, rows = open_corpus(tmp_path, "films"), (found / "videos.jsonl").read_text()
-    assert films_folder(corpus) == (films[0] / "videos").resolve()
+    assert videos_folder(corpus) == (films[0] / "videos").resolve()
     (found / "videos.jsonl").write_text(rows.replace(f"{films[0]}/videos/", "/elsewhere/", 1))
-    assert films_folder(corpus) is None
+    assert videos_folder(corpus) is None
     (found / "videos.jsonl").write_text(rows.replace(f"{films[0]}/videos/", "/gone/"))
-    assert films_folder(corpus) is None
+    assert videos_folder(corpus) is None
     (found / "videos.jsonl").write_text('{"video": "x"}\n')
     with pytest.raises(DataError, match="line 1: expected an object with video and path"):
-        films_folder(corpus)
+        videos_folder(corpus)
     (found / "videos.jsonl").unlink()
-    assert films_folder(corpus) is None
+    assert videos_folder(corpus) is None
 
 
 def test_what_the_command_refuses(

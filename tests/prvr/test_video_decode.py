@@ -241,7 +241,7 @@ def test_broken_files_give_one_clear_error(hostile: Path, name: str, said: str) 
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    for path, said in ((tmp_path / "none.mp4", "no such file"), (tmp_path, "is no regular file")):
+    for path, said in ((tmp_path / "none.mp4", "no such file"), (tmp_path, "not a regular file")):
         with pytest.raises(VideoError, match=said):
             sampled(path, 2.0)
 

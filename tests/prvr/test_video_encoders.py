@@ -240,7 +240,7 @@ def test_every_family_is_documented() -> None:
 
 def test_what_is_no_such_model_is_refused(tmp_path: Path, roberta: str) -> None:
     for name, said in (
-        (str(tmp_path), "no config.json|cannot be loaded"),
+        (str(tmp_path), "config.json is missing|cannot be loaded"),
         ("./none/such/model", "no such folder"),
         ("none/such-model", "--download"),
         (roberta, "a model of type 'roberta'.*clip, siglip"),

@@ -65,12 +65,12 @@ def read_bytes(path: Path, most: int = SMALL) -> bytes:
         with os.fdopen(descriptor, "rb") as file:
             about = os.fstat(descriptor)
             if not stat.S_ISREG(about.st_mode):
-                raise DataError(f"{path}: expected a regular file, found a folder, a pipe or a device. Remove it.")
+                raise DataError(f"{path}: expected a regular file, got a directory, a pipe or a device. Remove it.")
             content = file.read(most + 1)
     except FileNotFoundError:
         raise
     except IsADirectoryError as error:
-        raise DataError(f"{path}: expected a regular file, found a folder. Remove it.") from error
+        raise DataError(f"{path}: expected a regular file, got a directory. Remove it.") from error
     except (OSError, ValueError) as error:  # ValueError: a path that no system takes
         raise DataError(f"{path}: cannot be read ({error}). Check the path and its permissions.") from error
     if len(content) > most:
@@ -113,16 +113,16 @@ def read_object(path: Path, mend: str, missing: str | None = None) -> dict[str, 
         DataError: as `read_json`, it holds another value, or there is no such file.
     """
     try:
-        found = read_json(path)
+        content = read_json(path)
     except FileNotFoundError as error:
         if missing is None:
             raise
         raise DataError(missing) from error
     except DataError as error:
         raise DataError(f"{error} {mend}") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: expected a JSON object, got {short(found)}. {mend}")
-    return found
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: expected a JSON object, got {short(content)}. {mend}")
+    return content
 
 
 def parse_json(text: str, source: str) -> Any:
@@ -141,7 +141,7 @@ def parse_json(text: str, source: str) -> Any:
         >>> parse_json("[NaN]", "example")
         Traceback (most recent call last):
         ...
-        prvr.errors.DataError: example: not valid JSON (NaN is no number of JSON).
+        prvr.errors.DataError: example: not valid JSON (NaN is not a JSON number).
     """
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole)
@@ -152,7 +152,7 @@ def parse_json(text: str, source: str) -> Any:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _whole(digits: str) -> int:
@@ -190,9 +190,9 @@ def parse_record(kind: type[_T], values: Any, source: str, *, file_names: bool =
     try:
         content = json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogateescape" if file_names else "strict")
         shown = content.decode("utf-8", "replace")
-        found = _adapter(kind).validate_json(shown, strict=True)
+        record = _adapter(kind).validate_json(shown, strict=True)
         # The JSON of pydantic has no lone surrogates: their types have been checked in their place.
-        return found if shown.encode() == content else _adapter(kind).validate_python(values)
+        return record if shown.encode() == content else _adapter(kind).validate_python(values)
     except (ValidationError, RecursionError, ValueError) as error:
         if not isinstance(error, ValidationError):
             raise DataError(f"{source}: {error}.") from error

@@ -113,7 +113,7 @@ def _search_first(console: Console, folder: Path) -> None:
     Raises:
         prvr.MissingExtraError: PyAV is not installed.
     """
-    from prvr.data.synthetic import write_films
+    from prvr.data.synthetic import write_short_videos
     from prvr.data.synthetic.near_misses import relevance
     from prvr.search import Library
     from prvr.search.output import clock_span, result_table, write_html
@@ -124,7 +124,7 @@ def _search_first(console: Console, folder: Path) -> None:
         flush=True,
     )
     videos = folder / "videos"
-    films = write_films(videos, _FIRST_FILMS, _FIRST_SEED)
+    films = write_short_videos(videos, _FIRST_FILMS, _FIRST_SEED)
     with Library(videos, model=_SHIPPED) as library:
         library.update()
         results = library.index.search_many([sentence.text for sentence in films.sentences], _FIRST_FILMS)

@@ -96,12 +96,12 @@ def run(args: Namespace) -> None:
 
 def _next(config: Config, output: Path, beside: "Beside | None") -> list[object]:
     """The search of the films that the model was trained on, where they are known; else its evaluation."""
-    from prvr.corpora.conversion import films_folder
+    from prvr.corpora.conversion import videos_folder
     from prvr.corpora.corpus_encoders import corpus_encoders
     from prvr.training.data import run_corpus
 
     corpus = run_corpus(config)
-    films, encoders = films_folder(corpus), corpus_encoders(corpus)
+    films, encoders = videos_folder(corpus), corpus_encoders(corpus)
     if films is None or encoders is None or not isinstance(config.model, ModelConfig):  # no index holds other models
         return ["prvr", "evaluate", output]
     sentence = corpus.split(config.data.eval_split).captions[0].text

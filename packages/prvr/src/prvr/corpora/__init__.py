@@ -3,8 +3,8 @@
 Readers of annotation files and tables stand here and need no torch; `prvr.corpora.conversion` writes corpora of them.
 
 Examples:
-    >>> found = benchmark("msvd").read("annotations")  # doctest: +SKIP
-    >>> {split: len(videos) for split, videos in found.splits.items()}  # doctest: +SKIP
+    >>> annotations = benchmark("msvd").read("annotations")  # doctest: +SKIP
+    >>> {split: len(videos) for split, videos in annotations.splits.items()}  # doctest: +SKIP
     {'train': 1200, 'val': 100, 'test': 670}
 """
 

@@ -101,11 +101,12 @@ def captioned(
         DataError: a split without a captioned video, or a video in two splits.
 
     Examples:
-        >>> found = captioned("annotations", {"test": (["a", "b"], {"a": ["a  dog", "", "it runs"]})}, paragraphs=True)
-        >>> found.splits["test"], found.uncaptioned, found.wordless
+        >>> splits = {"test": (["a", "b"], {"a": ["a  dog", "", "it runs"]})}
+        >>> annotations = captioned("annotations", splits, paragraphs=True)
+        >>> annotations.splits["test"], annotations.uncaptioned, annotations.wordless
         ((CaptionedVideo(id='a', captions=('a dog it runs',)),), {'test': ('b',)}, 1)
     """
-    found: dict[str, tuple[CaptionedVideo, ...]] = {}
+    captioned_splits: dict[str, tuple[CaptionedVideo, ...]] = {}
     without: dict[str, tuple[str, ...]] = {}
     wordless = 0
     owner: dict[str, str] = {}
@@ -113,9 +114,7 @@ def captioned(
         videos, empty = [], []
         for video_id in dict.fromkeys(ids):
             if owner.setdefault(video_id, split) != split:
-                raise DataError(
-                    f"{source}: video {short(video_id)} is in {owner[video_id]} and in {split}: take it out of one."
-                )
+                raise DataError(f"{source}: video {short(video_id)} is in {owner[video_id]} and in {split}.")
             lines = [" ".join(text.split()) for text in by_video.get(video_id, ())]
             texts = [line for line in lines if any(letter.isalnum() for letter in line)]
             wordless += len(lines) - len(texts)
@@ -124,13 +123,11 @@ def captioned(
             else:
                 empty.append(video_id)
         if not videos:
-            raise DataError(
-                f"{source}: split {split}: none of its {len(empty)} videos has a caption. Are both files of one set?"
-            )
-        found[split] = tuple(videos)
+            raise DataError(f"{source}: none of the {len(empty)} videos of {split} has a caption.")
+        captioned_splits[split] = tuple(videos)
         if empty:
             without[split] = tuple(empty)
-    return Annotations(found, without, wordless)
+    return Annotations(captioned_splits, without, wordless)
 
 
 def find_file(folder: Path, *names: str) -> Path:
@@ -139,15 +136,14 @@ def find_file(folder: Path, *names: str) -> Path:
     Raises:
         DataError: none does.
     """
-    there = {path.name.lower(): path for path in folder.iterdir()} if folder.is_dir() else {}
-    for name in names:
-        path = there.get(name.lower())
-        if path is not None and not path.is_file():
-            raise DataError(f"{path}: expected a regular file. Download it again.")
-        if path is not None:
-            return path
-    close = ", ".join(sorted(there)[:8]) or "nothing"
-    raise DataError(f"{folder}: expected {' or '.join(names)}, found {close}. Download the annotation files into it.")
+    paths = {path.name.lower(): path for path in folder.iterdir()} if folder.is_dir() else {}
+    path = next((paths[name.lower()] for name in names if name.lower() in paths), None)
+    if path is None:
+        files = ", ".join(sorted(paths)[:8]) or "nothing"
+        raise DataError(f"{folder}: expected {' or '.join(names)}, got {files}. Download the annotation files into it.")
+    if not path.is_file():
+        raise DataError(f"{path}: expected a regular file. Download it again.")
+    return path
 
 
 def read_text(path: Path) -> str:
@@ -173,7 +169,7 @@ def read_list(path: Path) -> list[str]:
     """
     ids = list(dict.fromkeys(line.strip() for line in read_lines(path)))
     if not ids:
-        raise DataError(f"{path}: no id in it, expected one a line. Download it again.")
+        raise DataError(f"{path}: no video ids, expected one per line. Download it again.")
     return ids
 
 

@@ -198,7 +198,7 @@ def convert_captions(
 
     Examples:
         >>> store, text = VideoStore("store"), open_featurizer("toy")  # doctest: +SKIP
-        >>> convert_captions("captions.csv", store, text, "data/films").captions  # doctest: +SKIP
+        >>> convert_captions("captions.csv", store, text, "data/mine").captions  # doctest: +SKIP
         {'train': 80, 'val': 10, 'test': 20}
     """
     path, folder, shares = Path(path).expanduser(), _new_folder(folder), shares or SplitShares()
@@ -246,10 +246,10 @@ def convert_captions(
     )
 
 
-def films_folder(corpus: Corpus) -> Path | None:
-    """The folder of the films of a corpus of `prvr convert captions`, as it was given to `prvr extract`.
+def videos_folder(corpus: Corpus) -> Path | None:
+    """The folder of the videos of a corpus of `prvr convert captions`, as it was given to `prvr extract`.
 
-    None for another corpus, where the folder is gone, or where the films came from several folders.
+    None for another corpus, where the folder is gone, or where the videos came from several folders.
 
     Raises:
         DataError: the list of its videos cannot be read.
@@ -279,8 +279,8 @@ def match_videos(wanted: Iterable[str], available: Iterable[str]) -> Mapping[str
         DataError: several entries fit a video, or one fits several.
 
     Examples:
-        >>> match_videos(["v_a1", "b.avi", "c"], ["films/a1.mp4", "b.avi.mp4"])
-        {'v_a1': 'films/a1.mp4', 'b.avi': 'b.avi.mp4'}
+        >>> match_videos(["v_a1", "b.avi", "c"], ["videos/a1.mp4", "b.avi.mp4"])
+        {'v_a1': 'videos/a1.mp4', 'b.avi': 'b.avi.mp4'}
     """
     names = set(available)
     entries: dict[str, list[str]] = defaultdict(list)

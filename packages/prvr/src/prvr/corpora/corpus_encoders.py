@@ -81,11 +81,11 @@ def read_sentences(corpus: Corpus, split: str) -> Float32[np.ndarray, "q d"] | N
         return None
     try:
         with safe_open(path, "np") as file:
-            rows, known = file.get_tensor(split), (file.metadata() or {}).get(split)
+            rows, digest = file.get_tensor(split), (file.metadata() or {}).get(split)
     except (OSError, SafetensorError, TypeError) as error:  # TypeError: a type that numpy lacks
         raise DataError(f"{path}: cannot be read ({error}). Make the corpus again.") from error
     captions = corpus.split(split).captions
-    if known != _hash(captions) or rows.ndim != 2 or len(rows) != len(captions) or not np.isfinite(rows).all():
+    if digest != _hash(captions) or rows.ndim != 2 or len(rows) != len(captions) or not np.isfinite(rows).all():
         raise DataError(f"{path}: the captions of {split} are no longer those it was made of. Make the corpus again.")
     return rows
 

@@ -285,7 +285,7 @@ def _paragraph(entry: tuple[str, Any]) -> list[_Annotation]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a string")
     return value
 
 

@@ -161,10 +161,10 @@ def read_msvd(folder: Path) -> Annotations:
         DataError: a file is missing or of another form, or a listed video is not among the captions.
     """
     path = find_file(folder, "raw-captions.pkl", "raw-captions.json", "raw_captions.pkl", "raw_captions.json")
-    found = read_json(path, dict) if path.suffix == ".json" else _read_pickle(path)
+    content = read_json(path, dict) if path.suffix == ".json" else _read_pickle(path)
     try:
         by_video, letters = dict[str, list[str]](), 0
-        for video, captions in found.items():
+        for video, captions in content.items():
             lines = [_words(caption) for caption in captions]
             letters += sum(1 + sum(1 + len(word) for word in words) for words in lines)
             if letters > SMALL:  # lists that are shared may stand for more than memory holds
@@ -219,15 +219,15 @@ def _read_pickle(path: Path) -> Any:
     content = read_bytes(path)
     try:
         _check_operations(content)
-        found = _PlainUnpickler(BytesIO(content), encoding="utf-8").load()
+        content = _PlainUnpickler(BytesIO(content), encoding="utf-8").load()
     except (
         pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError,
         RecursionError, MemoryError,
     ) as error:  # fmt: skip
         raise DataError(f"{path}: not a pickle of plain captions ({error}). Download it again.") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: expected a dictionary from video to captions, got {type(found).__name__}.")
-    return found
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: expected a dictionary from video to captions, got {type(content).__name__}.")
+    return content
 
 
 BENCHMARKS.register(

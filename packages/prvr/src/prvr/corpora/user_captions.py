@@ -53,21 +53,21 @@ class Problems:
         path: the path of the file.
 
     Examples:
-        >>> found = Problems(Path("captions.csv"))
-        >>> found.add(3, "no text")
-        >>> found.refuse("Mend the file.")
+        >>> problems = Problems(Path("captions.csv"))
+        >>> problems.add(3, "no text")
+        >>> problems.refuse("Correct the file.")
         Traceback (most recent call last):
-        prvr.errors.DataError: captions.csv: 1 problem. Line 3: no text. Mend the file.
+        prvr.errors.DataError: captions.csv: 1 problem. Line 3: no text. Correct the file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.count, self._first = path, 0, list[tuple[int, str]]()
 
-    def add(self, line: int, what: str) -> None:
-        """Adds a problem of a line; `what` is a sentence without its full stop."""
+    def add(self, line: int, problem: str) -> None:
+        """Adds a problem of a line; `problem` is a sentence without its full stop."""
         self.count += 1
         if len(self._first) < _MOST:
-            self._first.append((line, what))
+            self._first.append((line, problem))
 
     @property
     def full(self) -> bool:
@@ -82,7 +82,7 @@ class Problems:
         """
         if not self.count:
             return
-        lines = " ".join(f"Line {line}: {what.rstrip('.')}." for line, what in sorted(self._first))
+        lines = " ".join(f"Line {line}: {problem.rstrip('.')}." for line, problem in sorted(self._first))
         more = f" And {self.count - len(self._first)} more." if self.count > len(self._first) else ""
         raise DataError(f"{self.path}: {self.count} problem{'s' * (self.count > 1)}. {lines}{more} {mend}")
 
@@ -105,9 +105,9 @@ def read_user_captions(path: Path | str) -> tuple[UserCaption, ...]:
         DataError: names every line that cannot be used, up to 20 of them.
     """
     problems = Problems(Path(path).expanduser())
-    found = tuple(captions_of(problems))
+    captions = tuple(captions_of(problems))
     problems.refuse(MEND)
-    return found
+    return captions
 
 
 def captions_of(problems: Problems) -> Iterator[UserCaption]:
@@ -172,8 +172,8 @@ def split_videos(contents: Mapping[str, str], shares: SplitShares | None = None)
         DataError: fewer than 4 different videos, or shares that leave fewer than 2 to train on.
 
     Examples:
-        >>> found = split_videos({name: name for name in "abcdefghij"})
-        >>> [sum(split == name for split in found.values()) for name in SPLITS]
+        >>> splits = split_videos({name: name for name in "abcdefghij"})
+        >>> [sum(split == name for split in splits.values()) for name in SPLITS]
         [7, 1, 2]
     """
     shares = shares or SplitShares()

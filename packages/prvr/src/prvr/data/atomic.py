@@ -120,13 +120,13 @@ def new_folder(target: Path) -> Iterator[Path]:
             place cannot be written.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target}: exists already and is not empty. Name a new folder, or empty this one.")
+        raise DataError(f"{target}: already exists and is not empty. Choose a new folder, or empty this one.")
     with temporary_folder(target) as folder:
         yield folder
         with suppress(OSError):
             target.rmdir()  # empty; not every system renames over it
         if not publish(folder, target, lambda _: True):
-            raise DataError(f"{target}: another process has just put something there. Name another folder.")
+            raise DataError(f"{target}: another process has just written to it. Choose another folder.")
 
 
 def publish(folder: Path, target: Path, is_good: Callable[[Path], bool], *, marked: bool = False) -> bool:
@@ -173,14 +173,14 @@ def discard(target: Path, files: Collection[str]) -> None:
     """
     try:
         if not is_real_folder(target):
-            what = "a symbolic link" if target.is_symlink() else "no folder"
-            raise DataError(f"{target}: is {what}, expected a folder of prvr. Remove it, or name another place.")
-        known = {*files, MARK}
+            kind = "a symbolic link" if target.is_symlink() else "not a directory"
+            raise DataError(f"{target}: is {kind}, expected a folder of prvr. Remove it, or choose another folder.")
+        names = {*files, MARK}
         for path in sorted(target.iterdir()):
-            if path.name not in known or not stat.S_ISREG(path.lstat().st_mode):
+            if path.name not in names or not stat.S_ISREG(path.lstat().st_mode):
                 raise DataError(
-                    f"{target}: holds {path.name}, which prvr has not put there; nothing was deleted. Move this "
-                    "folder away, or name another place."
+                    f"{target}: holds {path.name}, which prvr did not write; nothing was deleted. Move this "
+                    "folder away, or choose another one."
                 )
         mark(target)
         aside = _beside(target)
@@ -289,7 +289,7 @@ def clear_abandoned(target: Path, *, older_than: float = 0.0) -> None:
         if not name.fullmatch(path.name) or not is_real_folder(path) or (any(path.iterdir()) and not is_marked(path)):
             continue
         try:
-            changed = max(one.lstat().st_mtime for one in [path, *path.rglob("*")])
+            changed = max(entry.lstat().st_mtime for entry in [path, *path.rglob("*")])
         except OSError:
             continue  # another process is at it
         if time.time() - changed >= older_than:

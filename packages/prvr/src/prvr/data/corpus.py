@@ -60,16 +60,16 @@ class Corpus:
     def splits(self) -> tuple[str, ...]:
         """Names of the splits that have a caption file."""
         ending = ".caption.txt"
-        found = (self.folder / "TextData").glob(f"*{ending}")
-        return tuple(sorted(p.name[len(self.name) : -len(ending)] for p in found if p.name.startswith(self.name)))
+        files = (self.folder / "TextData").glob(f"*{ending}")
+        return tuple(sorted(p.name[len(self.name) : -len(ending)] for p in files if p.name.startswith(self.name)))
 
     def caption_file(self, split: str) -> Path:
         """Path of a split's captions."""
         return self.folder / "TextData" / f"{self.name}{split}.caption.txt"
 
-    def text_file(self, what: str) -> Path:
+    def text_file(self, kind: str) -> Path:
         """Path of one of `TEXT_FILES`, or of `dense_labels`, which a corpus may lack."""
-        return self.folder / "TextData" / f"{self.name}_{what}.jsonl"
+        return self.folder / "TextData" / f"{self.name}_{kind}.jsonl"
 
     @property
     def about(self) -> dict[str, Any]:
@@ -92,8 +92,8 @@ class Corpus:
         if not self.caption_file(name).is_file():
             raise DataError(f"{self.caption_file(name)}: no such file. {self.name} has the splits {list(self.splits)}.")
         captions = read_captions(self.caption_file(name))
-        found = {what: read(path) for what, read in TEXT_FILES.items() if (path := self.text_file(what)).is_file()}
-        return Split(name, captions, **found)
+        records = {kind: read(path) for kind, read in TEXT_FILES.items() if (path := self.text_file(kind)).is_file()}
+        return Split(name, captions, **records)
 
     def dense_labels(self) -> dict[str, frozenset[str]]:
         """All right videos of queries, as `prvr convert labels` has added them; empty where there are none.
@@ -123,16 +123,16 @@ class Corpus:
         Raises:
             DataError: a width differs.
         """
-        found = self.dims()
-        check_dim(self.feature_folder, "frame", found[0], feature_dim)
-        check_dim(self.query_file, "query", found[1], query_dim)
+        dims = self.dims()
+        check_dim(self.feature_folder, "frame", dims[0], feature_dim)
+        check_dim(self.query_file, "query", dims[1], query_dim)
 
 
-def check_dim(path: Path, kind: str, found: int, expected: int | None) -> None:
+def check_dim(path: Path, kind: str, width: int, expected: int | None) -> None:
     """Raises DataError where the width of features differs from what a model expects (None: any)."""
-    if expected is not None and found != expected:
+    if expected is not None and width != expected:
         raise DataError(
-            f"{path}: {kind} features are {found} wide, but the model expects {expected}. "
+            f"{path}: {kind} features are {width} wide, but the model expects {expected}. "
             "Choose the preset made for these features, or set the width in the config."
         )
 
@@ -161,13 +161,13 @@ def open_corpus(root: Path | str, collection: str, *, feature: str | None = None
         raise DataError(f"{features}: no such folder. Under FeatureData: {_folders(features.parent)}.")
     query_file = folder / "TextData" / f"{query}_{collection}_query_feat.hdf5"
     if not query_file.is_file():
-        found = sorted((folder / "TextData").glob("*_query_feat.hdf5"))
-        if len(found) != 1:
+        files = sorted((folder / "TextData").glob("*_query_feat.hdf5"))
+        if len(files) != 1:
             raise DataError(
-                f"{query_file}: no such file. Download the query features (in TextData: {[p.name for p in found]})."
+                f"{query_file}: no such file. Download the query features (in TextData: {[p.name for p in files]})."
             )
-        logger.info("query features: %s", found[0].name)
-        query_file = found[0]
+        logger.info("query features: %s", files[0].name)
+        query_file = files[0]
     return Corpus(folder, collection, features, query_file)
 
 
@@ -189,10 +189,10 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _choose_feature(folder: Path, collection: str) -> str:
-    found = _folders(folder)
-    if len(found) == 1:
-        return found[0]
+    names = _folders(folder)
+    if len(names) == 1:
+        return names[0]
     for name in (PUBLIC_FEATURES.get(collection), *PUBLIC_FEATURES.values()):
-        if name in found:
+        if name in names:
             return str(name)
-    raise DataError(f"{folder}: expected one folder of frame features, found {found}. Name one with feature=.")
+    raise DataError(f"{folder}: expected one folder of frame features, found {names}. Name one with feature=.")

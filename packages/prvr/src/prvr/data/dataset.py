@@ -33,7 +33,7 @@ class PaddedRows(Protocol):
 class VideoDataset(Dataset[Batch]):
     """The videos of a packed split, each with its captions, as a `DataLoader` reads them: a batch at a time.
 
-    A video is named by (number, epoch), as the loader's sampler gives it: the epoch decides which captions are drawn
+    A video is named by (index, epoch), as the loader's sampler gives it: the epoch decides which captions are drawn
     where their number is limited.
 
     Args:
@@ -61,24 +61,24 @@ class VideoDataset(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.packed)
 
-    def batch(self, numbers: Sequence[tuple[int, int]], rows: PaddedRows | None = None) -> Batch:
-        """The padded batch of some videos (number, epoch), with their captions in runs of one video.
+    def batch(self, items: Sequence[tuple[int, int]], rows: PaddedRows | None = None) -> Batch:
+        """The padded batch of some videos (index, epoch), with their captions in runs of one video.
 
         `query_to_video` is 0, 0, .., 1, ...; `relevant` is set where some caption matches another video of the batch.
 
         Args:
-            numbers: the videos.
+            items: the videos, each with its epoch.
             rows: where their rows are read, on whatever device; default: the packed split.
         """
-        packed, videos = self.packed, np.array([number for number, _ in numbers])
-        queries = [self.queries_of(*item) for item in numbers]
-        labels, asked = self._labels_of(queries, videos.tolist()), np.concatenate(queries)
+        packed, videos = self.packed, np.array([index for index, _ in items])
+        queries = [self.queries_of(*item) for item in items]
+        labels, query_indices = self._labels_of(queries, videos.tolist()), np.concatenate(queries)
         clips, frames, frame_mask = (rows or packed).padded_videos(videos)
-        words, word_mask = (rows or packed).padded_queries(asked)
+        words, word_mask = (rows or packed).padded_queries(query_indices)
         counts = None
         if (device := clips.device).type != "cpu":
             labels = labels.pin_memory().to(device) if device.type == "cuda" else labels.to(device)
-            frame_counts, word_counts = packed.frame_counts[videos].tolist(), packed.word_counts[asked].tolist()
+            frame_counts, word_counts = packed.frame_counts[videos].tolist(), packed.word_counts[query_indices].tolist()
             counts = Counts(tuple(frame_counts), tuple(word_counts), tuple(map(len, queries)))
         return Batch(
             clips=clips,
@@ -89,18 +89,18 @@ class VideoDataset(Dataset[Batch]):
             query_to_video=labels.query_to_video,
             relevant=labels.relevant,
             video_ids=tuple(packed.video_ids[video] for video in videos),
-            query_ids=tuple(packed.query_ids[query] for query in asked),
+            query_ids=tuple(packed.query_ids[query] for query in query_indices),
             teacher=labels.teacher,
             counts=counts,
         )
 
-    def __getitems__(self, numbers: list[tuple[int, int]]) -> Batch:
-        return self.batch(numbers)
+    def __getitems__(self, items: list[tuple[int, int]]) -> Batch:
+        return self.batch(items)
 
-    def info(self, numbers: Sequence[tuple[int, int]], first: int = 0) -> "BatchInfo":
-        """Labels and sizes of the `batch` of some videos (number, epoch), known without reading any features."""
-        packed, videos = self.packed, [number for number, _ in numbers]
-        queries = [self.queries_of(*item) for item in numbers]
+    def info(self, items: Sequence[tuple[int, int]], first: int = 0) -> "BatchInfo":
+        """Labels and sizes of the `batch` of some videos (index, epoch), known without reading any features."""
+        packed, videos = self.packed, [index for index, _ in items]
+        queries = [self.queries_of(*item) for item in items]
         return BatchInfo(
             labels=self._labels_of(queries, videos),
             first=first,
@@ -110,25 +110,25 @@ class VideoDataset(Dataset[Batch]):
 
     def _labels_of(self, queries: Sequence[np.ndarray], videos: Sequence[int]) -> Labels:
         column = {video: i for i, video in enumerate(videos)}
-        owner = torch.repeat_interleave(torch.arange(len(videos)), torch.tensor([len(some) for some in queries]))
+        owner = torch.repeat_interleave(torch.arange(len(videos)), torch.tensor([len(group) for group in queries]))
         relevant = torch.nn.functional.one_hot(owner, len(videos)).bool()
-        asked = np.concatenate(queries)
-        for row, query in enumerate(asked):
+        query_indices = np.concatenate(queries)
+        for row, query in enumerate(query_indices):
             matching = self.packed.relevant[query]
             if len(matching) > 1:
                 relevant[row, [column[video] for video in matching if video in column]] = True
         several = int(relevant.sum()) > len(owner)
-        teacher = None if self.teacher is None else self.teacher[asked[:, None], list(videos)].float()
+        teacher = None if self.teacher is None else self.teacher[query_indices[:, None], list(videos)].float()
         return Labels(len(videos), owner, relevant if several else None, teacher=teacher)
 
-    def queries_of(self, number: int, epoch: int) -> np.ndarray:
+    def queries_of(self, index: int, epoch: int) -> np.ndarray:
         """Numbers of the queries that go with a video in this epoch."""
         packed = self.packed
-        if not 0 <= number < len(packed):
-            raise IndexError(f"video {number} of {len(packed)}")
-        queries = packed.queries_of(number)
+        if not 0 <= index < len(packed):
+            raise IndexError(f"video {index} of {len(packed)}")
+        queries = packed.queries_of(index)
         if self.captions_per_video is not None and len(queries) > self.captions_per_video:
-            draw = _generator(self.seed, epoch, packed.video_ids[number])
+            draw = _generator(self.seed, epoch, packed.video_ids[index])
             queries = np.sort(draw.choice(queries, self.captions_per_video, replace=False))
         return queries
 

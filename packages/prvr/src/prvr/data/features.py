@@ -227,10 +227,10 @@ def feature_files(folder: Path | str) -> tuple[Path, ...]:
 
 def _read_shape(path: Path) -> tuple[int, int]:
     text = read_bytes(path).decode("ascii", errors="replace")
-    found = re.fullmatch(r"\s*(\d{1,18})\s+(\d{1,18})\s*", text)
-    if found is None or int(found[2]) < 1:
+    match = re.fullmatch(r"\s*(\d{1,18})\s+(\d{1,18})\s*", text)
+    if match is None or int(match[2]) < 1:
         raise DataError(f"{path}: expected one line 'ROWS WIDTH', got {short(' '.join(text[:200].split()))}.")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 _STRING = r"""[uU]?(?:'[^'\\\r\n]*+(?:\\.[^'\\\r\n]*+)*+'|"[^"\\\r\n]*+(?:\\.[^"\\\r\n]*+)*+")"""
@@ -249,9 +249,9 @@ def _read_video2frames(path: Path) -> dict[str, list[str]]:
         table[video_id] = [_literal(name, path) for name in re.findall(_STRING, frames)]
         place = entry.end()
     if not text.startswith("{") or text[place:].strip() != "}":
-        found = text[place:] if text.startswith("{") else text
+        rest = text[place:] if text.startswith("{") else text
         raise DataError(
-            f"{path}: not a Python dict literal {{video: [frame, ...]}}, with {short(found[:80], 60)} after "
+            f"{path}: not a Python dict literal {{video: [frame, ...]}}, with {short(rest[:80], 60)} after "
             f"{len(table)} videos. Truncated? Copy it again."
         )
     return table
@@ -264,7 +264,7 @@ def _literal(text: str, path: Path) -> str:
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError) as error:
-        raise DataError(f"{path}: {short(text)} is no text of Python ({error}). Copy it again.") from error
+        raise DataError(f"{path}: {short(text)} is not a Python string ({error}). Copy it again.") from error
 
 
 def _rows_of(video_id: str, names: list[str], row_of: dict[bytes, int], path: Path) -> np.ndarray:

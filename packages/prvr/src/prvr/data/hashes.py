@@ -14,7 +14,7 @@ HASHES = "sha256.txt"
 """Lines as `sha256sum` writes and checks them."""
 _NOT_LISTED = {HASHES, MARK, "README.md"}  # people may edit the model card
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
-_MEND = f"Put back a copy of the folder; if you have changed it yourself, delete its {HASHES}."
+_MEND = f"Restore the folder from a backup; if you changed it yourself, delete its {HASHES}."
 
 
 def hash_file(path: Path) -> str:
@@ -50,8 +50,8 @@ def read_signed(path: Path, formats: range, mend: str, missing: str) -> dict[str
     if not {"format", "sha256"} <= body.keys():
         raise DataError(f"{path}: expected a JSON object with the keys format and sha256. {mend}")
     if type(body["format"]) is not int or body["format"] not in formats:
-        known = " and ".join(map(str, formats))
-        raise DataError(f"{path}: format {str(body['format'])[:20]}, this version reads {known}. {mend}")
+        supported = " and ".join(map(str, formats))
+        raise DataError(f"{path}: format {str(body['format'])[:20]}, this version reads {supported}. {mend}")
     if body["sha256"] != digest(body):
         raise DataError(f"{path}: does not match its own hash: it was edited or damaged. {mend}")
     return body
@@ -74,18 +74,18 @@ def check_hashes(folder: Path) -> None:
         lines = read_text(path).removesuffix("\n").split("\n")
     except FileNotFoundError:
         return
-    known: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for line in lines:
-        if (found := _LINE.fullmatch(line)) is None:
-            raise DataError(f"{path}: the line {line[:80]!r} is no hash and name of a file. {_MEND}")
-        known[found[2]] = found[1]
-    for name in dict.fromkeys([*known, *_listed(folder)]):
+        if (match := _LINE.fullmatch(line)) is None:
+            raise DataError(f"{path}: the line {line[:80]!r} is not a hash and a file name. {_MEND}")
+        hashes[match[2]] = match[1]
+    for name in dict.fromkeys([*hashes, *_listed(folder)]):
         file = folder / name
-        if name not in known:
+        if name not in hashes:
             raise DataError(f"{file}: is not listed in {HASHES}. {_MEND}")
         if not file.is_file():
             raise DataError(f"{file}: is missing, but listed in {HASHES}. {_MEND}")
-        if hash_file(file) != known[name]:
+        if hash_file(file) != hashes[name]:
             raise DataError(f"{file}: is damaged or was changed: its hash is not that in {HASHES}. {_MEND}")
 
 

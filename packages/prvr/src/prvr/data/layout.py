@@ -242,12 +242,12 @@ def _write_texts(folder: Path, collection: str, texts: TextData) -> None:
             _write_lines(folder / f"{collection}_{kind}.jsonl", (json.dumps(row(*item)) for item in values.items()))
 
 
-def _check_ids(what: str, ids: Iterable[str]) -> None:
+def _check_ids(kind: str, ids: Iterable[str]) -> None:
     """Refuses ids that the files of a corpus cannot hold: HDF5 takes `/` for a group, lists are split at spaces."""
     bad = [name for name in ids if name in ("", ".", "..") or _UNUSABLE.search(name)]
     if bad:
         raise DataError(
-            f"{len(bad)} {what} ids cannot be written, among them {short(bad[:3], 200)}. Expected ids without '/', "
+            f"{len(bad)} {kind} ids cannot be written, among them {short(bad[:3], 200)}. Expected ids without '/', "
             "white space, control characters and halves of surrogate pairs, other than '.' and '..'. Rename them."
         )
 

@@ -98,10 +98,10 @@ class _Runs:
                 self.rows[at : at + len(piece)] = piece
                 at += len(piece)
 
-    def padded(self, which: Int[np.ndarray, " b"]) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
+    def padded(self, indices: Int[np.ndarray, " b"]) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
         """The runs with zeros up to the longest, float32, and their mask."""
-        device, counts = self.rows.device, self.offsets[which + 1] - self.offsets[which]
-        start, count = sent(torch.from_numpy(np.stack([self.offsets[which], counts])), device)[..., None]
+        device, counts = self.rows.device, self.offsets[indices + 1] - self.offsets[indices]
+        start, count = sent(torch.from_numpy(np.stack([self.offsets[indices], counts])), device)[..., None]
         position = torch.arange(int(counts.max()), device=device)
         mask = position < count
         index = (start + position).masked_fill(~mask, 0)  # any row: what it brings is overwritten

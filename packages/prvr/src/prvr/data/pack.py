@@ -152,12 +152,12 @@ def holdout(packed: PackedSplit, fraction: float = 0.1) -> tuple[PackedSplit, Pa
     if len(packed) < 2:
         raise DataError(f"{packed.name}: a hold-out needs at least two videos, got {len(packed)}.")
     place = np.array([_place(video_id) for video_id in packed.video_ids])
-    held = place < fraction
-    if not held.any():
-        held[place.argmin()] = True
-    if held.all():
-        held[place.argmax()] = False
-    return packed.subset(np.flatnonzero(~held)), packed.subset(np.flatnonzero(held))
+    is_held_out = place < fraction
+    if not is_held_out.any():
+        is_held_out[place.argmin()] = True
+    if is_held_out.all():
+        is_held_out[place.argmax()] = False
+    return packed.subset(np.flatnonzero(~is_held_out)), packed.subset(np.flatnonzero(is_held_out))
 
 
 def _place(video_id: str) -> float:
@@ -188,8 +188,8 @@ def repack(
     )
     if whole.video_ids == packed.video_ids:
         return whole
-    number = {video: i for i, video in enumerate(whole.video_ids)}
-    return whole.subset([number[video] for video in packed.video_ids])
+    index_of = {video: i for i, video in enumerate(whole.video_ids)}
+    return whole.subset([index_of[video] for video in packed.video_ids])
 
 
 def _is_good(folder: Path) -> bool:

@@ -269,14 +269,14 @@ class PackedSplit:
     def video_batches(self, size: int) -> Iterator[VideoBatch]:
         """All videos in order, ``size`` at a time (the last batch may be smaller)."""
         for start in range(0, len(self), size):
-            which = np.arange(start, min(start + size, len(self)))
-            yield VideoBatch(*self.padded_videos(which), torch.from_numpy(which))
+            indices = np.arange(start, min(start + size, len(self)))
+            yield VideoBatch(*self.padded_videos(indices), torch.from_numpy(indices))
 
     def query_batches(self, size: int) -> Iterator[QueryBatch]:
         """All queries in order, ``size`` at a time (the last batch may be smaller)."""
         for start in range(0, len(self._queries), size):
-            which = np.arange(start, min(start + size, len(self._queries)))
-            yield QueryBatch(*self.padded_queries(which), torch.from_numpy(which))
+            indices = np.arange(start, min(start + size, len(self._queries)))
+            yield QueryBatch(*self.padded_queries(indices), torch.from_numpy(indices))
 
     def stored_runs(self) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]:
         """Clips, frames and words as stored: the mapped matrix, and where each run of rows starts and stops in it.

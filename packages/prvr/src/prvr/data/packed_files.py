@@ -125,5 +125,5 @@ class PackedFiles:
         self._maps = None
 
 
-def _damaged(folder: Path, what: str) -> DataError:
-    return DataError(f"{folder}: this packed split is damaged: {what}. {_MEND}")
+def _damaged(folder: Path, problem: str) -> DataError:
+    return DataError(f"{folder}: this packed split is damaged: {problem}. {_MEND}")

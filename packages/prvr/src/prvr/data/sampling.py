@@ -108,8 +108,8 @@ def sample_video(
         ((32, 3), (128, 3))
     """
     if not unit:
-        some = [segment_edges(len(x), bins, keep_last) for bins in (clips, min(len(x), frames))]
-        coarse, fine = (x[np.minimum((edges[:-1] + edges[1:]) // 2, len(x) - 1)] for edges in some)
+        edge_lists = [segment_edges(len(x), bins, keep_last) for bins in (clips, min(len(x), frames))]
+        coarse, fine = (x[np.minimum((edges[:-1] + edges[1:]) // 2, len(x) - 1)] for edges in edge_lists)
         return coarse.astype(np.float32, copy=False), fine.astype(np.float32, copy=False)
     wide = x.astype(np.float64)
     fine = wide if len(wide) <= frames else segment_mean(wide, frames, keep_last)
@@ -137,21 +137,21 @@ def pad(sequences: Sequence[Float[Tensor, "_ f"]]) -> tuple[Float[Tensor, "b l f
 
 
 def read_padded(
-    matrix: Float[np.ndarray, "n f"], offsets: Int[np.ndarray, " m"], which: Int[np.ndarray, " b"]
+    matrix: Float[np.ndarray, "n f"], offsets: Int[np.ndarray, " m"], runs: Int[np.ndarray, " b"]
 ) -> tuple[Float[Tensor, "b l f"], Bool[Tensor, "b l"]]:
     """Runs of rows of a (mapped) flat matrix, padded with zeros to the longest; each row is copied once.
 
     Args:
         matrix: (n f), all runs one after another.
         offsets: (m), run i is ``matrix[offsets[i]:offsets[i + 1]]``.
-        which: (b), the wanted runs, at least one.
+        runs: (b), the indices of the runs, at least one.
 
     Returns:
         (b l f) float32 and its mask, True = valid.
     """
-    start, stop = offsets[which], offsets[which + 1]
+    start, stop = offsets[runs], offsets[runs + 1]
     longest = int((stop - start).max())
-    padded = np.zeros((len(which), longest, matrix.shape[1]), np.float32)  # pages that stay empty are never touched
+    padded = np.zeros((len(runs), longest, matrix.shape[1]), np.float32)  # pages that stay empty are never touched
     for rows, first, last in zip(padded, start.tolist(), stop.tolist(), strict=True):
         rows[: last - first] = matrix[first:last]
     return torch.from_numpy(padded), torch.arange(longest) < torch.from_numpy(stop - start)[:, None]

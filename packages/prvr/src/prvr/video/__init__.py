@@ -1,7 +1,7 @@
 """Users' own videos as features: decoded as a stream, encoded in batches, kept in a store that survives a crash.
 
 Examples:
-    >>> report = extract(["films"], open_encoder("toy"), "store")  # doctest: +SKIP
+    >>> report = extract(["videos"], open_encoder("toy"), "store")  # doctest: +SKIP
     >>> store = VideoStore("store")  # doctest: +SKIP
     >>> store.read("beach.mp4").shape, store.duration("beach.mp4")  # doctest: +SKIP
     ((41, 512), 20.5)

@@ -1,4 +1,4 @@
-"""The frames of any video file at a fixed rate, one at a time: a film of hours needs the memory of a few frames."""
+"""The frames of any video file at a fixed rate, one at a time: a video of hours needs the memory of a few frames."""
 
 import math
 import os
@@ -21,7 +21,7 @@ from prvr.errors import DataError, InputError, require
 from prvr.video.picture import Matrix, display_matrix, to_rgb
 
 T = TypeVar("T")
-_MEND = "Convert it with another program, or take it out."
+_MEND = "Convert it with another program, or remove it."
 _JUMP = 1  # seconds: a time stamp that goes back further begins a new part; less is jitter
 _INTERLEAVED = 10  # seconds: sound lies no further behind its picture in a file
 _WITHOUT_INDEX = ("mpegts", "mpeg")
@@ -169,30 +169,30 @@ class VideoFile:
             VideoError: no frame can be decoded or converted to colours, or a limit is exceeded.
 
         Examples:
-            >>> with open_video("film.mp4") as video:  # doctest: +SKIP
+            >>> with open_video("beach.mp4") as video:  # doctest: +SKIP
             ...     pictures = [frame.pixels for frame in video.excerpt(60.0, 65.0, most=480)]
         """
         until = time.monotonic() + patience
         self._seek(start)
-        held: Any = None
+        pending: Any = None
         matrix: Matrix | None = None
-        shown = -1.0
+        last_time = -1.0
         for number, (begins, _, frame) in enumerate(self._timed()):
             matrix = matrix if number else display_matrix(frame)
             if begins <= start:
-                held = frame
+                pending = frame
                 if time.monotonic() < until:
                     continue
-            if held is not None:
-                yield Frame(start, self._picture(held, matrix, most))
-                held, shown = None, start
-            if begins >= end and shown >= 0:
+            if pending is not None:
+                yield Frame(start, self._picture(pending, matrix, most))
+                pending, last_time = None, start
+            if begins >= end and last_time >= 0:
                 return
-            if begins > start and begins - shown >= 1 / rate - 1e-3:
-                shown = float(begins)
-                yield Frame(shown, self._picture(frame, matrix, most))
-        if held is not None:
-            yield Frame(start, self._picture(held, matrix, most))
+            if begins > start and begins - last_time >= 1 / rate - 1e-3:
+                last_time = float(begins)
+                yield Frame(last_time, self._picture(frame, matrix, most))
+        if pending is not None:
+            yield Frame(start, self._picture(pending, matrix, most))
 
     @property
     def container(self) -> str:
@@ -202,7 +202,7 @@ class VideoFile:
     @property
     def streams(self) -> tuple[Any, ...]:
         """The streams of PyAV that a copy of the file has: the picture and, if there is one, the first sound."""
-        sound = [one for one in self._container.streams.audio if one.codec_context is not None]
+        sound = [stream for stream in self._container.streams.audio if stream.codec_context is not None]
         return (self._stream, *sound[:1])
 
     def key_frame(self, start: float) -> Fraction | None:
@@ -217,7 +217,7 @@ class VideoFile:
         Raises:
             VideoError: the file cannot be read.
         """
-        found: Fraction | None = None
+        latest: Fraction | None = None
         if self._container.start_time is None:  # FFmpeg makes some up, which are not in the order of frames
             return None
         self._seek(start)
@@ -226,16 +226,16 @@ class VideoFile:
                 decoded = packet.pts if packet.dts is None else packet.dts
                 if decoded is None:
                     continue
-                if found is not None and decoded * packet.time_base - self._origin > start:
+                if latest is not None and decoded * packet.time_base - self._origin > start:
                     break  # nothing is shown before it is decoded
                 if packet.is_keyframe and packet.pts is not None:
                     time = packet.pts * packet.time_base - self._origin
-                    if found is not None and time > start:
+                    if latest is not None and time > start:
                         break
-                    found = time
+                    latest = time
         except read_faults() as error:
             raise VideoError(self.path, f"cannot be read (FFmpeg: {_short(error)})", _MEND) from error
-        return found
+        return latest
 
     def packets(self, first: Fraction, end: float) -> Iterator[tuple[Fraction, Any]]:
         """Packets of `streams` as they are stored, from a key frame on, their time stamps so that it is shown at 0.
@@ -354,11 +354,11 @@ class VideoFile:
         count, parts = 0, 0
         for frame in self._decoded(self._stream, rate):
             count += 1
-            found = start + length if frame.pts is None or not unit else frame.pts * unit - origin
-            if count > 1 and found < start - _JUMP:
-                origin += found - (start + (length or usual))
-                found, parts = start + (length or usual), parts + 1
-            start = max(found, start)  # also from below 0, where a file begins before it is to be shown
+            begins = start + length if frame.pts is None or not unit else frame.pts * unit - origin
+            if count > 1 and begins < start - _JUMP:
+                origin += begins - (start + (length or usual))
+                begins, parts = start + (length or usual), parts + 1
+            start = max(begins, start)  # also from below 0, where a file begins before it is to be shown
             length = frame.duration * unit if unit and frame.duration and frame.duration > 0 else usual
             _check(self.path, frame.width, frame.height, float(start), self._limits)
             if start + length > self._limits.seconds:
@@ -413,8 +413,8 @@ class VideoFile:
 
         HEVC marks frames too, but with layers of different rates those of another layer may need them.
         """
-        kept = self.container in _DATED and self.info.codec == "h264"
-        return kept and (self.info.frame_rate or 0) >= _SPARSE * rate
+        has_time_stamps = self.container in _DATED and self.info.codec == "h264"
+        return has_time_stamps and (self.info.frame_rate or 0) >= _SPARSE * rate
 
     def _packets(self, stream: Any) -> Iterator[Any]:
         """What is stored of a stream, as far as it can be read."""
@@ -440,17 +440,17 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
         prvr.MissingExtraError: PyAV is not installed.
 
     Examples:
-        >>> with open_video("film.mp4") as video:  # doctest: +SKIP
+        >>> with open_video("beach.mp4") as video:  # doctest: +SKIP
         ...     for frame in video.sample(rate=2.0):
         ...         print(frame.time, frame.pixels.shape)
     """
     av, path, limits = _av(), Path(path), limits or Limits()
     try:
         if not path.is_file():
-            reason = "is no regular file" if path.exists() else "no such file"
+            reason = "not a regular file" if path.exists() else "no such file"
             raise VideoError(path, reason, "Name a video file, or a folder of them.")
         if not path.stat().st_size:
-            raise VideoError(path, "it is empty (0 bytes)", "Copy it again, or take it out.")
+            raise VideoError(path, "it is empty (0 bytes)", "Copy it again, or remove it.")
         file = path.open("rb")
     except OSError as error:
         raise VideoError(path, f"cannot be read ({error.strerror or error})", "Check its name and rights.") from error
@@ -466,7 +466,7 @@ def open_video(path: Path | str, limits: Limits | None = None) -> Iterator[Video
             )
         except read_faults() as error:
             reason = f"not a video, or one that is truncated or broken (FFmpeg: {_short(error)})"
-            raise VideoError(path, reason, "Copy it again, or take it out.") from error
+            raise VideoError(path, reason, "Copy it again, or remove it.") from error
         with container:
             stream = _video_stream(path, container)
             stream.codec_context.options = {"max_pixels": str(limits.pixels)}
@@ -494,8 +494,8 @@ def resample(items: Iterable[tuple[Fraction, Fraction, T]], rate: Fraction) -> I
         (time of the sample, item).
 
     Examples:
-        >>> film = [(Fraction(0), Fraction(1), "a"), (Fraction(1), Fraction(2), "b")]
-        >>> [(float(time), item) for time, item in resample(film, Fraction(1))]
+        >>> shots = [(Fraction(0), Fraction(1), "a"), (Fraction(1), Fraction(2), "b")]
+        >>> [(float(time), item) for time, item in resample(shots, Fraction(1))]
         [(0.5, 'a'), (1.5, 'b'), (2.5, 'b')]
     """
     shown: list[T] = []
@@ -511,7 +511,7 @@ def resample(items: Iterable[tuple[Fraction, Fraction, T]], rate: Fraction) -> I
 
 
 def with_need(packets: Iterable[Any], samples_before: Callable[[int], int], jump: float) -> Iterator[tuple[Any, bool]]:
-    """The packets of a film in their order, each with whether its frame may be sampled.
+    """The packets of a video in their order, each with whether its frame may be sampled.
 
     A sample shows the last frame that began by then. That frame is needed, and those that are shown right before and
     after it, so that a time stamp which is slightly wrong does no harm. Where time stamps are missing, or go back
@@ -520,7 +520,7 @@ def with_need(packets: Iterable[Any], samples_before: Callable[[int], int], jump
     Args:
         packets: of PyAV, in the order in which they are stored.
         samples_before: how many samples there are before a time stamp.
-        jump: time stamps that go back by more begin a new part of the film.
+        jump: time stamps that go back by more begin a new part of the video.
     """
     waiting: deque[Any] = deque()
     stamps: list[int] = []  # of the packets that were read last, sorted
@@ -536,8 +536,8 @@ def with_need(packets: Iterable[Any], samples_before: Callable[[int], int], jump
         if len(waiting) > _READ_AHEAD:
             first = waiting.popleft()
             place = bisect_left(stamps, first.pts) if regular and first.size else 0
-            known = 0 < place < len(stamps) - 2
-            yield first, not known or samples_before(stamps[place - 1]) < samples_before(stamps[place + 2])
+            is_known = 0 < place < len(stamps) - 2
+            yield first, not is_known or samples_before(stamps[place - 1]) < samples_before(stamps[place + 2])
 
 
 def check_rate(rate: float) -> None:
@@ -562,7 +562,9 @@ def read_faults() -> tuple[type[Exception], ...]:
 
 def _video_stream(path: Path, container: Any) -> Any:
     """The first stream of moving pictures that can be decoded; cover art is none."""
-    streams = [one for one in container.streams.video if one.disposition.attached_pic not in one.disposition]
+    streams = [
+        stream for stream in container.streams.video if stream.disposition.attached_pic not in stream.disposition
+    ]
     for stream in streams:
         if stream.codec_context is not None:
             return stream
@@ -570,8 +572,8 @@ def _video_stream(path: Path, container: Any) -> Any:
         raise VideoError(path, "FFmpeg has no decoder for its picture", _MEND)
     kinds = {stream.type for stream in container.streams}
     if "audio" in kinds:
-        raise VideoError(path, "has no moving picture, only sound", "Take it out: there is nothing to see in it.")
-    raise VideoError(path, "no picture can be found in it: truncated, or no video", "Copy it again, or take it out.")
+        raise VideoError(path, "has no moving picture, only sound", "Remove it: it has no video stream.")
+    raise VideoError(path, "no picture can be found in it: truncated, or not a video", "Copy it again, or remove it.")
 
 
 def _info(container: Any, stream: Any) -> VideoInfo:
@@ -606,5 +608,5 @@ def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
 
 def _short(error: Exception) -> str:
     """FFmpeg's message, without the number and the name of the file."""
-    said = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-    return said[:160]
+    message = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+    return message[:160]

@@ -1,4 +1,4 @@
-"""Clips: a part of a video file as a file of its own, copied without a loss or encoded anew."""
+"""Clips: a part of a video file as a file of its own, copied without loss or re-encoded."""
 
 import os
 from collections.abc import Iterator
@@ -38,10 +38,10 @@ class VideoClip:
 
     Args:
         path: the file.
-        start, end: the part of the film that it holds, in seconds from the start of the film. Where it was copied, it
+        start, end: the part of the video that it holds, in seconds from the start of the video. Where it was copied, it
             starts at the key frame before the time that was asked for.
         sound: whether it has sound.
-        copied: whether the streams were copied as they are; otherwise they were encoded anew.
+        copied: whether the streams were copied as they are; otherwise they were re-encoded.
     """
 
     path: Path
@@ -52,11 +52,11 @@ class VideoClip:
 
 
 class _NotCopied(Exception):
-    """The format of the clip does not take the streams of the film as they are."""
+    """The format of the clip does not take the streams of the video as they are."""
 
 
 def write_clip(
-    film: Path | str,
+    source: Path | str,
     start: float,
     end: float,
     target: Path | str,
@@ -69,81 +69,81 @@ def write_clip(
 
     The packets of the picture and of the first sound are copied from the key frame before `start` on, in no more time
     than reading them takes and without a loss. Where the format of the clip does not take them, or if `exact` is set,
-    the pictures are encoded anew (H.264; VP8 in WebM), upright and at most 4K, with the sound as AAC or Opus.
+    the pictures are re-encoded (H.264; VP8 in WebM), upright and at most 4K, with the sound as AAC or Opus.
 
     Args:
-        film: the video file.
-        start, end: in seconds from its start; the clip ends with the film at the latest.
+        source: the video file.
+        start, end: in seconds from its start; the clip ends with the video at the latest.
         target: the file to write. Its ending chooses the format, one of `CONTAINERS`; folders are made.
         exact: start with the frame that is shown at `start`, not at the key frame before.
-        force: replace a file that stands there.
-        limits: what the film may ask for; default: [Limits][prvr.video.Limits]().
+        force: overwrite an existing file.
+        limits: what the video may ask for; default: [Limits][prvr.video.Limits]().
 
     Raises:
-        ValueError: `start` and `end` are no part of a film, or the ending of `target` is none of `CONTAINERS`.
-        DataError: a file stands there and `force` is False, it is the film itself, or it cannot be written.
-        VideoError: the film is missing, no video, beyond the limits, shorter than `start`, or cannot be decoded.
+        ValueError: `start` and `end` are no part of a video, or the ending of `target` is none of `CONTAINERS`.
+        DataError: the file exists and `force` is False, it is the video itself, or it cannot be written.
+        VideoError: the video is missing, no video, beyond the limits, shorter than `start`, or cannot be decoded.
         prvr.MissingExtraError: PyAV is not installed.
 
     Examples:
         >>> write_clip("beach.mp4", 12.0, 17.5, "wave.mp4").start  # doctest: +SKIP
         10.4
     """
-    film, target = Path(film), Path(target).expanduser()
+    source, target = Path(source), Path(target).expanduser()
     if not 0 <= start < end < float("inf"):
         raise InputError(f"a clip from {start} to {end} s: expected a start from 0 and an end after it")
     kind = CONTAINERS.get(target.suffix.lower())
     if kind is None:
         raise InputError(f"{target}: expected a name that ends in {', '.join(CONTAINERS)}")
     _av()
-    with open_video(film, limits) as video:
+    with open_video(source, limits) as video:
         length = video.info.duration
     if length is not None and start >= length:
-        raise VideoError(film, f"it lasts {length:.2f} s, the clip starts at {start:.2f} s", "Name an earlier time.")
-    if target.exists() and target.samefile(film):
-        raise DataError(f"{target}: is the film itself. Name another file.")
-    made: list[VideoClip] = []
+        raise VideoError(source, f"it lasts {length:.2f} s, the clip starts at {start:.2f} s", "Name an earlier time.")
+    if target.exists() and target.samefile(source):
+        raise DataError(f"{target}: is the video itself. Choose another name.")
+    clips: list[VideoClip] = []
 
     def expect_free() -> None:
         if not force and target.exists():
-            raise DataError(f"{target}: exists already. Name another file, or replace it with --force.")
+            raise DataError(f"{target}: already exists. Choose another name, or overwrite it with --force.")
 
     def write(file: BinaryIO, copied: bool) -> None:
-        made.append((_copy if copied else _encode)(film, start, end, target, file, limits))
+        clips.append((_copy if copied else _encode)(source, start, end, target, file, limits))
         expect_free()  # another process may have been faster
 
     expect_free()
     if not exact:
         try:
             write_file(target, lambda file: write(file, True))
-            return made[-1]
+            return clips[-1]
         except _NotCopied:
-            made.clear()
+            clips.clear()
     write_file(target, lambda file: write(file, False))
-    return made[-1]
+    return clips[-1]
 
 
-def clip_name(film: Path | str, start: float, end: float) -> str:
-    """A file name for a clip: that of the film and the moment, in the format of the film where a clip can have it.
+def clip_name(source: Path | str, start: float, end: float) -> str:
+    """A file name for a clip: that of the video and the moment, in the format of the video where a clip can have it.
 
     Examples:
-        >>> clip_name("films/beach.mp4", 12.0, 17.25), clip_name("old.avi", 3600.0, 3725.5)
+        >>> clip_name("videos/beach.mp4", 12.0, 17.25), clip_name("old.avi", 3600.0, 3725.5)
         ('beach 0m12s-0m17.25s.mp4', 'old 1h00m00s-1h02m05.5s.mkv')
     """
-    film = Path(film)
-    stem = film.stem
+    source = Path(source)
+    stem = source.stem
     while len(os.fsencode(stem)) > 180:  # file systems take 255 bytes
         stem = stem[:-1]
-    ending = film.suffix if film.suffix.lower() in CONTAINERS else ".mkv"
+    ending = source.suffix if source.suffix.lower() in CONTAINERS else ".mkv"
     return f"{stem} {_stamp(start)}-{_stamp(end)}{ending}"
 
 
 def _stamp(seconds: float) -> str:
     whole, rest = divmod(round(seconds * 100), 100)
-    minutes, left = divmod(whole, 60)
+    minutes, seconds = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     part = f".{rest:02}".rstrip("0") if rest else ""
-    return (f"{hours}h{minutes:02}m" if hours else f"{minutes}m") + f"{left:02}{part}s"
+    return (f"{hours}h{minutes:02}m" if hours else f"{minutes}m") + f"{seconds:02}{part}s"
 
 
 class PictureEncoder:
@@ -194,17 +194,19 @@ class PictureEncoder:
         self._container.mux(self._stream.encode(None))
 
 
-def _copy(film: Path, start: float, end: float, target: Path, file: BinaryIO, limits: Limits | None) -> VideoClip:
-    with open_video(film, limits) as video:
+def _copy(source: Path, start: float, end: float, target: Path, file: BinaryIO, limits: Limits | None) -> VideoClip:
+    with open_video(source, limits) as video:
         first = video.key_frame(start)
     if first is None:
         raise _NotCopied
     try:
         with (
-            open_video(film, limits) as video,
+            open_video(source, limits) as video,
             _av().open(file, "w", format=CONTAINERS[target.suffix.lower()]) as container,
         ):
-            streams = {one.index: container.add_stream_from_template(one, opaque=True) for one in video.streams}
+            streams = {
+                stream.index: container.add_stream_from_template(stream, opaque=True) for stream in video.streams
+            }
             container.start_encoding()
             last = float(first)
             for time, packet in video.packets(first, end):
@@ -218,24 +220,24 @@ def _copy(film: Path, start: float, end: float, target: Path, file: BinaryIO, li
     return VideoClip(target, float(first), last, len(streams) > 1, True)
 
 
-def _encode(film: Path, start: float, end: float, target: Path, file: BinaryIO, limits: Limits | None) -> VideoClip:
+def _encode(source: Path, start: float, end: float, target: Path, file: BinaryIO, limits: Limits | None) -> VideoClip:
     kind = CONTAINERS[target.suffix.lower()]
     codec, options, sound_codec = _ENCODERS.get(kind, _H264)
     last = start
     try:
-        with open_video(film, limits) as video, open_video(film, limits) as heard:
+        with open_video(source, limits) as video, open_video(source, limits) as sound_file:
             frames = video.excerpt(start, end, most=_LONGEST_SIDE, rate=1000.0, patience=float("inf"))
             first = next(frames)
             with _av().open(file, "w", format=kind) as container:
                 pictures = PictureEncoder(container, codec, options, first.pixels.shape)
-                sound = _encoded_sound(container, sound_codec, heard.sound(start, end), start)
-                heard_until = next(sound, None)  # adds the stream, before the first picture is written
-                with_sound = heard_until is not None
+                sound = _encoded_sound(container, sound_codec, sound_file.sound(start, end), start)
+                sound_time = next(sound, None)  # adds the stream, before the first picture is written
+                with_sound = sound_time is not None
                 for frame in chain([first], frames):
                     pictures.put(frame.pixels, frame.time - start)
                     last = frame.time
-                    while heard_until is not None and heard_until <= last:
-                        heard_until = next(sound, None)
+                    while sound_time is not None and sound_time <= last:
+                        sound_time = next(sound, None)
                 pictures.finish()
                 for _ in sound:
                     pass
@@ -243,16 +245,16 @@ def _encode(film: Path, start: float, end: float, target: Path, file: BinaryIO, 
         if isinstance(error, DataError | InputError):
             raise
         _expect_room(error)
-        said = getattr(error, "strerror", None) or str(error)
-        raise VideoError(film, f"no clip can be made of it (FFmpeg: {said})", "Choose another format.") from error
+        message = getattr(error, "strerror", None) or str(error)
+        raise VideoError(source, f"no clip can be made of it (FFmpeg: {message})", "Choose another format.") from error
     length = video.info.duration
     return VideoClip(target, start, end if length is None else min(end, max(length, last)), with_sound, False)
 
 
-def _encoded_sound(container: Any, codec: str, heard: Iterator[tuple[float, Any]], start: float) -> Iterator[float]:
+def _encoded_sound(container: Any, codec: str, frames: Iterator[tuple[float, Any]], start: float) -> Iterator[float]:
     """Encodes sound into a new stream, a frame at a time; yields the time of each before it is encoded."""
     stream: Any = None
-    for time, frame in heard:
+    for time, frame in frames:
         if stream is None:
             stream = container.add_stream(codec, rate=_SOUND_RATE)
             stream.layout = "mono" if frame.layout.nb_channels == 1 else "stereo"

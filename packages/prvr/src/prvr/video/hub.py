@@ -50,8 +50,8 @@ class DownloadNeeded(DataError):
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         super().__init__(
             f"{name}: no such folder, and no model of this name was downloaded to this computer.{hint} Download it "
-            f"once from the Hugging Face hub: add --download (in Python, download=True); or name a folder of "
-            "save_pretrained."
+            f"once from the Hugging Face hub: add --download (in Python, download=True); or name a folder "
+            "written by save_pretrained."
         )
         self.name, self.close = name, tuple(close)
 
@@ -99,8 +99,8 @@ def local_models() -> list[str]:
     }
     return [
         name
-        for name, found in files.items()
-        if "config.json" in found and any(file.endswith(_WEIGHTS) for file in found)
+        for name, names in files.items()
+        if "config.json" in names and any(file.endswith(_WEIGHTS) for file in names)
     ]
 
 
@@ -133,10 +133,10 @@ def read_config(name: str) -> dict[str, Any]:
     """
     import_transformers()
     expect_local(name)
-    found = read_json(name, "config.json")
-    if not isinstance(found.get("model_type"), str):
-        raise DataError(f"{name}: no model of transformers, it has no config.json with a model_type. {_MEND}")
-    return found
+    config = read_json(name, "config.json")
+    if not isinstance(config.get("model_type"), str):
+        raise DataError(f"{name}: not a model of transformers: config.json is missing, or has no model_type. {_MEND}")
+    return config
 
 
 def has_both_sides(name: str) -> bool:
@@ -180,7 +180,7 @@ def load_tokenizer(name: str) -> Any:
     with explained(name):
         tokenizer = library.AutoTokenizer.from_pretrained(name, **_how(name))
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # what the library makes where the files are missing
-        raise DataError(f"{name}: its tokenizer knows no word. Copy the folder again, with the files of the tokenizer.")
+        raise DataError(f"{name}: its tokenizer has no words. Copy the folder again, with the files of the tokenizer.")
     return tokenizer
 
 
@@ -238,13 +238,13 @@ def read_json(name: str, file: str) -> dict[str, Any]:
 
 def hash_model(model: nn.Module, config: dict[str, Any]) -> str:
     """sha256 of all weights, in float32, and of the configuration: the same in whatever files they lie."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     body = {key: value for key, value in config.items() if key not in _NOT_OF_THE_MODEL}
-    found.update(json.dumps(body, sort_keys=True).encode())
+    digest.update(json.dumps(body, sort_keys=True).encode())
     for key, value in sorted(model.state_dict().items()):
-        found.update(f"{key}{tuple(value.shape)}".encode())
-        found.update(value.detach().cpu().float().contiguous().numpy().data)
-    return found.hexdigest()
+        digest.update(f"{key}{tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().float().contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 def hash_tokenizer(tokenizer: Any) -> str:
@@ -275,21 +275,21 @@ def explained(name: str) -> Iterator[None]:
     """
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     except (PrvrError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:300]
-        raise DataError(f"{name}: cannot be loaded by transformers ({said}). {_MEND}") from error
+        message = " ".join(str(error).split())[:300]
+        raise DataError(f"{name}: cannot be loaded by transformers ({message}). {_MEND}") from error
     finally:
-        if shown:
+        if was_enabled:
             logging.enable_progress_bar()
 
 
 _MEND = (
-    "Expected 'toy', the name of a model on the Hugging Face hub (downloaded once, with --download), a folder of "
-    "save_pretrained with safetensors, or MODULE:CLASS."
+    "Expected 'toy', the name of a model on the Hugging Face hub (downloaded once, with --download), a folder "
+    "written by save_pretrained with safetensors, or MODULE:CLASS."
 )

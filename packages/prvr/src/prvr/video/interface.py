@@ -100,7 +100,7 @@ class TextFeaturizer(Protocol):
 
 @runtime_checkable
 class Encoder(FrameEncoder, TextFeaturizer, Protocol):
-    """Both sides of a joint encoder in one object: what your own has to offer so that sentences find films.
+    """Both sides of a joint encoder in one object: what your own has to provide so that sentences find videos.
 
     It is made by calling its class with the name that it is opened by, which its identity has to bear, and a device of
     torch: `Class(name, device)`. A class that is a `FrameEncoder` alone can be extracted with, and one that is a

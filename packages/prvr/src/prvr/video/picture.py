@@ -115,30 +115,30 @@ def read_picture(source: Path | str | bytes | np.ndarray) -> UInt8[np.ndarray, "
         return source
     from PIL import Image, ImageOps  # of matplotlib
 
-    name = "the picture" if isinstance(source, bytes) else printable(str(source))
+    label = "the picture" if isinstance(source, bytes) else printable(str(source))
     Image.init()
-    known = [one for one in _FORMATS if one in Image.OPEN]
+    formats = [name for name in _FORMATS if name in Image.OPEN]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the size is checked here
             file = io.BytesIO(source) if isinstance(source, bytes) else Path(source).expanduser()
-            with Image.open(file, formats=known) as image:
+            with Image.open(file, formats=formats) as image:
                 width, height = image.size
                 if width * height > PICTURE_PIXELS:
                     raise Image.DecompressionBombError  # as Pillow does later
                 image.draft("RGB", (_FINE, _FINE))  # a JPEG is decoded at a part of its size
                 image.thumbnail((_FINE, _FINE))
-                shown = ImageOps.exif_transpose(image)
-                if shown.has_transparency_data:
-                    shown = shown.convert("RGBA")
-                    shown = Image.alpha_composite(Image.new("RGBA", shown.size, "white"), shown)
-                return np.array(shown.convert("RGB"))
+                picture = ImageOps.exif_transpose(image)
+                if picture.has_transparency_data:
+                    picture = picture.convert("RGBA")
+                    picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+                return np.array(picture.convert("RGB"))
     except Image.DecompressionBombError as error:
-        raise InputError(f"{name}: more than {PICTURE_PIXELS:,} pixels. Make it smaller.") from error
+        raise InputError(f"{label}: more than {PICTURE_PIXELS:,} pixels. Make it smaller.") from error
     except FileNotFoundError as error:
-        raise InputError(f"{name}: no such file. Name a picture.") from error
+        raise InputError(f"{label}: no such file. Name a picture.") from error
     except Exception as error:  # whatever a reader of damaged files stumbles over
         raise InputError(
-            f"{name}: cannot be read as a picture ({type(error).__name__}). Expected {', '.join(known)}; save it anew "
+            f"{label}: cannot be read as a picture ({type(error).__name__}). Expected {', '.join(formats)}. Save it "
             "with another program."
         ) from error

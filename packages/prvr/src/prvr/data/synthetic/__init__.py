@@ -8,7 +8,7 @@ from prvr.data.synthetic.toy_corpus import (
     corpus_key,
     read_toy_scenes,
     write_corpus,
-    write_films,
+    write_short_videos,
     write_videos,
 )
 
@@ -23,6 +23,6 @@ __all__ = [
     "render",
     "render_frames",
     "write_corpus",
-    "write_films",
+    "write_short_videos",
     "write_videos",
 ]

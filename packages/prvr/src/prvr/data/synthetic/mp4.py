@@ -13,7 +13,7 @@ from prvr.errors import InputError, MissingExtraError, require
 
 ENCODER = "libx264"
 DRAWN = "drawn by prvr"
-"""The comment in these files, by which they are told from films."""
+"""The comment in these files, which marks drawn videos."""
 _OPTIONS = {"crf": "16", "preset": "veryfast", "g": "20"}  # a key frame every 10 s at least, to seek to
 _BT709, _LIMITED = 1, 1  # numbers of the standard: every player honours them
 _RED, _BLUE = 0.2126, 0.0722  # what red and blue are worth in BT.709's luma

@@ -41,8 +41,8 @@ class NearMisses:
 
     def missing(self) -> Int[np.ndarray, "q 3"]:
         """The number of near misses that each claim lacks: one factor, rebound, opposite."""
-        found = [kind.sum(1) for kind in (self.one_factor, self.rebound, self.opposite)]
-        return np.maximum(NEEDED - np.stack(found, 1), 0)
+        misses = [kind.sum(1) for kind in (self.one_factor, self.rebound, self.opposite)]
+        return np.maximum(NEEDED - np.stack(misses, 1), 0)
 
 
 def relevance(claims: Mapping[str, Claim], videos: Sequence[Video]) -> dict[str, list[str]]:
@@ -55,9 +55,9 @@ def relevance(claims: Mapping[str, Claim], videos: Sequence[Video]) -> dict[str,
 
 def near_misses(claims: Sequence[Claim], videos: Sequence[Video]) -> NearMisses:
     """Compares every claim with every fact of every video."""
-    said = _claim_rows(claims)
+    claim_rows = _claim_rows(claims)
     columns = [_Column(video) for video in videos]
-    return NearMisses(*(np.stack(kind, 1) for kind in zip(*(c.compare(said) for c in columns), strict=True)))
+    return NearMisses(*(np.stack(kind, 1) for kind in zip(*(c.compare(claim_rows) for c in columns), strict=True)))
 
 
 def _claim_rows(claims: Sequence[Claim]) -> np.ndarray:
@@ -80,15 +80,15 @@ class _Column:
         self.words[_WORDS[3] + self.rows[:, 3]] = True
         self.words[_WORDS[4] + BACKGROUNDS.index(video.background)] = True
 
-    def compare(self, said: np.ndarray) -> tuple[np.ndarray, ...]:
-        wrong = (said[:, None] >= 0) & (said[:, None] != self.rows)  # (q, facts, 7)
+    def compare(self, claim_rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        wrong = (claim_rows[:, None] >= 0) & (claim_rows[:, None] != self.rows)  # (q, facts, 7)
         count = wrong.sum(2)
         relevant = (count == 0).any(1)
-        opposite = (count == 1) & wrong[:, :, 3] & (self.rows[:, 3] == (said[:, 3] ^ 1)[:, None])
-        held = np.ones(len(said), bool)
+        opposite = (count == 1) & wrong[:, :, 3] & (self.rows[:, 3] == (claim_rows[:, 3] ^ 1)[:, None])
+        bound = np.ones(len(claim_rows), bool)
         for factor, first in enumerate((0, 1, 2, 3, 0, 1, 4)):
-            held &= (said[:, factor] < 0) | self.words[_WORDS[first] + said[:, factor]]
-        return relevant, (count == 1).any(1) & ~relevant, held & ~relevant, opposite.any(1) & ~relevant
+            bound &= (claim_rows[:, factor] < 0) | self.words[_WORDS[first] + claim_rows[:, factor]]
+        return relevant, (count == 1).any(1) & ~relevant, bound & ~relevant, opposite.any(1) & ~relevant
 
 
 def _fact_row(fact: Fact, background: str) -> list[int]:
@@ -119,9 +119,9 @@ class NearMissPlanter:
     ) -> None:
         self.videos, self.claims, self.own, self.rng, self.allowed = list(videos), claims, own, rng, allowed
         self.said = _claim_rows(claims)
-        found = near_misses(claims, videos)
-        self.relevant = found.relevant
-        self.near = np.stack([found.one_factor, found.rebound, found.opposite], 1)  # (q 3 v)
+        misses = near_misses(claims, videos)
+        self.relevant = misses.relevant
+        self.near = np.stack([misses.one_factor, misses.rebound, misses.opposite], 1)  # (q 3 v)
         self.count = self.near.sum(2)
 
     def plant(self) -> list[Video]:

@@ -135,8 +135,8 @@ def _draw(split: str, name: str, count: int, rng: np.random.Generator) -> Scenes
     videos = draw_videos(names, rng, allowed)
     sentences = [sentence for video in videos for sentence in _write_sentences(video, rng, training)]
     if split != "train":
-        number = {video.id: i for i, video in enumerate(videos)}
-        own = [number[sentence.video_id] for sentence in sentences]
+        index_of = {video.id: i for i, video in enumerate(videos)}
+        own = [index_of[sentence.video_id] for sentence in sentences]
         videos = NearMissPlanter(videos, [sentence.claim for sentence in sentences], own, rng, allowed).plant()
     return Scenes(tuple(videos), tuple(sentences))
 

@@ -40,14 +40,14 @@ def draw_videos(names: list[str], rng: np.random.Generator, allowed: Allowed = l
     """
     videos: list[Video] = []
     casts: list[tuple[Thing, ...]] = []
-    told: list[Shot] = []
+    earlier: list[Shot] = []
     same_cast, same_action = (0.6, 0.7) if len(names) < FEW else (0.4, 0.35)
     # Few videos share fewer backgrounds, so that no background belongs to a single video.
     backgrounds = rng.permutation(BACKGROUNDS)[: max(2, len(names) // 5)].tolist()
     for name in names:
         cast = _until(lambda: draw_cast(rng, casts, same_cast), lambda cast: allowed(Shot(0.0, 1.0, bystanders=cast)))
-        video = _draw_video(name, _choice(backgrounds, rng), cast, told, rng, allowed, same_action)
-        told += [shot for shot in video.shots if shot.action is not None]
+        video = _draw_video(name, _choice(backgrounds, rng), cast, earlier, rng, allowed, same_action)
+        earlier += [shot for shot in video.shots if shot.action is not None]
         casts.append(cast)
         videos.append(video)
     return videos
@@ -87,12 +87,12 @@ def one_detail_changed(shot: Shot, rng: np.random.Generator) -> Shot:
     """The same shot with the opposite action, another shape, colour or size of the actor, or another partner."""
     actor, other = shot.actor, shot.other
     assert actor is not None and shot.action is not None  # noqa: PT018
-    what = _choice(("action", "action", "shape", "colour", "size", *(["other"] if other is not None else [])), rng)
-    if what == "action":
+    detail = _choice(("action", "action", "shape", "colour", "size", *(["other"] if other is not None else [])), rng)
+    if detail == "action":
         return replace(shot, action=OPPOSITE[shot.action])
-    if what == "other":
+    if detail == "other":
         return replace(shot, other=_unlike(actor, rng))
-    return replace(shot, actor=replace(actor, **{what: _choice(_VALUES[what], rng)}))
+    return replace(shot, actor=replace(actor, **{detail: _choice(_VALUES[detail], rng)}))
 
 
 def act(actor: Thing, action: str, other: Thing | None, rng: np.random.Generator) -> Shot:
@@ -106,7 +106,7 @@ def _draw_video(
     name: str,
     background: str,
     cast: tuple[Thing, ...],
-    told: list[Shot],
+    earlier: list[Shot],
     rng: np.random.Generator,
     allowed: Allowed,
     again: float,
@@ -126,7 +126,7 @@ def _draw_video(
     shots: list[Shot] = []
     for i, (start, end) in enumerate(zip(cuts[::2], cuts[1::2], strict=True)):
         _stand_still(shots, start, cast, rng, allowed)
-        shot = replace(_draw_action(cast, told, rng, allowed, again), start=start, end=end, captioned=i in chosen)
+        shot = replace(_draw_action(cast, earlier, rng, allowed, again), start=start, end=end, captioned=i in chosen)
         shots.append(_until(lambda shot=shot: draw_bystanders(rng, shot, cast), allowed))
     _stand_still(shots, duration, cast, rng, allowed)
     return Video(name, duration, background, bool(rng.random() < 0.3), int(rng.integers(2**31)), tuple(shots))
@@ -142,11 +142,11 @@ def _stand_still(
 
 
 def _draw_action(
-    cast: tuple[Thing, ...], told: list[Shot], rng: np.random.Generator, allowed: Allowed, again: float
+    cast: tuple[Thing, ...], earlier: list[Shot], rng: np.random.Generator, allowed: Allowed, again: float
 ) -> Shot:
     def draw() -> Shot:
-        if told and rng.random() < again:
-            shot = one_detail_changed(told[int(rng.integers(len(told)))], rng)
+        if earlier and rng.random() < again:
+            shot = one_detail_changed(earlier[int(rng.integers(len(earlier)))], rng)
             assert shot.actor is not None and shot.action is not None  # noqa: PT018
             return act(shot.actor, shot.action, shot.other, rng)
         actor, other = (cast[i] for i in rng.permutation(len(cast))[:2])

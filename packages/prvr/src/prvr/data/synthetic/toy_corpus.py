@@ -167,17 +167,17 @@ def write_videos(
     return target
 
 
-def write_films(folder: Path, count: int, seed: int) -> Scenes:
-    """Draws short films that are in no corpus of another seed, and writes them as `film-N.mp4`, all or none.
+def write_short_videos(folder: Path, count: int, seed: int) -> Scenes:
+    """Draws short videos that are in no corpus of another seed, and writes them as `film-N.mp4`, all or none.
 
     Args:
-        folder: to write, two films at a time; if it exists, it is left as it is.
-        count: the number of films: the shortest of nine times as many, because of few drawn at once most differ in one
+        folder: to write, two videos at a time; if it exists, it is left as it is.
+        count: the number of videos: the shortest of nine times as many, because of few drawn at once most differ in one
             detail only.
-        seed: the seed of the films.
+        seed: the seed of the videos.
 
     Returns:
-        The films and the sentences about them; the ids of the films are the names of the files.
+        The videos and the sentences about them; their ids are the names of the files.
 
     Raises:
         DataError: the disk is full.
@@ -186,15 +186,19 @@ def write_films(folder: Path, count: int, seed: int) -> Scenes:
     from prvr.data.synthetic.mp4 import write_mp4
 
     drawn = draw_split("train", 9 * count, seed)  # "train": a test split would make room for near misses
-    films = sorted(drawn.videos, key=lambda video: video.duration)[:count]
-    names = {film.id: f"film-{number}.mp4" for number, film in enumerate(films, 1)}
+    videos = sorted(drawn.videos, key=lambda video: video.duration)[:count]
+    names = {video.id: f"film-{number}.mp4" for number, video in enumerate(videos, 1)}
     if not folder.exists():
         with temporary_folder(folder) as temporary, ThreadPoolExecutor(WORKERS) as pool:
-            written = pool.map(lambda film: write_mp4(temporary / names[film.id], render(film), fps=FPS), films)
+            written = pool.map(lambda video: write_mp4(temporary / names[video.id], render(video), fps=FPS), videos)
             deque(written, maxlen=0)
             publish(temporary, folder, lambda _: True)
-    sentences = (replace(one, video_id=names[one.video_id]) for one in drawn.sentences if one.video_id in names)
-    return Scenes(tuple(replace(film, id=names[film.id]) for film in films), tuple(sentences))
+    sentences = (
+        replace(sentence, video_id=names[sentence.video_id])
+        for sentence in drawn.sentences
+        if sentence.video_id in names
+    )
+    return Scenes(tuple(replace(video, id=names[video.id]) for video in videos), tuple(sentences))
 
 
 def frame_features(frames: UInt8[np.ndarray, "n 64 64 3"], encoder: JointEncoder) -> Float[np.ndarray, "n 512"]:
@@ -252,9 +256,9 @@ def _one_torch_thread() -> Iterator[None]:
 
 def _open_existing(target: Path, about: dict[str, object]) -> Corpus:
     mend = "Delete this folder or choose another root."
-    missing = f"{target}: expected a toy corpus, it has no corpus.json. {mend}"
+    missing = f"{target}: expected a toy corpus, corpus.json is missing. {mend}"
     values = read_object(target / "corpus.json", mend, missing)
-    found = {key: values.get(key) for key in about}
-    if found != about:
-        raise DataError(f"{target}: holds another corpus ({short(found, 300)}), expected {about}. {mend}")
+    existing = {key: values.get(key) for key in about}
+    if existing != about:
+        raise DataError(f"{target}: holds another corpus ({short(existing, 300)}), expected {about}. {mend}")
     return open_corpus(target.parent, target.name)

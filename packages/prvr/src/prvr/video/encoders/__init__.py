@@ -99,33 +99,36 @@ def open_featurizer(name: str | Identity, device: Any = "cpu", *, download: bool
 
 
 def _opened(
-    given: str | Identity, side: Callable[[EncoderFamily], Callable[[str, Any], _T] | None], device: Any, download: bool
+    encoder: str | Identity,
+    side: Callable[[EncoderFamily], Callable[[str, Any], _T] | None],
+    device: Any,
+    download: bool,
 ) -> _T:
     """One side of a model; that of a folder is named by its absolute path, so that it is found from everywhere."""
-    name = given.name if isinstance(given, Identity) else ALIASES.get(given, given)
+    name = encoder.name if isinstance(encoder, Identity) else ALIASES.get(encoder, encoder)
     family, colon, model = name.partition(":")
     if not (colon and family in ENCODERS and ENCODERS[family].part.prefixed):
         family, colon, model = "", "", name
     bundled = model in ENCODERS and ENCODERS[model].part.bundled
     if not (family or bundled) and is_own(name):
-        make = own_class(name, recorded=isinstance(given, Identity))
-        found = side(EncoderFamily(text=partial(open_text, make), frames=partial(open_frames, make)))
-        assert found is not None
-        return found(name, device)
+        make = own_class(name, recorded=isinstance(encoder, Identity))
+        make_side = side(EncoderFamily(text=partial(open_text, make), frames=partial(open_frames, make)))
+        assert make_side is not None
+        return make_side(name, device)
     folder = Path(model).expanduser()
     place = str(folder.resolve()) if folder.is_dir() and not bundled else model
     with downloads(model) if download else nullcontext():
         kind = family or (model if bundled else str(read_config(place)["model_type"]))
         entry = kind if kind in ENCODERS else OTHER if has_both_sides(place) else ""
-        found = side(ENCODERS[entry].part) if entry else None
-        if found is None:
+        make_side = side(ENCODERS[entry].part) if entry else None
+        if make_side is None:
             families = [entry for entry in ENCODERS if not entry.part.bundled and not entry.part.prefixed]
-            known = [entry.name for entry in families if entry.name != OTHER and side(entry.part) is not None]
+            names = [entry.name for entry in families if entry.name != OTHER and side(entry.part) is not None]
             raise DataError(
-                f"{place}: a model of type {kind!r}. Expected one of {', '.join(known)}, or another model of "
+                f"{place}: a model of type {kind!r}. Expected one of {', '.join(names)}, or another model of "
                 "transformers with features of images and of texts."
             )
-        return found(family + colon + place, device)
+        return make_side(family + colon + place, device)
 
 
 for _module in iter_modules(__path__):

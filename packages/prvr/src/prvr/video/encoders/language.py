@@ -36,12 +36,12 @@ class WordModel:
         self._device = torch.device(device)
         self._model, self._tokenizer = load_model(name, self._device), load_tokenizer(name)
         config: Any = self._model.config
-        found = read_config(name)
+        model_config = read_config(name)
         with explained(name):
             self._most = most_tokens(config)
             self.words("a")
         cut = hash_tokenizer(self._tokenizer)
-        weights = hash_model(self._model, found)
+        weights = hash_model(self._model, model_config)
         self.identity = Identity(name, weights, f"tokens {cut[:16]}, at most {self._most}")
         self.word_dim, self.joint_dim = int(config.hidden_size), 0
 
@@ -49,8 +49,8 @@ class WordModel:
         """The hidden states of the tokens of a text."""
         ids = token_ids(self._tokenizer, text, self._most)
         with torch.inference_mode():
-            found = self._model(input_ids=torch.tensor([ids], device=self._device))
-            return found.last_hidden_state[0].float().cpu().numpy()
+            output = self._model(input_ids=torch.tensor([ids], device=self._device))
+            return output.last_hidden_state[0].float().cpu().numpy()
 
     def sentence(self, text: str) -> Float32[np.ndarray, " d"]:
         """Raises: a language model has no joint space with frames.
