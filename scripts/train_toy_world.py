@@ -24,7 +24,7 @@ from prvr.data.atomic import publish, temporary_folder
 from prvr.data.hashes import write_hashes
 from prvr.data.synthetic.toy_corpus import GENERATOR, VERSION
 from prvr.evaluation import EvaluationConfig, evaluate
-from prvr.evaluation.zero_shot import Beside, beside_zero_shot
+from prvr.evaluation.zero_shot import ZeroShotComparison, compare_zero_shot
 from prvr.models import load_pretrained
 from prvr.models.pretrained import ABOUT, CONFIG, SHIPPED, WEIGHTS
 from prvr.training import open_split, terminal_bar, train
@@ -43,11 +43,11 @@ CHANGES = {
 }
 
 
-def beside(config: Config, corpus: Corpus, folder: Path) -> Beside:
+def beside(config: Config, corpus: Corpus, folder: Path) -> ZeroShotComparison:
     """The packed model on the test split of its own corpus, beside zero-shot."""
     with closing(open_split(config, "test")) as split:
         report = evaluate(load_pretrained(folder), split, EvaluationConfig(bootstrap=0))
-        return beside_zero_shot(report, corpus, split)
+        return compare_zero_shot(report, corpus, split)
 
 
 def pack(config: Config, best: Path, folder: Path, about: dict[str, object]) -> None:
@@ -61,7 +61,7 @@ def pack(config: Config, best: Path, folder: Path, about: dict[str, object]) -> 
     (folder / "config.yaml").write_text(dump_config(usual), encoding="utf-8", newline="\n")
 
 
-def card(about: dict[str, object], found: Beside, parameters: int) -> str:
+def card(about: dict[str, object], found: ZeroShotComparison, parameters: int) -> str:
     rows = [("zero-shot, the joint encoder alone", found.zero_shot), ("this model, float16 as it ships", found.model)]
     lines = [f"| {name} | {m.r1:.1f} | {m.r5:.1f} | {m.r10:.1f} | {m.sumr:.1f} |" for name, m in rows]
     return f"""# {NAME}

@@ -118,7 +118,7 @@ def test_features_of_another_encoder_are_refused(source: tuple[str, Path], capsy
 def test_features_that_nobody_names_are_told(source: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     run, root = source
     assert main(["evaluate", run, "--transfer", str(corpus(root, "msvd", None)), "--device", "cpu"]) == 0
-    assert "it is not known whether its features are of the encoders" in capsys.readouterr().err
+    assert "are unknown. Only widths are compared" in capsys.readouterr().err
 
 
 def test_a_source_that_is_gone_leaves_its_row_empty(

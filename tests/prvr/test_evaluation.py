@@ -369,7 +369,7 @@ def test_examples_name_what_is_true_and_what_was_found(model, split):
         assert example.correct == bool(split.relevant_matrix[query, order[0]])
     assert len(find_moments(model, split, [1], k=99)[0].hits) == 20
     assert find_moments(model, split, []) == ()
-    with pytest.raises(ValueError, match=r"numbers in \[0, 100\)"):
+    with pytest.raises(ValueError, match=r"indices in \[0, 100\)"):
         find_moments(model, split, [100])
 
 

@@ -402,8 +402,8 @@ def test_the_command_and_training_on_it(
     assert "2 of 8 videos" in capsys.readouterr().out
     assert main(["evaluate", str(tmp_path / "run"), "-q"]) == 0
     again = capsys.readouterr().out
-    beside = out[out.index("% of sentences") : out.index("1 epochs")]
-    assert beside.strip() in again
+    comparison = out[out.index("% of queries with") : out.index("1 epochs")]
+    assert comparison.strip() in again
 
 
 def test_the_last_line_of_each_command_is_the_next_one(

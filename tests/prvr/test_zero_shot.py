@@ -30,8 +30,8 @@ from prvr.data import (
     write_layout,
 )
 from prvr.evaluation import EvaluationConfig, report_from_scores
-from prvr.evaluation.tables import beside_table
-from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot, zero_shot_scores
+from prvr.evaluation.tables import zero_shot_table
+from prvr.evaluation.zero_shot import compare_zero_shot, has_zero_shot, zero_shot_scores
 from prvr.video import TextFeaturizer, VideoStore, open_encoder, open_featurizer
 from prvr.video.store import StoreHeader, VideoEntry, write_entry, write_header
 
@@ -174,7 +174,7 @@ def flattened(corpus: Corpus, folder: Path, value: float = 1.0) -> Corpus:
     return copy
 
 
-class TestBeside:
+class TestComparison:
     def test_wins_losses_and_neither(self, packed: tuple[Corpus, PackedSplit]) -> None:
         corpus, split = packed
         alone = zero_shot_scores(corpus, "test")
@@ -184,9 +184,9 @@ class TestBeside:
             (right, "This model is better than zero-shot: SumR +"),
             (-right, "Zero-shot is better than this model: SumR -"),
             (noise, "Zero-shot is better than this model: SumR -"),
-            (alone, "Training made no difference that chance would not: SumR +0.0"),
+            (alone, "This model does not differ significantly from zero-shot: SumR +0.0"),
         ):
-            found = beside_zero_shot(report_from_scores(scores, split, EvaluationConfig(bootstrap=0)), corpus, split)
+            found = compare_zero_shot(report_from_scores(scores, split, EvaluationConfig(bootstrap=0)), corpus, split)
             assert found.verdict.startswith(says)
             assert ("Search with zero-shot." in found.verdict) == says.startswith("Zero-shot")
             expected = report_from_scores(scores, split, EvaluationConfig(bootstrap=0)).text_to_video.sumr
@@ -199,24 +199,24 @@ class TestBeside:
         flat = flattened(corpus, tmp_path)
         noise = torch.rand(len(split.query_ids), len(split), generator=torch.Generator().manual_seed(0))
         with pack(flat, "test", cache_dir=tmp_path / "cache") as equal:
-            found = beside_zero_shot(report_from_scores(noise, equal), flat, equal)
+            found = compare_zero_shot(report_from_scores(noise, equal), flat, equal)
             assert found.sumr.value > 0
             assert found.sumr.p_value < 0.05
             assert "better than zero-shot" not in found.verdict
             assert found.verdict.startswith("Neither this model nor zero-shot is shown to be better than chance")
-            assert "Zero-shot scores a wrong video exactly as high as the right one for 100%" in found.verdict
+            assert "Zero-shot gives the right video and a wrong one equal scores for 100%" in found.verdict
             assert "All frame features of toy-tiny test are equal" in found.verdict
             right = report_from_scores(torch.from_numpy(equal.relevant_matrix).float(), equal)
-            assert beside_zero_shot(right, flat, equal).verdict.startswith("This model is better than zero-shot")
+            assert compare_zero_shot(right, flat, equal).verdict.startswith("This model is better than zero-shot")
 
     @pytest.mark.parametrize("ties", ["worst", "mean", "best"])
     def test_ties_are_no_success_however_they_are_counted(self, packed: tuple[Corpus, PackedSplit], ties: str) -> None:
         corpus, split = packed
         report = report_from_scores(torch.zeros(len(split.query_ids), len(split)), split, EvaluationConfig(ties=ties))
         assert not report.above_chance
-        verdict = beside_zero_shot(report, corpus, split).verdict
+        verdict = compare_zero_shot(report, corpus, split).verdict
         assert "This model is better" not in verdict
-        assert "This model scores a wrong video exactly as high as the right one for 100%" in verdict
+        assert "This model gives the right video and a wrong one equal scores for 100%" in verdict
 
     def test_table(self, packed: tuple[Corpus, PackedSplit], toy_root: Path) -> None:
         corpus, split = packed
@@ -224,7 +224,7 @@ class TestBeside:
             -torch.from_numpy(split.relevant_matrix).float(), split, EvaluationConfig(bootstrap=0)
         )
         console = Console(width=80, file=io.StringIO())
-        console.print(beside_table(beside_zero_shot(report, corpus, split), "a note"))
+        console.print(zero_shot_table(compare_zero_shot(report, corpus, split), "a note"))
         out = console.file.getvalue()
         rows = re.findall(r"^ *(\S.*?)((?: +\d+\.\d){5}) *$", out, flags=re.MULTILINE)
         values = {name: [float(number) for number in numbers.split()] for name, numbers in rows}
@@ -242,8 +242,8 @@ class TestBeside:
         corpus, split = packed
         part = split.subset(range(10))
         report = report_from_scores(torch.rand(len(part.query_ids), 10), part, EvaluationConfig(bootstrap=0))
-        with pytest.raises(DataError, match="another gallery"):
-            beside_zero_shot(report, corpus, split)
+        with pytest.raises(DataError, match="are not those of"):
+            compare_zero_shot(report, corpus, split)
 
     def test_what_cannot_be_compared_is_said(self, packed: tuple[Corpus, PackedSplit], tmp_path: Path) -> None:
         corpus, split = packed

@@ -19,7 +19,7 @@ from prvr.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
     from prvr.evaluation.report import EvaluationReport
-    from prvr.evaluation.zero_shot import Beside
+    from prvr.evaluation.zero_shot import ZeroShotComparison
     from prvr.systems import System
 
     Reports = Mapping[str, Mapping[str, EvaluationReport]]
@@ -271,7 +271,7 @@ def show_baselines(
     report: "EvaluationReport",
     split: str | None = None,
     note: str | None = None,
-) -> "Beside | None":
+) -> "ZeroShotComparison | None":
     """Prints a report beside chance and zero-shot, if the corpus names a joint encoder; the public ones do not.
 
     If the comparison cannot be made, the reason is printed instead of the table, and None is returned.
@@ -283,8 +283,8 @@ def show_baselines(
         split: the split of the report; by default, the one that the configuration reports.
         note: printed below the table.
     """
-    from prvr.evaluation.tables import beside_table
-    from prvr.evaluation.zero_shot import beside_zero_shot, has_zero_shot
+    from prvr.evaluation.tables import zero_shot_table
+    from prvr.evaluation.zero_shot import compare_zero_shot, has_zero_shot
     from prvr.training import open_split
     from prvr.training.data import run_corpus
 
@@ -293,10 +293,10 @@ def show_baselines(
         if not has_zero_shot(corpus):
             return None
         with closing(open_split(config, split or config.data.eval_split)) as packed:
-            beside = beside_zero_shot(report, corpus, packed)
+            comparison = compare_zero_shot(report, corpus, packed)
     except (DataError, MissingExtraError) as error:  # the report itself is complete without it
         console.print(f"\nno comparison with zero-shot: {error}", markup=False, soft_wrap=True)
         return None
     console.print()
-    console.print(beside_table(beside, note))
-    return beside
+    console.print(zero_shot_table(comparison, note))
+    return comparison

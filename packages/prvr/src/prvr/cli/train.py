@@ -25,7 +25,7 @@ from prvr.config import (
 from prvr.config.load import set_key
 
 if TYPE_CHECKING:
-    from prvr.evaluation.zero_shot import Beside
+    from prvr.evaluation.zero_shot import ZeroShotComparison
     from prvr.training import RerankerResult, RerankerRunConfig, RunResult
 
 _DATA = ("data.", "train.protocol", "train.holdout_fraction")
@@ -94,7 +94,7 @@ def run(args: Namespace) -> None:
         show_next(*_next(written, trained.output, beside))
 
 
-def _next(config: Config, output: Path, beside: "Beside | None") -> list[object]:
+def _next(config: Config, output: Path, beside: "ZeroShotComparison | None") -> list[object]:
     """The search of the films that the model was trained on, where they are known; else its evaluation."""
     from prvr.corpora.conversion import videos_folder
     from prvr.corpora.corpus_encoders import corpus_encoders

@@ -1,4 +1,4 @@
-"""Comparison of two runs on the same queries: is B better than A, or would chance do?"""
+"""Comparison of two runs on the same queries with a paired test."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,8 +54,8 @@ def compare_reports(
         DataError: as `matched_ranks`.
     """
     ranks = matched_ranks(report_a, report_b, names)
-    found = paired_test(report_a.ranks, ranks, report_a.query_to_video, samples=samples, seed=seed)
-    return Comparison(names, (report_a, report_b), found)
+    differences = paired_test(report_a.ranks, ranks, report_a.query_to_video, samples=samples, seed=seed)
+    return Comparison(names, (report_a, report_b), differences)
 
 
 def matched_ranks(
@@ -64,26 +64,25 @@ def matched_ranks(
     """The ranks of `report_b` in the order of the queries of `report_a`, `(q,)`; queries are matched by their ids.
 
     Raises:
-        DataError: they differ in queries, videos, the video of a query, the labels, or in how ties count.
+        DataError: they differ in queries, videos, the video of a query, labels, or ties.
     """
     reports = (report_a, report_b)
     _check_same(names, "query", report_a.query_ids, report_b.query_ids)
     _check_same(names, "video", report_a.video_ids, report_b.video_ids)
     for what in ("labels", "ties"):
-        one, other = (getattr(report, what) for report in reports)
-        if one != other:
+        a, b = (getattr(report, what) for report in reports)
+        if a != b:
             raise DataError(
-                f"{names[0]} was evaluated with {what} {one!r}, {names[1]} with {other!r}: compare two evaluations "
-                "that were made the same way."
+                f"{names[0]} was evaluated with {what} {a!r}, {names[1]} with {b!r}. Evaluate both the same way."
             )
     place = {query_id: i for i, query_id in enumerate(report_b.query_ids)}
     order = np.array([place[query_id] for query_id in report_a.query_ids])
     owners = [np.array(report.video_ids)[report.query_to_video] for report in reports]
-    for query_id, one, other in zip(report_a.query_ids, owners[0], owners[1][order], strict=True):
-        if one != other:
+    for query_id, a, b in zip(report_a.query_ids, owners[0], owners[1][order], strict=True):
+        if a != b:
             raise DataError(
-                f"query {query_id!r} belongs to video {str(one)!r} in {names[0]} and to {str(other)!r} in {names[1]}: "
-                "evaluate both on the same corpus."
+                f"query {query_id!r} belongs to video {str(a)!r} in {names[0]} and to {str(b)!r} in {names[1]}. "
+                "Evaluate both on the same corpus."
             )
     return report_b.ranks[order]
 
@@ -91,19 +90,18 @@ def matched_ranks(
 def comparison_table(comparison: Comparison) -> Table:
     """A row per metric: both runs, the difference B - A with its interval, and the p-value.
 
-    What is not better than chance, and how many queries are tied, stands below.
+    The caption names runs that are not better than chance, and the shares of tied queries.
     """
-    one, other = comparison.reports
+    a, b = comparison.reports
     notes = [f"{letter} = {name}" for letter, name in zip("AB", comparison.names, strict=True)]
     notes.append("paired by query, resampled by video")
-    if one.text_to_video.tied or other.text_to_video.tied:
-        notes.append(f"tied queries: A {one.text_to_video.tied:.1%}, B {other.text_to_video.tied:.1%}")
-    lost = [name for name, report in zip("AB", comparison.reports, strict=True) if not report.above_chance]
-    if lost:
-        verb = "are" if len(lost) > 1 else "is"
-        notes.append(f"{' and '.join(lost)} {verb} not shown to be better than chance (SumR {one.chance:.1f})")
+    if a.text_to_video.tied or b.text_to_video.tied:
+        notes.append(f"tied queries: A {a.text_to_video.tied:.1%}, B {b.text_to_video.tied:.1%}")
+    if below := [name for name, report in zip("AB", comparison.reports, strict=True) if not report.above_chance]:
+        verb = "are" if len(below) > 1 else "is"
+        notes.append(f"{' and '.join(below)} {verb} not shown to be better than chance (SumR {a.chance:.1f})")
     level = comparison.differences[METRICS[-1]].interval.level
-    title = f"{one.split}: {len(one.query_ids):,} queries, {len(one.video_ids):,} videos"
+    title = f"{a.split}: {len(a.query_ids):,} queries, {len(a.video_ids):,} videos"
     columns = ("A", "B", "B - A", f"{level:.0%} interval", "p")
     table = new_table(title, Text("\n".join(notes)), ["text to video"], columns)
     for name in METRICS:
@@ -119,9 +117,9 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def _check_same(names: tuple[str, str], what: str, ids_a: tuple[str, ...], ids_b: tuple[str, ...]) -> None:
-    for name, own, other in ((names[0], ids_a, ids_b), (names[1], ids_b, ids_a)):
-        if alone := sorted(set(own) - set(other)):
+    for name, own, others in ((names[0], ids_a, ids_b), (names[1], ids_b, ids_a)):
+        if extra := sorted(set(own) - set(others)):
             raise DataError(
                 f"{names[0]} ({len(ids_a)}) and {names[1]} ({len(ids_b)}) were not evaluated on the same {what} ids: "
-                f"{what} {alone[0]!r} is only in {name}, with {len(alone) - 1} more. Evaluate both on the same split."
+                f"{what} {extra[0]!r} is only in {name}, and {len(extra) - 1} more. Evaluate both on the same split."
             )

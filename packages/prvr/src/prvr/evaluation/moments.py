@@ -1,4 +1,4 @@
-"""Moments: for a query, the best videos of a split and where in them the answer lies."""
+"""Moments: the best videos of a split for a query, and the time of the best moment in each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from prvr.types import FirstStage, Texts, VideoEmbedding, query_vectors
 
 @dataclass(frozen=True)
 class Hit:
-    """A video found for a query: its score and, where its duration is known, its best moment in seconds."""
+    """A video for a query: its score and, if its duration is known, its best moment in seconds."""
 
     video_id: str
     score: float
@@ -28,7 +28,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class ExampleQuery:
-    """A query, what was found for it (best first), and what is true."""
+    """A query, its best videos in order, and the true video and moment."""
 
     query_id: str
     caption: str
@@ -40,18 +40,17 @@ class ExampleQuery:
 
     @property
     def correct(self) -> bool:
-        """Whether the first hit is a relevant video, whatever the moment."""
+        """Whether the first hit is a relevant video."""
         return self.hits[0].video_id in self.relevant
 
-    def shared(self, hit: Hit) -> float | None:
-        """How much of the found and the true moment is common to both, of all that either covers (IoU), in [0, 1].
+    def overlap(self, hit: Hit) -> float | None:
+        """Intersection over union of the moment of a hit with the true moment, in [0, 1]; 0 in an irrelevant video.
 
-        None where the moment is not known: of another video that answers the query too, or without times. In a video
-        that does not answer the query nothing is shared.
+        None if a moment is unknown, as in other videos that are relevant too.
 
         Examples:
             >>> query = ExampleQuery("q", "a dog runs", (Hit("v", 1.0, 48.0, 58.0),), "v", 50.0, 58.0, frozenset({"v"}))
-            >>> query.shared(query.hits[0]), query.shared(Hit("other", 1.0, 0.0, 5.0))
+            >>> query.overlap(query.hits[0]), query.overlap(Hit("other", 1.0, 0.0, 5.0))
             (0.8, 0.0)
         """
         if hit.video_id not in self.relevant:
@@ -78,21 +77,21 @@ def find_moments(
     """The k best videos of the gallery for some queries, each with its best moment in seconds.
 
     Args:
-        system: a retriever, or a pipeline: the order is that after its stages, the moments are those of its first.
+        system: a retriever, or a pipeline: its stages decide on the order, its first stage on the moments.
         split: a packed split.
-        queries: numbers of the queries; one row of scores per query is held.
-        k: how many videos; all of them where the gallery is smaller.
-        encoded: what `encode_split` gave for this split, on the same device; default: encode it now.
-        device: where to compute; default: where the model's parameters are.
-        video_batch: how many videos are encoded at a time.
-        seed: the seed of whatever the model samples.
+        queries: indices of the queries; one row of scores per query is in memory.
+        k: number of videos; a smaller gallery is returned as a whole.
+        encoded: the result of `encode_split` for this split, on the same device; None encodes it.
+        device: None for the device of the model's parameters.
+        video_batch: number of videos that are encoded at a time.
+        seed: the seed of samples that the model draws.
 
     Raises:
         ValueError: k is not positive, or a query is out of range.
     """
     total = len(split.query_ids)
     if k < 1 or any(not 0 <= query < total for query in queries):
-        raise InputError(f"k={k}, queries={list(queries)}: expected k >= 1 and numbers in [0, {total})")
+        raise InputError(f"k={k}, queries={list(queries)}: expected k >= 1 and indices in [0, {total})")
     if not queries:
         return ()
     pipeline = as_pipeline(system)
@@ -104,7 +103,7 @@ def find_moments(
         text = encoded.text[torch.as_tensor(queries, device=where)]
         scores = torch.cat([row for _, row in ranked_rows(pipeline, encoded, "t2v", only=queries)])
         values, videos = (t.cpu() for t in scores.topk(min(k, scores.shape[1])))
-        found = []
+        examples = []
         for i, (query, own) in enumerate(zip(queries, text.split(1), strict=True)):
             times = float(split.moments.start[query]), float(split.moments.end[query])
             start, end = (None, None) if np.isnan(times).any() else times
@@ -114,19 +113,21 @@ def find_moments(
             )
             video = split.video_ids[int(split.query_to_video[query])]
             relevant = frozenset(split.video_ids[v] for v in split.relevant[query])
-            found.append(ExampleQuery(split.query_ids[query], split.captions[query], hits, video, start, end, relevant))
-        return tuple(found)
+            examples.append(
+                ExampleQuery(split.query_ids[query], split.captions[query], hits, video, start, end, relevant)
+            )
+        return tuple(examples)
 
 
 def _moment(
     retriever: FirstStage, encoded: EncodedSplit, split: PackedSplit, text: Texts, video: int
 ) -> tuple[float | None, float | None]:
-    """The best moment by the score of frames and clips at the time of each frame, as in search."""
+    """The best moment by the score of frames and clips at the time of each frame, the same as in search."""
     duration = float(split.durations[video])
     if not duration > 0:  # NaN: unknown
         return None, None
-    number = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
-    part, row = encoded.videos[number], video - encoded.slices[number].start
+    index = next(i for i, part in enumerate(encoded.slices) if part.stop > video)
+    part, row = encoded.videos[index], video - encoded.slices[index].start
     clips = None if part.clips is None else part.clips[row]
     frames = None
     if part.frames is not None and part.frames.shape[1] > 1:  # finer than clips, unless pooled to one

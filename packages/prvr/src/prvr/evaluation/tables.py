@@ -9,54 +9,52 @@ from rich.text import Text
 from prvr.evaluation.metrics import RetrievalMetrics
 from prvr.evaluation.moments import ExampleQuery
 from prvr.evaluation.report import EvaluationReport
-from prvr.evaluation.zero_shot import Beside
+from prvr.evaluation.zero_shot import ZeroShotComparison
 
 _RECALLS = ("R@1", "R@5", "R@10", "R@100", "SumR")
+_PARTS = ("queries", *_RECALLS, "MdR", "MnR")
 
 
 def metrics_table(report: EvaluationReport) -> Table:
     """The main table: recalls in percent, SumR with its interval, median and mean rank, in each direction.
 
-    SumR of chance, whether the model is better, and the shares of tied queries and videos stand below.
+    The caption has SumR of chance, and the shares of tied queries and videos.
 
     Args:
-        report: what `prvr.evaluation.evaluate` gave.
+        report: the report of an evaluation.
     """
-    below = "" if report.above_chance else "; this is not shown to be better"
+    below = "" if report.above_chance else "; this model is not shown to be better"
     caption = (
-        f"chance: SumR {report.chance:.1f}{below}\nties count {TIES[report.ties]}; tied: "
+        f"chance: SumR {report.chance:.1f}{below}\n{TIES[report.ties]}; tied: "
         f"{report.text_to_video.tied:.1%} of queries, {report.video_to_text.tied:.1%} of videos"
     )
     sumr = report.intervals.get("sumr")
-    interval = "interval" if sumr is None else f"{sumr.level:.0%} interval"
-    columns = (*_RECALLS, interval, "MdR", "MnR")
-    table = new_table(_size(report), caption, [""], columns)
-    own = {interval: "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"}
-    table.add_row("text to video", *metric_cells(report.text_to_video, columns, own))
-    table.add_row("video to text", *metric_cells(report.video_to_text, columns))
-    if report.text_to_text is not None:
-        table.add_row("text to text", *metric_cells(report.text_to_text, columns))
-    return table
+    heading = "interval" if sumr is None else f"{sumr.level:.0%} interval"
+    interval = {heading: "-" if sumr is None else f"{sumr.low:.1f} .. {sumr.high:.1f}"}
+    rows = {
+        "text to video": (report.text_to_video, interval),
+        "video to text": (report.video_to_text, {}),
+        "text to text": (report.text_to_text, {}),
+    }
+    return _metrics_table(_title(report), caption, "", (*_RECALLS, heading, "MdR", "MnR"), rows.items())
 
 
 def text_video_table(report: EvaluationReport) -> Table:
     """The table of papers on text-to-video retrieval: R@1, R@5, R@10, their sum, median and mean rank, both ways.
 
-    Where videos have several captions, each is a query of its own, and video to text ranks the sets of captions of the
-    videos if the report has that, else all captions, of which the best of its own counts.
+    Each caption of a video is a query of its own. Video to text ranks the sets of captions of the videos if the report
+    has that, else all captions, of which the best of its own counts.
 
     Args:
-        report: what `prvr.evaluation.evaluate` gave, with `caption_sets` where videos have several captions.
+        report: the report of an evaluation, with `caption_sets` if videos have several captions.
     """
     several = len(report.query_ids) > len(set(report.query_to_video.tolist()))
-    to_text = report.video_to_sets if several and report.video_to_sets is not None else report.video_to_text
-    among = "sets of captions" if to_text is report.video_to_sets else "all captions, its best one counts"
-    caption = f"ties count {TIES[report.ties]}" + f"\nvideo to text: among {among}" * several
-    columns = ("R@1", "R@5", "R@10", "Rsum", "MdR", "MnR")
-    table = new_table(_size(report), caption, [""], columns)
-    for name, metrics in (("text to video", report.text_to_video), ("video to text", to_text)):
-        table.add_row(name, *metric_cells(metrics, columns))
-    return table
+    sets = several and report.video_to_sets is not None
+    gallery = "sets of captions" if sets else "all captions, by the best one of a video"
+    caption = TIES[report.ties] + f"\nvideo to text: among {gallery}" * several
+    to_text = report.video_to_sets if sets else report.video_to_text
+    rows = [("text to video", (report.text_to_video, {})), ("video to text", (to_text, {}))]
+    return _metrics_table(_title(report), caption, "", ("R@1", "R@5", "R@10", "Rsum", "MdR", "MnR"), rows)
 
 
 def systems_table(reports: Mapping[str, EvaluationReport]) -> Table:
@@ -66,79 +64,79 @@ def systems_table(reports: Mapping[str, EvaluationReport]) -> Table:
         reports: evaluations on the same split, by the name of the system.
     """
     columns = ("R@1", "R@5", "R@10", "Rsum", "R@100", "MdR", "MnR")
-    table = new_table(_size(next(iter(reports.values()))), None, [""], columns)
+    table = new_table(_title(next(iter(reports.values()))), None, [""], columns)
     for direction in ("text_to_video", "video_to_text", "video_to_sets"):
         for name, report in reports.items():
             metrics = getattr(report, direction)
-            if metrics is not None:  # None: sets of captions were not ranked
+            if metrics is not None:
                 table.add_row(f"{direction.replace('_', ' ')}: {name}", *metric_cells(metrics, columns))
         table.add_section()
     return table
 
 
-def beside_table(beside: Beside, note: str | None = None) -> Table:
-    """Recalls of chance, the joint encoder alone and the model; what follows from them stands below.
+def zero_shot_table(comparison: ZeroShotComparison, note: str | None = None) -> Table:
+    """Recalls of chance, the joint encoder alone and the model, with the verdict as caption.
 
     Args:
-        beside: what `prvr.evaluation.zero_shot.beside_zero_shot` gave.
-        note: a further line below.
+        comparison: the comparison of a model with zero-shot retrieval.
+        note: a further line of the caption.
     """
-    caption = beside.verdict if note is None else f"{beside.verdict}\n{note}"
-    table = new_table("% of sentences with a right video among the first k", caption, [""], _RECALLS)
-    table.add_row("chance", *(f"{value:.1f}" for value in beside.chance))
-    table.add_row("zero-shot (joint encoder, no training)", *metric_cells(beside.zero_shot, _RECALLS))
-    table.add_row("this model", *metric_cells(beside.model, _RECALLS))
+    caption = comparison.verdict if note is None else f"{comparison.verdict}\n{note}"
+    table = new_table("% of queries with a relevant video among the best k", caption, [""], _RECALLS)
+    table.add_row("chance", *(f"{value:.1f}" for value in comparison.chance))
+    table.add_row("zero-shot (joint encoder, no training)", *metric_cells(comparison.zero_shot, _RECALLS))
+    table.add_row("this model", *metric_cells(comparison.model, _RECALLS))
     return table
 
 
 def groups_table(report: EvaluationReport) -> Table | None:
-    """Text to video by the share of the video that the moment takes; None where no moment is known."""
+    """Text to video by the share of the video that the moment takes; None if no moment is known."""
     if not report.groups:
         return None
-    known = sum(group.metrics.queries for group in report.groups)
-    known = f"{known:,} of {len(report.query_ids):,} queries have a known moment"
-    parts = ((f"({group.low:g}, {group.high:g}]", group.metrics) for group in report.groups)
-    return _parts_table("text to video by moment-to-video ratio", known, "ratio", parts)
+    queries = sum(group.metrics.queries for group in report.groups)
+    caption = f"{queries:,} of {len(report.query_ids):,} queries have a known moment"
+    rows = ((f"({group.low:g}, {group.high:g}]", (group.metrics, {})) for group in report.groups)
+    return _metrics_table("text to video by moment-to-video ratio", caption, "ratio", _PARTS, rows)
 
 
 def tags_table(report: EvaluationReport) -> Table | None:
-    """Text to video by the tags of queries; None where no query has one."""
-    if not report.tags:
-        return None
-    parts = ((tag.tag, tag.metrics) for tag in report.tags)
-    return _parts_table("text to video by kind of query", "a query counts under each of its tags", "tag", parts)
+    """Text to video by the tags of queries; None if no query has one."""
+    rows = ((tag.tag, (tag.metrics, {})) for tag in report.tags)
+    caption = "a query counts under each of its tags"
+    return _metrics_table("text to video by kind of query", caption, "tag", _PARTS, rows) if report.tags else None
 
 
 def examples_table(examples: Sequence[ExampleQuery]) -> Table:
-    """Queries with the videos found for them and where in time, best first, and below them what is true.
+    """Queries with their best videos and moments, best first, and the true moment below them.
 
-    A video is right if it answers the query: its own, or another of its relevance set. A moment is judged apart.
+    A video is right if it is relevant to the query, whatever the moment.
     """
-    table = new_table("examples", "right: the video answers the query; shared: of the moments found and true together")
+    caption = "right: the video is relevant; overlap: intersection over union with the true moment"
+    table = new_table("examples", caption)
     table.add_column("query", overflow="fold", min_width=20)
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("video", overflow="fold", min_width=8)
     table.add_column("moment", justify="right", no_wrap=True)
     table.add_column("score", justify="right", no_wrap=True)
     table.add_column("right?", justify="center", no_wrap=True)
-    table.add_column("shared", justify="right", no_wrap=True)
+    table.add_column("overlap", justify="right", no_wrap=True)
     for example in examples:
         # Text, not str: a caption or an id may hold square brackets, which rich would read as markup.
         query = Text(example.caption)
         for place, hit in enumerate(example.hits, 1):
             right = Text("yes", "green") if hit.video_id in example.relevant else Text("no", "red")
             moment = _seconds(hit.start, hit.end)
-            shared = example.shared(hit)
-            common = "-" if shared is None or hit.video_id not in example.relevant else f"{shared:.0%}"
-            table.add_row(query, str(place), Text(hit.video_id), moment, f"{hit.score:.3f}", right, common)
+            overlap = example.overlap(hit)
+            cell = "-" if overlap is None or hit.video_id not in example.relevant else f"{overlap:.0%}"
+            table.add_row(query, str(place), Text(hit.video_id), moment, f"{hit.score:.3f}", right, cell)
             query = Text("")
         truth = _seconds(example.start, example.end)
         table.add_row("", "true", Text(example.video_id), truth, "", "", "", style="dim", end_section=True)
     return table
 
 
-TIES = {"worst": "against us", "mean": "half", "best": "for us"}
-"""How tables say that queries with equal scores count."""
+TIES = {"worst": "ties count against us", "mean": "ties count half", "best": "ties count for us"}
+"""The rank among equal scores, in tables."""
 
 
 def new_table(title: str, caption: str | Text | None, texts: Sequence[str] = (), numbers: Sequence[str] = ()) -> Table:
@@ -184,21 +182,26 @@ def metric_cells(
     return [cells.get(name, "") for name in columns]
 
 
-def _size(report: EvaluationReport) -> str:
-    """The title of a table: the split and its size, and what of the model was changed."""
+def _title(report: EvaluationReport) -> str:
+    """The split and its size, and the changed keys of the model."""
     size = f"{report.split}: {len(report.query_ids):,} queries, {len(report.video_ids):,} videos"
     size += f", {report.labels} labels" * (report.labels != "original")
     changed = ", ".join(f"{key}={value}" for key, value in report.changed.items())
     return size + f"\nchanged after training: {changed}" * bool(changed)
 
 
-def _parts_table(title: str, caption: str, column: str, parts: Iterable[tuple[str, RetrievalMetrics]]) -> Table:
-    """A row per part of the queries, text to video."""
-    columns = ("queries", *_RECALLS, "MdR", "MnR")
+def _metrics_table(
+    title: str,
+    caption: str,
+    column: str,
+    columns: Sequence[str],
+    rows: Iterable[tuple[str, tuple[RetrievalMetrics | None, Mapping[str, str]]]],
+) -> Table:
+    """A row for each name: its metrics, and cells of other columns; rows without metrics are left out."""
     table = new_table(title, caption, [column], columns)
-    for name, metrics in parts:
-        # Text, not str: a tag may hold square brackets, which rich would read as markup.
-        table.add_row(Text(name), *metric_cells(metrics, columns))
+    for name, (metrics, others) in rows:
+        if metrics is not None:  # Text, not str: a tag may hold square brackets, which rich would read as markup
+            table.add_row(Text(name), *metric_cells(metrics, columns, others))
     return table
 
 

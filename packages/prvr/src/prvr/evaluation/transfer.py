@@ -1,4 +1,4 @@
-"""Evaluation out of domain: a model that was trained on one corpus (the source) is tested on others (the targets)."""
+"""Evaluation out of domain: a model trained on one corpus (the source) is tested on others (the targets)."""
 
 import logging
 from collections.abc import Mapping
@@ -21,40 +21,40 @@ logger = logging.getLogger(__name__)
 
 
 def expect_same_features(source: CorpusEncoders | None, target: CorpusEncoders | None, name: str) -> bool:
-    """Refuses a target whose features are of other encoders than those a model has learned from.
+    """Refuses a target whose features are of other encoders than those of the training.
 
     Args:
-        source: what `prvr.corpora.corpus_encoders.corpus_encoders` says of the corpus that the model was trained on.
-        target: the same of the corpus that it is to be tested on.
+        source: the encoders of the corpus that the model was trained on; None if unknown.
+        target: the encoders of the corpus that it is tested on; None if unknown.
         name: the name of the target, for the message.
 
     Returns:
-        whether both are known; otherwise only widths can be compared, which the packing of a split does.
+        Whether both are known; otherwise only widths are compared, when the split is packed.
 
     Raises:
         DataError: frames or texts were encoded by another model, or prepared in another way.
     """
     if source is None or target is None:
         return False
-    for what, learned, found in (("frames", source.frames, target.frames), ("texts", source.text, target.text)):
-        if learned != found:
+    for what, trained, tested in (("frames", source.frames, target.frames), ("texts", source.text, target.text)):
+        if trained != tested:
             raise DataError(
-                f"{name}: {what} encoded by {found}, but the model was trained on {what} encoded by {learned}: their "
-                "numbers mean something else, whatever their width. Make the corpus again with that encoder."
+                f"{name}: {what} encoded by {tested}, but the model was trained on {what} encoded by {trained}. "
+                "Features of different encoders are not comparable. Create the corpus again with that encoder."
             )
     return True
 
 
-def target_split(corpus: Corpus, wanted: str | None = None) -> str:
-    """The split of a target that is reported: the one that is asked for, else test, else val.
+def target_split(corpus: Corpus, name: str | None = None) -> str:
+    """The split of a target to report: `name`, by default test, or else val.
 
     Raises:
-        DataError: there is no such split.
+        DataError: the corpus has no such split.
     """
-    found = next((name for name in ((wanted,) if wanted else ("test", "val")) if name in corpus.splits), None)
-    if found is None:
-        raise DataError(f"{corpus.folder}: no split {wanted or 'test or val'}, it has {', '.join(corpus.splits)}.")
-    return found
+    for split in (name,) if name else ("test", "val"):
+        if split in corpus.splits:
+            return split
+    raise DataError(f"{corpus.folder}: no split {name or 'test or val'}, only {', '.join(corpus.splits)}.")
 
 
 def corpus_on_disk(config: Config) -> Corpus | None:
@@ -65,38 +65,36 @@ def corpus_on_disk(config: Config) -> Corpus | None:
     return open_corpus(root, config.data.collection, feature=config.data.feature)
 
 
-def check_features(trained: Config, asked: Config) -> None:
-    """Refuses features of another encoder than those of the training; warns if the encoder is not known.
+def check_features(trained: Config, tested: Config) -> None:
+    """Refuses features of another encoder than those of the training; warns if the encoder is unknown.
 
     Args:
         trained: the configuration of the run.
-        asked: the same, with the data that are asked for.
+        tested: the same with other data.
 
     Raises:
         DataError: the features are of another encoder.
     """
-    if trained.data == asked.data:
+    if trained.data == tested.data:
         return
-    name = str(Path(asked.data.root or "") / asked.data.collection)
-    known = expect_same_features(_encoders(trained), _encoders(asked), name)
-    if not known and trained.data.collection != asked.data.collection:
+    name = str(Path(tested.data.root or "") / tested.data.collection)
+    both_known = expect_same_features(_encoders(trained), _encoders(tested), name)
+    if not both_known and trained.data.collection != tested.data.collection:
         logger.warning(
-            "%s: it is not known whether its features are of the encoders that the model was trained with; only their "
-            "widths are compared.",
-            name,
+            "%s: the encoders of its features, or of the training, are unknown. Only widths are compared.", name
         )
 
 
 def target_config(trained: Config, folder: Path, split: str | None) -> tuple[Config, str]:
-    """The configuration of a run with another corpus, on which it is tested, and the split to report.
+    """The configuration of a run with a target corpus, and the split to report.
 
     Args:
         trained: the configuration of the run.
-        folder: the folder of the corpus.
-        split: the one that is asked for; by default test, or val.
+        folder: the folder of the target.
+        split: None for test, or else val.
 
     Raises:
-        DataError: there is no such corpus or split, or its features are of another encoder.
+        DataError: the corpus or the split does not exist, or the features are of another encoder.
     """
     folder = folder.expanduser()
     corpus = open_corpus(folder.parent, folder.name)
@@ -115,20 +113,17 @@ def _encoders(config: Config) -> CorpusEncoders | None:
 def transfer_table(
     sources: Mapping[str, EvaluationReport | None], targets: Mapping[str, EvaluationReport | None]
 ) -> Table:
-    """Text to video on the source and on each target, a row for each or for each variant of the model.
+    """Text to video on the source and on each target, with the size of the gallery and SumR of chance.
 
-    How large the gallery is and what chance gives stand beside.
-
-    Galleries differ in size and difficulty: rows of one model say how it fares where, and only rows of two models on
-    the same target say which of them carries over better.
+    Galleries differ in size and difficulty: compare models on the same target, not one model across targets.
 
     Args:
-        sources: reports by name on the corpus that the model was trained on; None where it is not on this machine.
-        targets: those on corpora that it has not seen.
+        sources: reports by name on the corpus that the model was trained on; None if it is not on this machine.
+        targets: reports by name on other corpora.
     """
     ties = {report.ties for report in (*sources.values(), *targets.values()) if report is not None}
     columns = ("videos", "R@1", "R@5", "R@10", "Rsum", "SumR", "chance", "MdR")
-    caption = f"source: trained on it; target: never seen\nties count {' or '.join(sorted(ties))}"
+    caption = f"source: training corpus; target: another corpus\nties: {' or '.join(sorted(ties))}"
     table = new_table("out of domain, text to video", caption, ["", "corpus"], columns)
     for kind, reports in (("source", sources), ("target", targets)):
         for name, report in reports.items():

@@ -207,7 +207,7 @@ def _notes(cells: Sequence[Cell], lines: Sequence[Line], results: Sequence[Resul
         trained = any(result.record["kind"] != "checkpoint" for result in results)
         sizes = f"{len(reports[0].query_ids):,} queries, {len(reports[0].video_ids):,} videos"
         yield (
-            f"ours: {f'{protocol}; ' * trained}{reports[0].split}, {sizes}; ties count "
+            f"ours: {f'{protocol}; ' * trained}{reports[0].split}, {sizes}; "
             f"{TIES[reports[0].ties]}; chance SumR {reports[0].chance:.1f}"
         )
     seeds = {line.seeds for line in lines if line.seeds}
