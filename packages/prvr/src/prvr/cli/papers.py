@@ -58,7 +58,7 @@ def register(prvr: Parser) -> None:
         show,
         "Show a table: ours, published, difference",
         "TABLE ... --output STUDY [--sets NAME ...] [--format markdown] [--plot FILE.png]",
-        "Print what a study has found so far, with the spread over its seeds, beside the published numbers.",
+        "Print the results of a study, with the spread over its seeds, beside the published numbers.",
     )
     _add_common(parser)
     parser.option("--format", **one_of("terminal", "markdown", "latex"), default="terminal", help="how to print it")
@@ -115,12 +115,12 @@ def show_list(args: Namespace) -> None:
     from prvr.evaluation.tables import new_table
     from prvr.papers import read_table, table_names
 
-    made = new_table("tables and figures", None, ["name", "what", "data sets"], ["rows"])
+    printed = new_table("tables and figures", None, ["name", "what", "data sets"], ["rows"])
     for name in args.tables or table_names():
         table = read_table(name)
         rows = [row for row in table.rows if row.kind is not None and not row.hidden]
-        made.add_row(name, table.heading, " ".join(table.sets), str(len(rows)))
-    stdout().print(made)
+        printed.add_row(name, table.heading, " ".join(table.sets), str(len(rows)))
+    stdout().print(printed)
 
 
 def plan(args: Namespace) -> None:
@@ -131,16 +131,15 @@ def plan(args: Namespace) -> None:
     choices, study = _choices(args)
     cells = _cells(args, choices, study)
     runs = distinct_runs(cells)
-    if args.commands:
-        if study is None:
-            raise CommandError("--commands: name the folder of the study with --output.")
-        depth = 0
-        for one in runs:
-            print("\n" * (one.depth > depth) + shlex.join(["prvr", *_command(args, one)]))
-            depth = one.depth
+    if not args.commands:
+        stdout().print(plan_table(runs, cells, study, device=device_of(args.device), measure=args.measure))
         return
-    device = device_of(args.device)
-    stdout().print(plan_table(runs, cells, study, device=device, measure=args.measure))
+    if study is None:
+        raise CommandError("--commands: needs the folder of the study. Pass --output.")
+    depth = 0
+    for run in runs:
+        print("\n" * (run.depth > depth) + shlex.join(["prvr", *_command(args, run)]))
+        depth = run.depth
 
 
 def run(args: Namespace) -> None:
@@ -149,52 +148,56 @@ def run(args: Namespace) -> None:
 
     choices, study = _choices(args)
     if study is None:
-        raise CommandError("--output is missing: name the folder of the study, new or begun earlier.")
+        raise CommandError("--output is missing. Pass the folder of a study, new or existing.")
     cells, keys, failures = _cells(args, choices, study), set[str](), list["Failure"]()
     runs = distinct_runs(cells)
     if args.only is not None:
-        strange = set(args.only) - {one.key for one in runs}
-        if strange:
-            raise CommandError(f"--only {' '.join(sorted(strange))}: no such runs; `prvr papers plan` prints the keys.")
-        runs = [one for one in runs if one.key in args.only]
-    while not failures and not keys.issuperset(one.key for one in runs):
+        if unknown := set(args.only) - {run.key for run in runs}:
+            raise CommandError(f"--only {' '.join(sorted(unknown))}: no such runs; `prvr papers plan` prints the keys.")
+        runs = [run for run in runs if run.key in args.only]
+    while not failures and not keys.issuperset(run.key for run in runs):
         failures = _carry_out(args, cells, runs, choices, study)
-        keys |= {one.key for one in runs}
+        keys |= {run.key for run in runs}
         if args.seeds is None and args.only is None:  # what is finished may be a reason for more seeds
             cells = _cells(args, choices, study)
             runs = distinct_runs(cells)
-    _conclude(args, study, runs, failures)
+    if failures:
+        reasons = "; ".join(f"{failure.run.key}: {failure.reason}" for failure in failures)
+        raise CommandError(f"{len(failures)} of {len(runs)} runs are not finished. {reasons}")
+    if not args.quiet:
+        print(f"{study.results}: {len(runs)} runs, all finished")
+        sets = ["--sets", *args.sets] if args.sets else []
+        show_next("prvr", "papers", "show", *args.tables, "--output", args.output, *sets)
 
 
 def _carry_out(
     args: Namespace, cells: "Sequence[Cell]", runs: "Sequence[Run]", choices: "Choices", study: "Study"
 ) -> "list[Failure]":
-    """Carries out the runs that are not finished, and returns those that could not be."""
+    """Carries out the runs that are not finished, and returns those that failed."""
     from prvr.papers import Machine, perform_all, perform_in_processes
     from prvr.training import no_progress, terminal_bar
 
-    _open_corpora(runs, args.quiet)
-    for one in runs:
-        study.expect_same_inputs(one)
+    for config in {(run.config.data.root, run.config.data.collection): run.config for run in runs}.values():
+        open_corpus_of(config, args.quiet)  # a missing one is noticed before the first run
+    for run in runs:
+        study.expect_same_inputs(run)
     study.begin(choices)
     names = {cell.run.key: cell.label for cell in reversed(cells) if cell.run is not None}
 
-    def announce(number: int, one: "Run") -> None:
+    def announce(number: int, run: "Run") -> None:
         if not args.quiet:
-            print(f"[{number}/{len(runs)}] {one.key}  {names.get(one.key, 'needed by other rows')}", flush=True)
+            print(f"[{number}/{len(runs)}] {run.key}  {names.get(run.key, 'needed by other rows')}", flush=True)
 
     if args.jobs > 1:
-        per_run = args.threads or max(1, (os.cpu_count() or 1) // args.jobs)
-        return perform_in_processes(
-            runs, study, args.jobs, lambda one: [*_command(args, one), "--threads", str(per_run), "-q"], announce
-        )
+        more = ["--threads", str(args.threads or max(1, (os.cpu_count() or 1) // args.jobs)), "-q"]
+        return perform_in_processes(runs, study, args.jobs, lambda run: [*_command(args, run), *more], announce)
     progress = no_progress if args.quiet else terminal_bar
     with threads(args.threads):
         return perform_all(runs, study, Machine(device_of(args.device), progress), announce)
 
 
 def show(args: Namespace) -> None:
-    """Prints tables from what a study has found."""
+    """Prints tables from the results of a study."""
     from prvr.papers import latex, markdown, read_table, shown, terminal_tables
     from prvr.papers.show import course_picture, sweep_picture
 
@@ -205,19 +208,18 @@ def show(args: Namespace) -> None:
         table = read_table(name)
         args.seeds = table.seeds[:1]  # all finished seeds are shown
         cells = _cells_of(name, args, choices, study)
-        found = list(shown(study, cells, choices))
-        for one in found:
-            if args.format == "terminal":
-                console = stdout()
-                for part in terminal_tables(one):
-                    console.print()
-                    console.print(part)
-            else:
-                print(markdown(one) if args.format == "markdown" else latex(one))
+        parts = list(shown(study, cells, choices))
+        for part in parts:
+            if args.format != "terminal":
+                print(markdown(part) if args.format == "markdown" else latex(part))
+                continue
+            for printed in terminal_tables(part):
+                stdout().print()
+                stdout().print(printed)
         if args.plot is not None:
             from prvr.plot import save_figure
 
-            picture = sweep_picture(table, found) if table.sweep is not None else course_picture(study, cells)
+            picture = sweep_picture(table, parts) if table.sweep is not None else course_picture(study, cells)
             print(save_figure(picture, args.plot))
 
 
@@ -247,7 +249,7 @@ def _cells_of(name: str, args: Namespace, choices: "Choices", study: "Study | No
 
     table, sets = read_table(name), args.sets
     if sets is not None and len(_tables(args)) > 1:
-        sets = [one for one in sets if table.runs_on(one)]
+        sets = [name for name in sets if table.runs_on(name)]
     if args.seeds is None and study is not None:
         return due_cells(study, table, choices, sets)
     return cells_of(table, choices, sets=sets, seeds=args.seeds or table.seeds)
@@ -273,9 +275,9 @@ def _choices(args: Namespace) -> "tuple[Choices, Study | None]":
     return study.choices(choices), study
 
 
-def _command(args: Namespace, one: "Run") -> list[str]:
+def _command(args: Namespace, run: "Run") -> list[str]:
     """The words after `prvr` that carry out one run."""
-    words = ["papers", "run", *args.tables, "--output", args.output, "--seeds", str(one.seed), "--only", one.key]
+    words = ["papers", "run", *args.tables, "--output", args.output, "--seeds", str(run.seed), "--only", run.key]
     if args.sets is not None:
         words += ["--sets", *args.sets]
     for name in ("data_root", "checkpoints"):
@@ -286,20 +288,3 @@ def _command(args: Namespace, one: "Run") -> list[str]:
     if args.device != "auto":
         words += ["--device", args.device]
     return words + [word for key, value in more_keys(args).items() for word in (f"--{key}", value)]
-
-
-def _open_corpora(runs: "Sequence[Run]", quiet: bool) -> None:
-    """Opens every corpus once, so that a missing one is noticed before the first run, and drawn ones are made."""
-    for config in {(one.config.data.root, one.config.data.collection): one.config for one in runs}.values():
-        open_corpus_of(config, quiet)
-
-
-def _conclude(args: Namespace, study: "Study", runs: "Sequence[Run]", failures: "Sequence[Failure]") -> None:
-    """Says what failed, and the next command."""
-    if failures:
-        lines = "; ".join(f"{one.run.key}: {one.reason}" for one in failures)
-        raise CommandError(f"{len(failures)} of {len(runs)} runs are not finished. {lines}")
-    if not args.quiet:
-        print(f"{study.results}: {len(runs)} runs, all finished")
-        sets = ["--sets", *args.sets] if args.sets else []
-        show_next("prvr", "papers", "show", *args.tables, "--output", args.output, *sets)

@@ -1,16 +1,15 @@
 """What the runs of tables would cost: parameters, operations, steps, and hours at a step that is timed here."""
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from statistics import median
+from functools import lru_cache, partial
 
 import torch
 from rich.table import Table as RichTable
 from rich.text import Text
+from torch.utils.benchmark import Timer
 
 from prvr.config import AnyModelConfig, Config, DataConfig, LossConfig, TrainConfig
 from prvr.errors import PrvrError
@@ -25,7 +24,7 @@ from prvr.training.cost import PartCost, describe
 from prvr.training.data import run_corpus
 from prvr.types import Batch
 
-_TIMED = 3  # steps, after one that warms up
+_TIMED = 3  # steps, after two that warm up
 
 
 @dataclass(frozen=True)
@@ -115,10 +114,8 @@ def _label(cells: Sequence[Cell]) -> str:
     """What a run is for, in one line."""
     if not cells:
         return "other rows are built on it"
-    first = cells[0]
-    others = {cell.table.name for cell in cells} - {first.table.name}
-    shared = f" (also {', '.join(sorted(others))})" if others else ""
-    return f"{first.what}{shared}"
+    others = sorted({cell.table.name for cell in cells} - {cells[0].table.name})
+    return cells[0].what + (f" (also {', '.join(others)})" if others else "")
 
 
 def _sizes(run: Run, data: DataSet) -> tuple[int | None, int | None]:
@@ -139,43 +136,26 @@ def _operations(model: AnyModelConfig, loss: LossConfig, videos: int, captions: 
 
 
 def _seconds_of_a_step(run: Run, captions: int, device: torch.device) -> float:
-    """The median time of a few training steps on random numbers, videos and queries as long as the model reads."""
+    """The mean time of a few training steps on random numbers, videos and queries as long as the model reads."""
     model, videos = run.config.model, run.config.train.batch_size
-    queries = videos * captions
-
-    def drawn(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, device=device)
-
-    def valid(*shape: int) -> torch.Tensor:
-        return torch.ones(shape, dtype=torch.bool, device=device)
-
+    queries, noise = videos * captions, partial(torch.randn, device=device)
+    valid = partial(torch.ones, dtype=torch.bool, device=device)
     batch = Batch(
-        clips=drawn(videos, model.num_clips, model.video_dim),
-        frames=drawn(videos, model.max_frames, model.video_dim),
+        clips=noise(videos, model.num_clips, model.video_dim),
+        frames=noise(videos, model.max_frames, model.video_dim),
         frame_mask=valid(videos, model.max_frames),
-        words=drawn(queries, model.max_words, model.query_dim),
+        words=noise(queries, model.max_words, model.query_dim),
         word_mask=valid(queries, model.max_words),
         query_to_video=torch.arange(videos, device=device).repeat_interleave(captions),
-        teacher=drawn(queries, videos) if run.config.loss.weight("distillation") else None,
+        teacher=noise(queries, videos) if run.config.loss.weight("distillation") else None,
     )
     retriever = build_retriever(model).to(device).train()
     objective = Objective(run.config.loss, model, retriever.registers).to(device).train()
-    optimizer, _ = build_optimizer(run.config, retriever, objective, _TIMED + 1, retriever.backbone)
+    optimizer, _ = build_optimizer(run.config, retriever, objective, 2 * _TIMED, retriever.backbone)
 
     def step() -> None:
         optimizer.zero_grad()
         objective(retriever(batch), batch, negatives="hard")["total"].backward()
         optimizer.step()
 
-    _timed(step, device)
-    return median(_timed(step, device) for _ in range(_TIMED))
-
-
-def _timed(step: Callable[[], None], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    begin = time.perf_counter()
-    step()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - begin
+    return Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads()).timeit(_TIMED).mean

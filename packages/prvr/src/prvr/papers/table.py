@@ -261,10 +261,10 @@ def read_table(name: str | Path) -> Table:
 
 def _table(values: Mapping[str, Any], name: str, source: str) -> Table:
     """A table of the values of a file; `arms` are rows that a rule judges."""
-    given = {"name": name} | dict(values)
-    if "arms" in given:
-        given |= {"rows": given.pop("arms"), "rule": given.get("rule") or {}}
-    return validated(Table, given, source)
+    values = {"name": name, **values}
+    if "arms" in values:
+        values |= {"rows": values.pop("arms"), "rule": values.get("rule") or {}}
+    return validated(Table, values, source)
 
 
 def data_sets() -> Mapping[str, DataSet]:
